@@ -9,11 +9,11 @@ import (
 type Backup struct {
 	Manifest
 	Proofs []Proof `json:"proofs,omitempty"` // oldest first
-	Pins   []Pin   `json:"pins,omitempty"`   // that hold, oldest first
+	Pins   []Pin   `json:"pins,omitempty"`   // valid ones, oldest first
 }
 
-// Best is the highest rung that a backup has passed, and when. A later failure at or below that rung takes it away.
-// Without any proof it is Stored, as of the backup's own end.
+// Best returns the highest level that b has passed, and the time of that proof. A later proof that b is bad, at that level or
+// below, resets the level to "". Without proofs Best returns Stored and b.Finished.
 func (b Backup) Best() (Level, time.Time) {
 	level, at := Stored, b.Finished
 	for _, p := range b.Proofs {
@@ -27,7 +27,8 @@ func (b Backup) Best() (Level, time.Time) {
 	return level, at
 }
 
-// Failed is the newest proof, if it says that the backup is bad.
+// Failed returns the newest proof that counts, and reports whether it shows that b is bad. A proof counts unless it was not
+// run, or its drill blames something other than the backup.
 func (b Backup) Failed() (Proof, bool) {
 	for _, p := range slices.Backward(b.Proofs) {
 		if !p.spares() {
@@ -37,7 +38,7 @@ func (b Backup) Failed() (Proof, bool) {
 	return Proof{}, false
 }
 
-// Decrypted reports whether a key has ever been shown to open the backup, or none is needed.
+// Decrypted reports whether b is not encrypted, or a proof shows that a key has opened it.
 func (b Backup) Decrypted() bool {
 	return b.Seal.Encryption == "" || slices.ContainsFunc(b.Proofs, func(p Proof) bool { return p.Key != "" })
 }

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// FoldOf returns the segment of a lineage that stands for the one called seq and for others; false if that one stands for itself,
-// or is not there.
+// FoldOf returns the folded segment of the lineage that contains segment seq. It is not ok if seq is missing or not folded.
 func (c Catalog) FoldOf(lineage string, seq uint64) (folded Segment, ok bool) {
 	for _, l := range c.Lineages {
 		if l.ID != lineage {
@@ -19,7 +18,8 @@ func (c Catalog) FoldOf(lineage string, seq uint64) (folded Segment, ok bool) {
 	return Segment{}, false
 }
 
-// Unfold returns c with the segments that folded stands for in its place.
+// Unfold returns c with folded replaced by segments, which must be those that it was folded from. It returns c itself if
+// folded is not in it.
 func (c Catalog) Unfold(folded Segment, segments []Segment) Catalog {
 	at := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == folded.Lineage })
 	if at < 0 {
@@ -35,8 +35,8 @@ func (c Catalog) Unfold(folded Segment, segments []Segment) Catalog {
 	return c
 }
 
-// WindowFolds returns the folded segments with which windows begin. Until they are unfolded, these windows count some segments
-// too many.
+// WindowFolds returns the folded segments that contain the beginning of a window. Until they are unfolded, Window.Segments
+// and Window.Bytes of these windows are too high.
 func (c Catalog) WindowFolds() (folds []Segment) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
@@ -54,30 +54,32 @@ func (c Catalog) WindowFolds() (folds []Segment) {
 	return folds
 }
 
-// Catalog is what the repository holds of one cluster, as a value.
+// Catalog describes the contents of a repository for one cluster, as they were when it was loaded.
 type Catalog struct {
 	Cluster string
 	Backups []Backup // newest first, by the times in their manifests
-	Damaged []Damage // what looks like a backup and is none, newest first by name
-	// Untrusted is what no trusted key has signed, newest first by name: it may be forged, and counts for nothing.
+	Damaged []Damage // newest first by name
+	// Untrusted are backups without the signature of a trusted key, newest first by name. They may be forged and are never
+	// used.
 	Untrusted []Damage
-	// Ignored are tombstones that are damaged or not trusted, and so delete nothing, pins and what lifts them likewise, and
-	// proofs that cannot be read.
+	// Ignored are tombstones, pins and unpins that are damaged or not trusted, and so have no effect, and proofs that cannot
+	// be read.
 	Ignored []Damage
 
-	Lineages []Lineage // of the log, oldest first by their headers; only if it was asked for
+	Lineages []Lineage // of the log, oldest first by their headers; nil unless the log was loaded
 
-	Signed bool // a trusted key has signed the backups and the segments
+	Signed bool // a trusted key has signed all Backups and Segments
 }
 
-// Damage is a backup that cannot be used, and why. Err matches ErrDamaged, and sign.ErrUntrusted where that is why, and
-// names the object.
+// Damage is an object that cannot be used. Err names the object and the cause. It matches ErrDamaged, and sign.ErrUntrusted
+// if the object is not trusted.
 type Damage struct {
 	ID  ID
 	Err error
 }
 
-// Find returns the backup called id. An absent one gives ErrNotFound, a damaged one ErrDamaged.
+// Find returns the backup called id. The error matches ErrNotFound if it is missing, and is that of its Damage if it cannot
+// be used.
 func (c Catalog) Find(id ID) (Backup, error) {
 	for _, b := range c.Backups {
 		if b.ID == id {
@@ -92,9 +94,9 @@ func (c Catalog) Find(id ID) (Backup, error) {
 	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.Cluster, ErrNotFound)
 }
 
-// Latest returns the newest backup. If a newer one is damaged it gives ErrDamaged: whether to go back further is for a
-// person to say. What is not trusted is passed over, or whoever can write there could hide every backup behind a forged
-// one. An empty catalog gives ErrNotFound.
+// Latest returns the newest backup. The error matches ErrNotFound if there is no backup. It matches ErrDamaged if a newer
+// backup than the newest good one is damaged, since only the operator can decide to use an older one. Untrusted backups are
+// skipped: otherwise an attacker could block every restore by adding a forged one.
 func (c Catalog) Latest() (Backup, error) {
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) > 0 {
 		return Backup{}, fmt.Errorf("no backup of cluster %s is trusted: %w", c.Cluster, c.Untrusted[0].Err)

@@ -5,63 +5,66 @@ import (
 	"time"
 )
 
-// Drill is what a proof holds if the backup was restored for practice, perhaps with the log behind it.
+// Drill is the part of a Proof that a drill adds: it restored the backup for practice, with or without the log after it.
 type Drill struct {
-	// Target is what was restored, in words; Seed drew it, 0 if it was not drawn.
+	// Target describes the restored point in words. Seed is the random seed that selected it; 0 if it was not selected at
+	// random.
 	Target string `json:"target"`
 	Seed   uint64 `json:"seed,omitempty"`
-	// Lineage, Position, NotBefore and NotAfter say where the target lies; all are absent for a backup alone.
+	// Lineage, Position, NotBefore and NotAfter locate the target in the log. All are zero if only the backup was restored.
 	Lineage   string    `json:"lineage,omitempty"`
-	Position  uint64    `json:"position,omitempty"` // 0: only the replay knows
+	Position  uint64    `json:"position,omitempty"` // 0: known only after the replay
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 
-	Requests int    `json:"requests,omitempty"` // replayed onto the backup; from watch: revisions
-	Replay   string `json:"replay,omitempty"`   // how the replay was compared with what the member had said, in words
+	Requests int    `json:"requests,omitempty"` // replayed onto the backup; revisions if the log is from Watch
+	Replay   string `json:"replay,omitempty"`   // how the replay was compared with the member's reports, in words
 
-	// RTO is how long it took until a server served what was restored; 0 if none did.
+	// RTO is the time until a server served the restored data, in seconds; 0 if none did.
 	RTO        float64     `json:"rtoSeconds,omitempty"`
 	Steps      []Step      `json:"steps,omitempty"`
-	Assertions []Assertion `json:"assertions,omitempty"` // those that were evaluated
+	Assertions []Assertion `json:"assertions,omitempty"` // only those that were evaluated
 
-	Blames Blame `json:"blames,omitempty"` // of a drill that failed
+	Blames Blame `json:"blames,omitempty"` // "" unless the drill failed
 }
 
-// Step is a part of a drill and how long it took.
+// Step is a part of a drill and its duration.
 type Step struct {
 	Stage   string  `json:"stage"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Assertion is something that a person expects of what was restored.
+// Assertion is an expectation of the restored data and its outcome.
 type Assertion struct {
-	Text  string `json:"text"` // as it was given
+	Text  string `json:"text"` // as the operator wrote it
 	Held  bool   `json:"held"`
-	Found int64  `json:"found"` // how many keys there were
+	Found int64  `json:"found"` // the number of keys
 }
 
-// Blame is where the fault lies that a drill found.
+// Blame is the cause of a drill's failure.
 type Blame string
 
-// What a drill can blame. Only BlameBackup is held against the backup: the other two say nothing of its own bytes.
+// The causes of a failed drill. Only BlameBackup counts against the backup.
 const (
 	BlameBackup    Blame = "backup"
-	BlameLog       Blame = "log"       // what was replayed onto it
-	BlameAssertion Blame = "assertion" // what was expected of it
+	BlameLog       Blame = "log"       // the replayed part of the log
+	BlameAssertion Blame = "assertion" // an expectation of the restored data
 )
 
-// condemns reports whether p says that the backup itself is bad.
+// condemns reports whether p shows that the backup itself is bad.
 func (p Proof) condemns() bool {
 	return p.Verdict == Failed && (p.Drill == nil || p.Drill.Blames == BlameBackup)
 }
 
-// spares reports whether p says nothing for or against the backup.
+// spares reports whether p shows nothing for or against the backup.
 func (p Proof) spares() bool {
 	return p.Verdict == NotRun || p.Verdict == Failed && !p.condemns()
 }
 
-// CoveredBy reports whether a later drill shows that what failed in p, a drill's proof, is mended: the assertions hold, the backup
-// or a newer one restores, or a log was replayed through the same point or from a backup that was taken after p.
+// CoveredBy reports whether later, a proof made after p, shows that the fault found by p is gone. p must be the proof of a
+// failed drill. A later drill covers failed assertions if it evaluated all of them and they held. It covers a bad log if it
+// replayed at least the same part, or replayed requests onto a backup that was taken after p. It covers a bad backup if it
+// restored that backup or a newer one.
 func (p Proof) CoveredBy(later Proof) bool {
 	if later.Drill == nil || later.Verdict != Passed {
 		return false
@@ -75,13 +78,13 @@ func (p Proof) CoveredBy(later Proof) bool {
 	return later.Backup >= p.Backup
 }
 
-// replaysAll reports whether p replayed at least the part of the log that the failed drill did.
+// replaysAll reports whether p's drill replayed at least the part of the log that the failed drill replayed.
 func (p Proof) replaysAll(failed Proof) bool {
 	return p.Drill.Lineage == failed.Drill.Lineage && p.Backup <= failed.Backup &&
 		p.Drill.Position >= failed.Drill.Position && !p.Drill.NotAfter.Before(failed.Drill.NotAfter)
 }
 
-// holds reports whether each of the assertions was evaluated, and held.
+// holds reports whether d evaluated each of the assertions and all of them held.
 func (d Drill) holds(assertions []Assertion) bool {
 	for _, a := range assertions {
 		if !slices.ContainsFunc(d.Assertions, func(b Assertion) bool { return b.Text == a.Text && b.Held }) {
@@ -91,7 +94,7 @@ func (d Drill) holds(assertions []Assertion) bool {
 	return true
 }
 
-// LastDrill is the newest proof that came from a drill; not ok if there is none.
+// LastDrill returns the newest proof that a drill made. It is not ok if there is none.
 func (b Backup) LastDrill() (Proof, bool) {
 	for _, p := range slices.Backward(b.Proofs) {
 		if p.Drill != nil {

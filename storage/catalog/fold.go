@@ -7,10 +7,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Fold makes one Segment of all but the first of an index's, if each goes on where the one before ends and there has the size
-// that the index says. Without that a month of a busy log, a million headers of most of a kilobyte, would be in memory at
-// each look of a service. A fold has the run's bounds, the ends of its chain, its sums, and of its marks about one a minute:
-// what windows and gaps are known by. To be read or replayed it must be unfolded.
+// Fold returns the segments of an index with all but the first merged into one folded Segment. It returns segments unchanged
+// if there are fewer than three, if stored is false for one of them, or if they are not one unbroken and uniform run.
+//
+// Folding bounds memory: a month of a busy log has a million headers of almost 1 KiB each, and a service reads them often. A
+// folded Segment has the bounds of the run, both ends of its chain of digests, its sums, and about one mark a minute. These
+// suffice to compute windows and gaps. To be read or replayed it must be unfolded, see Catalog.Unfold.
 func Fold(segments []Segment, there func(Segment) bool) []Segment {
 	stored := !slices.ContainsFunc(segments, func(s Segment) bool { return !there(s) })
 	if len(segments) < 3 || !stored || !unbroken(segments) {
@@ -28,10 +30,11 @@ func Fold(segments []Segment, there func(Segment) bool) []Segment {
 		marks = append(marks, s.Marks...)
 	}
 	run.Marks = sparsely(marks)
-	return []Segment{segments[0], run} // not of the same array, which is to be forgotten
+	return []Segment{segments[0], run} // a new array, so that the old one can be freed
 }
 
-// unbroken reports whether nothing ends or begins anew among them, and all are alike.
+// unbroken reports whether the segments are one chain without a gap, all of them are alike, and none begins a lineage or a
+// part after a gap.
 func unbroken(segments []Segment) bool {
 	var end tip
 	for i := range segments {
@@ -44,17 +47,17 @@ func unbroken(segments []Segment) bool {
 	return true
 }
 
-// alike reports whether a fold may stand for both: either both or none are encrypted, they are by one member, and the members differed
-// in the same way.
+// alike reports whether a and b can be folded together: both or neither are encrypted, one member made both, and the members
+// differed in the same way.
 func alike(a, b *Segment) bool {
 	return (a.Seal.Encryption == "") == (b.Seal.Encryption == "") && a.Member == b.Member && a.Diverged == b.Diverged
 }
 
-// sparse is how far marks are apart that fold keeps: by as much what it says of a moment may be less exact.
+// sparse is the least time between two marks of a folded segment, and so its error when a time is looked up.
 const sparse = time.Minute
 
-// sparsely returns the first and the last of marks, the first and the last that know the revision, and between them those that
-// are far enough from the one before.
+// sparsely returns the first and the last of marks, the first and the last with a known revision, and of the others those at
+// least sparse after the one that was returned before.
 func sparsely(marks []segment.Mark) (left []segment.Mark) {
 	knows := func(m segment.Mark) bool { return m.Revision > 0 }
 	first, last := slices.IndexFunc(marks, knows), len(marks)-1

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// History is a series of backups of one etcd cluster that never began anew. A restore by dr begins another one, with another
-// cluster id.
+// History is a series of backups of one etcd cluster that never lost its data in between. A restore by dr begins another
+// history, with another cluster id.
 type History struct {
 	ClusterID string
 	Backups   []Backup // newest first
-	// Doubtful: it came after another history, no restore by dr began it, and nobody has confirmed it with a pin. The
+	// Doubtful means that h came after another history, that no restore by dr explains it, and that no pin confirms it. The
 	// endpoints may be those of another cluster, or members that lost their data formed an empty one.
 	Doubtful bool
 }
@@ -20,22 +20,22 @@ type History struct {
 // Newest returns the newest backup of h.
 func (h History) Newest() Backup { return h.Backups[0] }
 
-// farSmaller is the part of the size before that a database must not fall below, and of the revisions before.
+// farSmaller is the factor by which a database or its revision must shrink to count as far smaller.
 const farSmaller = 2
 
-// FarSmaller reports whether b's database has less than half the size of that of before.
+// FarSmaller reports whether b's database has less than half the size of that in before.
 func (b Backup) FarSmaller(before Backup) bool { return b.Plain.Size < before.Plain.Size/farSmaller }
 
-// beganAnew reports whether b, taken later than before with the same cluster id, is of another history all the same. Members
-// that lose their data form a cluster of the same id, if they have the same URLs and token. A small database has nearly the
-// size of an empty one; then the revisions show it.
+// beganAnew reports whether b belongs to another history than before, an earlier backup with the same cluster id. Members
+// that lose their data form a cluster with the same id if they have the same URLs and token. The size of a small database is
+// close to that of an empty one, so the revisions count too.
 func (b Backup) beganAnew(before Backup) bool {
 	revision := b.HighestRevision()
 	return revision < before.Revision && (b.FarSmaller(before) || revision < before.Revision/farSmaller)
 }
 
-// Histories returns the histories that some backups of the named cluster belong to, the one that began first first. Any
-// selection of the backups will do that has one of each history.
+// Histories returns the histories of the named cluster that the backups belong to, oldest first. The backups can be in any
+// order and need not be complete: one of each history is enough.
 func Histories(cluster string, backups []Backup) []History {
 	oldestFirst := slices.SortedFunc(slices.Values(backups), func(a, b Backup) int {
 		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))
@@ -52,7 +52,7 @@ func Histories(cluster string, backups []Backup) []History {
 	return histories
 }
 
-// finder is one Histories.
+// finder assigns backups to histories, in the order in which they were taken.
 type finder struct {
 	found []*History
 	own   *History // the newest that is not doubtful
@@ -74,8 +74,8 @@ func (f *finder) add(cluster string, b Backup) {
 	}
 }
 
-// of returns the history that b continues, nil if none: the own one, or a doubtful one. An own history that was followed by
-// another is over: more backups of it are of a member that was left over.
+// of returns the history that b continues: the cluster's own or a doubtful one; nil if there is none. An own history that
+// another own history followed has ended: a later backup with its id comes from a member that was left running.
 func (f *finder) of(b Backup) *History {
 	for _, h := range slices.Backward(f.found) {
 		current := h == f.own || h.Doubtful
@@ -90,13 +90,14 @@ func (f *finder) seen(clusterID string) bool {
 	return slices.ContainsFunc(f.found, func(h *History) bool { return SameClusterID(h.ClusterID, clusterID) })
 }
 
-// Change is that the newest backups are of a doubtful history.
+// Change means that the newest backups belong to a doubtful history.
 type Change struct {
 	Newest Backup // of the doubtful history
 	Before Backup // the newest of the cluster's own history
 }
 
-// NewChange returns how the newest of some backups differ from those before; false if they are of the cluster's own history.
+// NewChange returns the change from the cluster's own history to the one of its newest backup. It is not ok if the newest
+// backup belongs to the own history, or if there are no backups.
 func NewChange(cluster string, backups []Backup) (Change, bool) {
 	var newest, own *History
 	for _, h := range Histories(cluster, backups) {
@@ -113,10 +114,10 @@ func NewChange(cluster string, backups []Backup) (Change, bool) {
 	return Change{Newest: newest.Newest(), Before: own.Newest()}, true
 }
 
-// BeganAnew reports whether the cluster lost its data, rather than being another one.
+// BeganAnew reports whether the same cluster lost its data. Otherwise another cluster was backed up.
 func (c Change) BeganAnew() bool { return SameClusterID(c.Newest.ClusterID, c.Before.ClusterID) }
 
-// String describes both sides.
+// String returns a sentence that describes both histories.
 func (c Change) String() string {
 	describe := func(b Backup) string {
 		return fmt.Sprintf("backup %s of %s (cluster id %s, revision %d, %d KiB)",

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// series makes backups of words, an hour apart: a letter for the cluster id (r, s: restored by dr), the revision, the size, and
-// "!" for a pin that confirms.
+// series returns backups that were taken an hour apart, one for each word in text: a letter for the cluster id (r and s mean
+// restored by dr), the revision, "/", the size, and "!" if a pin confirms it.
 func series(text string) (backups []catalog.Backup) {
 	for i, word := range strings.Fields(text) {
 		var b catalog.Backup
@@ -37,8 +37,8 @@ func series(text string) (backups []catalog.Backup) {
 func TestHistories(t *testing.T) {
 	for name, test := range map[string]struct {
 		backups string
-		doubts  string // of each history, the oldest first: its first revision, with "?" if it is doubtful
-		changed bool   // the newest is doubtful
+		doubts  string // the first revision of each history, oldest first, with "?" if it is doubtful
+		changed bool   // NewChange returns ok
 	}{
 		"one":                             {"a1/100 a50/100 a60/20", "1", false},
 		"none":                            {"", "", false},
@@ -75,7 +75,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// A survey reads few backups, and yet finds what all of them show: names tell where revisions fall.
+// A survey reads few backups and still finds every history: the revisions in the ids show where to look.
 func TestSurveyFindsHistories(t *testing.T) {
 	c := stored.OpenCluster(t, storagetest.Faulty(mem.New()), "prod")
 	big, small := stored.Noise(4000), stored.Noise(100)
@@ -83,7 +83,7 @@ func TestSurveyFindsHistories(t *testing.T) {
 	for n := range 40 {
 		id, m := catalog.NewID(stored.IdAt(n).Started(), int64(1000+n)), stored.ManifestOf(big, stored.IdAt(n).Started())
 		if n >= 20 {
-			id = catalog.NewID(stored.IdAt(n).Started(), int64(980+2*n-38)) // it soon overtakes
+			id = catalog.NewID(stored.IdAt(n).Started(), int64(980+2*n-38)) // the new history soon has higher revisions than the old one
 			m = stored.ManifestOf(small, stored.IdAt(n).Started())
 		}
 		m.Revision = id.Revision()

@@ -6,11 +6,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Leftover is what a killed or a deleted backup left: data without a manifest or with a tombstone, or a store's unfinished
-// piece; or what was pruned of the log.
+// Leftover is an object that can be swept: data of a backup that was killed or deleted, a part of an unfinished upload, or a
+// pruned object of the log.
 type Leftover struct {
 	Key   string
 	Size  int64
-	Since time.Time // the last sign of life; a backup that still runs has one of late
+	Since time.Time // the last write; a running backup writes often
 	Piece *storage.Object
 }

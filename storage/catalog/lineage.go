@@ -10,58 +10,59 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Lineage is one history of a cluster as it is stored: what may be replayed in one go is one of its stretches.
+// Lineage is one history of a cluster as its log is stored. Each of its Stretches can be replayed without a gap.
 type Lineage struct {
 	ID       string
-	Segments []Segment // whose header is whole and of this place; ascending by Seq
-	Faults   []Fault   // what is wrong, ascending by Seq
-	// Pruned is the seq up to which its segments were pruned, 0 if none were. They are neither here nor missing.
+	Segments []Segment // those with a valid header in its place; ascending by Seq
+	Faults   []Fault   // ascending by Seq
+	// Pruned is the seq up to which its segments were pruned; 0 if none were. These segments are not in Segments and not in
+	// Faults.
 	Pruned uint64
 }
 
-// Segment is one stored piece of the log, as its header describes it.
+// Segment is one object of the log, described by its header, or several that are folded into one.
 type Segment struct {
 	segment.Header
-	Digest string // of the header's document: what the next segment has as Previous
+	Digest string // of the header's document; equals Previous of the next segment
 	Size   int64  // of the object, in bytes
-	// Folded is how many segments right before it s stands for too: its First, Requests, Size and Hashes are theirs and its own,
-	// and of the Marks about one a minute is left. 0 for one that stands for itself alone.
+	// Folded is the number of segments directly before this one that it includes. First, Requests, Size and Hashes then cover
+	// all of them, and Marks has about one a minute. 0 for a single segment.
 	Folded uint64
 }
 
-// FirstSeq returns the seq of the first segment that s stands for.
+// FirstSeq returns the seq of the first segment that s includes.
 func (s Segment) FirstSeq() uint64 { return s.Seq - s.Folded }
 
-// Count returns how many segments s stands for.
+// Count returns the number of segments that s includes, at least 1.
 func (s Segment) Count() int { return 1 + int(s.Folded) }
 
-// SegmentOf is e as the catalog shows it once it is stored.
+// SegmentOf returns the Segment that describes e once it is stored.
 func SegmentOf(e segment.Encoded) Segment {
 	return Segment{Header: e.Header, Digest: e.Digest, Size: int64(len(e.Bytes))}
 }
 
-// Fault is a segment, or a run of them, that cannot be used. Err matches ErrNotFound if it is missing and ErrDamaged if
-// it is damaged, foreign, doubled or of a wrong chain, and names the key. A tombstone that counts for nothing and an index
-// that cannot be used are faults too, with Seq 0.
+// Fault is a segment, or a run of segments, that cannot be used. Err names the key. It matches ErrNotFound if the segment is
+// missing, and ErrDamaged if it is damaged, doubled, belongs elsewhere or breaks the chain of digests. A tombstone or an
+// index that cannot be used is a Fault with Seq 0.
 type Fault struct {
 	Key   string // of the first
 	Seq   uint64 // of the first
-	Upto  uint64 // seq of the last one of the run, Seq itself for one
-	First uint64 // the positions that it covered, both inclusive; 0 where nothing says so
+	Upto  uint64 // seq of the last one; Seq if it is one segment
+	First uint64 // positions First to Last, both inclusive; 0 if unknown
 	Last  uint64
 	Err   error
 }
 
-// Stretch is a run of segments without any gap: seqs, positions and the chain of digests are unbroken. It has at least
-// one segment.
+// Stretch is a run of segments without a gap: seqs, positions and the chain of digests are unbroken. It has at least one
+// segment.
 type Stretch struct {
 	Lineage  string
 	Segments []Segment
-	after    time.Time // the cluster got to its beginning after that; zero if nothing says when
+	after    time.Time // the cluster reached the first segment after this time; zero if unknown
 }
 
-// Stretches are the maximal runs of l's segments that can be replayed in one go, oldest first. No segment that is
-// missing, damaged, doubled, foreign or of a wrong chain is in any.
+// Stretches returns the longest runs of l's segments that can be replayed without a gap, oldest first. Segments that are
+// missing, damaged or doubled, belong elsewhere or break the chain are in none of them.
 func (l Lineage) Stretches() []Stretch {
 	kept, _ := l.sift()
 	var stretches []Stretch
@@ -82,10 +83,10 @@ func (l Lineage) Stretches() []Stretch {
 	return stretches
 }
 
-// joins reports whether b, which sift has kept behind a, goes on where a ends.
+// joins reports whether b continues directly after a. Both must be segments that sift kept, a directly before b.
 func joins(a, b *Segment) bool { return b.FirstSeq() == a.Seq+1 && b.First == a.Last+1 }
 
-// sift tells the segments that belong to this history from those that do not.
+// sift separates the segments that belong to this history from those that do not.
 func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 	kept = l.Segments[:0:0]
 	var end tip
@@ -96,7 +97,7 @@ func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 			misfits = append(misfits, misfit(s, err))
 			continue
 		case len(misfits) == 0:
-			kept = l.Segments[: i+1 : i+1] // nothing is copied as long as all belong: a week of the log has half a GB of them
+			kept = l.Segments[: i+1 : i+1] // shares the array: a week of the log has half a GB of segments
 		default:
 			kept = append(kept, *s)
 		}
@@ -105,6 +106,7 @@ func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 	return kept, misfits
 }
 
+// misfit returns the Fault of a segment that tip.refuses.
 func misfit(s *Segment, err error) Fault {
 	key := SegmentKey(s.Cluster, s.Lineage, s.FirstSeq())
 	return Fault{
@@ -113,7 +115,7 @@ func misfit(s *Segment, err error) Fault {
 	}
 }
 
-// tip is where a history has got to.
+// tip is the end of the segments that sift has kept so far.
 type tip struct {
 	last *Segment
 	mark *segment.Mark
@@ -126,8 +128,8 @@ func (t *tip) move(s *Segment) {
 	}
 }
 
-// refuses says why s cannot stand behind the tip, nil if it can. Behind a hole nothing is known of the segment before
-// it, but histories do not go back there either.
+// refuses returns why s cannot follow the tip; nil if it can. After a gap the digest of the segment before s is unknown, but
+// seqs, positions, terms and marks must still ascend.
 func (t *tip) refuses(lineage string, s *Segment) error {
 	if s.Lineage != lineage {
 		return fmt.Errorf("it belongs to lineage %s", s.Lineage)
@@ -163,7 +165,7 @@ func goesBack(a, b segment.Mark) bool {
 	return b.Position < a.Position || b.NotBefore.Before(a.NotBefore) || b.NotAfter.Before(a.NotAfter)
 }
 
-// withMisfits adds what sift finds to l's faults.
+// WithMisfits returns l with a fault for each segment that is in none of its Stretches.
 func (l Lineage) WithMisfits() Lineage {
 	_, misfits := l.sift()
 	l.Faults = slices.Concat(l.Faults, misfits)
@@ -171,7 +173,7 @@ func (l Lineage) WithMisfits() Lineage {
 	return l
 }
 
-// Encrypted returns l without the segments that are not encrypted, which are faults then.
+// Encrypted returns l with only its encrypted segments. The others become faults that match ErrDamaged.
 func (l Lineage) Encrypted() Lineage {
 	plain := func(s Segment) bool { return s.Seal.Encryption == "" }
 	if !slices.ContainsFunc(l.Segments, plain) {
@@ -190,13 +192,13 @@ func (l Lineage) Encrypted() Lineage {
 	return l
 }
 
-// holding returns the index of the segment that is, or stands for, the one with that seq; -1 if there is none.
+// holding returns the index of the segment that has or includes seq; -1 if there is none.
 func (l Lineage) holding(seq uint64) int {
 	return slices.IndexFunc(l.Segments, func(s Segment) bool { return s.FirstSeq() <= seq && seq <= s.Seq })
 }
 
-// Without returns l without one of its segments, which is a fault then. Those that are folded with it go with it: see
-// Catalog.Unfold.
+// Without returns l with segment seq replaced by a fault with the error why. If the segment is folded, the fault covers all
+// that it includes; see Catalog.Unfold. It returns l itself if seq is missing.
 func (l Lineage) Without(seq uint64, why error) Lineage {
 	i := l.holding(seq)
 	if i < 0 {
@@ -211,7 +213,7 @@ func (l Lineage) Without(seq uint64, why error) Lineage {
 	return l
 }
 
-// checkPlace returns an error unless s is that segment.
+// CheckPlace returns an error unless s has this cluster, lineage and seq.
 func (s Segment) CheckPlace(cluster, lineage string, seq uint64) error {
 	if s.Cluster != cluster || s.Lineage != lineage || s.Seq != seq {
 		return fmt.Errorf("expected the header of segment %d of lineage %s of cluster %s, got %d of %s of %s",
@@ -220,7 +222,7 @@ func (s Segment) CheckPlace(cluster, lineage string, seq uint64) error {
 	return nil
 }
 
-// begun is when its first segment was written, zero if none can be read.
+// Begun returns the time at which the first segment was written; zero if there are no segments.
 func (l Lineage) Begun() time.Time {
 	if len(l.Segments) == 0 {
 		return time.Time{}
@@ -228,10 +230,12 @@ func (l Lineage) Begun() time.Time {
 	return l.Segments[0].Written
 }
 
-// index returns the seq under which the index is stored that s was folded of: fold leaves the first of an index alone.
+// IndexSeq returns the seq of the index that s, a folded segment, was read from. Fold does not merge the first segment of an
+// index.
 func (s Segment) IndexSeq() uint64 { return s.FirstSeq() - 1 }
 
-// isOf reports whether s was folded of segments: the digest of the last one's header names all before.
+// IsFoldOf reports whether s was folded from segments, of which there must be at least one. It compares the ends of the chain
+// of digests, which depend on all headers between them.
 func (s Segment) IsFoldOf(segments []Segment) bool {
 	first, last := segments[0], segments[len(segments)-1]
 	if first.Previous != s.Previous || last.Digest != s.Digest {
@@ -245,7 +249,8 @@ func (s Segment) IsFoldOf(segments []Segment) bool {
 	return true
 }
 
-// began is a time that was before its requests, as far as it says one.
+// Began returns a time before the member made the requests of s: NotBefore of the first mark. Without marks it returns
+// s.Written, which is later.
 func (s Segment) Began() time.Time {
 	if len(s.Marks) > 0 {
 		return s.Marks[0].NotBefore

@@ -9,7 +9,7 @@ import (
 
 var lineageName = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// ValidLineage returns an error that wraps ErrName unless id can be a lineage's: 32 lower-case hex digits.
+// ValidLineage returns an error that matches ErrName unless id is 32 lower-case hex digits.
 func ValidLineage(id string) error {
 	if !lineageName.MatchString(id) {
 		return fmt.Errorf("%w: lineage %q: use 32 digits from 0 to f", ErrName, id)
@@ -17,10 +17,10 @@ func ValidLineage(id string) error {
 	return nil
 }
 
-// LogPrefix returns the prefix of the keys of a cluster's log.
+// LogPrefix returns the prefix of all keys of a cluster's log.
 func LogPrefix(cluster string) string { return cluster + "/log/" }
 
-// LineagePrefix returns the prefix of the keys of one lineage.
+// LineagePrefix returns the prefix of all keys of a lineage.
 func LineagePrefix(cluster, lineage string) string { return LogPrefix(cluster) + lineage + "/" }
 
 // SegmentKey returns the key of a segment.
@@ -33,7 +33,7 @@ func IndexKey(cluster, lineage string, first uint64) string {
 	return LogName{lineage, LogIndex, first}.Key(cluster)
 }
 
-// LogTombstoneKey returns the key of the tombstone of the segments up to upto.
+// LogTombstoneKey returns the key of the tombstone that deletes the segments up to and including upto.
 func LogTombstoneKey(cluster, lineage string, upto uint64) string {
 	return LogName{lineage, LogTombstoned, upto}.Key(cluster)
 }
@@ -42,10 +42,10 @@ func LogTombstoneKey(cluster, lineage string, upto uint64) string {
 type LogName struct {
 	Lineage string
 	Kind    LogKind
-	Seq     uint64 // of the segment, of the index's first segment, or of the last segment that is pruned
+	Seq     uint64 // of the segment, of the index's first segment, or of the last deleted segment
 }
 
-// LogKind is a kind of objects of a log.
+// LogKind is the kind of an object of a log.
 type LogKind int
 
 // The kinds of objects of a log.
@@ -55,20 +55,20 @@ const (
 	LogTombstoned
 )
 
-// logAffixes are how a key of each kind begins, before the seq, and ends.
+// logAffixes has the text before and after the seq in the key of each kind.
 var logAffixes = [...]struct{ prefix, suffix string }{
 	LogSegment:    {"", ".seg"},
 	LogIndex:      {IndexPrefix, JSONSuffix},
 	LogTombstoned: {TombstonePrefix, JSONSuffix},
 }
 
-// Key returns the object's key.
+// Key returns the key of the object.
 func (n LogName) Key(cluster string) string {
 	affixes := logAffixes[n.Kind]
 	return fmt.Sprintf("%s%s%016x%s", LineagePrefix(cluster, n.Lineage), affixes.prefix, n.Seq, affixes.suffix)
 }
 
-// SplitLogKey returns the name that has the key. It is not ok for a key that no LogName has.
+// SplitLogKey returns the name whose Key is key. It is not ok if there is none.
 func SplitLogKey(cluster, key string) (n LogName, ok bool) {
 	lineage, name, ok := strings.Cut(strings.TrimPrefix(key, LogPrefix(cluster)), "/")
 	if !ok || ValidLineage(lineage) != nil {
@@ -79,7 +79,7 @@ func SplitLogKey(cluster, key string) (n LogName, ok bool) {
 		digits, ends := strings.CutSuffix(digits, affixes.suffix)
 		seq, err := strconv.ParseUint(digits, 16, 64)
 		n = LogName{lineage, LogKind(kind), seq}
-		if begins && ends && err == nil && seq > 0 && n.Key(cluster) == key { // there is one spelling
+		if begins && ends && err == nil && seq > 0 && n.Key(cluster) == key { // a name has exactly one key
 			return n, true
 		}
 	}

@@ -12,50 +12,50 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Manifest is what a backup says of itself. It is stored in plain, so it must never hold a secret: no URL with a
-// password, no key of the key space, no value.
+// Manifest describes a backup. It is stored unencrypted, so it must never contain a secret: no URL with a password, no key or
+// value of the key space.
 type Manifest struct {
 	Format  int    `json:"format"`
 	ID      ID     `json:"id"`
 	Cluster string `json:"cluster"`
 
-	Started   time.Time `json:"started"`  // when the backup began: the key space is of this moment or later
-	Finished  time.Time `json:"finished"` // when the last byte of the snapshot had come
+	Started   time.Time `json:"started"`  // before the snapshot was requested: the key space is of this time or later
+	Finished  time.Time `json:"finished"` // when the last byte of the snapshot was received
 	DRVersion string    `json:"drVersion"`
 
 	ClusterID   string   `json:"clusterID"` // 16 hex digits
-	Member      Member   `json:"member"`    // who was asked
-	Members     []Member `json:"members"`   // all of the cluster, as that member knew them
+	Member      Member   `json:"member"`    // the member that sent the snapshot
+	Members     []Member `json:"members"`   // all members of the cluster, as Member listed them
 	EtcdVersion string   `json:"etcdVersion"`
 
-	Revision  int64  `json:"revision"`  // guaranteed to be in the snapshot
+	Revision  int64  `json:"revision"`  // lower bound of the snapshot's revision
 	RaftIndex uint64 `json:"raftIndex"` // lower bound of the snapshot's consistent index
 	RaftTerm  uint64 `json:"raftTerm"`  // lower bound
 
-	// RevisionMax and RaftIndexMax were asked for when the stream had begun, so that the snapshot's own revision and
-	// consistent index lie between the bounds. 0: not known.
+	// RevisionMax and RaftIndexMax were read after the stream had begun. They are upper bounds of the snapshot's revision and
+	// consistent index. 0: unknown.
 	RevisionMax  int64  `json:"revisionMax,omitempty"`
 	RaftIndexMax uint64 `json:"raftIndexMax,omitempty"`
 
-	HashKV *HashKV `json:"hashKV,omitempty"` // of the member asked; absent if it was not asked for or not to be had
-	// HashSkipped is why the member was not asked for HashKV, if its key space was too large.
+	HashKV *HashKV `json:"hashKV,omitempty"` // of Member; nil if it was not requested or not available
+	// HashSkipped is the reason why HashKV was not requested, if the key space was too large.
 	HashSkipped string `json:"hashSkipped,omitempty"`
 
-	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with the digest at its end
+	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with its trailing digest
 	Stored Blob      `json:"stored"` // the sealed object
 	Seal   seal.Seal `json:"seal"`
 
-	Auth                bool     `json:"auth"`                // users are enabled
+	Auth                bool     `json:"auth"`                // authentication is enabled
 	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
 	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
 	Alarms              []string `json:"alarms,omitempty"`    // NOSPACE, CORRUPT, of any member
 	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
-	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that answered were
-	Diverged            string   `json:"diverged,omitempty"`  // how the members differ, if they were compared and do
-	Labels              Labels   `json:"labels,omitempty"`    // the user's own words
+	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that responded were compared
+	Diverged            string   `json:"diverged,omitempty"`  // how the members differ; "" if they do not or were not compared
+	Labels              Labels   `json:"labels,omitempty"`    // chosen by the operator
 }
 
-// Labels are the user's own words on a backup.
+// Labels are names and values that the operator gives a backup.
 type Labels map[string]string
 
 // Member is one etcd server of the cluster.
@@ -67,17 +67,17 @@ type Member struct {
 	Learner    bool     `json:"learner,omitempty"`
 }
 
-// HashKV is etcd's own hash of the key space (Maintenance.HashKV) at Revision, counted from CompactRevision on. Two
-// hashes can be compared only at equal revisions and equal compact revisions.
+// HashKV is etcd's hash of the key space at Revision, counted from CompactRevision on (Maintenance.HashKV). Two hashes are
+// comparable only if both revisions are equal.
 type HashKV struct {
 	Revision        int64  `json:"revision"`
 	CompactRevision int64  `json:"compactRevision"` // -1: never compacted
 	Hash            uint32 `json:"hash"`
 }
 
-// Blob is a run of bytes and its digest.
+// Blob is the name, size and digest of a run of bytes.
 type Blob struct {
-	Name   string `json:"name"`   // of the object in the backup's folder, or of the plain file
+	Name   string `json:"name"`   // of the object, without its folder, or of the plain file
 	Size   int64  `json:"size"`   // bytes
 	SHA256 string `json:"sha256"` // 64 hex digits
 }
@@ -92,10 +92,11 @@ func (b Blob) validate() error {
 	return nil
 }
 
-// Manifests are the stored manifests.
+// Manifests reads and writes stored manifests.
 var Manifests = document.Kind[Manifest]{Format: 1, Check: Manifest.Validate}
 
-// validNames returns an error if a name or label holds characters that a terminal obeys: plans and lists are read there.
+// validNames returns an error if a member's name or a label contains control characters: plans and lists print them to a
+// terminal.
 func (m Manifest) validNames() error {
 	for _, member := range m.Members {
 		if strings.ContainsFunc(member.Name, unicode.IsControl) {
@@ -110,7 +111,7 @@ func (m Manifest) validNames() error {
 	return nil
 }
 
-// Validate says what is wrong with m, if anything is.
+// Validate returns an error unless m is complete and consistent.
 func (m Manifest) Validate() error {
 	if _, err := ParseID(string(m.ID)); err != nil {
 		return err

@@ -1,8 +1,10 @@
-// Package catalog holds the types that describe the contents of a repository (backups, their proofs and pins, the log and its
-// lineages) and the pure functions on them: which keys objects have, which backups are bases of which part of the log, and
-// which windows of time and gaps result. It does no I/O; packages repository and log read and write what it describes.
+// Package catalog describes the contents of a repository: backups with their proofs and pins, and the log with its lineages
+// and segments. Its functions are pure. They map names to keys of objects, find the backups that a part of the log continues,
+// and compute the windows of time that can be restored and the gaps between them. A Catalog holds all of this for one
+// cluster.
 //
-// It holds revisions, positions and bytes, and knows nothing of etcd's requests.
+// The packages backups, log and repository read and write the objects. Package catalog knows revisions, positions and bytes,
+// and nothing about etcd's requests.
 package catalog
 
 import (
@@ -18,20 +20,20 @@ import (
 
 // Errors of this package, to be matched with errors.Is.
 var (
-	// ErrNotFound: the repository does not hold what was asked for.
+	// ErrNotFound means that the object is missing from the repository.
 	ErrNotFound = fault.New(fault.NotFound, "not in the repository")
-	// ErrDamaged: an object of the repository is not what was written.
+	// ErrDamaged means that an object is not as it was written.
 	ErrDamaged = storage.ErrDamaged
-	// ErrTaken: another archiver has stored a segment under that name. The error is a *TakenError.
+	// ErrTaken means that another archiver has stored a segment under the same name. The error is a *log.TakenError.
 	ErrTaken = fault.New(fault.Busy, "another archiver was first")
-	// ErrName: a cluster's, backup's, lineage's or job's name is malformed.
+	// ErrName means that the name of a cluster, backup, lineage or job is malformed.
 	ErrName = fault.New(fault.Usage, "malformed name")
 )
 
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// ValidCluster returns an error that wraps ErrName unless name can be a cluster's name in a repository: 1 to 100
-// letters, digits, dots, dashes and underscores, the first a letter or digit.
+// ValidCluster returns an error that matches ErrName unless name can name a cluster in a repository: 1 to 100 letters,
+// digits, dots, dashes and underscores, beginning with a letter or digit.
 func ValidCluster(name string) error {
 	if !clusterName.MatchString(name) {
 		return fmt.Errorf("%w: cluster %q: use 1 to 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
@@ -40,13 +42,13 @@ func ValidCluster(name string) error {
 	return nil
 }
 
-// ID names one backup of a cluster. IDs sort by the second in which the backup began, then by revision; what is true
-// of a backup is read from its manifest all the same, never from its name.
+// ID names one backup of a cluster. IDs sort by the time at which the backup began, in seconds, then by revision. The
+// manifest decides, not the ID: a stored object can be renamed.
 type ID string
 
 const idTime = "20060102T150405Z"
 
-// NewID names the backup that began at started, to the second, and holds at least revision.
+// NewID returns the ID of a backup that began at started, cut to the second, and contains at least revision.
 func NewID(started time.Time, revision int64) ID {
 	return ID(appendID(nil, started, revision))
 }
@@ -59,24 +61,24 @@ func appendID(b []byte, started time.Time, revision int64) []byte {
 	return b
 }
 
-// ParseID checks that text is a backup's name.
+// ParseID returns text as an ID. The error matches ErrName unless NewID can return text.
 func ParseID(text string) (ID, error) {
 	id := ID(text)
-	var room [40]byte // a listing asks that of every backup of a fleet
+	var room [40]byte // on the stack: a listing parses the id of every backup
 	if started, revision, err := id.parts(); err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != text {
 		return "", fmt.Errorf("%w: backup %q: use an id like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil
 }
 
-// Revision is that in the name: the backup holds at least so much.
+// Revision returns the revision in the name, which the backup contains; 0 if id is malformed.
 func (id ID) Revision() int64 {
 	_, hex, _ := strings.Cut(string(id), "-")
 	revision, _ := strconv.ParseInt(hex, 16, 64)
 	return revision
 }
 
-// Started is the time in the name, to the second.
+// Started returns the time in the name, in whole seconds; zero if id is malformed.
 func (id ID) Started() time.Time {
 	started, _, _ := id.parts()
 	return started
@@ -96,7 +98,7 @@ func (id ID) parts() (started time.Time, revision int64, err error) {
 
 // The names of a backup's objects.
 const (
-	SnapshotName    = "snapshot.db" // before the extensions of its seal
+	SnapshotName    = "snapshot.db" // followed by the extensions of its seal
 	ManifestName    = "manifest.json"
 	ProofPrefix     = "proof-"
 	TombstonePrefix = "tombstone-"
@@ -107,16 +109,16 @@ const (
 // BackupsPrefix returns the prefix of the keys of all backups of a cluster.
 func BackupsPrefix(cluster string) string { return cluster + "/backups/" }
 
-// Folder returns the prefix of the keys of one backup's objects.
+// Folder returns the prefix of the keys of a backup's objects.
 func Folder(cluster string, id ID) string { return BackupsPrefix(cluster) + string(id) + "/" }
 
-// BackupKey returns the key of one of a backup's objects.
+// BackupKey returns the key of a backup's object called name.
 func BackupKey(cluster string, id ID, name string) string { return Folder(cluster, id) + name }
 
 // ManifestKey returns the key of a backup's manifest.
 func ManifestKey(cluster string, id ID) string { return BackupKey(cluster, id, ManifestName) }
 
-// SplitBackupKey returns the parts of a BackupKey. It is not ok for any other key.
+// SplitBackupKey returns the id and the name whose BackupKey is key. It is not ok if there are none.
 func SplitBackupKey(cluster, key string) (id ID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, BackupsPrefix(cluster))
 	if !ok {

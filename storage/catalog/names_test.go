@@ -47,7 +47,7 @@ func TestClusterNames(t *testing.T) {
 	}
 }
 
-// FuzzClusterName: what is valid can be written, lies in a folder of its own, and is found again.
+// FuzzClusterName checks that a backup of a cluster with any valid name is stored in a folder of its own and found again.
 func FuzzClusterName(f *testing.F) {
 	for _, name := range append(validClusters, invalidClusters...) {
 		f.Add(name)
@@ -98,7 +98,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// TestIDsSort: by the second in any time zone, then by revision.
+// IDs sort by second in any time zone, then by revision.
 func TestIDsSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type backup struct{ second, revision int64 }
@@ -124,7 +124,7 @@ func TestIDsSort(t *testing.T) {
 	})
 }
 
-// FuzzParseID: what is valid is made of a time and a revision, and can be in a key.
+// FuzzParseID checks that NewID returns every valid ID, and that it can be a part of a key.
 func FuzzParseID(f *testing.F) {
 	f.Add("20261121T092433Z-000000000000abcd")
 	for _, text := range invalidIDs {
@@ -148,7 +148,7 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// TestClusters: each name once and in order, whatever else lies about.
+// Clusters returns each name once and in order, and skips objects of other programs.
 func TestClusters(t *testing.T) {
 	names := []string{
 		"0", "9", "A", "Z", "a", "a-", "a-b", "a-b-c", "a.", "a.b", "a0", "a0b", "a1", "aa", "a_", "cluster1", "cluster10",
@@ -174,7 +174,7 @@ func TestClusters(t *testing.T) {
 	})
 }
 
-// TestClustersCost: one listing a cluster and one to see that there is no more.
+// Clusters makes one listing for each cluster and one more.
 func TestClustersCost(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	for _, name := range []string{"a", "b", "c"} {
@@ -194,7 +194,7 @@ func TestClustersCost(t *testing.T) {
 	stored.WantError(t, "Clusters", err, stored.ErrTest)
 }
 
-// TestNeighbours: no cluster sees another's, however alike their names are.
+// A cluster never includes the backups of another, however similar their names are.
 func TestNeighbours(t *testing.T) {
 	names := []string{"a", "a0", "a-b", "a.b", "cluster1", "cluster10", "cluster1-", "Cluster1"}
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {

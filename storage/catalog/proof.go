@@ -7,21 +7,21 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// Level is how far a backup has been proven: a rung of a ladder, each including the ones below.
+// Level is the depth of a check. Each level includes the ones below it.
 type Level string
 
-// The rungs, from the lowest.
+// The levels, lowest first.
 const (
-	Stored Level = "stored" // the manifest is whole and the object is there with its size
-	Hashed Level = "hashed" // all bytes were read and their digests are right
-	Opened Level = "opened" // the database was opened, every page checked, HashKV compared
-	Booted Level = "booted" // an etcd server started on the restored data and answered with the same HashKV
+	Stored Level = "stored" // the manifest is valid and the object exists with its size
+	Hashed Level = "hashed" // all bytes were read and match their digests
+	Opened Level = "opened" // the database was opened, every page checked and HashKV compared
+	Booted Level = "booted" // an etcd server started on the restored data and returned the same HashKV
 )
 
-// Levels are all rungs, from the lowest.
+// Levels are all levels, lowest first.
 var Levels = []Level{Stored, Hashed, Opened, Booted}
 
-// ParseLevel reads a rung's name.
+// ParseLevel returns the level called text, or an error if there is none.
 func ParseLevel(text string) (Level, error) {
 	for _, l := range Levels {
 		if string(l) == text {
@@ -31,7 +31,7 @@ func ParseLevel(text string) (Level, error) {
 	return "", fmt.Errorf("unknown level %q: use stored, hashed, opened or booted", text)
 }
 
-// Rank is the rung's place on the ladder, from 0; -1 for none.
+// Rank returns the index of l in Levels; -1 if l is not a level.
 func (l Level) Rank() int {
 	for i, level := range Levels {
 		if level == l {
@@ -51,24 +51,24 @@ const (
 	NotRun Verdict = "not run"
 )
 
-// Proof is what one verify or drill found.
+// Proof is the result of a verify or a drill of one backup.
 type Proof struct {
 	Format   int       `json:"format"`
 	Backup   ID        `json:"backup"`
-	Level    Level     `json:"level"` // the rung that was asked for
+	Level    Level     `json:"level"` // the level that was requested
 	Verdict  Verdict   `json:"verdict"`
 	Finding  string    `json:"finding"` // one plain sentence
 	Time     time.Time `json:"time"`
-	Seconds  float64   `json:"seconds"`            // how long it took
+	Seconds  float64   `json:"seconds"`            // the duration
 	Key      string    `json:"key,omitempty"`      // fingerprint of the key that opened it; "" if nothing was decrypted
-	HashKV   string    `json:"hashKV,omitempty"`   // equal, or why it was not compared
-	Revision int64     `json:"revision,omitempty"` // of the key space, as the opened database has it
-	Keys     int64     `json:"keys,omitempty"`     // in it
+	HashKV   string    `json:"hashKV,omitempty"`   // "equal", or why it was not compared
+	Revision int64     `json:"revision,omitempty"` // of the key space in the opened database
+	Keys     int64     `json:"keys,omitempty"`     // in the opened database
 	By       string    `json:"by"`                 // host and version of dr
-	Drill    *Drill    `json:"drill,omitempty"`    // nil: a verify, and no drill
+	Drill    *Drill    `json:"drill,omitempty"`    // nil for a verify
 }
 
-// Proofs are the stored proofs.
+// Proofs reads and writes stored proofs.
 var Proofs = document.Kind[Proof]{Format: 1, Check: Proof.validate}
 
 func (p Proof) validate() error {

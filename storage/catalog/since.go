@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Since is c with no more of its log than what tells of the time from t on: of each lineage the segments that reach t, the
-// one before them, which they go on from, and what is wrong behind that one. It is for whoever knows what was lost before.
+// Since returns c with only the part of its log that matters from t on: of each lineage the segments that reach t, the
+// segment before them, and the faults after that segment. Lineages that ended before t are left out if another followed by
+// then. It is for a caller that knows the earlier gaps.
 func (c Catalog) Since(t time.Time) Catalog {
 	var left []Lineage
 	for _, l := range c.Lineages {
@@ -18,7 +19,7 @@ func (c Catalog) Since(t time.Time) Catalog {
 	return c
 }
 
-// reaching is the index of the first segment that says what the state was at t or later.
+// reaching returns the index of the first segment that ends at t or later; len(l.Segments) if there is none.
 func (l Lineage) reaching(t time.Time) int {
 	i := slices.IndexFunc(l.Segments, func(s Segment) bool { return !s.ends().Before(t) })
 	if i < 0 {
@@ -27,8 +28,8 @@ func (l Lineage) reaching(t time.Time) int {
 	return i
 }
 
-// followed reports whether another lineage has come after the one called id by t. Without that, what is wrong at its end may
-// be what has just been lost.
+// followed reports whether a lineage that follows the one called id began before t. A lineage without a successor is kept,
+// since the faults at its end may be new.
 func (c Catalog) followed(id string, t time.Time) bool {
 	return slices.ContainsFunc(c.Lineages, func(l Lineage) bool {
 		after := l.After()
@@ -36,7 +37,7 @@ func (c Catalog) followed(id string, t time.Time) bool {
 	})
 }
 
-// from is l without the segments before the i-th, and what is wrong before that.
+// from returns l without the segments before index i, and without their faults.
 func (l Lineage) from(i int) Lineage {
 	if i == 0 || i >= len(l.Segments) {
 		return l
@@ -47,7 +48,7 @@ func (l Lineage) from(i int) Lineage {
 	return l
 }
 
-// ends is when the state was surely still in s: its last mark, or when it was written if it has none.
+// ends returns a time at which the member had reached the last mark: the mark's NotAfter. Without marks it returns s.Written.
 func (s Segment) ends() time.Time {
 	if n := len(s.Marks); n > 0 {
 		return s.Marks[n-1].NotAfter

@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// Segment n of a lineage ends half a second behind second n. The first has lost its sixth, and ended with its eighth; the
-// second one, after it, began at second 60 and has lost its third.
+// Segment n of a lineage ends half a second after second n. The first lineage has lost segment 6 and ends with segment 8. The
+// second one follows it, begins at second 60 and has lost segment 3.
 func TestCatalogSince(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	first := stored.NewWriter(t, "c", stored.LineageID(1)).Some(8)
@@ -34,9 +34,9 @@ func TestCatalogSince(t *testing.T) {
 		0:  "1-5 7-8 but 6; 1-2 4-4 but 3",
 		1:  "1-5 7-8 but 6; 1-2 4-4 but 3",
 		3:  "2-5 7-8 but 6; 1-2 4-4 but 3",
-		7:  "5-5 7-8 but 6; 1-2 4-4 but 3", // the gap ended then
+		7:  "5-5 7-8 but 6; 1-2 4-4 but 3", // the gap ends at 7.5
 		8:  "7-8 but ; 1-2 4-4 but 3",
-		9:  "8-8 but ; 1-2 4-4 but 3", // nothing had followed it
+		9:  "8-8 but ; 1-2 4-4 but 3", // the second lineage began later
 		61: "1-2 4-4 but 3",
 		63: "2-2 4-4 but 3",
 		64: "4-4 but ",
@@ -59,7 +59,7 @@ func TestCatalogSince(t *testing.T) {
 	}
 }
 
-// What was lost from the end of a lineage that nothing follows is never too old: it may be what was just lost.
+// Since never omits lost segments at the end of a lineage without a successor: the loss may be new.
 func TestCatalogSinceKeepsWhatIsLostBehind(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)

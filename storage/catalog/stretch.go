@@ -10,17 +10,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Source is where s was read.
+// Source returns the kind of log that s was read from.
 func (s Stretch) Source() segment.Source { return s.Segments[0].Source }
 
-// First is the position with which s begins.
+// First returns the first position of s.
 func (s Stretch) First() uint64 { return s.Segments[0].First }
 
-// Last is the position with which s ends.
+// Last returns the last position of s.
 func (s Stretch) Last() uint64 { return s.Segments[len(s.Segments)-1].Last }
 
-// ForPosition is how many of its segments, from the first, are needed to reach position p: 0 if p is before them, all
-// if it is behind them.
+// ForPosition returns the number of segments, counted from the first, that are needed to reach position p: 0 if p is before
+// s, all if p is after s.
 func (s Stretch) ForPosition(p uint64) int {
 	if p < s.First() {
 		return 0
@@ -28,8 +28,8 @@ func (s Stretch) ForPosition(p uint64) int {
 	return min(s.Holding(p)+1, len(s.Segments))
 }
 
-// ForRevision is how many of its segments, from the first, are enough to reach revision n of the key space. It is not
-// known if no mark is that high: then all are needed, and n may still not be reached.
+// ForRevision returns the number of segments, counted from the first, that suffice to reach revision n of the key space. If
+// no mark is that high, known is false and all segments are needed; n may still be out of reach.
 func (s Stretch) ForRevision(n int64) (upTo int, known bool) {
 	if last := s.revisionOf(s.Last()); last > 0 {
 		return s.ForPosition(uint64(max(n, 0))), n <= last
@@ -42,7 +42,7 @@ func (s Stretch) ForRevision(n int64) (upTo int, known bool) {
 	return len(s.Segments), false
 }
 
-// RevisionAt is the key space's revision right after position p, as far as that is known; 0 if it is not.
+// RevisionAt returns the key space's revision directly after position p; 0 if unknown.
 func (s Stretch) RevisionAt(p uint64) int64 {
 	revision := s.revisionOf(p)
 	for m := range s.marks() {
@@ -53,15 +53,15 @@ func (s Stretch) RevisionAt(p uint64) int64 {
 	return revision
 }
 
-// MostRevision is a revision that s, which goes on from the bases, cannot be beyond: each request behind a known one makes one at
-// most. It is math.MaxInt64 if nothing bounds it.
+// MostRevision returns an upper bound for the last revision in s, which must continue the bases: each request after a known
+// revision adds at most one. It returns math.MaxInt64 if no revision is known.
 func (s Stretch) MostRevision(bases []Backup) int64 {
 	if s.Source() == segment.Watch {
 		return int64(s.Last())
 	}
 	most, behind := int64(math.MaxInt64), int64(0)
 	for _, segment := range slices.Backward(s.Segments) {
-		from := behind + int64(segment.Requests) // from the segment's beginning on
+		from := behind + int64(segment.Requests) // counted from the segment's beginning
 		for _, m := range segment.Marks {
 			switch {
 			case m.Revision > 0 && m.Position == segment.Last:
@@ -80,7 +80,7 @@ func (s Stretch) MostRevision(bases []Backup) int64 {
 	return most
 }
 
-// revisionOf is p itself where positions are revisions, else 0.
+// revisionOf returns p if positions in s are revisions, else 0.
 func (s Stretch) revisionOf(p uint64) int64 {
 	if s.Source() != segment.Watch {
 		return 0
@@ -88,8 +88,9 @@ func (s Stretch) revisionOf(p uint64) int64 {
 	return int64(p)
 }
 
-// AtTime is the last mark that is surely not later than t, and the first one behind it, nil if there is none yet: the
-// state at t was that at the mark's position, or at one before next's. It is not ok if every mark may be later.
+// AtTime returns the last mark that is certainly not later than t, and the first mark after it, nil if there is none. The
+// state at t was the one at the mark's position, or at a later one before next's. It is not ok if every mark may be later
+// than t.
 func (s Stretch) AtTime(t time.Time) (mark segment.Mark, next *segment.Mark, ok bool) {
 	for m := range s.marks() {
 		if m.NotAfter.After(t) {
@@ -100,7 +101,7 @@ func (s Stretch) AtTime(t time.Time) (mark segment.Mark, next *segment.Mark, ok 
 	return mark, nil, ok
 }
 
-// marks are all marks, ascending by position and time.
+// marks returns all marks, ascending by position and time.
 func (s Stretch) marks() iter.Seq[segment.Mark] {
 	return func(yield func(segment.Mark) bool) {
 		for i := range s.Segments {
@@ -113,12 +114,12 @@ func (s Stretch) marks() iter.Seq[segment.Mark] {
 	}
 }
 
-// holding is the index of the segment that has position p, or of the first one behind p.
+// Holding returns the index of the first segment that ends at position p or later; len(s.Segments) if p is after s.
 func (s Stretch) Holding(p uint64) int {
 	return sort.Search(len(s.Segments), func(i int) bool { return s.Segments[i].Last >= p })
 }
 
-// markBefore is the last mark at a position before p.
+// markBefore returns the last mark before position p.
 func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
 	for i := min(s.Holding(p), len(s.Segments)-1); i >= 0; i-- {
 		for _, m := range slices.Backward(s.Segments[i].Marks) {
@@ -130,7 +131,7 @@ func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
 	return segment.Mark{}, false
 }
 
-// markFrom is the first mark at position p or behind it.
+// markFrom returns the first mark at position p or later.
 func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
 	for i := s.Holding(p); i < len(s.Segments); i++ {
 		for _, m := range s.Segments[i].Marks {
@@ -142,7 +143,7 @@ func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
 	return segment.Mark{}, false
 }
 
-// LastMark is the last mark of s; not ok if it has none.
+// LastMark returns the last mark of s. It is not ok if s has no marks.
 func (s Stretch) LastMark() (segment.Mark, bool) {
 	for i := len(s.Segments) - 1; i >= 0; i-- {
 		if n := len(s.Segments[i].Marks); n > 0 {

@@ -15,51 +15,54 @@ import (
 // Point is a place in one history.
 type Point struct {
 	Position uint64    `json:"position"`
-	Revision int64     `json:"revision"` // of the key space there or, where no mark says it, at a place before
+	Revision int64     `json:"revision"` // of the key space at Position; if unknown, a lower bound
 	Time     time.Time `json:"time,omitzero"`
 }
 
-// Window is a run of the log with a base for it: any point from From to To can be restored.
+// Window is a part of the log together with a base: every point from From to To can be restored.
 type Window struct {
 	Lineage string         `json:"lineage"`
-	Source  segment.Source `json:"source"`          // where the log was read
-	Base    ID             `json:"base"`            // the oldest backup that the log goes on from
-	Doubt   string         `json:"doubt,omitempty"` // why Base is to be used only where there is no other; "" for a good one
+	Source  segment.Source `json:"source"`          // the kind of log
+	Base    ID             `json:"base"`            // the oldest backup that the log continues
+	Doubt   string         `json:"doubt,omitempty"` // why Base should be a last resort; "" if it is good
 	From    Point          `json:"from"`
 	To      Point          `json:"to"`
-	// Most is a revision that a restore to the end cannot be beyond: To's, or more where no mark says what the last requests made.
+	// Most is an upper bound for the revision of a restore to To. It exceeds To.Revision if no mark has the revision after
+	// the last requests.
 	Most int64 `json:"mostRevision"`
-	// Diverged is how the members' key spaces differed when a segment of it was cut, the newest; "" if no difference was known.
+	// Diverged describes how the members' key spaces differed when a segment of the window was cut, by the newest such
+	// segment; "" if no difference was known.
 	Diverged string `json:"diverged,omitempty"`
-	Segments int    `json:"segments"` // that are needed behind Base
-	Bytes    int64  `json:"bytes"`    // of these segments, as stored
+	Segments int    `json:"segments"` // the number of segments to replay onto Base
+	Bytes    int64  `json:"bytes"`    // the stored size of these segments
 }
 
-// GapKind is why the log has a gap.
+// GapKind is the cause of a gap in the log.
 type GapKind string
 
 // The kinds of gaps.
 const (
 	GapLost     GapKind = "lost"     // segments are missing or damaged
-	GapRecorded GapKind = "recorded" // the agent could not archive it, and recorded that
-	GapRestored GapKind = "restored" // none: the cluster was restored or made anew, and its history begins there
+	GapRecorded GapKind = "recorded" // the agent could not archive it and recorded the reason
+	GapRestored GapKind = "restored" // nothing is lost: the cluster was restored or created, and a new history begins
 )
 
-// Gap is a part of the log that is in no segment, or where one history ends and another begins.
+// Gap is a part of the log that no segment contains, or the border between two histories.
 type Gap struct {
 	Kind        GapKind
 	Lineage     string
-	NextLineage string // that follows it; Lineage itself for a gap within, "" if nothing follows
-	From, To    uint64 // positions, both inclusive; 0 where they are not known
+	NextLineage string // the one after the gap: Lineage for a gap within it, "" if there is none
+	From, To    uint64 // positions, both inclusive; 0 if unknown
 	Since       time.Time
-	Until       time.Time // zero if nothing follows
+	Until       time.Time // zero if no segment follows
 	Reason      string
 }
 
-// clockAllowance is by how much the clocks of those who take backups and of those who archive may differ.
+// ClockAllowance is the tolerated difference between the clocks of the hosts that take backups and those that archive the
+// log.
 const ClockAllowance = 5 * time.Minute
 
-// Usable says why b should be a base only where there is no other; nil if nothing is known against it.
+// Usable returns the reason to use b as a base only as a last resort; nil if there is none.
 func (b Backup) Usable() error {
 	if err := b.Marked(); err != nil {
 		return err
@@ -70,7 +73,8 @@ func (b Backup) Usable() error {
 	return nil
 }
 
-// Marked is what was known against the cluster when m was taken, nil if nothing was: its bytes may be whole, and wrong.
+// Marked returns the problem of the cluster that was known when the backup was taken; nil if there was none. The bytes of
+// such a backup can be intact and still wrong.
 func (m Manifest) Marked() error {
 	if slices.Contains(m.Alarms, "CORRUPT") {
 		return errors.New("a member had the alarm CORRUPT when it was taken")
@@ -81,9 +85,9 @@ func (m Manifest) Marked() error {
 	return nil
 }
 
-// Bases are the backups that s goes on from, newest first: the snapshot's own index lies in s or right before it, as far
-// as its bounds tell. If none of them is Usable they are all there, else only those that are. A cluster's id is not a
-// history: where a backup fits into several by its numbers, its time decides.
+// Bases returns the backups that s continues, newest first: those whose consistent index, as far as its bounds are known,
+// lies in s or directly before it. It returns only the Usable ones, or all if none is Usable. If a backup fits several
+// histories by its numbers, its time decides, since histories can share a cluster id.
 func (c Catalog) Bases(s Stretch) []Backup {
 	usable, doubtful := c.bases(s)
 	if len(usable) == 0 {
@@ -92,8 +96,8 @@ func (c Catalog) Bases(s Stretch) []Backup {
 	return usable
 }
 
-// DoubtfulBases returns the backups, newest first, that Bases leaves out because s has better ones. Points of s before those
-// have no other base.
+// DoubtfulBases returns the backups, newest first, that s continues and Bases leaves out because others are Usable. They are
+// the only bases for points of s before the first Usable one.
 func (c Catalog) DoubtfulBases(s Stretch) []Backup {
 	usable, doubtful := c.bases(s)
 	if len(usable) == 0 {
@@ -102,7 +106,7 @@ func (c Catalog) DoubtfulBases(s Stretch) []Backup {
 	return doubtful
 }
 
-// bases returns the backups that s continues, newest first, by whether they are Usable.
+// bases returns the backups that s continues, newest first, separated by Usable.
 func (c Catalog) bases(s Stretch) (usable, doubtful []Backup) {
 	for _, b := range c.Backups {
 		switch {
@@ -116,13 +120,13 @@ func (c Catalog) bases(s Stretch) (usable, doubtful []Backup) {
 	return usable, doubtful
 }
 
-// HighestIndex is the upper bound of the snapshot's consistent index, or the lower one if nothing else is known.
+// HighestIndex returns the upper bound of the snapshot's consistent index, or the lower bound if that is unknown.
 func (b Backup) HighestIndex() uint64 { return max(b.RaftIndex, b.RaftIndexMax) }
 
-// HighestRevision is the same of the key space's revision.
+// HighestRevision returns the upper bound of the snapshot's revision, or the lower bound if that is unknown.
 func (b Backup) HighestRevision() int64 { return max(b.Revision, b.RevisionMax) }
 
-// Span is between which positions of a log from that source the snapshot's own lies, both inclusive.
+// Span returns the bounds, both inclusive, of the snapshot's position in a log of that source.
 func (b Backup) Span(log segment.Source) (from, to uint64) {
 	if log == segment.Watch {
 		return uint64(b.Revision), uint64(b.HighestRevision())
@@ -130,6 +134,7 @@ func (b Backup) Span(log segment.Source) (from, to uint64) {
 	return b.RaftIndex, b.HighestIndex()
 }
 
+// fits reports whether s may continue b, by name, id, position, term, revision and time.
 func (b Backup) fits(s Stretch) bool {
 	first := s.Segments[0]
 	from, to := b.Span(s.Source())
@@ -137,8 +142,8 @@ func (b Backup) fits(s Stretch) bool {
 		from > 0 && from >= first.First-1 && to <= s.Last() && b.fitsTerm(s) && b.fitsRevision(s) && b.fitsTime(s)
 }
 
-// fitsTerm: the member's term was not below that of an entry which it had applied, nor above any that came later. A
-// term of 0 is not known. Revisions have none.
+// fitsTerm reports whether b's term is not below that of the segment before b, and not above that of s's end. Term 0 is
+// unknown and fits. A log from Watch has no terms.
 func (b Backup) fitsTerm(s Stretch) bool {
 	if s.Source() == segment.Watch {
 		return true
@@ -149,9 +154,9 @@ func (b Backup) fitsTerm(s Stretch) bool {
 	return b.RaftTerm == 0 || !tooLow && !tooHigh
 }
 
-// fitsRevision: where no mark before it bounds its time, the next one's revision is not below the backup's, and not above it by
-// more than the requests between, which make one each at most. A manifest's index may be one too high (etcd 3.4), so one more
-// is allowed.
+// fitsRevision reports whether the revision of the next mark can be reached from b: it is not below b's, and higher by at
+// most one for each request between them. One more is allowed, since a manifest's index can be one too high (etcd 3.4). The
+// check is needed only where no mark before b bounds its time, at the beginning of a log from WAL.
 func (b Backup) fitsRevision(s Stretch) bool {
 	_, bounded := s.markBefore(b.RaftIndex)
 	if bounded || !s.begins() || s.Source() == segment.Watch {
@@ -167,10 +172,10 @@ func (b Backup) fitsRevision(s Stretch) bool {
 	return true
 }
 
-// fitsTime: its index was asked for after the position before it was there, and before the one behind it was.
+// fitsTime reports whether b was started when the cluster was at b's position, give or take ClockAllowance.
 func (b Backup) fitsTime(s Stretch) bool { return b.outside(s) <= ClockAllowance }
 
-// outside returns how far b.Started lies outside of the interval that its place in s implies; 0 if it lies inside.
+// outside returns how far b.Started lies outside the interval that its position in s implies; 0 if it lies inside.
 func (b Backup) outside(s Stretch) time.Duration {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
 	position, _ := b.Span(s.Source())
@@ -186,14 +191,14 @@ func (b Backup) outside(s Stretch) time.Duration {
 	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
 }
 
-// begins reports whether s is the beginning of its lineage. Its first segment holds what the member had written before the
-// agent began and marked anything: up to its first mark only an upper bound is known, unless it names a history before it.
+// begins reports whether s begins its lineage. The first segment contains requests from before the agent started. Before the
+// first mark their times have only an upper bound, unless the segment names the history that it follows.
 func (s Stretch) begins() bool {
 	return s.Segments[0].FirstSeq() == 1
 }
 
-// fitsElsewhere reports whether b fits better into another history. After a restore in place a backup fits into the one
-// before, too, by all its numbers and nearly by its time.
+// fitsElsewhere reports whether b fits another history better by time. After a restore in place a backup fits the history
+// before it too: by all numbers, and nearly by time.
 func (c Catalog) fitsElsewhere(b Backup, s Stretch) bool {
 	outside := b.outside(s)
 	if outside == 0 {
@@ -212,13 +217,13 @@ func (c Catalog) fitsElsewhere(b Backup, s Stretch) bool {
 	return false
 }
 
-// SameClusterID compares ids in hex, of which some are written with leading zeros.
+// SameClusterID reports whether two ids in hex are equal apart from leading zeros.
 func SameClusterID(a, b string) bool {
 	return strings.TrimLeft(a, "0") == strings.TrimLeft(b, "0")
 }
 
-// Windows are what can be restored with the log, oldest lineage first: one for each stretch that has a base among the
-// backups in the catalog, from its oldest one on.
+// Windows returns the parts of the log that can be restored, oldest lineage first: one for each stretch that has a base, from
+// its oldest base to its end.
 func (c Catalog) Windows() []Window {
 	var windows []Window
 	for _, l := range c.Lineages {
@@ -227,7 +232,8 @@ func (c Catalog) Windows() []Window {
 	return windows
 }
 
-// windowsOf are those of l. A mark may say late what the state was: a window is over when a base of a later one is there.
+// windowsOf returns the windows of l, oldest first. A window's times end when a base of a later window was finished: a mark's
+// NotAfter can be later than that.
 func (c Catalog) windowsOf(l Lineage) (windows []Window) {
 	var over time.Time
 	for _, s := range slices.Backward(l.Stretches()) {
@@ -250,7 +256,7 @@ func (c Catalog) windowsOf(l Lineage) (windows []Window) {
 	return windows
 }
 
-// earliest is a, or b if that comes before it and is known.
+// earliest returns the earlier of a and b; a if b is zero.
 func earliest(a, b time.Time) time.Time {
 	if !b.IsZero() && b.Before(a) {
 		return b
@@ -258,7 +264,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// oldest is the base with which the window is the widest.
+// oldest returns the base with the lowest position, which gives the widest window. There must be at least one base.
 func (s Stretch) oldest(bases []Backup) Backup {
 	return slices.MinFunc(bases, func(a, b Backup) int {
 		_, toA := a.Span(s.Source())
@@ -267,6 +273,7 @@ func (s Stretch) oldest(bases []Backup) Backup {
 	})
 }
 
+// window returns the window of s from base on.
 func window(s Stretch, base Backup) Window {
 	w := Window{Lineage: s.Lineage, Source: s.Source(), Base: base.ID, From: from(s, base), To: s.End()}
 	w.To.Revision = max(w.To.Revision, w.From.Revision)
@@ -285,7 +292,7 @@ func window(s Stretch, base Backup) Window {
 	return w
 }
 
-// from is the first point that base surely reaches: the end of its bounds.
+// from returns the first point that is certainly reachable from base: the upper bound of its position.
 func from(s Stretch, base Backup) Point {
 	_, end := base.Span(s.Source())
 	p := Point{Position: end, Revision: base.HighestRevision(), Time: base.Finished}
@@ -295,7 +302,7 @@ func from(s Stretch, base Backup) Point {
 	return p
 }
 
-// End is the last point of s: its last position, the highest revision that is known, and the last mark's time.
+// End returns the last point of s: its last position, the highest known revision, and the time of the last mark.
 func (s Stretch) End() Point {
 	p := Point{Position: s.Last()}
 	if m, ok := s.LastMark(); ok {
@@ -308,8 +315,8 @@ func (s Stretch) End() Point {
 	return p
 }
 
-// Gaps are the holes in the log, oldest first: within lineages, at the end of one that has lost its last segments, and
-// between a lineage and the one that comes after it.
+// Gaps returns the gaps in the log, by lineage, oldest first: before a lineage that follows another, within it, and after its
+// last segment if later ones are lost.
 func (c Catalog) Gaps() []Gap {
 	var gaps []Gap
 	for _, l := range c.Lineages {
@@ -327,7 +334,7 @@ func (c Catalog) Gaps() []Gap {
 	return gaps
 }
 
-// after is where the lineage before l ended, nil if there was none or nothing tells.
+// After returns the end of the lineage that l follows; nil if there is none or it is unknown.
 func (l Lineage) After() *segment.After {
 	if len(l.Segments) == 0 || l.Segments[0].Lineage != l.ID {
 		return nil
@@ -335,7 +342,8 @@ func (l Lineage) After() *segment.After {
 	return l.Segments[0].After
 }
 
-// gapBefore is the gap between l and the lineage that it comes after. The older one may have gone on for a while.
+// gapBefore returns the gap between l and the lineage that it follows. The earlier lineage may extend past the end that l
+// names.
 func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	after := l.After()
 	if after == nil {
@@ -349,7 +357,7 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	if i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage }); i >= 0 {
 		older := c.Lineages[i]
 		if older.Pruned > 0 && len(older.Segments) == 0 {
-			return Gap{}, false // nobody is to go back there
+			return Gap{}, false // it was pruned as a whole
 		}
 		if stretches := older.Stretches(); len(stretches) > 0 {
 			last := stretches[len(stretches)-1]
@@ -363,12 +371,13 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	if g.Until.Before(g.Since) {
 		g.Until = g.Since
 	}
-	if first.First > end+1 { // else their positions are not of one history, or there are none between
+	if first.First > end+1 { // else the positions are unrelated, or none is missing
 		g.From, g.To = end+1, first.First-1
 	}
 	return g, true
 }
 
+// gapBetween returns the gap between two consecutive stretches of l.
 func (l Lineage) gapBetween(a, b Stretch) Gap {
 	first := b.Segments[0]
 	g := Gap{
@@ -378,13 +387,13 @@ func (l Lineage) gapBetween(a, b Stretch) Gap {
 	if g.Reason == "" {
 		g.Kind, g.Reason = GapRecorded, first.Reason
 	}
-	if g.From > g.To { // the chain breaks between two that are side by side
+	if g.From > g.To { // the chain of digests breaks, and no position is missing
 		g.From, g.To = 0, 0
 	}
 	return g
 }
 
-// gapBehind is what has been lost from the end.
+// gapBehind returns the gap after the last stretch. It is not ok if nothing is lost there, or if l has no stretches.
 func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
 	if len(stretches) == 0 {
 		return Gap{}, false
@@ -403,7 +412,7 @@ func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
 	return g, true
 }
 
-// why is the first fault behind a and before seq, "" if there is none. With seq 0 it looks to the end.
+// why returns the error of the first fault after a and before segment seq; "" if there is none. Seq 0 means up to the end.
 func (l Lineage) why(a Stretch, seq uint64) string {
 	end := a.Segments[len(a.Segments)-1].Seq
 	for _, f := range l.Faults {
@@ -414,7 +423,8 @@ func (l Lineage) why(a Stretch, seq uint64) string {
 	return ""
 }
 
-// begins is when the state was surely in s: its first mark, or when it was written if it has none.
+// Begins returns a time at which the member had reached the first mark: the mark's NotAfter. Without marks it returns
+// s.Written.
 func (s Segment) Begins() time.Time {
 	if len(s.Marks) > 0 {
 		return s.Marks[0].NotAfter
@@ -422,7 +432,8 @@ func (s Segment) Begins() time.Time {
 	return s.Written
 }
 
-// until is up to when s says what the state was.
+// until returns a time at which the member had reached the last mark of s: the mark's NotAfter. Without marks it returns the
+// time at which the last segment was written.
 func (s Stretch) until() time.Time {
 	if m, ok := s.LastMark(); ok {
 		return m.NotAfter

@@ -13,17 +13,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// past is a history as it was, and what an archiver without a fault would have of it.
+// past is a complete history, with all segments that an archiver without faults would store.
 type past struct {
 	id       string
 	begun    time.Time
 	segments []catalog.Segment
 }
 
-// digestNumber is the digest of a header that nobody encodes.
+// digestNumber returns a made-up digest for a header.
 func digestNumber(lineage string, seq uint64) string { return fmt.Sprintf("%s%032x", lineage, seq) }
 
-// drawPast makes a history that begins at begun, after the one before it.
+// drawPast returns a history that began at begun and follows before, if that is not nil.
 func drawPast(rt *rapid.T, n int, begun time.Time, before *past) *past {
 	p := &past{id: stored.LineageID(n), begun: begun}
 	position, term, now := rapid.Uint64Range(0, 30).Draw(rt, "position"), uint64(2), begun
@@ -55,7 +55,7 @@ func drawPast(rt *rapid.T, n int, begun time.Time, before *past) *past {
 	return p
 }
 
-// drawMarks gives the last segment one to three marks, none before mark.
+// drawMarks adds one to three marks to the last segment, none earlier than mark, and returns the last of them.
 func (p *past) drawMarks(rt *rapid.T, mark segment.Mark) segment.Mark {
 	s := &p.segments[len(p.segments)-1]
 	positions := rapid.SliceOfN(rapid.Uint64Range(s.First-1, s.Last), 1, 3).Draw(rt, "marks")
@@ -80,8 +80,8 @@ func (p *past) drawMarks(rt *rapid.T, mark segment.Mark) segment.Mark {
 	return mark
 }
 
-// during is when the cluster was at position: each segment is of one minute, and its positions share it. What was lost
-// behind it took no time.
+// during returns the interval in which the cluster was at position. Each segment takes one minute, divided equally among its
+// positions. Lost positions after a segment take no time.
 func (p *past) during(position uint64) (from, to time.Time) {
 	for i := len(p.segments) - 1; i >= 0; i-- {
 		s := p.segments[i]
@@ -95,6 +95,7 @@ func (p *past) during(position uint64) (from, to time.Time) {
 	return p.begun, p.begun
 }
 
+// termAt returns the term at the end of the segment at position.
 func (p *past) termAt(position uint64) uint64 {
 	term := p.segments[0].End.Term
 	for _, s := range p.segments {
@@ -105,7 +106,7 @@ func (p *past) termAt(position uint64) uint64 {
 	return term
 }
 
-// drawBackup takes one of the cluster at some moment of p.
+// drawBackup returns a backup that was taken at a random position of p.
 func (p *past) drawBackup(rt *rapid.T, n int) catalog.Backup {
 	lowest, highest := p.segments[0].First-1, p.segments[len(p.segments)-1].Last
 	position := rapid.Uint64Range(max(1, lowest), max(1, highest)).Draw(rt, "index")
@@ -129,12 +130,12 @@ func (p *past) drawBackup(rt *rapid.T, n int) catalog.Backup {
 	return b
 }
 
-// world is some histories of one cluster, all with one cluster id, and backups of them.
+// world is up to three histories of one cluster with the same cluster id, and backups of them.
 type world struct {
 	pasts   []*past
 	backups []catalog.Backup
-	of      map[catalog.ID]string // their lineages
-	catalog catalog.Catalog       // what is left of it all
+	of      map[catalog.ID]string // the lineage of each backup
+	catalog catalog.Catalog       // of the histories after damage
 }
 
 func drawWorld(rt *rapid.T) *world {
@@ -159,7 +160,7 @@ func drawWorld(rt *rapid.T) *world {
 	return w
 }
 
-// spoil removes, doubles, swaps and mixes some segments.
+// spoil returns the segments of p with some removed, doubled, swapped or mixed with others.
 func (w *world) spoil(rt *rapid.T, p *past) []catalog.Segment {
 	all := slices.Clone(p.segments)
 	for range rapid.IntRange(0, 3).Draw(rt, "spoils") {
@@ -190,12 +191,12 @@ func (w *world) spoil(rt *rapid.T, p *past) []catalog.Segment {
 	return all
 }
 
-// genuine are the segments as they were written.
+// genuine reports whether s is a segment of p as it was written.
 func (p *past) genuine(s catalog.Segment) bool {
 	return slices.ContainsFunc(p.segments, func(g catalog.Segment) bool { return g.Digest == s.Digest })
 }
 
-// TestStretches: each is a run of the lineage's own segments without a hole, and none could be longer.
+// Each stretch is a run of the lineage's own segments without a gap, and none could be longer.
 func TestStretches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -233,7 +234,7 @@ func wantUnbroken(rt *rapid.T, lineage string, s catalog.Stretch) {
 	}
 }
 
-// TestStretchesOfHoles: where segments are only missing, there is a stretch for each run of the others.
+// If segments are only missing, each run of the others is a stretch.
 func TestStretchesOfHoles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPast(rt, 0, stored.Noon, nil)
@@ -261,7 +262,7 @@ func TestStretchesOfHoles(t *testing.T) {
 	})
 }
 
-// TestWindows: whatever was lost or mixed up, every point in a window is in segments without a hole, behind a base.
+// Whatever was lost or mixed up, every point of a window lies in segments without a gap after its base.
 func TestWindows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -283,8 +284,8 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// wantCovered fails unless the window is a part of one stretch from before position on. A base of another history can
-// only be right before a stretch whose beginning is gone: there nothing says when the cluster was there.
+// wantCovered fails the test unless the window is a part of one stretch that begins at or before position. A base of another
+// history is allowed only directly before a stretch whose beginning is lost: there no mark bounds the time.
 func wantCovered(rt *rapid.T, c catalog.Catalog, window catalog.Window, position uint64, foreign bool) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
@@ -310,7 +311,7 @@ func wantCovered(rt *rapid.T, c catalog.Catalog, window catalog.Window, position
 	rt.Fatalf("%+v is of no stretch", window)
 }
 
-// TestWindowIsOver: what a mark says late of the end of one window is not said where a base of the next one was there before.
+// A window ends no later than the base of the next window was finished, even if its last mark bounds its time later.
 func TestWindowIsOver(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = stored.At(60) }, func(h *segment.Header) { h.Marks = nil }
@@ -341,15 +342,15 @@ func TestWindowIsOver(t *testing.T) {
 	}
 }
 
-// TestBases: every backup of the history that lies in a stretch is a base, newest first, and none of another history.
-// Only right before a stretch whose beginning is gone nothing says when the cluster was there.
+// Every backup of the history that lies in a stretch is a base, newest first, and no backup of another history is. The
+// exception is directly before a stretch whose beginning is lost, where no mark bounds the time.
 func TestBases(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
 		for i, l := range w.catalog.Lineages {
 			for _, s := range l.Stretches() {
 				if !w.pasts[i].genuine(s.Segments[0]) || !w.pasts[i].genuine(s.Segments[len(s.Segments)-1]) {
-					continue // what somebody has made up may not fit to anything
+					continue // made-up segments may fit no backup
 				}
 				got := w.catalog.Bases(s)
 				foreign := slices.IndexFunc(got, func(b catalog.Backup) bool { return w.of[b.ID] != l.ID })
@@ -366,7 +367,7 @@ func TestBases(t *testing.T) {
 	})
 }
 
-// basesOf are the backups of the history that lie in s, newest first.
+// basesOf returns the backups of the lineage that lie in s, newest first.
 func (w *world) basesOf(lineage string, s catalog.Stretch) (usable, doubtful []catalog.ID) {
 	for _, b := range w.backups {
 		switch {
@@ -390,9 +391,9 @@ func wantBases(rt *rapid.T, bases []catalog.Backup, usable, doubtful []catalog.I
 	}
 }
 
-// TestBaseRefused: what is not of the stretch's history, one thing at a time.
+// A backup that differs from the stretch's history in one way is not a base.
 func TestBaseRefused(t *testing.T) {
-	all := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9)) // positions 1 to 90, of seconds 1 to 9, terms 2 and 3
+	all := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9)) // positions 1 to 90, seconds 1 to 9, terms 2 and 3
 	s := catalog.Lineage{ID: stored.LineageID(1), Segments: all}.Stretches()[0]
 	good := func() catalog.Backup {
 		m := stored.ManifestOf(stored.Content, stored.At(4))
@@ -405,7 +406,7 @@ func TestBaseRefused(t *testing.T) {
 	}{
 		"as it is":           {func(b *catalog.Backup) {}, true},
 		"no upper bound":     {func(b *catalog.Backup) { b.RaftIndexMax = 0 }, true},
-		"right before":       {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax = 0, 0 }, false}, // 0 is not known
+		"right before":       {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax = 0, 0 }, false}, // 0 means unknown
 		"at the end":         {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax, b.RaftTerm = 90, 90, 3 }, true},
 		"beyond the end":     {func(b *catalog.Backup) { b.RaftIndex, b.RaftIndexMax = 88, 91 }, false},
 		"term not known":     {func(b *catalog.Backup) { b.RaftTerm = 0 }, true},
@@ -433,8 +434,8 @@ func TestBaseRefused(t *testing.T) {
 	}
 }
 
-// TestBasesFromBeforeTheAgent: what a member had written before its agent began is in the log's first segments, and has no mark.
-// Its backups are bases, however old; one of another history is not, as its revision shows.
+// Requests from before the agent started are in the log's first segments, which have no marks. Backups from that time are
+// bases, however old. A backup of another history is not, as its revision shows.
 func TestBasesFromBeforeTheAgent(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	unmarked := func(h *segment.Header) { h.Marks = nil }
@@ -470,8 +471,7 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 	}
 }
 
-// TestBaseOfTheNearerHistory: after a restore in place, a history has the same cluster id, positions and terms as the one
-// before, a few seconds later.
+// After a restore in place, a history can have the same cluster id, positions and terms as the one before, seconds later.
 func TestBaseOfTheNearerHistory(t *testing.T) {
 	first := catalog.Lineage{ID: stored.LineageID(1), Segments: stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9))}
 	second := catalog.Lineage{ID: stored.LineageID(2)}
@@ -505,7 +505,7 @@ func TestBaseOfTheNearerHistory(t *testing.T) {
 	}
 }
 
-// TestGaps: within a lineage every position is in a stretch or in a gap, and never in both.
+// Every position of a lineage is either in a stretch or in a gap.
 func TestGaps(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -532,7 +532,7 @@ func TestGaps(t *testing.T) {
 	})
 }
 
-// TestGapReasons: a recorded one says what was recorded, another what is wrong, and widths are right.
+// A recorded gap has the recorded reason, another gap has the error of its fault, and both have the right bounds.
 func TestGapReasons(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	all := w.Some(3)
@@ -564,7 +564,7 @@ func TestGapReasons(t *testing.T) {
 	}
 }
 
-// TestStretchSearch: against a look at every mark and every segment.
+// The searches in a stretch return the same as a walk over every mark and every segment.
 func TestStretchSearch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPast(rt, 0, stored.Noon, nil)
