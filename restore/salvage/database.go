@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// databases are those of a data dir, the one that is furthest first. Beside member/snap/db there may be one that came from
-// the leader and that the member had not put into its place yet (server/storage/backend.go, RecoverSnapshotBackend).
+// databases returns the databases of a data dir, the one with the highest index first. Next to member/snap/db there may be one
+// from the leader that the member had not yet moved into its place (server/storage/backend.go, RecoverSnapshotBackend).
 func databases(dir string) (found []disk.Database, err error) {
 	snap := filepath.Join(dir, "member", "snap")
 	files, err := filepath.Glob(filepath.Join(snap, "*.snap.db"))
@@ -41,7 +41,7 @@ func databases(dir string) (found []disk.Database, err error) {
 	return found, nil
 }
 
-// look reads what a plan needs from a database, without a lock and without bbolt.
+// look reads the facts that a plan needs from a database, without a lock and without bbolt.
 func look(file string) (d disk.Database, err error) {
 	d.File = file
 	f, err := os.Open(file)
@@ -106,7 +106,7 @@ func readRevision(d *disk.Database, t *tree) error {
 	return err
 }
 
-// revisionBytes is how long a revision is as a key: 8 bytes, a line, 8 bytes; a mark may follow.
+// revisionBytes is the length of a revision as a key: 8 bytes, an underscore, 8 bytes. A tombstone's mark may follow.
 const revisionBytes = 17
 
 func readMembers(d *disk.Database, t *tree) error {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Running says that a process holds the log or the database of a data dir, as etcd does while it runs. It looks at the
-// locks and takes none: an etcd that started at that moment would fail. Of a disk that another machine has mounted nothing
-// can be seen.
+// Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It only
+// queries the locks and takes none: an etcd that starts at that moment would fail. It cannot see the locks of another machine
+// that has mounted the disk.
 func Running(dir string) (bool, error) {
 	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
 	if err != nil {
@@ -29,7 +29,7 @@ func Running(dir string) (bool, error) {
 	return fileLocked(filepath.Join(dir, "member", "snap", "db"))
 }
 
-// recordLocked asks for a lock as etcd takes it on its log (client/pkg/fileutil/lock_linux.go).
+// recordLocked reports whether a process has locked file as etcd locks its log (client/pkg/fileutil/lock_linux.go).
 func recordLocked(file string) (bool, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,12 +41,12 @@ func recordLocked(file string) (bool, error) {
 	defer f.Close()
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return false, nil // a file system without such locks
+		return false, nil // the file system has no such locks
 	}
 	return lock.Type != unix.F_UNLCK, nil
 }
 
-// fileLocked looks for a lock as bbolt takes it on its file: of those the kernel only tells in a list.
+// fileLocked reports whether a process has locked file as bbolt does. The kernel reports such locks only in /proc/locks.
 func fileLocked(file string) (bool, error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func fileLocked(file string) (bool, error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	list, err := os.Open("/proc/locks")
 	if err != nil || !ok {
-		return false, nil // the log's locks were asked for already
+		return false, nil // the locks of the log have been checked already
 	}
 	defer list.Close()
 	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)

@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// readLog reads the log of a data dir to its end. If it is damaged before the place of a database that is whole, that
-// does not matter: it is read from there on.
+// readLog reads the log of a data dir to its end. If the log is damaged before the position of an intact database, readLog
+// reads it from that position.
 func readLog(ctx context.Context, dir string, databases []disk.Database, ends map[uint64]bool) (l disk.Log, cluster, member uint64, err error) {
 	if l, cluster, member, err = readLogFrom(ctx, dir, 0, ends); err != nil {
 		return l, cluster, member, err
@@ -69,7 +69,7 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 	return l, cluster, member, nil
 }
 
-// add adds the next entry to l, and to its Ends if its position is one of ends.
+// add adds the next entry to l, and to l.Ends if its position is in ends.
 func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	if e.Committed {
 		l.Commit = e.Position
@@ -94,7 +94,7 @@ func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	l.Changes = append(l.Changes, changes(e)...)
 }
 
-// changes are those of the membership that an entry makes. etcd makes one at a time, in either form.
+// changes returns the changes of the membership in an entry. etcd makes one change at a time, in either encoding.
 func changes(e wal.Entry) (all []disk.Change) {
 	var singles []*raftpb.ConfChangeSingle
 	var one raftpb.ConfChange
@@ -123,16 +123,16 @@ var (
 	ErrForeign = errors.New("the log is of another history")
 )
 
-// Part is a stretch of a stopped member's log.
+// Part is a part of a stopped member's log.
 type Part struct {
 	Dir   string
-	After segment.End // where it goes on from; a Term of 0 or a Digest of "" is not known and not compared
-	UpTo  uint64      // the last position
-	End   segment.End // of the whole log: it must still end there
+	After segment.End // the part begins after it; a Term of 0 or a Digest of "" is unknown and not compared
+	UpTo  uint64      // the last position of the part
+	End   segment.End // of the whole log, which must not have changed
 }
 
-// Records yields the requests of a part, in order. They come before the log's end has been seen: whoever applies them
-// keeps the result only if no error came. Errors match ErrChanged, ErrForeign, or are of the disk.
+// Records yields the requests of a part, in order. It checks the end of the log last: the caller must discard the result if an
+// error follows. Errors match ErrChanged or ErrForeign, or come from the disk.
 func (p Part) Records(ctx context.Context) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		s, err := wal.OpenStopped(p.Dir, p.After.Position)
@@ -170,7 +170,7 @@ func (p Part) Records(ctx context.Context) iter.Seq2[segment.Record, error] {
 	}
 }
 
-// fits holds an entry against where the part goes on from.
+// fits checks that an entry is in sequence and continues p.After.
 func (p Part) fits(e wal.Entry, next uint64) error {
 	after := p.After
 	switch {

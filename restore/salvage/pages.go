@@ -9,16 +9,17 @@ import (
 	"io"
 )
 
-// tree is a bbolt file that is read page by page, each offset checked. bbolt itself locks a file that it opens, maps it,
-// and ends the process on a page that is not what it ought to be; here a look must leave no trace and find damage.
+// tree reads a bbolt file page by page and checks each offset. bbolt itself would lock and map the file, and end the process
+// on an invalid page; salvage must leave no trace and report damage as an error.
 //
-// The format is bbolt's of etcd 3.4 to 3.7 (internal/common: page.go, meta.go, bucket.go), as little-endian machines write it.
+// The format is that of bbolt in etcd 3.4 to 3.7 (internal/common: page.go, meta.go, bucket.go), as written on little-endian
+// machines.
 type tree struct {
 	r        io.ReaderAt
 	size     int64
 	pageSize int64
-	root     uint64 // page of the bucket of buckets
-	left     int64  // bytes that may still be read: a damaged file may lead in circles
+	root     uint64 // page of the root bucket, which contains the others
+	left     int64  // bytes that may still be read: a damaged file may contain cycles
 }
 
 const (
@@ -36,7 +37,7 @@ const (
 
 	minPage  = 512
 	maxPage  = 64 << 10
-	maxRead  = 256 << 20 // of one page with those that continue it: etcd's largest values are far below
+	maxRead  = 256 << 20 // bytes of one page with its overflow pages; etcd's largest values are far smaller
 	mostRead = 1 << 30   // bytes in one look
 )
 
@@ -46,7 +47,7 @@ func openTree(r io.ReaderAt, size int64) (*tree, error) {
 	t := &tree{r: r, size: size, left: mostRead}
 	var newest uint64
 	found := false
-	for at := int64(0); at <= maxPage; at = max(minPage, 2*at) { // the second meta page is behind the first, however long that is
+	for at := int64(0); at <= maxPage; at = max(minPage, 2*at) { // the second meta page follows the first, whose size is not known yet
 		m, ok := readMeta(r, at)
 		if ok && (!found || m.txid > newest) {
 			found, newest, t.pageSize, t.root = true, m.txid, m.pageSize, m.root
@@ -63,7 +64,7 @@ type meta struct {
 	root, txid uint64
 }
 
-// readMeta reads a meta page, if there is a valid one at an offset.
+// readMeta reads the meta page at an offset; ok reports whether it is valid.
 func readMeta(r io.ReaderAt, at int64) (m meta, ok bool) {
 	b := make([]byte, metaSize)
 	if _, err := r.ReadAt(b, at+pageHeader); err != nil {
@@ -77,7 +78,7 @@ func readMeta(r io.ReaderAt, at int64) (m meta, ok bool) {
 	return m, valid && m.pageSize >= minPage && m.pageSize <= maxPage && (at == 0 || at == m.pageSize)
 }
 
-// page is one page with those that continue it, or a small bucket's that lies within its parent's.
+// page is one page with its overflow pages, or the page of a small bucket that lies inside its parent's page.
 type page struct {
 	data  []byte
 	flags uint16
@@ -116,7 +117,7 @@ func (t *tree) page(id uint64) (page, error) {
 	return parsePage(data)
 }
 
-// element is one of a leaf (key, value) or of a branch (first key, child).
+// element is an element of a leaf (key, value) or of a branch (first key, child).
 type element struct {
 	key, value []byte
 	isBucket   bool
@@ -142,14 +143,14 @@ func (p page) element(i int) (e element, err error) {
 	return e, nil
 }
 
-// bucket is a tree of keys. Its first page is root, or inline where it is small.
+// bucket is a tree of keys. Its first page is root, or inline in a small bucket (root is then 0).
 type bucket struct {
 	*tree
 	root   uint64
 	inline []byte
 }
 
-// bucket finds a bucket by its name; ok is false if there is none.
+// bucket returns the bucket with a name; ok is false if there is none.
 func (t *tree) bucket(name []byte) (b bucket, ok bool, err error) {
 	e, ok, err := bucket{tree: t, root: t.root}.get(name)
 	if err != nil || !ok {
@@ -175,7 +176,7 @@ func (b bucket) first() (page, error) {
 	return b.page(b.root)
 }
 
-// get finds a key.
+// get returns the element of a key; ok is false if there is none.
 func (b bucket) get(key []byte) (e element, ok bool, err error) {
 	p, err := b.first()
 	for err == nil {
@@ -191,7 +192,7 @@ func (b bucket) get(key []byte) (e element, ok bool, err error) {
 	return e, false, err
 }
 
-// search is the number of the last element whose key is not behind key; -1 if all are.
+// search returns the index of the last element whose key is at or before key; -1 if all come after it.
 func (p page) search(key []byte) (int, error) {
 	for i := range p.count {
 		e, err := p.element(i)
@@ -205,7 +206,7 @@ func (p page) search(key []byte) (int, error) {
 	return p.count - 1, nil
 }
 
-// last is the last key, nil if there is none.
+// last returns the last key; nil if there is none.
 func (b bucket) last() ([]byte, error) {
 	p, err := b.first()
 	for err == nil {

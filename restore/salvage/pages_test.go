@@ -10,14 +10,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// write makes a bbolt file: buckets of one page, of many, within another's page, and none at all.
+// write creates a bbolt file with buckets of one page, of many pages, inside another page, and without keys.
 func write(t testing.TB, path string, keys int) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for from := 0; from <= keys; from += 1000 { // several transactions, so that pages are freed and used again
+	for from := 0; from <= keys; from += 1000 { // several transactions, so that pages are freed and reused
 		err := db.Update(func(tx *bolt.Tx) error {
 			for _, name := range []string{"small", "many", "empty"} {
 				b, err := tx.CreateBucketIfNotExists([]byte(name))
@@ -63,7 +63,7 @@ func opened(t testing.TB, path string) *tree {
 	return tree
 }
 
-// What is read page by page is what bbolt reads.
+// The tree reads the same data as bbolt.
 func TestTreeIsWhatBboltReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	write(t, path, 20000)
@@ -115,7 +115,7 @@ func TestTreeIsWhatBboltReads(t *testing.T) {
 	}
 }
 
-// A look at anything ends, with an answer or an error.
+// look ends with a result or an error, whatever the file contains.
 func FuzzLook(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "db")
 	write(f, path, 300)

@@ -1,10 +1,10 @@
 // Package salvage reads the data dirs of stopped members, after a disaster.
 //
-//	data dir ── member/snap/db ── a few pages ──► Database: how far it is, whose it is
-//	         ── member/wal ── all of it ──► Log: what follows, what of it was committed for sure, where it is damaged
+//	data dir ── member/snap/db ── a few pages ──► Database: its index, revision and members
+//	         ── member/wal ── all of it ──► Log: its entries, the last one certainly committed, and its damage
 //
-// It writes, locks and maps nothing, because these disks may be the last copy. Running reports whether another process has locked
-// them.
+// It writes, locks and maps nothing, because these disks may be the last copy. Running reports whether another process has
+// locked them.
 package salvage
 
 import (
@@ -25,7 +25,7 @@ import (
 // ErrNoMember reports a directory that is not a member's data dir.
 var ErrNoMember = errors.New("not a data dir of etcd")
 
-// Survey reads each data dir, and records which entry it has at the end of each segment in c. It returns an error that matches
+// Survey reads each data dir, and records its entry at the end of each segment in c. It returns an error that matches
 // ErrNoMember, or one of the file system. Damage is not an error: the Disk describes it.
 func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]disk.Disk, error) {
 	ends := segmentEnds(c)

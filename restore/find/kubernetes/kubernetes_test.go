@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 )
 
-// encode is what an API server does before it stores an object: this is its serializer.
+// encode encodes an object as an API server stores it, with the API server's serializer.
 func encode(t testing.TB, object runtime.Object) []byte {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -60,7 +60,7 @@ func deployment() *appsv1.Deployment {
 	}
 }
 
-// What comes out of protobuf is what the API server would answer in JSON.
+// Decode returns the JSON that the API server returns for the same protobuf.
 func TestDecodeIsWhatTheServerAnswers(t *testing.T) {
 	for _, object := range []runtime.Object{
 		deployment(),
@@ -96,8 +96,8 @@ func TestDecodeIsWhatTheServerAnswers(t *testing.T) {
 	}
 }
 
-// What kubectl apply is given has all that a person wrote, and nothing that the API server refuses or that binds it to
-// what is gone.
+// Applicable keeps everything that a person wrote, and removes everything that the API server refuses or that binds the object
+// to missing ones.
 func TestApplicable(t *testing.T) {
 	o, err := kubernetes.Decode(encode(t, deployment()))
 	if err != nil {
@@ -153,7 +153,7 @@ spec:
 	}
 }
 
-// Custom resources are stored in JSON. Their numbers keep all digits, and their status.
+// Custom resources are stored as JSON. Decode keeps all digits of their numbers, and their status.
 func TestCustomResource(t *testing.T) {
 	const stored = `{"apiVersion":"example.org/v1","kind":"App","metadata":{"name":"a","namespace":"prod","uid":"1",` +
 		`"creationTimestamp":"2026-11-21T09:00:00Z"},"spec":{"count":9007199254740993},"status":{"phase":"Ready"}}` + "\n"
@@ -230,7 +230,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, reading them ends in an object or an error, and an object can be printed.
+// For any bytes Decode returns an object that can be printed, or an error.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, deployment()))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":7}`))
@@ -250,7 +250,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// What ties an object to a uid that is gone is left out, and what a person wrote in the same places stays.
+// Applicable removes the fields that tie an object to a missing uid, and keeps fields that a person wrote in the same places.
 func TestApplicableIsTiedToNoUID(t *testing.T) {
 	const labels = `{"app":"a","batch.kubernetes.io/controller-uid":"1","controller-uid":"1"}`
 	for _, test := range []struct{ kind, stored, want string }{
@@ -279,8 +279,8 @@ func TestApplicableIsTiedToNoUID(t *testing.T) {
 			`"metadata":{"annotations":{"kubernetes.io/service-account.name":"a","kubernetes.io/service-account.uid":"1"}}`,
 			`"metadata":{"annotations":{"kubernetes.io/service-account.name":"a"}}`,
 		},
-		{`"example.org/v1","kind":"Job"`, `"spec":{"selector":1}`, `"spec":{"selector":1}`},                           // of another group
-		{`"batch/v1","kind":"Job"`, `"metadata":7,"spec":{"template":null}`, `"metadata":7,"spec":{"template":null}`}, // as no server writes
+		{`"example.org/v1","kind":"Job"`, `"spec":{"selector":1}`, `"spec":{"selector":1}`},                           // another group
+		{`"batch/v1","kind":"Job"`, `"metadata":7,"spec":{"template":null}`, `"metadata":7,"spec":{"template":null}`}, // no server writes this
 	} {
 		o, err := kubernetes.Decode([]byte(`{"apiVersion":` + test.kind + `,` + test.stored + `}`))
 		if err != nil {

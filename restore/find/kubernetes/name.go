@@ -1,21 +1,22 @@
-// Package kubernetes reads what a Kubernetes API server has in etcd: which object a key is, and what its value says.
+// Package kubernetes interprets the data of a Kubernetes API server in etcd: the object that a key names, and the object that
+// a value encodes.
 package kubernetes
 
 import "strings"
 
-// Root begins the keys of an API server, unless it was started with another --etcd-prefix.
+// Root is the prefix of an API server's keys, unless it runs with another --etcd-prefix.
 const Root = "/registry/"
 
-// Name is the object that a key stands for, as far as the key tells.
+// Name is the object that a key names, as far as the key determines it.
 type Name struct {
-	Kind      string // "" for objects whose kind only a CustomResourceDefinition knows
-	Resource  string // in the plural, as URLs have it
-	Group     string // of custom resources
+	Kind      string // "" if only a CustomResourceDefinition determines the kind
+	Resource  string // in the plural, as in URLs
+	Group     string // of custom resources, else ""
 	Namespace string
 	Name      string
 }
 
-// String is how a person would say it: Pod prod/web-0, Node n1, certificates.cert-manager.io prod/web.
+// String returns the object for people: Pod prod/web-0, Node n1, certificates.cert-manager.io prod/web.
 func (n Name) String() string {
 	what, which := n.Kind, n.Name
 	if what == "" {
@@ -27,21 +28,21 @@ func (n Name) String() string {
 	return what + " " + which
 }
 
-// Belongs reports whether n is the namespace of that name, or an object in it.
+// Belongs reports whether n is the namespace or an object in it.
 func (n Name) Belongs(namespace string) bool {
 	return n.Namespace == namespace || n.Kind == "Namespace" && n.Name == namespace
 }
 
-// IsNamespace reports whether key is that of the namespace itself.
+// IsNamespace reports whether key is the key of the namespace itself.
 func IsNamespace(key, namespace string) bool { return key == Root+"namespaces/"+namespace }
 
-// resource is where a built-in kind lies below Root; the folder is not always the resource's name.
+// resource is a built-in kind. The folder below Root, by which it is found, is not always the resource's name.
 type resource struct {
 	kind, name string
 	namespaced bool
 }
 
-// builtIn are the kinds that an API server stores without their group in the key (pkg/registry of Kubernetes).
+// builtIn are the kinds that an API server stores without their group in the key, by folder (pkg/registry of Kubernetes).
 var builtIn = map[string]resource{
 	"certificatesigningrequests":        {"CertificateSigningRequest", "certificatesigningrequests", false},
 	"clusterrolebindings":               {"ClusterRoleBinding", "clusterrolebindings", false},
@@ -110,13 +111,13 @@ var builtIn = map[string]resource{
 	"workloads":                         {"Workload", "workloads", true},
 }
 
-// ofGroups are the built-in kinds whose keys hold their group, as those of custom resources do.
+// ofGroups are the built-in kinds whose keys contain their group, as those of custom resources do.
 var ofGroups = map[string]string{
 	"apiextensions.k8s.io/customresourcedefinitions": "CustomResourceDefinition",
 	"apiregistration.k8s.io/apiservices":             "APIService",
 }
 
-// Named says which object a key stands for; not ok if it is none that can be told from the key.
+// Named returns the object that a key names, or false if the key names none.
 func Named(key string) (n Name, ok bool) {
 	path, below := strings.CutPrefix(key, Root)
 	if !below {

@@ -14,29 +14,29 @@ import (
 
 // Errors of Decode, to be matched with errors.Is.
 var (
-	// ErrNoObject: the value is none that an API server writes.
+	// ErrNoObject matches the error for a value that no API server writes.
 	ErrNoObject = errors.New("no Kubernetes object")
-	// ErrEncrypted: only the API server's EncryptionConfiguration opens it.
+	// ErrEncrypted matches the error for a value that only the API server's EncryptionConfiguration decrypts.
 	ErrEncrypted = errors.New("encrypted by Kubernetes")
-	// ErrVersion: it is an object of a kind or encoding that this version does not know.
+	// ErrVersion matches the error for an object of a kind or encoding that this version does not know.
 	ErrVersion = errors.New("this version of dr cannot decode the Kubernetes object")
 )
 
 const (
-	// magic begins an object in protobuf (apimachinery/pkg/runtime/serializer/protobuf).
+	// magic is the prefix of an object in protobuf (apimachinery/pkg/runtime/serializer/protobuf).
 	magic = "k8s\x00"
-	// encrypted begins a value that went through an encryption provider: provider, version and key follow
+	// encrypted is the prefix of a value from an encryption provider; provider, version and key name follow
 	// (apiserver/pkg/storage/value).
 	encrypted = "k8s:enc:"
-	// binaryJSON begins CBOR (RFC 8949 §3.4.6), in which an API server with the feature gate CBORServingAndStorage stores
-	// custom resources.
+	// binaryJSON is the prefix of CBOR (RFC 8949 §3.4.6), in which an API server with the feature gate CBORServingAndStorage
+	// stores custom resources.
 	binaryJSON = "\xd9\xd9\xf7"
 )
 
-// Object is a Kubernetes object as JSON has it: maps, lists, strings, json.Number, bool and nil.
+// Object is a Kubernetes object in the form of its JSON: maps, lists, strings, json.Number, bool and nil.
 type Object map[string]any
 
-// Decode reads the value of a key: protobuf for the built-in kinds, JSON for custom resources. Errors match ErrNoObject,
+// Decode decodes the value of a key: protobuf for the built-in kinds, JSON for custom resources. Errors match ErrNoObject,
 // ErrEncrypted or ErrVersion.
 func Decode(value []byte) (Object, error) {
 	switch {
@@ -50,9 +50,9 @@ func Decode(value []byte) (Object, error) {
 	return decodeJSON(value)
 }
 
-// provider says by what a value was encrypted. The names stand in the API server's EncryptionConfiguration.
+// provider describes the encryption of a value by the names in the API server's EncryptionConfiguration.
 func provider(rest []byte) string {
-	const longest = 256 // of what is looked at: behind the names come the encrypted bytes
+	const longest = 256 // bytes to search for the names; the encrypted bytes follow them
 	parts := strings.SplitN(string(rest[:min(len(rest), longest)]), ":", 4)
 	if len(parts) < 4 {
 		return "in a way that it does not say"
@@ -106,19 +106,19 @@ func decodeJSON(text []byte) (Object, error) {
 	return o, nil
 }
 
-// setByServer are fields of the metadata that the API server decides. It refuses to create an object with a
-// resourceVersion, and server-side apply one with managedFields; another uid than that of an object of the same name that
-// is there by now is a conflict; the others it overwrites. An owner is named by its uid: where that owner is gone, or was
-// made anew, the garbage collector would delete the object right after it was created, and without owners the controllers
-// adopt what their selectors match.
+// setByServer are the metadata fields that the API server sets. It refuses to create an object with a resourceVersion, and to
+// apply one with managedFields on the server side. A uid that differs from that of an existing object with the same name is a
+// conflict. The server overwrites the others. An owner is referenced by its uid: if the owner is missing or was created again,
+// the garbage collector would delete the object right after its creation; without owners, controllers adopt the objects that
+// their selectors match.
 var setByServer = []string{
 	"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink",
 	"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
 }
 
-// Applicable is o without what the API server sets itself, and in the version that it serves, so that kubectl apply takes
-// it. The status of built-in kinds is dropped: the server ignores it, and controllers write it anew. That of custom
-// resources may be all there is of it. What binds o to others binds by name, and no longer by uid.
+// Applicable returns a copy of o that kubectl apply accepts: without the fields that the API server sets, and in the version
+// that it serves. It removes the status of built-in kinds, which the server ignores and controllers write again, and keeps
+// that of custom resources, which may exist nowhere else. References by uid are removed, so that they bind by name.
 func (o Object) Applicable() Object {
 	clean := Object{}
 	for field, value := range o {
@@ -149,15 +149,15 @@ func (o Object) groupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(version, kind)
 }
 
-// HasName reports whether o is an object of the API. What an API server keeps beside those for itself, such as the
-// addresses that it has given out and its own, has no name, and no request could create it.
+// HasName reports whether o is an object of the API. Internal records of an API server, such as the addresses that it has
+// allocated and its own address, have no name, and no request can create them.
 func (o Object) HasName() bool {
 	metadata, _ := o["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
 	return name != ""
 }
 
-// withoutEmptyTimes copies a value without the creation times that templates within objects never have.
+// withoutEmptyTimes returns a deep copy of value without the null creation times of templates within objects.
 func withoutEmptyTimes(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -178,7 +178,7 @@ func withoutEmptyTimes(value any) any {
 	return value
 }
 
-// YAML is o as a document, without the line that would part it from others.
+// YAML returns o as one document, without a separator line.
 func (o Object) YAML() ([]byte, error) {
 	text, err := json.Marshal(o)
 	if err != nil {

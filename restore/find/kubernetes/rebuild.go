@@ -7,24 +7,25 @@ import (
 	"strings"
 )
 
-// Rebuilt is what brings a namespace back.
+// Rebuilt contains the objects that restore a namespace.
 type Rebuilt struct {
-	Objects []Object // for kubectl apply, in the order in which they need each other
-	LeftOut int      // objects that controllers make again
-	Notes   []string // what a person should know, a sentence each
+	Objects []Object // for kubectl apply, each after the objects that it needs
+	LeftOut int      // number of objects that controllers create again
+	Notes   []string // facts for the operator, one sentence each
 }
 
-// RebuildOptions change what Rebuild leaves out.
+// RebuildOptions selects objects that Rebuild leaves out by default.
 type RebuildOptions struct {
-	FinishedJobs bool // include Jobs that had finished: they run again
+	FinishedJobs bool // include finished Jobs, which then run again
 }
 
-// Rebuild returns what brings a namespace back. All are its objects, the namespace itself, and the CustomResourceDefinitions and
-// PersistentVolumes of the cluster at the same revision; of the definitions those that the objects need are returned.
+// Rebuild returns the objects that restore a namespace. all must contain its objects, the namespace itself, and the cluster's
+// CustomResourceDefinitions and PersistentVolumes, at one revision. The result contains only those definitions that the
+// objects need.
 //
-// It leaves out what controllers make again: objects with an owner, but for Secrets and PersistentVolumeClaims, whose content they
-// cannot make again; Events, Leases, endpoints of Services with a selector, kube-root-ca.crt, a plain default ServiceAccount;
-// and Jobs and Pods that had finished.
+// Rebuild leaves out the objects that controllers create again: Events, Leases, endpoints of Services with a selector,
+// kube-root-ca.crt, an unchanged default ServiceAccount, and objects with an owner. It keeps owned Secrets and
+// PersistentVolumeClaims, whose content no controller can restore. It also leaves out finished Jobs and Pods.
 func Rebuild(all []Object, o RebuildOptions) Rebuilt {
 	r := rebuild{options: o, volumes: map[string]Object{}, selected: map[string]bool{}}
 	r.survey(all)
@@ -45,7 +46,7 @@ type rebuild struct {
 	Rebuilt
 	options  RebuildOptions
 	volumes  map[string]Object
-	selected map[string]bool // names of Services whose endpoints a controller makes
+	selected map[string]bool // names of Services with a selector, whose endpoints a controller creates
 }
 
 func (r *rebuild) survey(all []Object) {
@@ -76,7 +77,7 @@ func (r *rebuild) take(o Object) {
 
 const definition = "CustomResourceDefinition"
 
-// takeDefinitions takes the definitions of the custom resources that were taken.
+// takeDefinitions adds the definitions of the custom resources in the result.
 func (r *rebuild) takeDefinitions(all []Object) {
 	kinds := map[string]bool{}
 	for _, o := range r.Objects {
@@ -116,7 +117,7 @@ func (r *rebuild) isMadeAgain(o Object) bool {
 	return o.owned()
 }
 
-// claim returns a claim that binds again, or gets a new volume where its own went with it.
+// claim returns a claim that binds to its volume again, or one that gets a new volume if its volume was deleted with it.
 func (r *rebuild) claim(o Object) Object {
 	volume, _ := o.at("spec")["volumeName"].(string)
 	if volume == "" {
@@ -138,8 +139,8 @@ func (r *rebuild) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// ranks order kinds by what needs what. Policies stand before what they guard. Custom resources come after all workloads, for
-// their controllers may be among them, and what is not named comes last.
+// ranks order kinds by dependency. Policies precede the objects that they protect. Custom resources follow all workloads,
+// which may contain their controllers. All other kinds come last.
 var ranks = map[string]int{
 	"Namespace": 1, definition: 2, "ServiceAccount": 3,
 	"Role": 4, "RoleBinding": 4, "NetworkPolicy": 4,
@@ -172,7 +173,7 @@ func (o Object) name() string {
 	return name
 }
 
-// at returns the map that a path leads to, nil if there is none.
+// at returns the map at a path of fields, or nil if there is none.
 func (o Object) at(fields ...string) map[string]any {
 	within := map[string]any(o)
 	for _, field := range fields {
@@ -186,7 +187,7 @@ func (o Object) owned() bool {
 	return len(owners) > 0
 }
 
-// plain reports whether a ServiceAccount is as every namespace gets it.
+// plain reports whether a ServiceAccount equals the one that every namespace gets by default.
 func (o Object) plain() bool {
 	for _, field := range []string{"imagePullSecrets", "secrets", "automountServiceAccountToken"} {
 		if o[field] != nil {
@@ -205,7 +206,7 @@ func (o Object) finished() bool {
 	})
 }
 
-// without returns a copy of o that lacks the fields.
+// without returns a copy of o without the fields.
 func (o Object) without(fields ...path) Object {
 	clean, _ := withoutEmptyTimes(map[string]any(o)).(map[string]any)
 	for _, field := range fields {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 )
 
-// objects decodes one JSON object a line.
+// objects decodes one JSON object per line.
 func objects(t *testing.T, lines string) (all []kubernetes.Object) {
 	t.Helper()
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
@@ -25,7 +25,7 @@ func objects(t *testing.T, lines string) (all []kubernetes.Object) {
 
 const owned = `"ownerReferences":[{"kind":"X","name":"x","uid":"1"}]`
 
-// namespaceObjects are in the order of their keys.
+// namespaceObjects are in key order.
 const namespaceObjects = `
 {"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"apps.example.org"},"spec":{"group":"example.org","names":{"kind":"App"}}}
 {"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"others.example.org"},"spec":{"group":"example.org","names":{"kind":"Other"}}}
@@ -76,7 +76,7 @@ func TestRebuildOrdersAndLeavesOut(t *testing.T) {
 	if diff := cmp.Diff(want, names(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if left := len(all) - len(want) - 3; got.LeftOut != left { // a definition and two volumes are not of the namespace
+	if left := len(all) - len(want) - 3; got.LeftOut != left { // one definition and two volumes are not in the namespace
 		t.Errorf("%d left out, want %d", got.LeftOut, left)
 	}
 	notes := strings.Join(got.Notes, "\n")

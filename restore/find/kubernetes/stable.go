@@ -2,9 +2,9 @@ package kubernetes
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// graduated are kinds that have a stable version while API servers of some versions store them as the beta that it came
-// from: for the release before, which must read them if the upgrade is undone. Both versions are one message. Those of
-// which a field means another thing, as policy/v1beta1's, are left out.
+// graduated are the kinds that have a stable version but that some API servers store as its beta, so that the previous release
+// can read them after the upgrade is undone. Both versions have the same protobuf message. Kinds in which a field has another
+// meaning, as in policy/v1beta1, are left out.
 var graduated = map[schema.GroupVersion][]string{
 	{Group: "admissionregistration.k8s.io", Version: "v1beta1"}: {
 		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
@@ -38,15 +38,15 @@ func builtInKind(kind schema.GroupVersionKind) bool {
 	return kind.Group == definitions || kind.Group == registrations || scheme().Recognizes(kind)
 }
 
-// oncePerDefinition are the fields that v1beta1 holds once for all versions if they have the same, and v1 in each version,
-// by their names there.
+// oncePerDefinition maps the fields that v1beta1 may store once for all versions to their names in v1, which stores them in
+// each version.
 var oncePerDefinition = map[string]string{
 	"validation": "schema", "subresources": "subresources", "additionalPrinterColumns": "additionalPrinterColumns",
 	"selectableFields": "selectableFields",
 }
 
-// stabilizeDefinition makes a CustomResourceDefinition's spec v1. API servers store them as v1beta1, which takes less room,
-// and serve v1 alone; between the two stands what pkg/apis/apiextensions/v1/conversion.go of apiextensions-apiserver does.
+// stabilizeDefinition converts the spec of a CustomResourceDefinition to v1, as pkg/apis/apiextensions/v1/conversion.go of
+// apiextensions-apiserver does. API servers store definitions as v1beta1, which is smaller, and serve only v1.
 func stabilizeDefinition(spec map[string]any) {
 	versions, _ := spec["versions"].([]any)
 	if name, one := spec["version"].(string); one && len(versions) == 0 {

@@ -26,8 +26,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 )
 
-// An object that was stored as a beta comes out in the stable version, and means the same: each field of one message has
-// its number, its type and its name in the other.
+// An object that was stored as a beta is returned in the stable version with the same meaning: each field has the same number,
+// type and name in both messages.
 func TestGraduatedKinds(t *testing.T) {
 	for _, pair := range []struct{ beta, stable runtime.Object }{
 		{&admissionregistrationv1beta1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicy{}},
@@ -63,7 +63,7 @@ func TestGraduatedKinds(t *testing.T) {
 	}
 }
 
-// A budget of policy/v1beta1 that selects nothing would select all in policy/v1.
+// A budget of policy/v1beta1 that selects nothing would select everything in policy/v1.
 func TestKindsThatChangedAreUnknown(t *testing.T) {
 	_, err := kubernetes.Decode(encode(t, &policyv1beta1.PodDisruptionBudget{
 		TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1beta1", Kind: "PodDisruptionBudget"},
@@ -73,7 +73,7 @@ func TestKindsThatChangedAreUnknown(t *testing.T) {
 	}
 }
 
-// kindOf is what API servers call a type of k8s.io/api: its folder has the version, which stands in front of the kind.
+// kindOf returns the API's name of a type in k8s.io/api. The type's folder is the version, and precedes the kind.
 func kindOf(t *testing.T, of reflect.Type) schema.GroupVersionKind {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -94,7 +94,7 @@ func kindOf(t *testing.T, of reflect.Type) schema.GroupVersionKind {
 	return schema.GroupVersionKind{}
 }
 
-// message lists the fields below a type, each with how it is encoded. What both versions share is not gone into.
+// message returns the fields below a type, each with its encoding. It does not descend into types that both versions share.
 func message(of reflect.Type) (fields []string) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
 		of = of.Elem()
@@ -115,11 +115,11 @@ func message(of reflect.Type) (fields []string) {
 	return fields
 }
 
-// API servers store definitions as v1beta1 and serve v1 alone.
+// API servers store definitions as v1beta1 and serve only v1.
 func TestDefinitionIsApplicable(t *testing.T) {
 	for _, test := range []struct{ stored, want string }{
 		{
-			// What the versions share stands beside them.
+			// fields that the versions share
 			`"versions":[{"name":"v1","served":true,"storage":true},{"name":"v1alpha1","served":true,"storage":false}],"version":"v1",
 			"validation":{"openAPIV3Schema":{"type":"object"}},"subresources":{"status":{}},"selectableFields":[{"jsonPath":".spec.a"}],
 			"additionalPrinterColumns":[{"name":"A","type":"string","JSONPath":".spec.a"}],
@@ -160,7 +160,7 @@ func TestDefinitionIsApplicable(t *testing.T) {
 `,
 		},
 		{
-			// What they do not share stands in each.
+			// fields that differ between the versions
 			`"version":"v2","versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}},
 			"additionalPrinterColumns":[{"name":"B","type":"string","JSONPath":".spec.b"}]}],
 			"conversion":{"strategy":"Webhook","webhookClientConfig":{"url":"https://a"},"conversionReviewVersions":["v1"]}`,
@@ -185,7 +185,7 @@ func TestDefinitionIsApplicable(t *testing.T) {
     storage: true
 `,
 		},
-		{ // As the first servers stored them.
+		{ // the form that the first servers stored
 			`"version":"v1"`,
 			`
   versions:
@@ -212,7 +212,7 @@ func TestDefinitionIsApplicable(t *testing.T) {
 	}
 }
 
-// What an API server keeps for itself is in the encoding of objects, but is none.
+// Internal records of an API server are encoded like objects, but are none.
 func TestHasName(t *testing.T) {
 	for object, want := range map[runtime.Object]bool{
 		&corev1.RangeAllocation{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "RangeAllocation"}, Range: "30000-32767"}: false,

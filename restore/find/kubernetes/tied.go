@@ -2,12 +2,12 @@ package kubernetes
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// path leads through an object's fields to one of them.
+// path is a path of fields within an object.
 type path []string
 
-// tied are fields that tie an object to a uid: of another object, or of what it was itself. An API server makes new uids,
-// and then refuses a Job by what it made of the old one, and controllers take a claim as lost, delete the token of a
-// service account and, worst, the data of a volume whose claim seems to be gone. Without them each is bound anew, by name.
+// tied are the fields that contain a uid, of another object or of the object itself. An API server assigns new uids. With the
+// old ones it refuses a Job, and controllers treat a claim as lost, delete the token of a service account or, worst, the data
+// of a volume whose claim seems to be deleted. Without these fields each object is bound again by name.
 var tied = map[schema.GroupKind][]path{
 	{Group: "batch", Kind: "Job"}: {
 		{"spec", "selector"},
@@ -21,7 +21,7 @@ var tied = map[schema.GroupKind][]path{
 	{Kind: "Secret"}:                {{"metadata", "annotations", "kubernetes.io/service-account.uid"}},
 }
 
-// untie removes what ties o to a uid. The selector of a Job may be a person's: then it says so.
+// untie removes the fields that tie o to a uid. It keeps a Job's selector if manualSelector is set, since a person wrote it.
 func (o Object) untie() {
 	spec, _ := o["spec"].(map[string]any)
 	if spec["manualSelector"] == true {
