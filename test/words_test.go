@@ -25,7 +25,7 @@ var plain = []string{
 	"api/document", "api/convert", "api/server", "api/service", "api/page",
 	"cmd/dr", "cmd/dr/demo",
 	"scheduler", "scheduler/spec", "scheduler/runner", "scheduler/jobs", "scheduler/declared", "scheduler/config",
-	"scheduler/condition", "scheduler/retention", "scheduler/notify", "api/service", "restore", "restore/plan", "restore/disk", "restore/when", "restore/assertion", "restore/replay", "restore/find", "restore/find/kubernetes", "restore/salvage",
+	"scheduler/condition", "scheduler/retention", "scheduler/notify", "api/service", "restore", "restore/plan", "restore/disk", "restore/when", "restore/assertion", "restore/replay", "restore/find", "restore/find/kubernetes", "restore/salvage", "restore/verify", "restore/child", "restore/scratch",
 	"test", "test/agent", "test/apiserver", "test/bench", "test/browser", "test/command", "test/database", "test/deploy",
 	"test/e2e", "test/embedded", "test/faults", "test/history", "test/longlog", "test/machine", "test/memory", "test/objectstores", "test/process", "test/rapidseed", "test/readme",
 	"test/runbooks", "test/servers",

@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// A machine that ran short of something is not taken for a damaged backup, and a stage that does not read the database
-// is not either.
+// A lack of resources is not reported as a damaged backup, and neither is a failure at a stage that does not read the
+// database.
 func TestBlame(t *testing.T) {
 	for _, test := range []struct {
 		stage, words string

@@ -1,7 +1,8 @@
 // Package child runs a part of this program in a separate process, so that a crash there is an error and not the end of dr.
 //
-// The child is the same binary with the arguments "child VERB". It reads its job, including secrets, as JSON from stdin, and writes
-// events and the result as JSON lines to stdout. It ends when stdin is closed, so it also ends when the parent is killed.
+// The child is the same binary with the arguments "child VERB". It reads its job, including secrets, as JSON from stdin, and
+// writes events and the result as JSON lines to stdout. It ends when stdin is closed, so it also ends when the parent is
+// killed.
 package child
 
 import (
@@ -28,9 +29,9 @@ const Argument = "child"
 
 // DiedError reports that the child ended without a result.
 type DiedError struct {
-	Stage  string // the last one it reported
-	Words  string // the last ones on its stderr, one line, "" if there were none
-	Killed bool   // by a signal from outside, such as the kernel's when memory runs out
+	Stage  string // the last reported stage
+	Words  string // the reason from its stderr, on one line
+	Killed bool   // by SIGKILL, such as the kernel's when memory runs out
 }
 
 func (e *DiedError) Error() string {
@@ -40,7 +41,7 @@ func (e *DiedError) Error() string {
 	return fmt.Sprintf("the child process died at stage %s: %s", e.Stage, e.Words)
 }
 
-// line is one line of the child's stdout.
+// line is one line of the child's stdout. One field is set.
 type line struct {
 	Event  *storage.Event  `json:"event,omitempty"`
 	Item   json.RawMessage `json:"item,omitempty"`
@@ -48,8 +49,9 @@ type line struct {
 	Error  *fault.Packed   `json:"error,omitempty"`
 }
 
-// Run starts verb in a child, sends it job, passes its events to report, and fills in result. It returns the child's error with its
-// message, kinds and sentinels, or a *DiedError. If ctx is cancelled, it asks the child to end, and then kills it.
+// Run starts verb in a child, sends it job, passes its events to report, and decodes its result into result. It returns the
+// child's error with its message, kinds and sentinels, or a *DiedError. If ctx is cancelled, Run asks the child to end, and
+// kills it after 10 s.
 func Run(ctx context.Context, verb string, job, result any, report storage.Report) error {
 	return RunItems(ctx, verb, job, result, report, nil)
 }
@@ -85,14 +87,14 @@ func RunItems(
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a child process: %w", err)
 	}
-	// The pipe stays open after the job: its end is the sign that the parent is gone.
+	// The pipe stays open after the job: its end shows the child that the parent has ended.
 	_, _ = stdin.Write(append(input, '\n')) // a child that dies early reports the cause itself
 	r := &running{cmd: cmd, report: report, take: take, refuse: cancel}
 	e := r.wait(ctx, stdout)
 	switch {
 	case e.refused != nil:
 		return e.refused
-	case e.answer != nil && e.answer.Error == nil: // also if ctx has ended meanwhile: what the child did is done
+	case e.answer != nil && e.answer.Error == nil: // also after the end of ctx: the child has done its work
 		return json.Unmarshal(e.answer.Result, result)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -102,12 +104,12 @@ func RunItems(
 	return e.answer.Error.Err()
 }
 
-// Times of a child that has answered or is to end.
+// Limits on the end of a child that has answered or that must end.
 var (
-	// politeTime is how long one that is to end has until it is killed.
+	// politeTime is the time from the request to end until the child is killed.
 	politeTime = 10 * time.Second
-	// longestEnd is how long it is waited for altogether. The kernel does not end a process while it waits for a file system whose
-	// server hangs.
+	// longestEnd is the longest time to wait for a child in total. The kernel does not end a process that waits for a file
+	// system whose server hangs.
 	longestEnd = 15 * time.Second
 )
 
@@ -115,20 +117,21 @@ var (
 type running struct {
 	cmd       *exec.Cmd
 	report    storage.Report
-	take      func(json.RawMessage) error // nil: items are left out
-	refuse    context.CancelCauseFunc     // ends the child, by an error of take
-	abandoned atomic.Bool                 // the parent no longer waits for it
+	take      func(json.RawMessage) error // nil: items are ignored
+	refuse    context.CancelCauseFunc     // ends the child with an error of take
+	abandoned atomic.Bool                 // the parent no longer waits for the child
 }
 
 // ending describes the end of a child.
 type ending struct {
 	answer  *line  // nil: it died, or was abandoned before it answered
-	stage   string // the last one
-	refused error  // by take
+	stage   string // the last reported stage
+	refused error  // the error of take
 	waited  error
 }
 
-// wait returns how the child ended. It abandons a child that does not end within longestEnd after its answer or the end of ctx.
+// wait returns how the child ended. It abandons a child that does not end within longestEnd after its answer or the end of
+// ctx.
 func (r *running) wait(ctx context.Context, stdout io.Reader) ending {
 	ended, answered := make(chan ending, 1), make(chan *line, 1)
 	go func() {
@@ -168,8 +171,8 @@ func (r *running) say(e storage.Event) {
 	}
 }
 
-// read passes events and items on until the child's output ends, and returns its answer and the last stage; nil if none came.
-// The answer goes to answered too, as soon as it comes.
+// read passes events and items on until the child's output ends. It returns the child's answer (nil if there was none) and its
+// last stage, and also sends the answer to answered as soon as it arrives.
 func read(stdout io.Reader, report storage.Report, take func(json.RawMessage), answered chan<- *line) (answer *line, stage string) {
 	stage = "start"
 	lines := bufio.NewReader(stdout)
@@ -188,7 +191,7 @@ func read(stdout io.Reader, report storage.Report, take func(json.RawMessage), a
 			report.Say(*l.Event)
 		case l.Item != nil:
 			take(l.Item)
-		case l.Result != nil || l.Error != nil: // anything else is a library's, JSON or not
+		case l.Result != nil || l.Error != nil: // other lines are printed by libraries, possibly as JSON
 			if answer == nil {
 				answered <- &l
 			}
@@ -206,7 +209,7 @@ func killed(err error) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// head keeps the beginning of a stream, enough for the first lines of a panic.
+// head keeps the first 16 KiB of a stream, enough for the first lines of a panic.
 type head struct{ kept []byte }
 
 const headSize = 16 << 10
@@ -218,7 +221,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// words returns the line with the reason why a Go program ended, or the first line.
+// words returns the line with the reason why a Go program ended, or else the first line.
 func (h *head) words() string {
 	var first string
 	for text := range bytes.Lines(h.kept) {

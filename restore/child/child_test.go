@@ -27,7 +27,7 @@ var (
 	errOther  = errors.New("of no kind")
 )
 
-// TestMain is the child's main too.
+// TestMain is also the main function of the child.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
 		serve := func() error { return child.Serve(context.Background(), verbs[os.Args[2]], os.Stdin, os.Stdout) }
@@ -47,19 +47,19 @@ func TestMain(m *testing.M) {
 		if err := child.Run(context.Background(), "watch", fifo, nil, nil); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-		os.Exit(1) // it ought to be killed before
+		os.Exit(1) // it must be killed before
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // under -race a child would wait a second before it ends
 	os.Exit(m.Run())
 }
 
-// job is what the verbs of these tests are given.
+// job is the job of the verbs in these tests.
 type job struct {
 	Text   string
 	Number int
 }
 
-// seen is what a child knows about itself.
+// seen describes the child's own process.
 type seen struct {
 	Job     job
 	Argv    string
@@ -115,7 +115,7 @@ var verbs = map[string]child.Verb{
 	"finished": finished,
 	"stubborn": func(_ context.Context, _ []byte, report storage.Report) (any, error) {
 		report.Say(storage.Event{Stage: "here"})
-		time.Sleep(time.Hour) // deaf to ctx; with select{} the runtime would call it a deadlock
+		time.Sleep(time.Hour) // ignores ctx; with select{} the runtime would report a deadlock
 		return nil, nil
 	},
 }
@@ -139,7 +139,7 @@ func echo(_ context.Context, input []byte, report storage.Report) (any, error) {
 	return s, nil
 }
 
-// staged does something to the process at the stage "check".
+// staged returns a verb that calls do at the stage "check".
 func staged(do func()) child.Verb {
 	return func(_ context.Context, _ []byte, report storage.Report) (any, error) {
 		report.Say(storage.Event{Stage: "fetch"})
@@ -149,7 +149,7 @@ func staged(do func()) child.Verb {
 	}
 }
 
-// unmapped reads after the end of a mapped file, as bbolt does in a file that was cut.
+// unmapped reads after the end of a mapped file, as bbolt does in a truncated file.
 func unmapped() {
 	f, err := os.CreateTemp("", "child-fault-*")
 	if err != nil {
@@ -163,7 +163,7 @@ func unmapped() {
 	fmt.Fprint(io.Discard, page[17])
 }
 
-// garbage is what a library might print in between, some of it JSON.
+// garbage prints lines as a library might, some of them JSON.
 func garbage(_ context.Context, _ []byte, report storage.Report) (any, error) {
 	for _, line := range []string{"WARNING: x", "", "{", `{"level":"info"}`, "null", "[1]", `{"event":null}`,
 		`{"result":`, `"text"`, strings.Repeat("x", 1<<20)} {
@@ -173,8 +173,7 @@ func garbage(_ context.Context, _ []byte, report storage.Report) (any, error) {
 	return "an answer", nil
 }
 
-// watch tells a named pipe that it is there, and why it was told to end. The pipe's other end sees when this process
-// is gone.
+// watch writes its start and the cause of its end to a named pipe. The reader of the pipe also sees the end of this process.
 func watch(ctx context.Context, input []byte, _ storage.Report) (any, error) {
 	var fifo string
 	if err := json.Unmarshal(input, &fifo); err != nil {
@@ -200,7 +199,7 @@ func polite(ctx context.Context, input []byte, report storage.Report) (any, erro
 	return nil, errors.Join(context.Cause(ctx), os.WriteFile(path, []byte("tidied"), 0o600))
 }
 
-// finished has done its work when it hears that it should end.
+// finished completes its work when it is asked to end.
 func finished(ctx context.Context, _ []byte, report storage.Report) (any, error) {
 	report.Say(storage.Event{Stage: "here"})
 	<-ctx.Done()
@@ -220,7 +219,7 @@ func TestAnswer(t *testing.T) {
 		events[1].Level != storage.Warning || events[1].Object != "x" || events[0].Time.IsZero() {
 		t.Errorf("events %+v", events)
 	}
-	// Every user of a machine can read a process's arguments, and its owner the environment: the job is in neither.
+	// Every user of a machine can read a process's arguments, and its owner the environment: neither contains the job.
 	if strings.Contains(got.Argv, "SECRET") || strings.Contains(got.Environ, "AGE-SECRET-KEY-1") {
 		t.Errorf("the secret is in argv or environment: %q", got.Argv)
 	}
@@ -307,7 +306,7 @@ func TestAnswerThatCannotBeEncoded(t *testing.T) {
 	}
 }
 
-// A verb that hangs and does not hear of its parent's end does not keep its process alive.
+// A verb that hangs and ignores the end of its parent does not keep its process alive.
 func TestHangingOrphanEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stdin, parent := io.Pipe()
@@ -368,7 +367,7 @@ func TestCancelIsPolite(t *testing.T) {
 	}
 }
 
-// Whoever cancels too late is told what was done: a restore that is in place must not look like one that is not.
+// A cancellation after the work returns the result: a completed restore must not look like a failed one.
 func TestCancelAfterTheWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var got string
@@ -399,8 +398,8 @@ func TestStubbornChildIsKilled(t *testing.T) {
 	}
 }
 
-// A child that does not end though it was killed, or has answered, is waited for no longer than some seconds: the kernel keeps a
-// process that waits for a hanging file system, and its end of the pipe. Here a grandchild keeps that.
+// Run waits only some seconds for a child that does not end after it was killed or has answered: the kernel keeps a process
+// that waits for a hanging file system, and its end of the pipe. In this test a grandchild keeps the pipe open.
 func TestChildThatDoesNotEndIsAbandoned(t *testing.T) {
 	child.Hasten(t)
 	for verb, want := range map[string]error{"kept": context.Canceled, "kept, answered": nil} {
@@ -428,7 +427,7 @@ func TestChildThatDoesNotEndIsAbandoned(t *testing.T) {
 	}
 }
 
-// leaveBehind starts a process that keeps this one's stdout until the fifo in the job is opened.
+// leaveBehind starts a process that keeps this one's stdout open until the fifo in the job is opened.
 func leaveBehind(input []byte) error {
 	var fifo string
 	err := json.Unmarshal(input, &fifo)
@@ -442,7 +441,7 @@ func leaveBehind(input []byte) error {
 
 const middleEnv = "ETCD_DR_CHILD_TEST_MIDDLE"
 
-// A parent that is killed cannot tell its child to end; the end of stdin does.
+// A killed parent cannot ask its child to end; the end of stdin does.
 func TestChildEndsWithItsParent(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -454,7 +453,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = middle.Process.Kill() }()
-	pipe, err := os.OpenFile(fifo, os.O_RDONLY, 0) // until the child has its end open
+	pipe, err := os.OpenFile(fifo, os.O_RDONLY, 0) // until the child has opened its end
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +469,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = middle.Wait()
-	rest, err := io.ReadAll(lines) // ends when no process has the pipe open any more
+	rest, err := io.ReadAll(lines) // ends when no process has the pipe open
 	if err != nil || string(rest) != "the parent process has ended true\n" {
 		t.Errorf("the child said %q, %v", rest, err)
 	}
@@ -484,7 +483,7 @@ func TestServeWithoutAJob(t *testing.T) {
 	}
 }
 
-// Events of many goroutines come as whole lines.
+// Events of many goroutines arrive as whole lines.
 func TestReportsFromManyGoroutines(t *testing.T) {
 	in, hold := io.Pipe()
 	defer hold.Close()

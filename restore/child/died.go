@@ -9,7 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Died returns the error that a child's death shows: see Blame. If err is no death, or the child was killed, it returns err.
+// Died returns the error that a child's death indicates: see Blame. It returns err itself if err is not a death, or if the
+// child was killed.
 func Died(err error) error {
 	dead, ok := errors.AsType[*DiedError](err)
 	if !ok || dead.Killed {
@@ -18,8 +19,8 @@ func Died(err error) error {
 	return Blame(dead.Stage, dead.Words)
 }
 
-// Blame returns the error for a panic or a fatal error at stage, from its words. If the machine ran out of a resource, the error matches
-// that syscall.Errno; else, at stages that read the database, it matches catalog.ErrDamaged.
+// Blame returns the error for a panic or a fatal error at stage with the message words. If the machine ran out of a resource,
+// the error matches that syscall.Errno; otherwise, at stages that read the database, it matches catalog.ErrDamaged.
 func Blame(stage, words string) error {
 	words, _, _ = strings.Cut(strings.TrimSpace(words), "\n")
 	lack := lacking(words)
@@ -33,14 +34,14 @@ func Blame(stage, words string) error {
 	return fmt.Errorf("at stage %s: %w", stage, errors.New(words))
 }
 
-// lacking returns the resource that the machine ran out of, from the words of a panic or a log; nil if they name none.
+// lacking returns the resource that the machine ran out of, according to words; nil if they name none.
 func lacking(words string) error {
 	for _, lack := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if strings.Contains(words, lack.Error()) {
 			return lack
 		}
 	}
-	if strings.Contains(words, "out of memory") { // in the words of Go's runtime
+	if strings.Contains(words, "out of memory") { // the words of Go's runtime
 		return syscall.ENOMEM
 	}
 	return nil

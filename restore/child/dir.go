@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Dir is a temporary directory. A lock in it shows that its owner runs. Children write a whole unencrypted database there, which
-// must not stay after parent and child were killed or the machine went down.
+// Dir is a temporary directory with a lock that its owner holds while it runs. Children write whole unencrypted databases
+// there, which must not remain after parent and child are killed or the machine crashes.
 type Dir struct {
 	Path string
 	lock *fileutil.LockedFile
@@ -25,8 +25,8 @@ var abandonable = regexp.MustCompile(`^dr-scratch-[a-z]+-[0-9]+$`)
 
 const lockName = "lock"
 
-// NewDir creates a scratch directory for verb below parent, or in the system's temporary directory if that is "". It first removes
-// abandoned ones of any verb, as far as it can.
+// NewDir creates a scratch directory for verb below parent, or in the system's temporary directory if parent is "". It first
+// removes abandoned directories of any verb, as far as it can.
 func NewDir(parent, verb string) (*Dir, error) {
 	RemoveAbandoned(parent)
 	for {
@@ -41,7 +41,7 @@ func NewDir(parent, verb string) (*Dir, error) {
 	}
 }
 
-// newDir may lose its directory to another process before it is locked.
+// newDir returns ErrTaken if another process removed its directory before it was locked.
 func newDir(parent, verb string) (*Dir, error) {
 	path, err := os.MkdirTemp(parent, "dr-scratch-"+verb+"-*")
 	if err != nil {
@@ -60,8 +60,8 @@ func newDir(parent, verb string) (*Dir, error) {
 // ErrTaken reports that another process has locked the directory, or has removed it as abandoned.
 var ErrTaken = fault.New(fault.Busy, "another has taken the directory")
 
-// LockDir locks the directory at path by a file in it. It returns ErrTaken also for a directory that does not exist; then the
-// error matches fs.ErrNotExist too.
+// LockDir locks the directory at path by a file in it. If the directory does not exist, the error matches both ErrTaken and
+// fs.ErrNotExist.
 func LockDir(path string) (*fileutil.LockedFile, error) {
 	file := filepath.Join(path, lockName)
 	lock, err := fileutil.TryLockFile(file, os.O_CREATE|os.O_RDWR, 0o600)
@@ -75,19 +75,19 @@ func LockDir(path string) (*fileutil.LockedFile, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	if there, err := os.Stat(file); err != nil || !os.SameFile(ours, there) { // of another directory by that name, or of none
+	if there, err := os.Stat(file); err != nil || !os.SameFile(ours, there) { // the file was removed or replaced
 		return nil, errors.Join(ErrTaken, lock.Close())
 	}
 	return lock, nil
 }
 
-// Remove removes the directory and its content. It may be missing already.
+// Remove removes the directory and its content. The directory may already be missing.
 func (d *Dir) Remove() error {
 	return errors.Join(RemoveDir(d.Path), d.lock.Close())
 }
 
-// RemoveDir removes the scratch directory at path, for a child whose parent cannot. It removes the lock last, so that after a kill
-// the rest is recognized as abandoned.
+// RemoveDir removes the scratch directory at path, for a child whose parent cannot. It removes the lock last, so that the rest
+// is recognized as abandoned if the process is killed.
 func RemoveDir(path string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,13 +104,13 @@ func RemoveDir(path string) error {
 	return os.RemoveAll(path)
 }
 
-// RemoveAbandoned removes the scratch directories below parent, or in the system's temporary directory if that is "", whose owners
-// no longer run. It leaves directories that it cannot remove.
+// RemoveAbandoned removes the scratch directories below parent, or in the system's temporary directory if parent is "", whose
+// owners no longer run. It skips directories that it cannot remove.
 func RemoveAbandoned(parent string) {
 	parent = cmp.Or(parent, os.TempDir())
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return // creating one there reports the error
+		return // the creation of a directory there reports the error
 	}
 	for _, e := range entries {
 		if e.IsDir() && abandonable.MatchString(e.Name()) {
@@ -119,8 +119,9 @@ func RemoveAbandoned(parent string) {
 	}
 }
 
-// removeIfAbandoned takes the lock of one first. Without a lock it is a stranger's, unless it is empty: then its owner was
-// killed before it had one, or is about to make one, and then makes another directory.
+// removeIfAbandoned takes the lock before it removes the directory. A directory without a lock belongs to someone else, unless
+// it is empty: then its owner was killed before it created the lock, or is about to create it and will create another
+// directory.
 func removeIfAbandoned(path string) {
 	lock, err := fileutil.TryLockFile(filepath.Join(path, lockName), os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {

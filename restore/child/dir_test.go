@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 )
 
-// dirEnv makes this binary a process that makes a scratch directory below the one it names, and waits to be killed.
+// dirEnv makes this binary a process that creates a scratch directory below the directory it names, and waits to be killed.
 const dirEnv = "ETCD_DR_CHILD_TEST_DIR"
 
 func holdDir(parent string) {
@@ -48,7 +48,7 @@ func makeDir(t *testing.T, parent string) *child.Dir {
 	return d
 }
 
-// What a process that was killed left goes when the next directory is made; what lives, or is not dr's, stays.
+// NewDir removes the directories of killed processes, and keeps those of running ones and those that are not dr's.
 func TestDirGoesWithItsOwner(t *testing.T) {
 	parent := t.TempDir()
 	strangers := []string{"dr-backups-12", "dr-scratch-verify-12", "dr-scratch-verify-x", "other"}
@@ -57,10 +57,10 @@ func TestDirGoesWithItsOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Remove(filepath.Join(parent, "dr-backups-12", "db")); err != nil { // empty, and not by a name that is dr's
+	if err := os.Remove(filepath.Join(parent, "dr-backups-12", "db")); err != nil { // empty, with a name that is not dr's
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(parent, "dr-scratch-find-7"), 0o700); err != nil { // killed before it had a lock
+	if err := os.Mkdir(filepath.Join(parent, "dr-scratch-find-7"), 0o700); err != nil { // killed before it created the lock
 		t.Fatal(err)
 	}
 	owner := exec.Command(os.Args[0])
@@ -97,7 +97,7 @@ func TestDirGoesWithItsOwner(t *testing.T) {
 	}
 }
 
-// Many at once never take each other's for abandoned.
+// Concurrent processes never treat each other's directories as abandoned.
 func TestDirsAtOnce(t *testing.T) {
 	parent := t.TempDir()
 	var making sync.WaitGroup

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Hasten shortens how long a child that is to end is waited for.
+// Hasten shortens the limits on a child's end.
 func Hasten(t *testing.T) {
 	polite, longest := politeTime, longestEnd
 	politeTime, longestEnd = 100*time.Millisecond, time.Second

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// count finds the numbers up to the one that it is given.
+// count produces the numbers up to the one in its job.
 func count(ctx context.Context, input []byte, give func(any) error, report storage.Report) (any, error) {
 	var upTo int
 	if err := json.Unmarshal(input, &upTo); err != nil {
@@ -44,7 +44,7 @@ func TestItemsComeInOrder(t *testing.T) {
 	}
 }
 
-// Who does not want more ends the child, however much that would still find.
+// An error of take ends the child, however many items remain.
 func TestRefusedItemEndsTheChild(t *testing.T) {
 	taken, enough := 0, errors.New("enough")
 	err := child.RunItems(t.Context(), "count", 1<<30, new(int), nil, func(json.RawMessage) error {
@@ -58,7 +58,7 @@ func TestRefusedItemEndsTheChild(t *testing.T) {
 	}
 }
 
-// A refusal counts even if the child had found everything by then.
+// An error of take counts even if the child has produced all items by then.
 func TestRefusedLastItem(t *testing.T) {
 	enough := errors.New("enough")
 	err := child.RunItems(t.Context(), "count", 1, new(int), nil, func(json.RawMessage) error { return enough })

@@ -5,12 +5,12 @@ import (
 	"runtime/debug"
 )
 
-// Limits bounds a child's use of its host. The zero value is no limit.
+// Limits bounds a child's use of its host. The zero value means no limits.
 type Limits struct {
-	// Memory is how many bytes Go's runtime keeps to where it can, as GOMEMLIMIT does: it collects garbage harder, and
-	// does not fail. Pages of a database that is mapped are the kernel's, and do not count. 0: no limit.
+	// Memory is the soft limit of Go's runtime in bytes, like GOMEMLIMIT: near the limit the runtime collects garbage more
+	// often, but does not fail. Pages of a mapped database belong to the kernel and do not count. 0: no limit.
 	Memory int64 `json:"memory,omitempty"`
-	Nice   int   `json:"nice,omitempty"` // from 0, as everybody else, to 19, the last to get a processor
+	Nice   int   `json:"nice,omitempty"` // from 0, the default priority, to 19, the lowest
 }
 
 // Apply sets the limits of this process. A child calls it before its work; a niceness cannot be lowered again.

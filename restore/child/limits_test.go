@@ -18,13 +18,13 @@ import (
 
 func init() { verbs["limit"] = limit }
 
-// limited is a child's memory limit, and the niceness of its threads, each once.
+// limited is a child's memory limit and the distinct nicenesses of its threads.
 type limited struct {
 	Memory int64
 	Nice   map[int]bool
 }
 
-// limit applies what it is given, and looks at every thread, some of which are new then.
+// limit applies the limits in its job and reads those of every thread, including new ones.
 func limit(_ context.Context, input []byte, _ storage.Report) (any, error) {
 	var l child.Limits
 	if err := json.Unmarshal(input, &l); err != nil {
@@ -34,7 +34,7 @@ func limit(_ context.Context, input []byte, _ storage.Report) (any, error) {
 		return nil, err
 	}
 	var all sync.WaitGroup
-	for range 4 { // a blocked system call costs a thread
+	for range 4 { // a blocked system call needs a thread
 		all.Go(func() { _ = syscall.Nanosleep(&syscall.Timespec{Nsec: 50_000_000}, nil) })
 	}
 	all.Wait()

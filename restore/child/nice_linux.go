@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// setNice is for every thread: Linux has a niceness for each, and a new thread has that of the one that made it. So it goes
-// on until all that are there have it.
+// setNice sets the niceness of every thread: on Linux each thread has its own, and a new thread inherits that of its creator.
+// It repeats until no thread has changed.
 func setNice(nice int) error {
 	for changed := true; changed; {
 		threads, err := os.ReadDir("/proc/self/task")
@@ -27,20 +27,20 @@ func setNice(nice int) error {
 	return nil
 }
 
-// noNice is what the system call adds, so that a niceness below 0 is no error.
+// noNice is added by the system call, so that a niceness below 0 is not an error.
 const noNice = 20
 
-// setThreadNice reports whether the thread had another one.
+// setThreadNice reports whether it changed the thread's niceness.
 func setThreadNice(thread string, nice int) (bool, error) {
 	id, err := strconv.Atoi(thread)
 	if err != nil {
 		return false, err
 	}
 	had, err := syscall.Getpriority(syscall.PRIO_PROCESS, id)
-	if errors.Is(err, syscall.ESRCH) { // it has ended meanwhile
+	if errors.Is(err, syscall.ESRCH) { // the thread has ended
 		return false, nil
 	}
-	if err != nil || noNice-had >= nice { // one that is nicer already stays so
+	if err != nil || noNice-had >= nice { // never lower a niceness
 		return false, err
 	}
 	err = syscall.Setpriority(syscall.PRIO_PROCESS, id, nice)

@@ -29,9 +29,10 @@ var ErrOrphaned = errors.New("the parent process has ended")
 // orphanPatience bounds how long a verb may take to end after its parent.
 const orphanPatience = 5 * time.Second
 
-// Serve is the child's main: it runs one verb and returns an error only if it could not even answer. The rest of stdin
-// is watched while the verb works: its end cancels the verb's context with ErrOrphaned, and if the verb hangs, as code
-// can that trips over a damaged database, Serve returns without it: nobody else would end this process.
+// Serve is the main function of a child: it runs one verb and writes its result or error to stdout. It returns an error only
+// if it cannot write an answer. Serve also watches stdin: its end cancels the verb's context with ErrOrphaned. If the verb
+// still runs after 5 s, as code on a damaged database may, Serve returns without it, since no other process would end this
+// one.
 func Serve(ctx context.Context, verb Verb, stdin io.Reader, stdout io.Writer) error {
 	return ServeItems(ctx, verb.WithoutItems(), stdin, stdout)
 }
@@ -45,7 +46,7 @@ func (v Verb) WithoutItems() ItemVerb {
 
 // ServeItems is like Serve, for a verb that produces items.
 func ServeItems(ctx context.Context, verb ItemVerb, stdin io.Reader, stdout io.Writer) error {
-	signal.Ignore(syscall.SIGPIPE) // else the first event after the parent's end would end this process before it has cleaned up
+	signal.Ignore(syscall.SIGPIPE) // otherwise the first event after the parent's end would kill this process before it has cleaned up
 	input := bufio.NewReader(stdin)
 	job, err := input.ReadBytes('\n')
 	if err != nil {

@@ -11,12 +11,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// Source tells a child where the backups are, and which keys open them. It goes through a pipe, and is never stored.
+// Source describes the repository and contains the keys that open its backups. It is sent to a child through a pipe, and never
+// stored.
 type Source struct {
 	Repository  string         `json:"repository,omitempty"` // URL
 	Options     stores.Options `json:"options,omitzero"`
 	Cluster     string         `json:"cluster,omitempty"`
-	Trust       []string       `json:"trust,omitempty"` // public keys, one of which must have signed what is read
+	Trust       []string       `json:"trust,omitempty"` // public keys, one of which must have signed the data that is read
 	Identities  []string       `json:"identities,omitempty"`
 	Passphrases []string       `json:"passphrases,omitempty"`
 }

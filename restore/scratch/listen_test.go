@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 )
 
-// listening are the TCP addresses that this process listens on, as the kernel writes them.
+// listening returns the TCP addresses on which this process listens, in the kernel's notation.
 func listening(t *testing.T) (all []string) {
 	t.Helper()
 	ours := map[string]bool{}
@@ -32,7 +32,7 @@ func listening(t *testing.T) (all []string) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
-			continue // a kernel without IPv6
+			continue // the kernel has no IPv6
 		}
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
@@ -46,7 +46,7 @@ func listening(t *testing.T) (all []string) {
 	return all
 }
 
-// TestOnlyThisUserReachesIt: a drill has every Secret of the cluster, and other users of the host must not read or write it.
+// TestOnlyThisUserReachesIt: a drill has every Secret of the cluster, so other users of the host must not reach the server.
 func TestOnlyThisUserReachesIt(t *testing.T) {
 	for name, dir := range map[string]string{
 		"short": t.TempDir(), "too long for a socket": filepath.Join(t.TempDir(), strings.Repeat("long", 30)),
@@ -82,7 +82,7 @@ func TestOnlyThisUserReachesIt(t *testing.T) {
 	}
 }
 
-// TestBootWithUsers: a server that asks each client for a password serves all the same.
+// TestBootWithUsers: Boot succeeds although the server requires a password.
 func TestBootWithUsers(t *testing.T) {
 	dir := t.TempDir()
 	s, err := scratch.Boot(t.Context(), dir)

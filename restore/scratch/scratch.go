@@ -26,10 +26,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Member is the single member that a data dir must have been restored for, to be booted here.
+// Member and PeerURL identify the single member for which a data dir must have been restored to be booted here.
 const (
 	Member  = "scratch"
-	PeerURL = "http://127.0.0.1:2380" // its identity; it listens for no peers
+	PeerURL = "http://127.0.0.1:2380" // its identity; it does not listen for peers
 )
 
 // clients is the directory of the socket, in the data dir.
@@ -48,13 +48,15 @@ type Server struct {
 	dir  string // of the socket
 }
 
-// ErrLate reports that the server did not serve in time. The cause may be a slow machine, so it is not a finding about the data.
+// ErrLate reports that the server was not ready in time. The machine may be slow, so it is not a finding about the data.
 var ErrLate = fault.New(fault.Unreachable, "it did not serve in time")
 
-// bootTimeout bounds the time until the server serves: an election takes about a second, and a large database is slow to load.
+// bootTimeout bounds the time until the server is ready: an election takes about a second, and a large database is slow to
+// load.
 const bootTimeout = 5 * time.Minute
 
-// Boot starts a server on dataDir and waits until it serves. The caller must close it.
+// Boot starts a server on dataDir and waits until it is ready. The caller must close it. The error matches ErrLate after five
+// minutes, or is the cause of ctx's end.
 func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	cfg, dir, err := configure(dataDir)
 	if err != nil {
@@ -100,7 +102,7 @@ func configure(dataDir string) (cfg *embed.Config, dir string, err error) {
 	cfg.EnableGRPCGateway = false
 	cfg.InitialCluster = cfg.InitialClusterFromName(Member)
 	cfg.UnsafeNoFsync = true
-	// Fatal errors of etcd panic in place of exiting, so that stderr has the message.
+	// Fatal errors of etcd panic instead of exiting, so that stderr contains the message.
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop().WithOptions(zap.WithFatalHook(zapcore.WriteThenPanic)))
 	return cfg, dir, nil
 }
@@ -125,7 +127,8 @@ func socketDir(dataDir string) (string, error) {
 	return dir, err
 }
 
-// answers waits until a client is answered. It asks for the server's health: all else wants a password where users are enabled.
+// answers waits until the server responds to a client. It asks for the server's health, which needs no password even if users
+// are enabled.
 func (s *Server) answers(ctx context.Context) error {
 	conn, err := grpc.NewClient(s.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -144,7 +147,7 @@ func (s *Server) answers(ctx context.Context) error {
 // Close stops the server.
 func (s *Server) Close() {
 	s.etcd.Close()
-	_ = os.RemoveAll(s.dir) // what is left of it goes with the data dir
+	_ = os.RemoveAll(s.dir) // the data dir's removal removes the rest
 }
 
 // HashKV returns the hash of the key space at revision. It bypasses the API, because users may be enabled and their passwords

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/embedded"
 )
 
-// TestMain is a child's main too: etcd ends the process where it cannot go on.
+// TestMain is also the main function of a child: etcd ends the process on fatal errors.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
 		if err := child.Serve(context.Background(), boot, os.Stdin, os.Stdout); err != nil {
@@ -48,7 +48,7 @@ func boot(ctx context.Context, input []byte, report storage.Report) (any, error)
 
 func TestBootTwice(t *testing.T) {
 	dir := t.TempDir()
-	for range 2 { // what it made itself, it boots again
+	for range 2 { // it boots again the data dir that it wrote
 		s, err := scratch.Boot(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestBootTwice(t *testing.T) {
 	}
 }
 
-// What there was at a revision is counted though more has happened since, as when a lease runs out on the booted server.
+// CountAt counts the keys of an older revision, as after a lease expires on the booted server.
 func TestCountAtARevision(t *testing.T) {
 	made := embedded.Start(t, func(c *embed.Config) {
 		c.Name = scratch.Member
@@ -117,7 +117,7 @@ func TestBootCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
 	s, err := scratch.Boot(ctx, t.TempDir())
-	if err == nil { // it was ready at once
+	if err == nil { // the server was ready at once
 		s.Close()
 	} else if !errors.Is(err, stop) {
 		t.Errorf("error %v", err)
@@ -134,8 +134,7 @@ func TestBootWhereNothingCanBe(t *testing.T) {
 	}
 }
 
-// etcd logs and ends the process on a log that it cannot read. It must not end without a word: verify's finding is that
-// word.
+// etcd logs and ends the process on a log that it cannot read. The message must not be lost: it is verify's finding.
 func TestABrokenLogIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	s, err := scratch.Boot(t.Context(), dir)
@@ -147,7 +146,7 @@ func TestABrokenLogIsNamed(t *testing.T) {
 	if err != nil || len(logs) != 1 {
 		t.Fatalf("logs %q, %v", logs, err)
 	}
-	// Its first segment is missing, by its name.
+	// The new name makes its first segment missing.
 	if err := os.Rename(logs[0], filepath.Join(filepath.Dir(logs[0]),
 		"0000000000000007-0000000000000099.wal")); err != nil {
 		t.Fatal(err)

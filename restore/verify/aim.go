@@ -15,10 +15,10 @@ import (
 
 // Aim selects the points to drill.
 type Aim struct {
-	// Targets are the points to restore; if empty, the newest backup and, if there is a log, a point of the newest recovery
-	// window, selected by Seed. The same seed selects the same point of the same window.
+	// Targets are the points to restore. If empty, they are the newest backup and, if there is a log, a position in the newest
+	// recovery window, drawn with Seed. The same seed draws the same position of the same window.
 	Targets []plan.Target
-	Alone   bool // the newest backup alone, without a point of the log
+	Alone   bool // only the newest backup, without a position in the log
 	Seed    uint64
 }
 
@@ -26,11 +26,11 @@ type Aim struct {
 type exercise struct {
 	plan   plan.Plan
 	drill  catalog.Drill    // its known fields
-	hashes []catalog.HashKV // that the member reported up to there, newest first
+	hashes []catalog.HashKV // of the member, up to the plan's end, newest first
 }
 
-// plan returns the restores of a drill, which depend only on the repository, the aim and now, and an error for targets that cannot
-// be planned. c must have been loaded with proofs and log; unfold reads its folded segments.
+// plan returns the restores of a drill, which depend only on the repository, the aim and now, and an error for targets that
+// cannot be planned. c must have been loaded with proofs and log; unfold reads its folded segments.
 func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, all error) {
 	points, all := a.points(c)
 	if len(a.Targets) == 0 && !a.Alone {
@@ -51,11 +51,11 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 	return exercises, all
 }
 
-// point is a target and its name.
+// point is a target and its description.
 type point struct {
 	target plan.Target
 	words  string
-	seed   uint64 // that drew it
+	seed   uint64 // that drew it; 0: not drawn
 }
 
 func (a Aim) points(c catalog.Catalog) (points []point, err error) {
@@ -75,8 +75,8 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	return points, err
 }
 
-// cutOff returns an error if the log continues after missing segments without a later backup. The random point lies before them,
-// so its restore would not find the loss.
+// cutOff returns an error if the log continues after missing segments without a later backup. The drawn position lies before
+// them, so its restore would not find the loss.
 func cutOff(c catalog.Catalog) error {
 	if len(c.Lineages) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func cutOff(c catalog.Catalog) error {
 	return nil
 }
 
-// draw returns a random position of the newest window, uniformly distributed.
+// draw returns a position of the newest window, uniformly distributed; false if there is no window.
 func (a Aim) draw(windows []catalog.Window) (point, bool) {
 	if len(windows) == 0 {
 		return point{}, false

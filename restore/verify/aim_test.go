@@ -20,7 +20,8 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// archive is a backup at position 100, and a log of a watch behind it, each segment of so many revisions with a hash at its end.
+// archive returns a backup at position 100, followed by the log of a watch with a segment of each length, which ends with a
+// hash.
 func archive(f fixture, lengths ...uint64) catalog.Catalog {
 	b := f.backup
 	l := catalog.Lineage{ID: lineage}
@@ -41,7 +42,7 @@ func archive(f fixture, lengths ...uint64) catalog.Catalog {
 	return catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{b}, Lineages: []catalog.Lineage{l}}
 }
 
-// Whatever the seed: the point lies in the window, the same seed draws it again, and the hashes are those up to it.
+// For any seed the point lies in the window, the same seed draws it again, and the hashes are those before it.
 func TestRandomPointIsOneOfTheWindow(t *testing.T) {
 	f := store(t, good(t))
 	rapid.Check(t, func(t *rapid.T) {
@@ -73,7 +74,7 @@ func TestRandomPointIsOneOfTheWindow(t *testing.T) {
 	})
 }
 
-// A few seeds come to more than one point, both ends of the window among them.
+// Some seeds draw different points, including both ends of the window.
 func TestSeedsDrawEveryPoint(t *testing.T) {
 	c := archive(store(t, good(t)), 2, 2)
 	drawn := map[uint64]bool{}
@@ -108,14 +109,14 @@ func TestNamedTargets(t *testing.T) {
 	if diff := cmp.Diff(want, words); diff != "" {
 		t.Fatal(diff)
 	}
-	for i, hashes := range []int{1, 1, 2, 3} { // the backup's own is one of them
+	for i, hashes := range []int{1, 1, 2, 3} { // including the backup's own
 		if len(all[i].Hashes) != hashes {
 			t.Errorf("%s: the hashes are %+v", words[i], all[i].Hashes)
 		}
 	}
 }
 
-// What cannot be drilled does not stand in the way of what can.
+// Targets that cannot be planned do not stop the drill of the others.
 func TestDamagedNewestBackupIsAnError(t *testing.T) {
 	c := archive(store(t, good(t)), 10)
 	newer := catalog.NewID(noon, 9999)
@@ -149,7 +150,7 @@ func TestParseAssertion(t *testing.T) {
 	}
 }
 
-// What is read says again what was written.
+// The text of a parsed assertion parses to the same assertion.
 func FuzzParseAssertion(f *testing.F) {
 	for _, text := range []string{"key=/a", "prefix=/a/:100", "prefix=:1", "prefix=a:b:2", "key="} {
 		f.Add(text)

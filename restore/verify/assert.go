@@ -27,7 +27,7 @@ func bounds(a assertion.Assertion) (key, end []byte) {
 	return []byte(a.Key), []byte(clientv3.GetPrefixRangeEnd(a.Key))
 }
 
-// evaluate checks all assertions, so that the operator learns of each that does not hold.
+// evaluate checks all assertions and returns a result for each.
 func evaluate(ctx context.Context, server *scratch.Server, all []assertion.Assertion) (results []catalog.Assertion, err error) {
 	for _, a := range all {
 		key, end := bounds(a)
@@ -40,7 +40,7 @@ func evaluate(ctx context.Context, server *scratch.Server, all []assertion.Asser
 	return results, nil
 }
 
-// unmet returns an error that names the assertions that do not hold, nil if all hold.
+// unmet returns an error that names the assertions that do not hold; nil if all hold.
 func unmet(results []catalog.Assertion) error {
 	var words []string
 	for _, a := range results {

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// ChildVerb is the verb under which a child serves this package: see Serve.
+// ChildVerb is the verb of the child process that runs Serve.
 const ChildVerb = "verify"
 
 // job is the input of a child: a restore into a scratch directory, up to a level.
@@ -26,7 +26,7 @@ type job struct {
 	Plan       plan.Plan             `json:"plan"`
 	Level      catalog.Level         `json:"level"`
 	Source     child.Source          `json:"source"`
-	Dir        string                `json:"dir"`              // of its own
+	Dir        string                `json:"dir"`              // used by this job alone
 	Hashes     []catalog.HashKV      `json:"hashes,omitempty"` // of the member, up to the plan's end, newest first
 	Assertions []assertion.Assertion `json:"assertions,omitempty"`
 	Limits     child.Limits          `json:"limits,omitzero"`
@@ -39,11 +39,11 @@ type found struct {
 	Revision   int64               `json:"revision,omitempty"`
 	Keys       int64               `json:"keys,omitempty"`
 	Replayed   *restore.Replayed   `json:"replayed,omitempty"`
-	RTO        float64             `json:"rtoSeconds,omitempty"` // until the server served
+	RTO        float64             `json:"rtoSeconds,omitempty"` // from the start of the child until the server was ready
 	Steps      []catalog.Step      `json:"steps,omitempty"`
 	Assertions []catalog.Assertion `json:"assertions,omitempty"`
 
-	Met        *restore.Met `json:"met,omitempty"` // on the way to a target after the backup
+	Met        *restore.Met `json:"met,omitempty"` // the obstacle to a target after the backup; nil if there was none
 	sealedOnly bool
 }
 
@@ -51,7 +51,7 @@ func (f found) tell(p *catalog.Proof) {
 	p.Key, p.HashKV, p.Revision, p.Keys = f.Key, f.HashKV, f.Revision, f.Keys
 }
 
-// scratchLayout returns the layout of a single temporary member. It ignores whether the old cluster still runs.
+// scratchLayout returns the layout of a single temporary member. It permits a restore while the old cluster runs.
 func scratchLayout() plan.Layout {
 	return plan.Layout{
 		Members: []plan.Member{{Name: scratch.Member, PeerURLs: []string{scratch.PeerURL}}},
@@ -65,7 +65,7 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 	if err != nil {
 		return found{}, err
 	}
-	defer func() { _ = own.Remove() }() // in place of a child that died
+	defer func() { _ = own.Remove() }() // for a child that died
 	path, err := filepath.Abs(own.Path)
 	if err != nil {
 		return found{}, err
@@ -78,14 +78,14 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 	return f, err
 }
 
-// Serve runs a job of Run or Drill in the child process.
+// Serve runs a job of Run or Drill. The main function of the child calls it.
 func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	begin := time.Now()
 	var j job
 	if err := json.Unmarshal(input, &j); err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	defer func() { _ = child.RemoveDir(j.Dir) }() // in place of a parent that died
+	defer func() { _ = child.RemoveDir(j.Dir) }() // for a parent that died
 	if err := j.Limits.Apply(); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 		return nil, err
 	}
 	if j.Plan.Log != nil {
-		debug.SetGCPercent(200) // as a real restore does, whose duration is estimated from this one
+		debug.SetGCPercent(200) // as in a restore, whose duration is estimated from this one
 	}
 	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
 	met := restore.Meet(err)
@@ -122,7 +122,7 @@ func foundIn(r restore.Result) found {
 	return f
 }
 
-// step times one step of f.
+// step runs do and records its duration as a step of f.
 func (f *found) step(stage, message string, report storage.Report, do func() error) error {
 	report.Say(storage.Event{Stage: stage, Message: message})
 	begin := time.Now()
@@ -131,7 +131,7 @@ func (f *found) step(stage, message string, report storage.Report, do func() err
 	return err
 }
 
-// boot boots the restored data, compares it, and stops the server.
+// boot boots the restored data, compares it, evaluates the assertions, and stops the server.
 func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage.Report) error {
 	var server *scratch.Server
 	err := f.step("boot", "starting an etcd server on the restored data", report, func() (err error) {
@@ -175,7 +175,7 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []ca
 	for _, want := range hashes {
 		got, err := server.HashKV(want.Revision)
 		if err != nil || got.CompactRevision != want.CompactRevision {
-			continue // f.HashKV already contains why they cannot be compared
+			continue // f.HashKV already contains the reason
 		}
 		if got.Hash != want.Hash {
 			return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member's was %08x",

@@ -19,15 +19,15 @@ import (
 type DrillRequest struct {
 	Aim
 	Assertions []assertion.Assertion
-	Source     child.Source // for the child that restores; without the key that opens the backup no drill can run
-	Dir        string       // directory for the scratch copies; "": the system's temporary directory
+	Source     child.Source // for the child; without the key of a sealed backup the drill cannot run
+	Dir        string       // parent of the scratch directories; "": the system's temporary directory
 	By         string       // host and version of dr, for the proofs
-	Limits     child.Limits // of that child
+	Limits     child.Limits // of the child
 }
 
-// Drill restores the points of r one after the other, each into a temporary server, and appends a proof to the backup that each
-// restore began with. It returns the proofs even with an error, which describes what is bad or could not be drilled. It avoids no
-// damage: an obstacle that a real restore would avoid is a finding. now is the time of the request, for the plan's notes.
+// Drill restores the points of r one after the other, each into a temporary server, and appends a proof to the backup of each
+// restore. It returns the proofs even with an error, which describes damage or points that could not be drilled. Drill avoids
+// no damage: an obstacle that a restore would avoid is a finding. now is the time of the request, for the plan's notes.
 func Drill(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
 ) (proofs []catalog.Proof, all error) {
@@ -54,7 +54,7 @@ func (e exercise) run(
 	j := job{Plan: e.plan, Level: catalog.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
-	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // one of them at most
+	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // at most one of them is not nil
 	if marked := e.plan.Backup.Marked(); err == nil && marked != nil {
 		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
 	}
@@ -84,8 +84,8 @@ func (f found) tellDrill(d *catalog.Drill) {
 	}
 }
 
-// blame returns the part that err is about, if it is a finding. That is the backup if no log is restored, or if the child died
-// before it replayed any.
+// blame returns the part that a finding is about; the caller ignores it if there is no finding. The backup is to blame if no
+// log is restored, or if the child died before it replayed any log.
 func blame(p plan.Plan, f found, err error) catalog.Blame {
 	dead, died := errors.AsType[*child.DiedError](err)
 	switch {

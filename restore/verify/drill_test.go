@@ -25,11 +25,11 @@ import (
 
 const (
 	lineage   = "000000000000000000000000000000a0"
-	logged    = 10 // revisions in a segment, each of a new key
+	logged    = 10 // revisions in a segment, each with a new key
 	logEndsAt = 2 * logged
 )
 
-// log stores two segments of a watch behind the backup. change may alter what is in them.
+// log stores two segments of a watch after the backup. change may alter their requests.
 func (f fixture) log(t testing.TB, change func(position uint64, r *pb.InternalRaftRequest)) {
 	t.Helper()
 	previous := ""
@@ -73,7 +73,7 @@ func puts(t testing.TB, seq, first uint64, change func(uint64, *pb.InternalRaftR
 
 func asItIs(uint64, *pb.InternalRaftRequest) {}
 
-// drill drills, and checks what holds whatever comes out: the returned proofs are stored, and no scratch copy is left.
+// drill runs a drill and checks that the returned proofs are stored and that no scratch copy remains.
 func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]catalog.Proof, error) {
 	t.Helper()
 	r := verify.DrillRequest{Aim: aim, Source: f.request(catalog.Booted).Source, Dir: f.scratch, By: "host, dr test"}
@@ -93,7 +93,7 @@ func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]ca
 	return proofs, err
 }
 
-// one is drill for a single point.
+// one drills a single point.
 func (f fixture) one(t testing.TB, target plan.Target, assertions ...string) (catalog.Proof, error) {
 	t.Helper()
 	proofs, err := f.drill(t, verify.Aim{Targets: []plan.Target{target}}, assertions...)
@@ -124,7 +124,7 @@ func TestDrillOfABackup(t *testing.T) {
 	}
 }
 
-// Each end of the window, what is right behind either, and a drawn point.
+// The ends of the window and of its segments, and the positions after them.
 func TestDrillOfALog(t *testing.T) {
 	f := store(t, good(t))
 	f.log(t, asItIs)
@@ -145,7 +145,7 @@ func TestDrillOfALog(t *testing.T) {
 	}
 }
 
-// A log that gives something else than what the member had told is to blame itself, and the backup is as good as it was.
+// A log that differs from the member's history is to blame itself; the backup stays good.
 func TestDrillFindsAWrongLog(t *testing.T) {
 	f := store(t, good(t))
 	f.log(t, func(position uint64, r *pb.InternalRaftRequest) {
@@ -185,7 +185,7 @@ func TestDrillFindsABadBackup(t *testing.T) {
 	}
 }
 
-// All of it restores, and is not what the cluster held: its members did not hold the same.
+// The backup restores without a fault, but the cluster's members had diverged.
 func TestDrillFindsADivergedMember(t *testing.T) {
 	for what, mark := range map[string]func(*catalog.Manifest){
 		"members had diverged": func(m *catalog.Manifest) { m.Diverged = "two hold another hash" },
@@ -219,7 +219,7 @@ func TestDrillWithoutAKey(t *testing.T) {
 	}
 }
 
-// As with a verify, a child that is killed says nothing, and one that dies by itself does.
+// As in Run, a killed child leads to no verdict, and one that dies by itself does.
 func TestDrillOfADeadChild(t *testing.T) {
 	f := store(t, good(t))
 	f.log(t, asItIs)
@@ -263,7 +263,7 @@ func TestDrillInterruptedLeavesNoProof(t *testing.T) {
 	}
 }
 
-// A child under limits does the same.
+// A child with limits returns the same result.
 func TestDrillWithLimits(t *testing.T) {
 	f := store(t, good(t))
 	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch, Limits: child.Limits{Memory: 256 << 20, Nice: 3}}

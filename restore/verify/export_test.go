@@ -8,14 +8,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Exercise is what a test of a drill's plan looks at.
+// Exercise is one restore in a drill's plan.
 type Exercise struct {
 	Plan   plan.Plan
 	Drill  catalog.Drill
 	Hashes []catalog.HashKV
 }
 
-// PlanDrill is the pure part of Drill.
+// PlanDrill returns the restores of a drill.
 func PlanDrill(a Aim, c catalog.Catalog, now time.Time) ([]Exercise, error) {
 	planned, err := a.plan(context.Background(), c, nil, now)
 	var exercises []Exercise

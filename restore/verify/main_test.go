@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// TestMain is the child's main too: Run starts this very binary.
+// TestMain is also the main function of the child, since Run starts this binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
 		if err := child.Serve(context.Background(), serve, os.Stdin, os.Stdout); err != nil {
@@ -26,10 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// accident says what befalls a child, and at which stage: "kill prove".
+// accident names a fault of the child and its stage: "kill prove".
 const accident = "ETCD_DR_VERIFY_TEST_ACCIDENT"
 
-// serve is verify.Serve with an accident, if the test asked for one.
+// serve is verify.Serve with the accident that the test selected.
 func serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	kind, stage, _ := strings.Cut(os.Getenv(accident), " ")
 	return verify.Serve(ctx, input, func(e storage.Event) {

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 )
 
-// readOnly is a bucket that takes nothing.
+// readOnly is a bucket that refuses writes.
 type readOnly struct {
 	storage.Bucket
 	err error

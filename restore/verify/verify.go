@@ -1,6 +1,6 @@
-// Package verify proves backups up to a level: stored, hashed, opened or booted. A drill is the highest level: a restore of any
-// point in backups and log, which is timed, booted, checked against assertions, and removed. Both append their result to the
-// backup as a proof.
+// Package verify proves backups up to a level: stored, hashed, opened or booted. A drill does more: it restores a point in
+// backups and log, measures the duration, boots the data, checks assertions, and removes the result. Both append their result
+// to the backup as a proof.
 package verify
 
 import (
@@ -22,13 +22,13 @@ import (
 type Request struct {
 	Level  catalog.Level
 	Source child.Source // for the child that opens the database
-	Dir    string       // directory for the scratch copy; "": the system's temporary directory
+	Dir    string       // parent of the scratch directory; "": the system's temporary directory
 	By     string       // host and version of dr, for the proof
 }
 
-// Run proves backup b of c up to the level of r, and appends the proof. It returns the proof even with an error, which describes
-// why the backup is bad or could not be proven. A proof that cannot be stored is an error too, unless the repository is opened as
-// of a past time.
+// Run proves backup b of c up to the level of r, and appends the proof. It returns the proof even with an error, which
+// describes why the backup is bad or could not be proven. A proof that cannot be stored is an error too, unless the repository
+// is opened as of a past time.
 func Run(
 	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
 ) (catalog.Proof, error) {
@@ -44,7 +44,7 @@ func Run(
 	return proof, errors.Join(err, keep(ctx, c, proof, report))
 }
 
-// keep appends p, except to a repository as of a past time, which is read-only.
+// keep appends p. A repository as of a past time is read-only: keep then reports a warning.
 func keep(ctx context.Context, c *repository.Cluster, p catalog.Proof, report storage.Report) error {
 	err := c.Append(ctx, p)
 	if errors.Is(err, storage.ErrUnsupported) {
@@ -54,8 +54,8 @@ func keep(ctx context.Context, c *repository.Cluster, p catalog.Proof, report st
 	return err
 }
 
-// judge tells a bad backup from one that could not be looked at: a wrong key, an absent disk or a network that is down
-// says nothing about the backup.
+// judge returns the verdict and its reason. Only damage and failed assertions are findings: a wrong key, a missing disk or an
+// unreachable network shows nothing about the backup.
 func judge(level catalog.Level, f found, err error) (catalog.Verdict, string) {
 	switch {
 	case err == nil && level == catalog.Hashed && f.sealedOnly:
@@ -85,7 +85,7 @@ func climb(
 	return f, child.Died(err)
 }
 
-// scratchPlan returns a plan that restores b alone for a temporary member.
+// scratchPlan returns a plan that restores only b for a temporary member.
 func scratchPlan(b catalog.Backup) (plan.Plan, error) {
 	catalog := catalog.Catalog{Cluster: b.Cluster, Backups: []catalog.Backup{b}}
 	return plan.New(catalog, plan.Target{Backup: b.ID}, scratchLayout(), time.Now())

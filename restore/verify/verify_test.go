@@ -37,7 +37,7 @@ const (
 	keyCount    = 200
 )
 
-// database is what a member would send, without the digest, and its hash.
+// database is a snapshot as a member sends it, without the digest, and its hash.
 type database struct {
 	bytes []byte
 	hash  catalog.HashKV
@@ -78,7 +78,7 @@ func good(t testing.TB) database {
 	return d
 }
 
-// fixture is one backup in a repository of its own, and an empty directory for scratch copies.
+// fixture is a repository with one backup, and an empty directory for scratch copies.
 type fixture struct {
 	dir, scratch string
 	cluster      *repository.Cluster
@@ -87,7 +87,7 @@ type fixture struct {
 	to           seal.Recipients
 }
 
-// store puts d, with right digests whatever is in it, into a new repository. marks are put on its manifest.
+// store writes d into a new repository, with digests that match its content. marks change its manifest.
 func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 	t.Helper()
 	f := fixture{dir: t.TempDir(), scratch: t.TempDir()}
@@ -151,11 +151,11 @@ func (f fixture) request(level catalog.Level) verify.Request {
 		Dir: f.scratch, By: "host, dr test"}
 }
 
-// run verifies and checks what holds whatever comes out: one proof more, the returned one, and no scratch copy left.
+// run verifies the backup and checks that one proof was added, the returned one, and that no scratch copy remains.
 func (f fixture) run(t testing.TB, level catalog.Level) (catalog.Proof, error) {
 	t.Helper()
 	before := f.proofs(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // pages in a circle must not hold it for ever
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a cycle of pages must not stop the test for ever
 	defer cancel()
 	proof, err := verify.Run(ctx, f.cluster, f.backup, f.keys, f.request(level), nil)
 	after := f.proofs(t)
@@ -273,7 +273,7 @@ func TestDamagedObjectFails(t *testing.T) {
 	}
 }
 
-// bbolt and etcd end the process on some of these: that has to be a finding, in one line, and nothing may be left.
+// bbolt and etcd end the process on some of these pages: that must be a finding of one line, and nothing may remain.
 func TestRandomPagesAreFoundOrFree(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -296,7 +296,7 @@ func TestRandomPagesAreFoundOrFree(t *testing.T) {
 				!strings.Contains(proof.Finding, "its key space ends") {
 				t.Errorf("seed %d: finding %q names no stage", seed, proof.Finding)
 			}
-		case catalog.Passed: // the pages were free ones
+		case catalog.Passed: // the pages were free
 			passed++
 			if err != nil || proof.HashKV != fmt.Sprintf("key space proven at revision %d", d.hash.Revision) ||
 				proof.Keys != keyCount {
@@ -312,7 +312,7 @@ func TestRandomPagesAreFoundOrFree(t *testing.T) {
 	}
 }
 
-// withNoise writes random bytes into three pages behind the two meta pages.
+// withNoise writes random bytes into three pages after the two meta pages.
 func withNoise(data []byte, seed uint64) []byte {
 	random := rand.New(rand.NewPCG(seed, 3))
 	data = bytes.Clone(data)
@@ -357,8 +357,8 @@ func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
 	f.wantNoScratch(t)
 }
 
-// A child that is killed tells nothing of the backup; one that dies by itself at a stage that reads the database does.
-// Neither can remove its scratch copy.
+// A killed child shows nothing about the backup; one that dies by itself at a stage that reads the database does. Neither can
+// remove its scratch copy.
 func TestDeadChildLeavesNothing(t *testing.T) {
 	f := store(t, good(t))
 	for what, verdict := range map[string]catalog.Verdict{
@@ -376,7 +376,7 @@ func TestDeadChildLeavesNothing(t *testing.T) {
 	}
 }
 
-// What an interrupted run has not seen is no finding.
+// An interrupted run has no finding.
 func TestInterruptedLeavesNoProof(t *testing.T) {
 	f := store(t, good(t))
 	for level, stages := range map[catalog.Level][]string{
