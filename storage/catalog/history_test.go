@@ -75,7 +75,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// A survey reads few backups and still finds every history: the revisions in the ids show where to look.
+// TestSurveyFindsHistories checks that a survey reads few backups and still finds every history: the revisions in the ids
+// show where to look.
 func TestSurveyFindsHistories(t *testing.T) {
 	c := stored.OpenCluster(t, storagetest.Faulty(mem.New()), "prod")
 	big, small := stored.Noise(4000), stored.Noise(100)

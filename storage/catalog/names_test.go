@@ -98,7 +98,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// IDs sort by second in any time zone, then by revision.
+// TestIDsSort checks that IDs sort by second in any time zone, then by revision.
 func TestIDsSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type backup struct{ second, revision int64 }
@@ -148,7 +148,7 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// Clusters returns each name once and in order, and skips objects of other programs.
+// TestClusters checks that Clusters returns each name once and in order, and skips objects of other programs.
 func TestClusters(t *testing.T) {
 	names := []string{
 		"0", "9", "A", "Z", "a", "a-", "a-b", "a-b-c", "a.", "a.b", "a0", "a0b", "a1", "aa", "a_", "cluster1", "cluster10",
@@ -174,7 +174,7 @@ func TestClusters(t *testing.T) {
 	})
 }
 
-// Clusters makes one listing for each cluster and one more.
+// TestClustersCost checks that Clusters makes one listing for each cluster and one more.
 func TestClustersCost(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	for _, name := range []string{"a", "b", "c"} {
@@ -194,7 +194,7 @@ func TestClustersCost(t *testing.T) {
 	stored.WantError(t, "Clusters", err, stored.ErrTest)
 }
 
-// A cluster never includes the backups of another, however similar their names are.
+// TestNeighbours checks that a cluster never includes the backups of another, however similar their names are.
 func TestNeighbours(t *testing.T) {
 	names := []string{"a", "a0", "a-b", "a.b", "cluster1", "cluster10", "cluster1-", "Cluster1"}
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {

@@ -11,8 +11,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// Segment n of a lineage ends half a second after second n. The first lineage has lost segment 6 and ends with segment 8. The
-// second one follows it, begins at second 60 and has lost segment 3.
+// TestCatalogSince checks which segments and faults Since keeps. Segment n of a lineage ends half a second after second n.
+// The first lineage has lost segment 6 and ends with segment 8. The second one follows it, begins at second 60 and has lost
+// segment 3.
 func TestCatalogSince(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	first := stored.NewWriter(t, "c", stored.LineageID(1)).Some(8)
@@ -59,7 +60,8 @@ func TestCatalogSince(t *testing.T) {
 	}
 }
 
-// Since never omits lost segments at the end of a lineage without a successor: the loss may be new.
+// TestCatalogSinceKeepsWhatIsLostBehind checks that Since never omits lost segments at the end of a lineage without a
+// successor: the loss may be new.
 func TestCatalogSinceKeepsWhatIsLostBehind(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)

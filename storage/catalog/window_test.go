@@ -196,7 +196,7 @@ func (p *past) genuine(s catalog.Segment) bool {
 	return slices.ContainsFunc(p.segments, func(g catalog.Segment) bool { return g.Digest == s.Digest })
 }
 
-// Each stretch is a run of the lineage's own segments without a gap, and none could be longer.
+// TestStretches checks that each stretch is a run of the lineage's own segments without a gap, and none could be longer.
 func TestStretches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -234,7 +234,7 @@ func wantUnbroken(rt *rapid.T, lineage string, s catalog.Stretch) {
 	}
 }
 
-// If segments are only missing, each run of the others is a stretch.
+// TestStretchesOfHoles checks that each run of the remaining segments is a stretch, if others are only missing.
 func TestStretchesOfHoles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPast(rt, 0, stored.Noon, nil)
@@ -262,7 +262,8 @@ func TestStretchesOfHoles(t *testing.T) {
 	})
 }
 
-// Whatever was lost or mixed up, every point of a window lies in segments without a gap after its base.
+// TestWindows checks that every point of a window lies in segments without a gap after its base, whatever was lost or mixed
+// up.
 func TestWindows(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -311,7 +312,8 @@ func wantCovered(rt *rapid.T, c catalog.Catalog, window catalog.Window, position
 	rt.Fatalf("%+v is of no stretch", window)
 }
 
-// A window ends no later than the base of the next window was finished, even if its last mark bounds its time later.
+// TestWindowIsOver checks that a window ends no later than the base of the next window was finished, even if its last mark
+// bounds its time later.
 func TestWindowIsOver(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = stored.At(60) }, func(h *segment.Header) { h.Marks = nil }
@@ -342,8 +344,8 @@ func TestWindowIsOver(t *testing.T) {
 	}
 }
 
-// Every backup of the history that lies in a stretch is a base, newest first, and no backup of another history is. The
-// exception is directly before a stretch whose beginning is lost, where no mark bounds the time.
+// TestBases checks that every backup of the history that lies in a stretch is a base, newest first, and no backup of another
+// history is. The exception is directly before a stretch whose beginning is lost, where no mark bounds the time.
 func TestBases(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -391,7 +393,7 @@ func wantBases(rt *rapid.T, bases []catalog.Backup, usable, doubtful []catalog.I
 	}
 }
 
-// A backup that differs from the stretch's history in one way is not a base.
+// TestBaseRefused checks that a backup that differs from the stretch's history in one way is not a base.
 func TestBaseRefused(t *testing.T) {
 	all := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9)) // positions 1 to 90, seconds 1 to 9, terms 2 and 3
 	s := catalog.Lineage{ID: stored.LineageID(1), Segments: all}.Stretches()[0]
@@ -434,8 +436,9 @@ func TestBaseRefused(t *testing.T) {
 	}
 }
 
-// Requests from before the agent started are in the log's first segments, which have no marks. Backups from that time are
-// bases, however old. A backup of another history is not, as its revision shows.
+// TestBasesFromBeforeTheAgent checks that backups from before the agent started are bases, however old. The log's first
+// segments contain requests from that time and have no marks for them. A backup of another history is not a base, as its
+// revision shows.
 func TestBasesFromBeforeTheAgent(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	unmarked := func(h *segment.Header) { h.Marks = nil }
@@ -471,7 +474,8 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 	}
 }
 
-// After a restore in place, a history can have the same cluster id, positions and terms as the one before, seconds later.
+// TestBaseOfTheNearerHistory checks that a backup is a base only of the history that fits its time better, if two histories
+// have the same cluster id, positions and terms. A restore in place can make such histories, seconds apart.
 func TestBaseOfTheNearerHistory(t *testing.T) {
 	first := catalog.Lineage{ID: stored.LineageID(1), Segments: stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(9))}
 	second := catalog.Lineage{ID: stored.LineageID(2)}
@@ -505,7 +509,7 @@ func TestBaseOfTheNearerHistory(t *testing.T) {
 	}
 }
 
-// Every position of a lineage is either in a stretch or in a gap.
+// TestGaps checks that every position of a lineage is either in a stretch or in a gap.
 func TestGaps(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -532,7 +536,8 @@ func TestGaps(t *testing.T) {
 	})
 }
 
-// A recorded gap has the recorded reason, another gap has the error of its fault, and both have the right bounds.
+// TestGapReasons checks that a recorded gap has the recorded reason, another gap has the error of its fault, and both have
+// the right bounds.
 func TestGapReasons(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	all := w.Some(3)
@@ -564,7 +569,7 @@ func TestGapReasons(t *testing.T) {
 	}
 }
 
-// The searches in a stretch return the same as a walk over every mark and every segment.
+// TestStretchSearch checks that the searches in a stretch return the same as a walk over every mark and every segment.
 func TestStretchSearch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPast(rt, 0, stored.Noon, nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// longLog lays a log of n segments into dir, an index for each 1,800 of them but the last ones, and a backup at its
-// beginning. It writes the files itself: each Put would wait for the disk.
+// longLog stores a log of n segments in dir, an index for each 1,800 of them, and a backup from its beginning. It writes most
+// files itself: each Put would wait for the disk.
 func longLog(tb testing.TB, dir string, n int) {
 	tb.Helper()
 	const hour = 1800
@@ -42,7 +42,7 @@ func longLog(tb testing.TB, dir string, n int) {
 	}
 }
 
-// follower writes the segment behind s, with the same body.
+// follower writes the segment after s, with the same body.
 func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string) catalog.Segment {
 	tb.Helper()
 	h := s.Header
@@ -56,7 +56,7 @@ func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string)
 			Interval: segment.Interval{NotBefore: h.Written, NotAfter: h.Written.Add(1234567)},
 		})
 	}
-	h.Plain.SHA256, h.Stored.SHA256 = s.Digest, s.Digest // of a body that nobody reads
+	h.Plain.SHA256, h.Stored.SHA256 = s.Digest, s.Digest // not those of the body, which no test reads
 	doc, err := document.Encode(h)
 	if err != nil {
 		tb.Fatal(err)
@@ -76,7 +76,7 @@ func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string)
 	return catalog.Segment{Header: h, Digest: digest, Size: int64(len(bytes))}
 }
 
-// BenchmarkLoadLog is what a listing of a log of 20,000 segments costs, windows and gaps included.
+// BenchmarkLoadLog loads a log of 20,000 segments, with its windows and gaps.
 func BenchmarkLoadLog(b *testing.B) {
 	dir := b.TempDir()
 	longLog(b, dir, 20_000)

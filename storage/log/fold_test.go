@@ -20,14 +20,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// folding is a log with an index for every twenty segments or so, and backups between them.
+// folding is a log with an index for about every twenty segments, and backups between them.
 type folding struct {
 	t       *testing.T
 	rng     *rand.Rand
 	b       *storagetest.Faults
 	c       *repository.Cluster
 	w       *stored.Writer
-	indexed []catalog.Segment // of the lineage that is being written, since its last index
+	indexed []catalog.Segment // segments of the current lineage after its last index
 	second  int
 	backups int
 }
@@ -37,7 +37,7 @@ func newFolding(t *testing.T, seed uint64) *folding {
 	return &folding{t: t, rng: rand.New(rand.NewPCG(seed, 0)), b: b, c: stored.OpenCluster(t, b, "c"), w: stored.NewWriter(t, "c", stored.LineageID(1))}
 }
 
-// write stores the next segment, as edit has it, and sometimes an index or a backup behind it.
+// write stores the next segment, changed by edit, and sometimes an index or a backup after it.
 func (f *folding) write(edit func(h *segment.Header)) {
 	f.second += 1 + f.rng.IntN(50)
 	e := f.w.Next(func(h *segment.Header) {
@@ -54,7 +54,7 @@ func (f *folding) write(edit func(h *segment.Header)) {
 	f.indexed = append(f.indexed, catalog.SegmentOf(e))
 	if len(f.indexed) == 20 {
 		stored.StoreIndex(f.t, f.c, f.indexed)
-		if f.indexed = nil; f.rng.IntN(4) == 0 { // an agent that took over says the last ones again
+		if f.indexed = nil; f.rng.IntN(4) == 0 { // an agent that took over indexes the last segment again
 			f.indexed = append(f.indexed, catalog.SegmentOf(e))
 		}
 	}
@@ -75,7 +75,7 @@ func (f *folding) grow() {
 	}
 }
 
-// wrong is what can be wrong with a log, by name.
+// wrong returns functions that damage the log in one way each, by name.
 func (f *folding) wrong() map[string]func() {
 	some := func() uint64 { return 2 + f.rng.Uint64N(f.w.Header.Seq-2) }
 	del := func(seq uint64) { stored.Remove(f.t, f.b, stored.SegmentKey("c", f.w.Header.Lineage, seq)) }
@@ -122,7 +122,7 @@ func (f *folding) wrong() map[string]func() {
 			f.second -= 400
 			f.grow()
 		},
-		"another's index": func() { // of an agent that lost a race, and indexed its own segments
+		"another's index": func() { // of an agent that lost a race and indexed its own segments
 			all := stored.Load(f.t, f.c, backups.LoadOptions{Log: true, Details: true}).Lineages[0].Segments
 			stored.Remove(f.t, f.b, stored.IndexKey("c", stored.LineageID(1), 21))
 			w := stored.NewWriter(f.t, "c", stored.LineageID(1))
@@ -144,8 +144,8 @@ func (f *folding) wrong() map[string]func() {
 	}
 }
 
-// However a log is, and whatever is wrong with it: a survey, which folds what is whole, tells its windows and gaps as they
-// are told by all of its headers.
+// TestSurveyFoldsWhatIsWhole checks that a survey folds intact indexes. Whatever is damaged, it finds the same windows and
+// gaps as a load of all headers.
 func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
@@ -181,7 +181,7 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 	}
 }
 
-// sameSegments: what is folded stands for the segments that there are, with the same faults.
+// sameSegments fails the test unless the folded segments unfold to the loaded ones, with the same faults.
 func sameSegments(t *testing.T, c *repository.Cluster, whole, cat catalog.Catalog) {
 	t.Helper()
 	for i, l := range cat.Lineages {
@@ -201,7 +201,8 @@ func sameSegments(t *testing.T, c *repository.Cluster, whole, cat catalog.Catalo
 	}
 }
 
-// sameWindows: the windows are the same, but for an index more that they count, and a minute at their beginning.
+// sameWindows fails the test unless the windows are equal. A folded window may count up to an index more segments, and begin
+// up to a minute later.
 func sameWindows(t *testing.T, what string, whole, folded []catalog.Window) {
 	t.Helper()
 	if len(whole) != len(folded) {

@@ -10,29 +10,30 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Headers remembers the headers of segments that no index has yet, and what indexes were folded into, so that a process which reads
-// the log again and again asks for each of them once. A segment is created only once; one that is listed with another size, or was read long ago, is read
-// anew. They hold for one cluster in one repository under one Policy. The zero Headers is empty.
+// Headers caches the headers of segments that are in no index, and folded indexes, so that a process that loads the log
+// repeatedly reads each once. Segments never change, but an object that is listed with another size, or that was read more
+// than headersFor ago, is read again. A Headers must be used for one cluster of one repository under one Policy only. The
+// zero Headers is empty; a nil *Headers caches nothing. It is safe for concurrent use.
 type Headers struct {
 	mu      sync.Mutex
 	newer   map[string]keptHeader // by key
-	earlier map[string]keptHeader // those that were not asked for since newer was begun are dropped with it
-	folds   map[string]keptFold   // of indexes, by key
-	foldsTo time.Time             // when all of them are dropped, to be read anew
-	count   *atomic.Int64         // of folds, in foldsKept too; nil before the first
+	earlier map[string]keptHeader // by key; dropped when newer is full
+	folds   map[string]keptFold   // by key of the index
+	foldsTo time.Time             // when all folds are dropped
+	count   *atomic.Int64         // of folds, a part of foldsKept; nil before the first
 }
 
-// keptFold is what an index was folded into.
+// keptFold is a folded index.
 type keptFold struct {
 	segments []catalog.Segment
 	listed   uint64 // listing.sum of its segments
-	last     uint64 // the last seq of the index, which reaches beyond segments where the next one begins earlier
+	last     uint64 // seq; higher than that of segments if the next index overlaps this one
 }
 
-// maxFolds is how many folded indexes a process remembers, of 3 KiB or so each. A log of 60 days at --flush 2s has 5,000.
+// maxFolds limits the folded indexes that a process caches, of about 3 KiB each. A log of 60 days at --flush 2s has 5,000.
 const maxFolds = 16384
 
-// foldsKept is how many there are in all Headers.
+// foldsKept is the number of folded indexes in all Headers.
 var foldsKept atomic.Int64
 
 type keptHeader struct {
@@ -41,11 +42,11 @@ type keptHeader struct {
 }
 
 const (
-	headersKept = 1024          // in each of both maps: an index has 512
-	headersFor  = 6 * time.Hour // what rots in a store is seen by then
+	headersKept = 1024          // in each of the two maps; an index has 512
+	headersFor  = 6 * time.Hour // damage in the store is noticed within this time
 )
 
-// get returns the segment under key, if it is remembered with that size.
+// get returns the segment under key if it is cached with that size, in bytes. Size 0 matches nothing.
 func (h *Headers) get(key string, size int64) (catalog.Segment, bool) {
 	if h == nil || size == 0 {
 		return catalog.Segment{}, false
@@ -63,7 +64,7 @@ func (h *Headers) get(key string, size int64) (catalog.Segment, bool) {
 	return kept.segment, true
 }
 
-// remember keeps s, as it was read just now.
+// remember caches s, which was just read from key.
 func (h *Headers) remember(key string, s catalog.Segment) {
 	if h == nil {
 		return
@@ -73,7 +74,7 @@ func (h *Headers) remember(key string, s catalog.Segment) {
 	h.put(key, keptHeader{s, time.Now().Add(headersFor)})
 }
 
-// put needs mu.
+// put adds an entry, and drops the older half when there are too many. The caller holds h.mu.
 func (h *Headers) put(key string, kept keptHeader) {
 	if h.newer == nil || len(h.newer) >= headersKept {
 		h.newer, h.earlier = map[string]keptHeader{}, h.newer
@@ -81,8 +82,8 @@ func (h *Headers) put(key string, kept keptHeader) {
 	h.newer[key] = kept
 }
 
-// fold returns what the index under key was folded into, if its segments are listed as they were then. next is where the next
-// index begins, 0 if there is none.
+// fold returns the folded index under key, if its segments are still listed with the same sizes and it covers the same seqs.
+// next is the first seq of the next index; 0 if there is none.
 func (h *Headers) fold(key string, there listing, next uint64) ([]catalog.Segment, bool) {
 	if h == nil {
 		return nil, false
@@ -102,7 +103,8 @@ func (h *Headers) fold(key string, there listing, next uint64) ([]catalog.Segmen
 	return slices.Clone(kept.segments), whole && sum == kept.listed && cut == last
 }
 
-// rememberFold keeps what an index up to last was folded into.
+// rememberFold caches segments, the folded index under key, whose last seq is last. It does nothing if they were not folded,
+// or if the process has cached maxFolds.
 func (h *Headers) rememberFold(key string, segments []catalog.Segment, there listing, last uint64) {
 	if h == nil || len(segments) == 0 || segments[len(segments)-1].Folded == 0 {
 		return

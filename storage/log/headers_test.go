@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// A service reads the log for its conditions, its triggers and its pruning, each with a Cluster of its own. Each header is
-// read once; one that is gone, or has another size, is never believed to be as it was.
+// TestEachHeaderIsReadOnce checks that all Clusters of a process together read each header once. A service has one each for
+// its conditions, triggers and pruning. A segment that is gone or has another size is never taken from the cache.
 func TestEachHeaderIsReadOnce(t *testing.T) {
 	w := stored.NewWriter(t, "c", strings.Repeat("a", 32))
 	segments := w.Some(23)
@@ -49,7 +49,7 @@ func TestEachHeaderIsReadOnce(t *testing.T) {
 	})
 }
 
-// What an index was folded into is remembered too, as long as its segments are listed as they were.
+// TestEachIndexIsReadOnce checks that a folded index is cached as long as its segments are listed with the same sizes.
 func TestEachIndexIsReadOnce(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	all := w.Some(45)
@@ -77,7 +77,7 @@ func TestEachIndexIsReadOnce(t *testing.T) {
 		if len(details.Segments) != 45 {
 			t.Errorf("%d details, want 45", len(details.Segments))
 		}
-		stored.StoreIndex(t, c, stored.SegmentsOf(all[35:45])) // of an agent that took over
+		stored.StoreIndex(t, c, stored.SegmentsOf(all[35:45])) // by an agent that took over
 		reads("the index before one that begins earlier", 2)
 		stored.Remove(t, b, stored.SegmentKey("c", stored.LineageID(1), 7))
 		stored.WantLineage(t, "one is lost", reads("its index, and the lost one", 2), "1-6 8-45", "7 missing")
@@ -88,7 +88,8 @@ func TestEachIndexIsReadOnce(t *testing.T) {
 	})
 }
 
-// A process remembers no more than a bounded number of indexes, of all its clusters.
+// TestBoundedIndexesAreRemembered checks that the number of folded indexes that a process caches is bounded over all
+// clusters.
 func TestBoundedIndexesAreRemembered(t *testing.T) {
 	log.FillFolds(t)
 	b := storagetest.Faulty(mem.New())

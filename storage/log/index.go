@@ -18,37 +18,37 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// IndexFormat is the number of the index's format that this version writes and reads.
+// IndexFormat is the version of the index format that this package reads and writes.
 const IndexFormat = 1
 
 // Limits of an index. A header has at most 256 marks of about 200 bytes each.
 const (
-	MaxIndex        = 16 << 20 // bytes, as it is stored
-	maxIndexHeaders = 32 << 20 // bytes of all its headers, unpacked
-	maxMeanHeader   = 64 << 10 // bytes of one header, as the mean of an index
-	indexWindow     = 1 << 20  // bytes that a decoder keeps to refer back to
+	MaxIndex        = 16 << 20 // bytes of the stored document
+	maxIndexHeaders = 32 << 20 // bytes of all headers, unpacked
+	maxMeanHeader   = 64 << 10 // bytes of a header, on average over an index
+	indexWindow     = 1 << 20  // bytes of history that a decoder keeps
 )
 
-// unpacking bounds the memory of all indexes that the process unpacks at a time, in bytes. It is held while nothing is
-// waited for, so a store that hangs keeps no other waiting. Each index takes unpackOverhead for a decoder and one document.
+// unpacking bounds the memory of all indexes that the process unpacks at the same time, in bytes. It is not held during I/O,
+// so a store that hangs does not block others. Each index takes unpackOverhead more, for a decoder and one document.
 var unpacking = semaphore.NewWeighted(48 << 20)
 
 const unpackOverhead = 4 << 20
 
-// index repeats the headers of consecutive segments. It only saves time: whoever reads it checks every header, and
-// reads the segments' own where it is absent or wrong.
+// index contains copies of the headers of consecutive segments. It only saves time: a reader checks every header, and reads
+// the segments themselves if the index is missing or wrong.
 type index struct {
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"`
 	Lineage string `json:"lineage"`
 	First   uint64 `json:"first"` // seq
 	Last    uint64 `json:"last"`  // seq
-	// Headers are the documents of the headers as the segments have them, one behind the other, zstd. They are alike,
-	// so packed they have a fifth of their size. To read them: jq -r .headers | base64 -d | zstd -d.
+	// Headers are the headers' documents, byte for byte as in the segments, concatenated and compressed with zstd to about a
+	// fifth. To read them: jq -r .headers | base64 -d | zstd -d.
 	Headers []byte `json:"headers"`
 }
 
-// EncodeIndex is the stored form of an index of segments, whose seqs must be consecutive.
+// EncodeIndex returns the stored form of an index of segments. It returns an error unless their seqs are consecutive.
 func EncodeIndex(segments []catalog.Segment) ([]byte, error) {
 	if len(segments) == 0 {
 		return nil, errors.New("an index of no segments")
@@ -66,6 +66,7 @@ func EncodeIndex(segments []catalog.Segment) ([]byte, error) {
 	})
 }
 
+// packHeaders returns the documents of the segments' headers as index.Headers has them.
 func packHeaders(segments []catalog.Segment) ([]byte, error) {
 	var documents bytes.Buffer
 	for _, s := range segments {
@@ -92,8 +93,8 @@ func packHeaders(segments []catalog.Segment) ([]byte, error) {
 	return enc.EncodeAll(documents.Bytes(), nil), nil
 }
 
-// DecodeIndex reads what EncodeIndex wrote. Anything else gives an error that matches ErrDamaged. The Size of each
-// segment is what its header says.
+// DecodeIndex returns the segments of an index that EncodeIndex has encoded, without checking signatures. The Size of each is
+// computed from its header. The error matches catalog.ErrDamaged if data is not such an index.
 func DecodeIndex(data []byte) ([]catalog.Segment, error) {
 	x, err := ParseIndex(data)
 	if err != nil {
@@ -102,7 +103,7 @@ func DecodeIndex(data []byte) ([]catalog.Segment, error) {
 	return x.Segments(context.Background(), segment.DecodeHeader)
 }
 
-// parseIndex reads an index and leaves its headers packed.
+// ParseIndex decodes an index without unpacking its headers. The error matches catalog.ErrDamaged if data is not an index.
 func ParseIndex(data []byte) (x index, err error) {
 	if err := document.Decode(data, IndexFormat, &x); err != nil {
 		return index{}, err
@@ -113,11 +114,12 @@ func ParseIndex(data []byte) (x index, err error) {
 	return x, nil
 }
 
-// headerDecoder decodes the document of one header, and returns an error if it is not trusted or not valid.
+// headerDecoder decodes the document of one header. It returns an error if the header is not trusted or not valid.
 type headerDecoder func(doc []byte) (h segment.Header, digest string, err error)
 
-// segments unpacks x one header at a time and stops at the first that decode refuses or that is out of order: anyone may
-// have written the index, only its headers are signed. Errors match ErrDamaged, or are ctx's.
+// Segments returns the segments of x. It unpacks one header at a time and stops at the first that decode refuses or that is
+// out of order: only the headers are signed, so an attacker may have written the index. The error matches catalog.ErrDamaged
+// or is ctx's.
 func (x index) Segments(ctx context.Context, decode headerDecoder) ([]catalog.Segment, error) {
 	size, err := x.unpackedSize()
 	if err != nil {
@@ -129,20 +131,20 @@ func (x index) Segments(ctx context.Context, decode headerDecoder) ([]catalog.Se
 	}
 	defer unpacking.Release(size + unpackOverhead)
 	dec, err := zstd.NewReader(bytes.NewReader(x.Headers), zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: a frame of one segment has its size as window
+		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: a single-segment frame has its size as window
 	if err != nil {
 		return nil, err
 	}
 	defer dec.Close()
-	segments, err := x.readHeaders(io.LimitReader(dec, size+1), decode) // a byte too many is a header too many
+	segments, err := x.readHeaders(io.LimitReader(dec, size+1), decode) // one byte more, which no header can be: a longer frame is an error
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
 	}
 	return segments, nil
 }
 
-// unpackedSize returns how many bytes the headers have by the frame that they are packed in, which must be plausible for as
-// many headers as x lists.
+// unpackedSize returns the size of the unpacked headers, in bytes, as their frame declares it. It returns an error if the
+// frame declares none, or more than headersLimit.
 func (x index) unpackedSize() (int64, error) {
 	var frame zstd.Header
 	err := frame.Decode(x.Headers)
@@ -156,12 +158,12 @@ func (x index) unpackedSize() (int64, error) {
 	return int64(frame.FrameContentSize), nil
 }
 
-// headersLimit returns how many bytes n headers may have in an index, unpacked.
+// headersLimit returns the largest total size of n unpacked headers in an index, in bytes.
 func headersLimit(n uint64) int64 {
 	return max(document.MaxSize, int64(min(n, maxIndexHeaders/maxMeanHeader))*maxMeanHeader)
 }
 
-// readHeaders reads the headers of x from r, which has them unpacked.
+// readHeaders reads the headers of x from r, which yields them unpacked.
 func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []catalog.Segment, err error) {
 	documents := bufio.NewScanner(r)
 	documents.Buffer(nil, document.MaxSize+1)
@@ -189,10 +191,10 @@ func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []catalo
 	return segments, err
 }
 
-// documentEnd is a line that stands at the end of a document and nowhere in it: within, everything is indented.
+// documentEnd ends a document and occurs nowhere else in it: all lines within are indented.
 const documentEnd = "\n}\n"
 
-// splitDocument is a bufio.SplitFunc that returns documents, and what follows the last one.
+// splitDocument is a bufio.SplitFunc for documents. Bytes after the last document are returned as one more.
 func splitDocument(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if at := bytes.Index(data, []byte(documentEnd)); at >= 0 {
 		end := at + len(documentEnd)
@@ -204,7 +206,7 @@ func splitDocument(data []byte, atEOF bool) (advance int, token []byte, err erro
 	return 0, nil, nil
 }
 
-// shareText keeps what h says as the one before it does but once in memory: that is most of what it says, and a week of a busy
+// shareText makes h share the memory of strings that are equal in the header before it. Most are equal, and a week of a busy
 // log has 300,000 headers.
 func shareText(h *segment.Header, before catalog.Segment) {
 	for _, text := range []struct {
@@ -225,7 +227,7 @@ func shareText(h *segment.Header, before catalog.Segment) {
 	}
 }
 
-// inOrder returns an error unless segments are the consecutive ones of a lineage from first on.
+// inOrder returns an error unless segments are consecutive segments of the lineage, beginning with seq first.
 func inOrder(cluster, lineage string, first uint64, segments []catalog.Segment) error {
 	for i, s := range segments {
 		err := s.CheckPlace(cluster, lineage, first+uint64(i))
@@ -236,9 +238,9 @@ func inOrder(cluster, lineage string, first uint64, segments []catalog.Segment) 
 	return nil
 }
 
-// StoreIndex stores an index of segments of a lineage, whose seqs must be consecutive and which must all be stored. It
-// may be repeated. If there is another index from the same first seq it gives storage.ErrExist, and all is well: that
-// one serves as far as it reaches.
+// StoreIndex stores an index of segments of a lineage, which must be stored and have consecutive seqs. A call may be
+// repeated. The error matches storage.ErrExist if a different index begins with the same seq. The caller can ignore that: the
+// other index serves as far as it reaches.
 func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catalog.Segment) error {
 	data, err := EncodeIndex(segments)
 	if err == nil {
@@ -263,7 +265,8 @@ func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catal
 	return nil
 }
 
-// readIndex reads the index whose first seq is first. One that cannot be used gives ErrDamaged.
+// readIndex returns the segments of the index that begins with seq first. Errors name the key. They match catalog.ErrDamaged
+// if the index cannot be used, and storage.ErrNotExist if it is missing.
 func (log *Log) readIndex(ctx context.Context, lineage string, first uint64) ([]catalog.Segment, error) {
 	key := catalog.IndexKey(log.store.Cluster, lineage, first)
 	data, err := log.store.ReadUpTo(ctx, key, MaxIndex)

@@ -31,7 +31,7 @@ func encodedIndex(tb testing.TB, segments []catalog.Segment) []byte {
 	return data
 }
 
-// TestIndexGolden: an index that was written once is read for ever. How tightly it is packed may change.
+// TestIndexGolden checks that an index of an earlier version can be read. The compression of a new one may differ.
 func TestIndexGolden(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	want := stored.SegmentsOf([]segment.Encoded{w.Next(), w.Next(func(h *segment.Header) {
@@ -56,7 +56,8 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// TestIndexHeaders: they are the documents of the segments, byte for byte, and public tools read them.
+// TestIndexHeaders checks that the headers in an index are the documents of the segments, byte for byte, and common tools can
+// read them.
 func TestIndexHeaders(t *testing.T) {
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)
 	var want []byte
@@ -67,7 +68,7 @@ func TestIndexHeaders(t *testing.T) {
 	if err := json.Unmarshal(encodedIndex(t, stored.SegmentsOf(all)), &index); err != nil {
 		t.Fatal(err)
 	}
-	dec, err := zstd.NewReader(nil) // with a stream to decode as well it may wait for itself
+	dec, err := zstd.NewReader(nil) // without a reader: this decoder only serves DecodeAll
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestIndexFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestIndexRefused: what is no run of segments is neither written nor read.
+// TestIndexRefused checks that segments that are not consecutive are neither written nor read as an index.
 func TestIndexRefused(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	all := stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(4))
@@ -121,7 +122,7 @@ func TestIndexRefused(t *testing.T) {
 	}
 }
 
-// packed is an index with any text in place of the headers.
+// packed returns an index with any text in place of the headers.
 func packed(tb testing.TB, headers string) []byte {
 	tb.Helper()
 	enc, err := zstd.NewWriter(nil)
@@ -143,7 +144,8 @@ func packed(tb testing.TB, headers string) []byte {
 	return data
 }
 
-// TestStoreIndexTwice: the same one again is stored; another one from the same seq is not.
+// TestStoreIndexTwice checks that StoreIndex succeeds again for the same index, and fails for another one with the same first
+// seq.
 func TestStoreIndexTwice(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
@@ -160,12 +162,12 @@ func TestStoreIndexTwice(t *testing.T) {
 	}
 }
 
-// TestIndexOnlyCostsTime: whatever is wrong with indexes, the catalog is what the segments contain. An index that is damaged
-// is one fault.
+// TestIndexOnlyCostsTime checks that the catalog contains the stored segments, whatever is wrong with indexes. A damaged
+// index is one fault.
 func TestIndexOnlyCostsTime(t *testing.T) {
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(6)
 	loser := stored.NewWriter(t, "c", stored.LineageID(1))
-	loser.Header, loser.Digest, loser.Name = all[1].Header, all[1].Digest, "x" // as long as the winner's
+	loser.Header, loser.Digest, loser.Name = all[1].Header, all[1].Digest, "x" // the same size as the winner's
 	lost := slices.Concat(all[:2], loser.Some(2))
 	key := func(first uint64) string { return stored.IndexKey("c", stored.LineageID(1), first) }
 	damaged := []string{"flipped", "cut", "empty", "endless", "moved"}
@@ -211,7 +213,7 @@ func FuzzDecodeIndex(f *testing.F) {
 			}
 			again, err := log.EncodeIndex(segments)
 			if err != nil {
-				continue // a header that somebody has spelt in another way keeps its digest, and cannot be made again
+				continue // a header in another spelling has another digest, and cannot be encoded again
 			}
 			got, err := log.DecodeIndex(again)
 			if diff := cmp.Diff(segments, got); err != nil || diff != "" {

@@ -23,8 +23,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// TestIndexBomb: small objects that unpack to very much are refused, each by its name, before they take any memory. It does
-// not depend on trust, on the size that the frame claims, or on how many headers the index claims.
+// TestIndexBomb checks that small indexes that unpack to a very large size are refused, each by name, before they take
+// memory. This holds with and without trusted keys, whatever size the frame declares and however many headers the index
+// claims.
 func TestIndexBomb(t *testing.T) {
 	owner := stored.NewSigner(t)
 	for _, policy := range []records.Policy{{}, {Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}} {
@@ -50,8 +51,8 @@ func TestIndexBomb(t *testing.T) {
 	}
 }
 
-// TestIndexOfLongHeaders: without trust anyone can write valid headers that pack well. Of those whose segments are not there only
-// the bounds stay in memory.
+// TestIndexOfLongHeaders checks that only the bounds of long headers stay in memory if their segments do not exist. Without
+// trusted keys an attacker can write valid headers that compress well.
 func TestIndexOfLongHeaders(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	all := w.Some(1)
@@ -72,7 +73,7 @@ func TestIndexOfLongHeaders(t *testing.T) {
 	}
 }
 
-// liveHeap measures the live heap whenever a segment is opened.
+// liveHeap measures the live heap each time a segment is opened.
 type liveHeap struct {
 	storage.Bucket
 	most uint64
@@ -85,7 +86,7 @@ func (b *liveHeap) Open(ctx context.Context, key string, o storage.OpenOptions) 
 	return b.Bucket.Open(ctx, key, o)
 }
 
-// putIndexes stores 32 indexes whose headers are zeros, with more headers than one as they claim.
+// putIndexes stores 32 indexes whose headers are zeros and returns their keys. Each claims to have more+1 headers.
 func putIndexes(t *testing.T, b storage.Bucket, pack func(*testing.T, []byte) []byte, more uint64) (keys []string) {
 	t.Helper()
 	zeros := pack(t, make([]byte, 31<<20))
@@ -115,7 +116,7 @@ func indexOf(tb testing.TB, lineage string, first, last uint64, headers []byte) 
 	return data
 }
 
-// packFrame returns a frame that contains its size and needs a small window.
+// packFrame returns a frame that declares its size and needs a small window.
 func packFrame(t *testing.T, content []byte) []byte {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil, zstd.WithWindowSize(1<<20))
@@ -126,7 +127,7 @@ func packFrame(t *testing.T, content []byte) []byte {
 	return enc.EncodeAll(content, nil)
 }
 
-// packStream returns a frame that does not contain its size.
+// packStream returns a frame that does not declare its size.
 func packStream(t *testing.T, content []byte) []byte {
 	t.Helper()
 	var packed bytes.Buffer
@@ -134,7 +135,7 @@ func packStream(t *testing.T, content []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = enc.ReadFrom(bytes.NewReader(content)) // in pieces: what is written at once has a known size
+	_, err = enc.ReadFrom(bytes.NewReader(content)) // in pieces: a frame that is written at once declares its size
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func packStream(t *testing.T, content []byte) []byte {
 	return packed.Bytes()
 }
 
-// wantRefusedIndexes fails unless each of keys is one fault.
+// wantRefusedIndexes fails the test unless each of keys is exactly one fault.
 func wantRefusedIndexes(t *testing.T, lineages []catalog.Lineage, keys []string) {
 	t.Helper()
 	count := map[string]int{}
@@ -165,7 +166,7 @@ func wantRefusedIndexes(t *testing.T, lineages []catalog.Lineage, keys []string)
 	}
 }
 
-// heapPeak samples the heap until the returned function is called, which returns the most that was added to it.
+// heapPeak samples the heap until the returned function is called, which returns the highest growth in bytes.
 func heapPeak() func() uint64 {
 	var m runtime.MemStats
 	before, stop, done := stored.Live(), make(chan struct{}), make(chan uint64)

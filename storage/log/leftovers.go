@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// logLeftovers lists what was pruned of the log and is still there. It lists no segment beyond: a log has millions.
+// Leftovers returns the objects of the log that were pruned and still exist. It does not list the segments after them: a log
+// has millions.
 func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	var leftovers []catalog.Leftover
 	for after := ""; ; {
@@ -29,11 +30,12 @@ func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 			return nil, fmt.Errorf("list what was pruned of the log of cluster %s: %w", log.store.Cluster, err)
 		}
 		leftovers = append(leftovers, some...)
-		after = catalog.LogPrefix(log.store.Cluster) + lineage + "0" // "0" follows "/": past every key of this lineage, before those of any other
+		after = catalog.LogPrefix(log.store.Cluster) + lineage + "0" // "0" follows "/": after every key of this lineage, before those of the next
 	}
 }
 
-// nextLineage is the first one behind that key, "" if there is none.
+// nextLineage returns the first lineage with a key after that one; "" if there is none. It skips lineages that cannot be
+// listed.
 func (log *Log) nextLineage(ctx context.Context, after string) (string, error) {
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster), After: after}) {
 		if _, unlisted := log.UnlistedLineage(err); unlisted {
@@ -50,7 +52,7 @@ func (log *Log) nextLineage(ctx context.Context, after string) (string, error) {
 	return "", nil
 }
 
-// listLogNames lists the objects of a lineage whose names begin so, until use says that it has enough.
+// listLogNames calls use for each object of a lineage whose name begins with prefix, until use returns false.
 func (log *Log) listLogNames(ctx context.Context, lineage, prefix string, use func(catalog.LogName, storage.Object) (more bool)) error {
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LineagePrefix(log.store.Cluster, lineage) + prefix}) {
 		if err != nil {
@@ -63,12 +65,13 @@ func (log *Log) listLogNames(ctx context.Context, lineage, prefix string, use fu
 	return nil
 }
 
-// cut is a tombstone that counts.
+// Cut is a valid tombstone of a lineage. Upto is the seq of the last pruned segment.
 type Cut struct {
 	Upto   uint64
 	object storage.Object
 }
 
+// lineageLeftovers returns the pruned objects of a lineage that still exist.
 func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog.Leftover, error) {
 	cuts, err := log.Cuts(ctx, lineage)
 	if err != nil || len(cuts) == 0 {
@@ -76,7 +79,7 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 	}
 	var leftovers []catalog.Leftover
 	highest := cuts[len(cuts)-1]
-	var lowest, next uint64 // seqs: of the lowest segment that is there, and of the first one behind what was pruned
+	var lowest, next uint64 // seqs of the first segment up to the highest cut, and after it
 	err = log.listLogNames(ctx, lineage, "", func(n catalog.LogName, o storage.Object) bool {
 		if n.Kind != catalog.LogSegment || n.Seq > highest.Upto {
 			if n.Kind == catalog.LogSegment {
@@ -93,7 +96,7 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 	if err != nil {
 		return nil, err
 	}
-	for _, cut := range cuts[:len(cuts)-1] { // the highest one stays
+	for _, cut := range cuts[:len(cuts)-1] { // the highest tombstone is kept
 		if lowest == 0 || cut.Upto < lowest {
 			leftovers = append(leftovers, leftSince(cut, cut.object))
 		}
@@ -102,16 +105,18 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 	return append(leftovers, indexes...), err
 }
 
-// firstCut is the first one that seq belonged to, which is not behind the highest: later ones must not begin its grace anew.
+// firstCut returns the first cut that includes seq; at least the last one must. Later cuts do not restart the grace of a
+// segment.
 func firstCut(cuts []Cut, seq uint64) Cut {
 	return cuts[slices.IndexFunc(cuts, func(cut Cut) bool { return cut.Upto >= seq })]
 }
 
+// leftSince returns the leftover for o, pruned by cut. Its grace begins when both were stored.
 func leftSince(cut Cut, o storage.Object) catalog.Leftover {
 	return catalog.Leftover{Key: o.Key, Size: o.Size, Since: slices.MaxFunc([]time.Time{o.ModTime, cut.object.ModTime}, time.Time.Compare)}
 }
 
-// cuts are the tombstones of a lineage that count, ascending.
+// Cuts returns the valid tombstones of a lineage, ascending by seq. Tombstones that are damaged or not trusted are skipped.
 func (log *Log) Cuts(ctx context.Context, lineage string) (cuts []Cut, err error) {
 	err = log.listLogNames(ctx, lineage, catalog.TombstonePrefix, func(n catalog.LogName, o storage.Object) bool {
 		cuts = append(cuts, Cut{n.Seq, o})
@@ -128,8 +133,8 @@ func (log *Log) Cuts(ctx context.Context, lineage string) (cuts []Cut, err error
 	return cuts, errors.Join(err, failed)
 }
 
-// indexLeftovers are the indexes of nothing but what was pruned: those before another one that begins no later than what
-// is left and, if nothing is left, all.
+// indexLeftovers returns the indexes that contain only pruned segments: each with a later index that begins no later than
+// directly after the highest cut. If all is set, no segment is left, and the last index is included.
 func (log *Log) indexLeftovers(ctx context.Context, lineage string, cuts []Cut, all bool) (leftovers []catalog.Leftover, err error) {
 	highest := cuts[len(cuts)-1]
 	var before storage.Object

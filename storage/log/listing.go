@@ -12,24 +12,25 @@ import (
 // listed is a segment in a listing.
 type listed struct {
 	seq  uint64
-	size int64 // bytes; of one with more than math.MaxUint32 that many, so that no index is believed about it
+	size int64 // bytes; math.MaxUint32 for all larger ones, which then match no index
 }
 
-// listing is the segments of a lineage in a listing, ascending by seq. Each takes four bytes: there are millions.
+// listing is the segments of a lineage as the store lists them, ascending by seq. A segment takes four bytes: there are
+// millions.
 type listing struct{ runs []listedRun }
 
-// listedRun is segments that follow each other, at least one.
+// listedRun is a run of segments with consecutive seqs. It has at least one.
 type listedRun struct {
 	first uint64 // seq
 	sizes []uint32
 }
 
-const longestRun = 4096 // segments: one that grew would be copied as a whole
+const longestRun = 4096 // segments: append copies a run when it grows
 
 // last returns the seq of the last segment.
 func (r listedRun) last() uint64 { return r.first + uint64(len(r.sizes)-1) }
 
-// add appends a segment with a higher seq than all others.
+// add appends a segment of size bytes. Its seq must be higher than all others.
 func (l *listing) add(seq uint64, size int64) {
 	n := len(l.runs)
 	if !l.endsBefore(seq) || len(l.runs[n-1].sizes) == longestRun {
@@ -40,7 +41,7 @@ func (l *listing) add(seq uint64, size int64) {
 	r.sizes = append(r.sizes, uint32(min(size, math.MaxUint32)))
 }
 
-// endsBefore reports whether the segment with that seq follows the last one.
+// endsBefore reports whether the last segment is the one directly before seq.
 func (l listing) endsBefore(seq uint64) bool {
 	n := len(l.runs)
 	return n > 0 && l.runs[n-1].last()+1 == seq
@@ -55,7 +56,7 @@ func (l listing) has(s catalog.Segment) bool {
 	return i >= 0 && s.Seq <= l.runs[i].last() && int64(l.runs[i].sizes[s.Seq-l.runs[i].first]) == s.Size
 }
 
-// sum returns a digest of the sizes of the segments from one seq to another. It is not whole if one of them is not listed.
+// sum returns a digest of the sizes of the segments from first to last. It is not whole if one of them is not listed.
 func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
 	const prime = 1099511628211 // of FNV-1a
 	next := first
@@ -100,7 +101,7 @@ func (l listing) backward() iter.Seq[listed] {
 	}
 }
 
-// after returns l without the segments up to that seq.
+// after returns l without the segments up to and including seq.
 func (l listing) after(seq uint64) (left listing) {
 	for _, r := range l.runs {
 		if r.last() <= seq {

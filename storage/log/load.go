@@ -14,24 +14,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// headReaders is how many headers are read at once: each takes a round trip and hardly any memory.
+// The number of objects of a lineage that are read at the same time. A header takes a round trip and hardly any memory.
 const (
-	headReaders  = 32 // headers read at once
+	headReaders  = 32
 	indexReaders = 8
 )
 
-// logFolder is what the listing shows of one lineage.
+// logFolder is one lineage as the store lists it.
 type logFolder struct {
 	lineage  string
-	segments listing  // without those that are pruned
-	indexes  []uint64 // their first seqs, ascending
+	segments listing  // without pruned ones
+	indexes  []uint64 // first seqs, ascending
 
-	tombstones []uint64        // the seqs that they go up to, ascending
-	pruned     uint64          // the highest of them that counts
-	ignored    []catalog.Fault // tombstones above it, and what cannot be listed
+	tombstones []uint64        // seqs of the last pruned segments, ascending
+	pruned     uint64          // the highest valid one of tombstones; 0 if there is none
+	ignored    []catalog.Fault // invalid tombstones above it, and the folder if it cannot be listed
 }
 
-// upToNext is what the i-th index says without what the next one says too: two agents may have made one each.
+// upToNext returns the segments of the i-th index without those that the next index contains too. Two agents can have made
+// overlapping indexes.
 func (f logFolder) upToNext(segments []catalog.Segment, i int) []catalog.Segment {
 	if i+1 == len(f.indexes) || len(segments) == 0 {
 		return segments
@@ -39,7 +40,7 @@ func (f logFolder) upToNext(segments []catalog.Segment, i int) []catalog.Segment
 	return segments[:min(uint64(len(segments)), f.indexes[i+1]-f.indexes[i])]
 }
 
-// nextIndex returns the first seq of the index after the i-th, 0 if there is none.
+// nextIndex returns the first seq of the index after the i-th; 0 if there is none.
 func (f logFolder) nextIndex(i int) uint64 {
 	if i+1 == len(f.indexes) {
 		return 0
@@ -47,8 +48,8 @@ func (f logFolder) nextIndex(i int) uint64 {
 	return f.indexes[i+1]
 }
 
-// shorten leaves of each segment that is not listed with its size only the bounds, for the report that it is missing. A header
-// then takes memory for long only if its segment takes as much of the store.
+// shorten reduces each segment that is not listed with its size to its bounds, which suffice to report it as missing. A full
+// header then stays in memory only if the store has the segment, so a forged index cannot fill the memory.
 func (f logFolder) shorten(segments []catalog.Segment) {
 	for i := range segments {
 		s := &segments[i]
@@ -59,7 +60,7 @@ func (f logFolder) shorten(segments []catalog.Segment) {
 	}
 }
 
-// logFolders lists the log, without what is pruned.
+// logFolders lists the log without pruned segments.
 func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	folders, err := log.listLog(ctx)
 	if err != nil {
@@ -73,9 +74,10 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	return folders, nil
 }
 
+// listLog lists the log with pruned segments.
 func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
-	held := 0 // what takes more than the four bytes of a segment that follows another
+	held := 0 // objects that take more than the four bytes of a segment directly after another
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster)}) {
 		if f, ok := log.UnlistedLineage(err); ok {
 			folders = append(folders, f)
@@ -86,7 +88,7 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 		}
 		name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key)
 		if !ok {
-			continue // a stranger's file
+			continue // another program has written it
 		}
 		if len(folders) == 0 || folders[len(folders)-1].lineage != name.Lineage {
 			folders = append(folders, logFolder{lineage: name.Lineage})
@@ -110,7 +112,8 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	return folders, nil
 }
 
-// unlistedLineage returns the lineage's folder that err leaves out of a listing, if it is one.
+// UnlistedLineage returns the folder of the lineage that a listing skipped with err. Its only content is a fault. It is not
+// ok if err is another error, or if the skipped prefix is not a lineage's.
 func (log *Log) UnlistedLineage(err error) (f logFolder, ok bool) {
 	u, ok := errors.AsType[*storage.UnlistedError](err)
 	if !ok {
@@ -121,11 +124,12 @@ func (log *Log) UnlistedLineage(err error) (f logFolder, ok bool) {
 	return logFolder{lineage: id, ignored: []catalog.Fault{fault}}, below && catalog.ValidLineage(id) == nil
 }
 
-// lineagesAtOnce bounds the memory for indexes, of which each lineage has up to readers in hand.
+// lineagesAtOnce bounds the memory for indexes: each lineage holds up to indexReaders while it is loaded.
 const lineagesAtOnce = 4
 
-// loadLog reads the log: a listing, the indexes, and the headers of segments that are in none. With details no Segment stands
-// for others.
+// Load returns the lineages of the log, oldest first. It lists the log, and reads the indexes and the headers of segments
+// that are in none. With details no Segment is folded: each takes about 1 KiB of memory. Segments that are missing or cannot
+// be used are faults of their lineage, not errors.
 func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, error) {
 	folders, err := log.logFolders(ctx)
 	if err != nil {
@@ -142,7 +146,8 @@ func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, erro
 	return inHistory(lineages), nil
 }
 
-// LoadLineage reads one lineage of the log, as Load does. One that is not there gives ErrNotFound.
+// LoadLineage returns one lineage of the log, as Load does without details. The error matches catalog.ErrName if id is
+// malformed, and catalog.ErrNotFound if the lineage is missing.
 func (log *Log) LoadLineage(ctx context.Context, id string) (catalog.Lineage, error) {
 	if err := catalog.ValidLineage(id); err != nil {
 		return catalog.Lineage{}, err
@@ -159,29 +164,29 @@ func (log *Log) LoadLineage(ctx context.Context, id string) (catalog.Lineage, er
 	return catalog.Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, log.store.Cluster, catalog.ErrNotFound)
 }
 
-// lineageLoad is the work on one lineage.
+// lineageLoad is the state of loading one lineage.
 type lineageLoad struct {
 	log     *Log
 	folder  logFolder
-	details bool                // nothing is folded
-	doubted map[uint64]bool     // the indexes, by their first seq, that are not folded: whether what they list is whole is in doubt
-	indexes [][]catalog.Segment // in the order of folder.indexes; nil where one cannot be used
+	details bool                // fold no index
+	doubted map[uint64]bool     // indexes, by first seq, that must not be folded: something in them does not fit
+	indexes [][]catalog.Segment // parallel to folder.indexes; nil if one cannot be used
 
-	known   map[uint64]*catalog.Segment // what the indexes say; nil where they contradict each other
-	runs    map[uint64]*catalog.Segment // what was folded of them, by the first seq
+	known   map[uint64]*catalog.Segment // segments in the indexes, by seq; nil if two indexes differ
+	runs    map[uint64]*catalog.Segment // folded segments, by first seq
 	slots   []slot                      // ascending by seq
-	refused []catalog.Fault             // the indexes that cannot be used, ascending by their first seq
+	refused []catalog.Fault             // the indexes that cannot be used
 }
 
-// slot is one segment of the listing.
+// slot is one segment of the listing, or a folded one.
 type slot struct {
 	listed
-	segment *catalog.Segment // nil: not read yet, or it cannot be used
-	indexed bool             // the segment is what an index says
-	err     error            // why it cannot be used
+	segment *catalog.Segment // nil: not read yet, or err is set
+	indexed bool             // the segment comes from an index
+	err     error            // why the segment cannot be used
 }
 
-// first is the first seq that s has.
+// first returns the first seq that s includes.
 func (s slot) first() uint64 {
 	if s.segment != nil {
 		return s.segment.FirstSeq()
@@ -189,6 +194,7 @@ func (s slot) first() uint64 {
 	return s.seq
 }
 
+// loadLineage loads one lineage. If a folded index has a fault, it loads the lineage again with that index unfolded.
 func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (catalog.Lineage, error) {
 	l := lineageLoad{log: log, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, len(f.indexes))}
 	unread := f.indexes
@@ -201,14 +207,14 @@ func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (cat
 		if err != nil {
 			return catalog.Lineage{}, err
 		}
-		unread = l.doubtRuns(lineage) // of which segments it is true is to be reported
+		unread = l.doubtRuns(lineage) // the faults must name single segments
 		if len(unread) == 0 {
 			return lineage, nil
 		}
 	}
 }
 
-// lineage makes a Lineage of what the indexes list and of the headers of all other segments.
+// lineage returns the lineage that the indexes and the headers of all other segments describe.
 func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	l.learn()
 	l.lay()
@@ -226,7 +232,7 @@ func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).WithMisfits(), nil
 }
 
-// doubtRuns returns the indexes that were folded into what does not fit. They are not folded again.
+// doubtRuns returns the first seqs of the folded indexes that break the chain or are a fault, and marks them as doubted.
 func (l *lineageLoad) doubtRuns(lineage catalog.Lineage) (indexes []uint64) {
 	doubt := func(run *catalog.Segment) {
 		if run.Folded > 0 && !l.doubted[run.IndexSeq()] {
@@ -248,7 +254,8 @@ func (l *lineageLoad) doubtRuns(lineage catalog.Lineage) (indexes []uint64) {
 	return indexes
 }
 
-// readIndexes reads those indexes. One that is damaged, or was pruned meanwhile, costs time and nothing else.
+// readIndexes reads the indexes with those first seqs. One that is damaged, or was pruned in the meantime, is left out: the
+// segments are then read one by one.
 func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	refused := make([]error, len(l.indexes))
 	err := records.Parallel(ctx, indexReaders, len(firsts), func(ctx context.Context, n int) error {
@@ -304,7 +311,7 @@ func (l *lineageLoad) learn() {
 	}
 }
 
-// refuseIndexes makes a fault of each index that cannot be used.
+// refuseIndexes records a fault for each index that has an error.
 func (l *lineageLoad) refuseIndexes(errs []error) {
 	for i, err := range errs {
 		if err != nil {
@@ -314,9 +321,9 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 	}
 }
 
-// lay makes a slot for each segment of the listing, one for all that were folded into one.
+// lay makes a slot for each segment of the listing, and one for all segments that are folded together.
 func (l *lineageLoad) lay() {
-	var folded uint64 // up to that seq a run stands for all
+	var folded uint64 // the last seq of the latest folded segment
 	for one := range l.folder.segments.all() {
 		if one.seq <= folded {
 			continue
@@ -330,7 +337,7 @@ func (l *lineageLoad) lay() {
 	}
 }
 
-// believeIndexes takes what the indexes say of the objects that have the size that they say.
+// believeIndexes fills each slot whose segment is in an index with the listed size.
 func (l *lineageLoad) believeIndexes() {
 	for i := range l.slots {
 		s := &l.slots[i]
@@ -340,12 +347,12 @@ func (l *lineageLoad) believeIndexes() {
 	}
 }
 
-// doubtIndexes takes back what they say where the chain does not fit, and reports whether there was anything: an
-// archiver that lost a race may have indexed its own segment in place of the winner's.
+// doubtIndexes empties the slots that come from an index and break the chain, and reports whether there were any. An archiver
+// that lost a race can have indexed its own segment in place of the winner's.
 func (l *lineageLoad) doubtIndexes() (any bool) {
 	for i := 1; i < len(l.slots); i++ {
 		a, b := &l.slots[i-1], &l.slots[i]
-		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // those are left to doubtRuns
+		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // doubtRuns handles folded segments
 			continue
 		}
 		for _, s := range []*slot{a, b} {
@@ -357,12 +364,12 @@ func (l *lineageLoad) doubtIndexes() (any bool) {
 	return any
 }
 
-// contradicts reports whether b follows s in the listing and continues another segment.
+// contradicts reports whether b follows s in the listing but continues another segment.
 func (s *slot) contradicts(b *slot) bool {
 	return s.segment != nil && b.segment != nil && b.first() == s.seq+1 && b.segment.Previous != s.segment.Digest
 }
 
-// readHeaders reads the segments' own headers where nothing is known yet.
+// readHeaders reads the headers for all slots that are empty.
 func (l *lineageLoad) readHeaders(ctx context.Context) error {
 	var unread []*slot
 	for i := range l.slots {
@@ -375,10 +382,11 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 	})
 }
 
-// readHeader fills s. Only what says nothing about the segment, such as a store that is away, is an error.
+// readHeader fills s with its header, or with the reason why the segment cannot be used. It returns an error if the failure
+// shows nothing about the segment, for example if the store is unreachable.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq)
-	if known, ok := l.log.Headers.get(key, s.size); ok { // one that is not listed is asked for in any case
+	if known, ok := l.log.Headers.get(key, s.size); ok { // a segment that was not listed has size 0 and is always read
 		s.segment = &known
 		return nil
 	}
@@ -397,8 +405,8 @@ func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 	return nil
 }
 
-// findMissing returns the runs of seqs that should be there and are not. A listing may miss what was stored while it
-// ran, so they are asked for by name before they are called missing.
+// findMissing returns the runs of segments that are missing. A listing can omit segments that were stored while it ran, so
+// the segments of a hole are read by name until one is missing.
 func (l *lineageLoad) findMissing(ctx context.Context) ([]catalog.Fault, error) {
 	var runs []catalog.Fault
 	var late []slot
@@ -422,7 +430,7 @@ func (l *lineageLoad) findMissing(ctx context.Context) ([]catalog.Fault, error) 
 	return runs, nil
 }
 
-// holes are the seqs between the first and the last that were listed or are known from an index, and were not listed.
+// holes returns the runs of seqs that were not listed, between the lowest and the highest seq that is listed or in an index.
 func (l *lineageLoad) holes() []catalog.Fault {
 	var holes []catalog.Fault
 	first, last := l.bounds()
@@ -439,7 +447,7 @@ func (l *lineageLoad) holes() []catalog.Fault {
 	return holes
 }
 
-// bounds are the lowest and the highest seq that are listed or known.
+// bounds returns the lowest and the highest seq that is listed or in an index; 0 if there is none.
 func (l *lineageLoad) bounds() (first, last uint64) {
 	if n := len(l.slots); n > 0 {
 		first, last = l.slots[0].seq, l.slots[n-1].seq
@@ -453,7 +461,7 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 	return first, last
 }
 
-// missing says what is known of a run that is missing.
+// missing returns run with its key and error, and with the positions that an index has for it.
 func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	run.Key = catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, run.Seq)
 	run.Err = Missing(run.Key)
@@ -469,6 +477,7 @@ func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	return run
 }
 
+// lineageWith returns the lineage of the filled slots. The others become faults, added to those given.
 func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 	lineage := catalog.Lineage{ID: l.folder.lineage, Pruned: l.folder.pruned, Segments: make([]catalog.Segment, 0, len(l.slots)), Faults: faults}
 	for _, s := range l.slots {
@@ -485,8 +494,8 @@ func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 	return lineage
 }
 
-// inHistory sorts lineages, oldest first by when their first segment was written; clocks may differ, but none stands
-// before the one that it comes after.
+// inHistory returns lineages sorted by the time at which their first segment was written, oldest first. A lineage never
+// precedes the one that it follows, even if the clocks differed.
 func inHistory(lineages []catalog.Lineage) []catalog.Lineage {
 	slices.SortStableFunc(lineages, func(a, b catalog.Lineage) int {
 		return cmp.Or(a.Begun().Compare(b.Begun()), cmp.Compare(a.ID, b.ID))
@@ -497,7 +506,7 @@ func inHistory(lineages []catalog.Lineage) []catalog.Lineage {
 	}
 	sorted := make([]catalog.Lineage, 0, len(lineages))
 	for len(lineages) > 0 {
-		next := max(0, slices.IndexFunc(lineages, func(l catalog.Lineage) bool { // in a circle, which nobody writes, any will do
+		next := max(0, slices.IndexFunc(lineages, func(l catalog.Lineage) bool { // -1 only for a cycle, which dr never writes
 			after := l.After()
 			return after == nil || !waiting[after.Lineage]
 		}))

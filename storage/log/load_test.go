@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// TestLongLog: a long log, most of which is indexed, with the reads that it costs.
+// TestLongLog checks that a long log that is mostly indexed loads with few reads.
 func TestLongLog(t *testing.T) {
 	dir := t.TempDir()
 	longLog(t, dir, 4000)
@@ -32,7 +32,8 @@ func TestLongLog(t *testing.T) {
 	}
 }
 
-// TestLogDamage: what happened to objects of a log of nine segments, of which 1 to 6 may be indexed.
+// TestLogDamage checks the stretches and faults of a log of nine segments after each kind of damage, with and without an
+// index of segments 1 to 6.
 func TestLogDamage(t *testing.T) {
 	id := stored.LineageID(1)
 	other := stored.NewWriter(t, "c", stored.LineageID(2)).Some(9)
@@ -77,7 +78,7 @@ func TestLogDamage(t *testing.T) {
 	} {
 		for _, indexed := range []bool{true, false} {
 			if !indexed && what == "first ones gone" {
-				continue // nothing says that they were there
+				continue // without an index their loss is invisible
 			}
 			b := mem.New()
 			c := stored.OpenCluster(t, b, "c")
@@ -92,7 +93,7 @@ func TestLogDamage(t *testing.T) {
 	}
 }
 
-// TestLogLostEnd: an index remembers segments that are gone, also when none is left.
+// TestLogLostEnd checks that an index reveals lost segments at the end of the log, even if no segment is left.
 func TestLogLostEnd(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -118,7 +119,7 @@ func TestLogLostEnd(t *testing.T) {
 	stored.WantLineage(t, "all", stored.LoadLog(t, c, 1)[0], "", "1-5 missing")
 }
 
-// racing stores something while it lists, behind the listing's back.
+// racing calls meanwhile once while it lists.
 type racing struct {
 	storage.Bucket
 	meanwhile func()
@@ -138,8 +139,8 @@ func (r *racing) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// TestLogGrowsMeanwhile: a segment that was stored while the log was listed is not missing, even if an index that was
-// written later has it.
+// TestLogGrowsMeanwhile checks that a segment that is stored while the log is listed is not missing, even if an index that
+// was written later contains it.
 func TestLogGrowsMeanwhile(t *testing.T) {
 	for _, tail := range []bool{false, true} {
 		b := mem.New()
@@ -162,7 +163,7 @@ func TestLogGrowsMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLogStoreFails: a store that is away is an error, never an empty or a damaged log.
+// TestLogStoreFails checks that an unreachable store is an error, never an empty or a damaged log.
 func TestLogStoreFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
@@ -177,7 +178,7 @@ func TestLogStoreFails(t *testing.T) {
 				if err != nil {
 					t.Errorf("a third listing: %v", err)
 				}
-				_, _ = c.Log().Tail(t.Context()) // takes the fault
+				_, _ = c.Log().Tail(t.Context()) // consumes the fault
 				continue
 			}
 			stored.WantError(t, "Load", err, stored.ErrTest)
@@ -239,7 +240,8 @@ func TestLogTail(t *testing.T) {
 	wantTail(t, "all gone", c, id, 0, nil, catalog.ErrNotFound)
 }
 
-// TestLogNewestLineage: by what the headers say, not by names, the store's clock or the archivers' clocks alone.
+// TestLogNewestLineage checks that the headers decide which lineage is the newest, not names, the store's clock or the
+// archivers' clocks alone.
 func TestLogNewestLineage(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -270,7 +272,7 @@ func TestLogNewestLineage(t *testing.T) {
 	})
 }
 
-// TestLogOfKilledPut: pieces of a segment's Put are not seen.
+// TestLogOfKilledPut checks that files that a killed Put of a segment has left are ignored.
 func TestLogOfKilledPut(t *testing.T) {
 	dir := t.TempDir()
 	c := stored.OpenCluster(t, stored.OpenFile(t, dir), "c")

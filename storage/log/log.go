@@ -1,10 +1,10 @@
-// Package log reads and writes the archived log of one cluster:
+// Package log reads and writes the archived log of one cluster. Each lineage has a folder:
 //
-//	<cluster>/log/<lineage>/<seq, 16 hex>.seg               a segment; create-only, so that its name is the fence
-//	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  the headers of many segments again, so that a year lists fast
-//	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    the segments up to that one are pruned
+//	<cluster>/log/<lineage>/<seq, 16 hex>.seg               a segment; never replaced, so that one of several archivers wins
+//	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  an index: copies of many segments' headers, so that a year loads fast
+//	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    a tombstone: the segments up to this seq are pruned
 //
-// Load returns the lineages as package catalog describes them. A long log is listed once, read from its indexes, and folded:
+// Load returns the lineages as package catalog describes them. It lists the log once, reads the indexes, and folds them:
 // one catalog.Segment describes hundreds of stored ones until Unfold reads their headers.
 package log
 
@@ -24,19 +24,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Log is the log of one cluster as it is stored.
+// Log reads and writes the log of one cluster.
 type Log struct {
 	store *records.Store
-	// headers remembers those of segments; nil: nothing does.
+	// Headers caches headers of segments and folded indexes; nil: nothing is cached.
 	Headers *Headers
 }
 
-// NewLog returns the log of the store's cluster.
+// New returns the log of the store's cluster, without a cache.
 func New(store *records.Store) *Log { return &Log{store: store} }
 
-// TakenError says that another archiver has stored a segment under the same name. It matches catalog.ErrTaken.
+// TakenError means that another archiver has stored a segment under the same name. It matches catalog.ErrTaken.
 type TakenError struct {
-	Segment catalog.Segment // what is stored: the loser goes on from it
+	Segment catalog.Segment // the stored segment, from which the caller can continue
 }
 
 func (e *TakenError) Error() string {
@@ -47,9 +47,10 @@ func (e *TakenError) Error() string {
 // Unwrap makes e match catalog.ErrTaken.
 func (e *TakenError) Unwrap() error { return catalog.ErrTaken }
 
-// StoreSegment stores e under the name that its lineage and seq give it. The name is the fence: of several archivers one
-// wins, the others get a *TakenError. It may be repeated: nil says that e is stored, now or by an earlier call whose
-// answer was lost. ErrDamaged says that the name is taken by something that nobody can go on from.
+// StoreSegment stores e under the name of its lineage and seq. If several archivers store a segment under one name, one
+// succeeds and the others get a *TakenError. A call may be repeated: StoreSegment returns nil if e is already stored, since
+// the store's response can be lost. The error matches catalog.ErrDamaged if the name belongs to an object that cannot be
+// continued, and records.ErrUnsigned if the policy has no key and the newest backup is signed.
 func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	lineage, seq := e.Header.Lineage, e.Header.Seq
 	if err := log.owns(e.Header); err != nil {
@@ -78,6 +79,7 @@ func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	return nil
 }
 
+// owns returns an error unless h belongs to the log's cluster and has a valid lineage.
 func (log *Log) owns(h segment.Header) error {
 	if h.Cluster != log.store.Cluster {
 		return fmt.Errorf("it is of cluster %q, not of %q", h.Cluster, log.store.Cluster)
@@ -92,8 +94,9 @@ type SegmentReader struct {
 	source io.Closer
 }
 
-// OpenSegment opens a segment of the catalog. One that is gone gives ErrNotFound. One whose header is not the catalog's
-// gives ErrDamaged: it would be another segment than the plan was made for. A wrong key gives seal.ErrWrongKey.
+// OpenSegment opens a segment of the catalog; the caller must close it. The error matches catalog.ErrNotFound if the segment
+// is missing, catalog.ErrDamaged if its header differs from that in the catalog, and seal.ErrWrongKey if the keys do not open
+// it.
 func (log *Log) OpenSegment(ctx context.Context, s catalog.Segment, keys seal.Keys) (*SegmentReader, error) {
 	key := catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq)
 	source, _, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
@@ -116,7 +119,7 @@ func (log *Log) OpenSegment(ctx context.Context, s catalog.Segment, keys seal.Ke
 	return opened, nil
 }
 
-// Records is what segment.Reader yields.
+// Records yields the records of the segment as segment.Reader does.
 func (r *SegmentReader) Records() iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		for record, err := range r.Reader.Records() {
@@ -130,19 +133,20 @@ func (r *SegmentReader) Records() iter.Seq2[segment.Record, error] {
 	}
 }
 
-// Close ends the reading.
+// Close releases the reader and closes the object.
 func (r *SegmentReader) Close() error {
 	r.Reader.Close() // before its source
 	return r.source.Close()
 }
 
+// Missing returns the error for a missing segment. It names key and matches catalog.ErrNotFound.
 func Missing(key string) error { return fmt.Errorf("%s: the segment is %w", key, catalog.ErrNotFound) }
 
-// usualHead holds a header and what frames it; a longer one costs a second request.
+// usualHead is the number of bytes that are read to get a header. A longer header costs a second request.
 const usualHead = 16 << 10
 
-// readSegment reads a segment's own header, and holds it against its place and size. What cannot be used gives
-// ErrDamaged. Errors name the key.
+// ReadSegment reads a segment's header and checks it against its name and the object's size. Errors name the key. They match
+// catalog.ErrDamaged if the segment cannot be used, and storage.ErrNotExist if it is missing.
 func (log *Log) ReadSegment(ctx context.Context, lineage string, seq uint64) (catalog.Segment, error) {
 	key := catalog.SegmentKey(log.store.Cluster, lineage, seq)
 	s, err := log.readHead(ctx, key, usualHead)
@@ -156,6 +160,7 @@ func (log *Log) ReadSegment(ctx context.Context, lineage string, seq uint64) (ca
 	return s, nil
 }
 
+// readHead reads a header from the first length bytes of an object.
 func (log *Log) readHead(ctx context.Context, key string, length int64) (catalog.Segment, error) {
 	r, object, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{Length: length})
 	if err != nil {
@@ -180,7 +185,7 @@ func (log *Log) readHead(ctx context.Context, key string, length int64) (catalog
 	return catalog.Segment{Header: h, Digest: digest, Size: object.Size}, nil
 }
 
-// readHeader is segment.ReadHeader for a header that is trusted.
+// readHeader reads a header from r, see DecodeHeader.
 func (log *Log) readHeader(r io.Reader) (h segment.Header, digest string, err error) {
 	doc, err := segment.ReadDocument(r)
 	if err != nil {
@@ -189,6 +194,8 @@ func (log *Log) readHeader(r io.Reader) (h segment.Header, digest string, err er
 	return log.DecodeHeader(doc)
 }
 
+// DecodeHeader decodes the document of a header and returns the digest of the document. The error matches catalog.ErrDamaged,
+// and sign.ErrUntrusted if no trusted key has signed the document.
 func (log *Log) DecodeHeader(doc []byte) (h segment.Header, digest string, err error) {
 	if err := document.Check(doc, log.store.Policy.Trust); err != nil {
 		return segment.Header{}, "", err
@@ -196,8 +203,8 @@ func (log *Log) DecodeHeader(doc []byte) (h segment.Header, digest string, err e
 	return segment.DecodeHeader(doc)
 }
 
-// Segments reads the headers of some segments of a lineage, in the order of seqs: what an index is made of after a
-// restart. One that is missing gives storage.ErrNotExist, one that cannot be used ErrDamaged.
+// Segments reads the headers of segments of a lineage, in the order of seqs. An archiver makes an index from them after a
+// restart. The error matches storage.ErrNotExist if a segment is missing, and catalog.ErrDamaged if one cannot be used.
 func (log *Log) Segments(ctx context.Context, lineage string, seqs []uint64) ([]catalog.Segment, error) {
 	segments := make([]catalog.Segment, len(seqs))
 	err := records.Parallel(ctx, headReaders, len(seqs), func(ctx context.Context, i int) (err error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// TestLogKeys: segments are where they are documented to be, and a cluster with nothing but a log is one.
+// TestLogKeys checks that segments have the documented keys, and a cluster that has only a log is listed.
 func TestLogKeys(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -52,7 +52,7 @@ func TestLogKeys(t *testing.T) {
 	})
 }
 
-// TestLogNeighbours: neither another cluster's log nor a stranger's file is seen.
+// TestLogNeighbours checks that a log contains neither another cluster's segments nor files of other programs.
 func TestLogNeighbours(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		for i, name := range []string{"cluster1", "cluster10", "cluster1-", "Cluster1"} {
@@ -77,7 +77,7 @@ func TestLogNeighbours(t *testing.T) {
 	})
 }
 
-// FuzzLogKey: only the names that are documented are part of the log.
+// FuzzLogKey checks that only objects with documented names are part of the log.
 func FuzzLogKey(f *testing.F) {
 	for _, text := range []string{
 		stored.LineageID(1) + "/0000000000000001.seg", stored.LineageID(1) + "/index-0000000000000001.json", stored.LineageID(1) + "/0000000000000000.seg",
@@ -112,7 +112,7 @@ func FuzzLogKey(f *testing.F) {
 	})
 }
 
-// TestStoreSegmentTwice: a repeated call succeeds, whether or not the answer of the first was lost.
+// TestStoreSegmentTwice checks that a repeated StoreSegment succeeds, whether or not the first response was lost.
 func TestStoreSegmentTwice(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
@@ -132,7 +132,7 @@ func TestStoreSegmentTwice(t *testing.T) {
 	stored.WantLineage(t, "after", stored.LoadLog(t, c, 1)[0], "1-3", "")
 }
 
-// TestStoreSegmentTaken: the loser is told what won and can go on from it.
+// TestStoreSegmentTaken checks that the loser gets the winner's segment and can continue from it.
 func TestStoreSegmentTaken(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
@@ -155,7 +155,8 @@ func TestStoreSegmentTaken(t *testing.T) {
 	})
 }
 
-// TestStoreSegmentRefused: into another's place, or where something that is damaged has the name.
+// TestStoreSegmentRefused checks that StoreSegment refuses a segment of another cluster, and a name that a damaged object
+// has.
 func TestStoreSegmentRefused(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
@@ -177,7 +178,7 @@ func TestStoreSegmentRefused(t *testing.T) {
 	}
 }
 
-// TestStoreSegmentConcurrently: many archivers at once make one chain, in which each seq has one winner.
+// TestStoreSegmentConcurrently checks that many concurrent archivers make one chain with one winner for each seq.
 func TestStoreSegmentConcurrently(t *testing.T) {
 	const writers, seqs = 8, 12
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
@@ -217,7 +218,7 @@ func TestStoreSegmentConcurrently(t *testing.T) {
 	})
 }
 
-// readAll reads a segment's requests.
+// readAll returns the requests of a segment.
 func readAll(tb testing.TB, c *repository.Cluster, s catalog.Segment, keys seal.Keys) (texts []string, err error) {
 	tb.Helper()
 	r, err := c.Log().OpenSegment(tb.Context(), s, keys)
@@ -265,7 +266,7 @@ func TestOpenSegment(t *testing.T) {
 	})
 }
 
-// TestOpenSegmentStoreFails: the store's own errors are no damage.
+// TestOpenSegmentStoreFails checks that the store's own errors are not damage.
 func TestOpenSegmentStoreFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
@@ -283,7 +284,7 @@ func TestOpenSegmentStoreFails(t *testing.T) {
 	stored.WantError(t, "no stream", err, stored.ErrTest)
 }
 
-// TestSegmentLongHeader: a header that is longer than usual is read with a second request.
+// TestSegmentLongHeader checks that a header that is longer than usual is read with a second request.
 func TestSegmentLongHeader(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")

@@ -10,19 +10,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Tail is where the log ends, for an archiver that wants to go on from there.
+// Tail is the end of the log, where an archiver continues.
 type Tail struct {
-	Lineage string          // the newest one; "": there is no log yet
-	Last    catalog.Segment // its last one whose header can be read; Seq 0 if none can
-	// Unindexed are the seqs that the newest index does not reach, ascending.
+	Lineage string          // the newest; "" if there is no log yet
+	Last    catalog.Segment // the last with a valid header; Seq 0 if there is none
+	// Unindexed are the seqs after the end of the newest index, ascending.
 	Unindexed []uint64
-	// Broken is why the lineage cannot be continued behind Last: what stood there is missing or damaged, so that a new
-	// lineage must begin. nil: it can.
+	// Broken is the reason why the lineage cannot be continued after Last, and a new lineage must begin: a segment after Last
+	// is missing or damaged. nil if it can be continued.
 	Broken error
 }
 
-// LogTail finds the end of the log, with one listing and few headers. The newest lineage is the one that begins latest
-// by its own header, and after no other that is there.
+// Tail returns the end of the log. It makes one listing and reads few headers. The newest lineage is the one whose first
+// segment was written last and that no other lineage follows.
 func (log *Log) Tail(ctx context.Context) (Tail, error) {
 	tail, err := log.logTail(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (log *Log) logTail(ctx context.Context) (Tail, error) {
 	return tail, log.findUnindexed(ctx, f, &tail)
 }
 
-// newest reads the first header of each lineage.
+// newest returns the folder of the newest lineage. It reads the first valid header of each.
 func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, error) {
 	begins := make([]catalog.Lineage, len(folders))
 	err := records.Parallel(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
@@ -72,7 +72,8 @@ func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, err
 	return folders[slices.IndexFunc(folders, func(f logFolder) bool { return f.lineage == newest })], nil
 }
 
-// findLast goes back from the end to a header that can be read.
+// findLast sets tail.Last to the last segment with a valid header. It sets tail.Broken if there are later segments, or none
+// at all.
 func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 	for s := range f.segments.backward() {
 		last, err := log.ReadSegment(ctx, f.lineage, s.seq)
@@ -93,8 +94,7 @@ func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 	return nil
 }
 
-// findUnindexed reads the newest index. If that is damaged its name is taken all the same, so that the next one must
-// begin behind its first seq.
+// findUnindexed sets tail.Unindexed. A damaged index keeps its name, so the next index must begin after its first seq.
 func (log *Log) findUnindexed(ctx context.Context, f logFolder, tail *Tail) error {
 	var indexed uint64
 	if n := len(f.indexes); n > 0 {
@@ -113,8 +113,9 @@ func (log *Log) findUnindexed(ctx context.Context, f logFolder, tail *Tail) erro
 	return log.checkEnd(ctx, f, indexed, tail)
 }
 
-// checkEnd finds segments that are gone from the end though an index has them. A listing may miss the newest ones, so
-// the next one is asked for by name: going on from Last is right then, for the loser of that race goes on from it.
+// checkEnd sets tail.Broken if the newest index, which ends at seq indexed, contains a segment after tail.Last that is
+// missing or damaged. A listing can omit the newest segments, so checkEnd reads the next one by name and moves tail.Last if
+// it is valid.
 func (log *Log) checkEnd(ctx context.Context, f logFolder, indexed uint64, tail *Tail) error {
 	if tail.Broken != nil || indexed <= tail.Last.Seq {
 		return nil

@@ -13,26 +13,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// LogTombstone says that a lineage is pruned from its front up to a segment: what it is of is neither part of the log nor
-// missing any more. Its objects go later. The highest one of a lineage stays, so that nobody takes for lost what was pruned.
+// Tombstone marks the segments of a lineage up to Upto as pruned: they are neither part of the log nor missing. Their objects
+// are removed later. The highest tombstone of a lineage is kept, so that pruned segments are never reported as lost.
 type Tombstone struct {
 	Format     int       `json:"format"`
-	Repository string    `json:"repository"` // the Marker's id
+	Repository string    `json:"repository"` // the repository's id
 	Cluster    string    `json:"cluster"`
 	Lineage    string    `json:"lineage"`
-	Upto       uint64    `json:"upto"`   // seq of the last segment that is pruned
+	Upto       uint64    `json:"upto"`   // seq of the last pruned segment
 	Reason     string    `json:"reason"` // one plain sentence
 	Time       time.Time `json:"time"`
 	By         string    `json:"by"` // host and version of dr
 }
 
-// LogTombstones are the stored tombstones of the log.
+// Tombstones reads and writes stored tombstones of the log.
 var Tombstones = document.Kind[Tombstone]{Format: 1, Check: Tombstone.validate}
 
 func (t Tombstone) validate() error { return catalog.ValidLineage(t.Lineage) }
 
-// DeleteLog takes the segments of a lineage up to t.Upto out of the log, by a tombstone. Their objects go with the
-// leftovers, after their grace. It may be repeated.
+// Delete prunes the segments of t.Lineage up to and including t.Upto by storing a tombstone. It fills in Format, Repository
+// and Cluster. The objects become Leftovers and are removed after their grace. A call may be repeated.
 func (log *Log) Delete(ctx context.Context, t Tombstone) error {
 	t.Format, t.Cluster = Tombstones.Format, log.store.Cluster
 	if err := catalog.ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
@@ -56,8 +56,8 @@ func (log *Log) Delete(ctx context.Context, t Tombstone) error {
 	return nil
 }
 
-// checkLogTombstone says why a tombstone does not count, if it does not. The error names it; it matches ErrDamaged if that
-// is for what it is, and storage.ErrNotExist if it is gone.
+// checkLogTombstone returns nil if the tombstone is valid. Errors name it. They match catalog.ErrDamaged if it is not valid,
+// and storage.ErrNotExist if it is missing.
 func (log *Log) checkLogTombstone(ctx context.Context, lineage string, upto uint64) error {
 	key := catalog.LogTombstoneKey(log.store.Cluster, lineage, upto)
 	data, err := log.store.ReadSigned(ctx, key)
@@ -77,7 +77,7 @@ func (log *Log) checkLogTombstone(ctx context.Context, lineage string, upto uint
 	return nil
 }
 
-// leaveOutPruned finds the highest tombstone of f that counts, and takes what it is of out of f.
+// leaveOutPruned removes the segments from f that its highest valid tombstone prunes. Invalid ones above that become faults.
 func (log *Log) leaveOutPruned(ctx context.Context, f *logFolder) error {
 	for _, upto := range slices.Backward(f.tombstones) {
 		err := log.checkLogTombstone(ctx, f.lineage, upto)

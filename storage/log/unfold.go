@@ -11,8 +11,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Unfold returns the segments that s stands for, read from their index or, where that is missing or damaged, from the segments
-// themselves. What is not the chain that s was folded of gives ErrDamaged, a segment that is missing storage.ErrNotExist.
+// Unfold returns the segments that s was folded from, or s alone if it is not folded. It reads them from the index or, if
+// that is missing or damaged, from the segments themselves. The error matches catalog.ErrDamaged if they are not those that s
+// was folded from, and storage.ErrNotExist if a segment is missing.
 func (log *Log) Unfold(ctx context.Context, s catalog.Segment) ([]catalog.Segment, error) {
 	if s.Folded == 0 {
 		return []catalog.Segment{s}, nil
@@ -43,8 +44,7 @@ func seqs(first, last uint64) (all []uint64) {
 	return all
 }
 
-// Unfolded yields the segments that those of a stretch stand for, from one seq to another, and reads the headers of one index
-// at a time. After an error it ends.
+// Unfolded yields the segments with a seq from first to last, unfolded. It reads one index at a time. It ends after an error.
 func (log *Log) Unfolded(ctx context.Context, segments []catalog.Segment, first, last uint64) iter.Seq2[catalog.Segment, error] {
 	return func(yield func(catalog.Segment, error) bool) {
 		for _, s := range segments {

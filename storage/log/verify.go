@@ -16,27 +16,27 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// verifiers is how many segments are read at a time: each takes a few MiB, and a core to unseal.
+// verifiers is the number of segments that are read at the same time: each takes a few MiB, and a core to decrypt.
 const verifiers = 4
 
-// LogReader is how VerifyLineage reads a log.
+// Reader has the options of Verify.
 type Reader struct {
-	Keys   seal.Keys // none: the stored bytes are compared with their digests, and nothing is opened
+	Keys   seal.Keys // none: encrypted segments are not opened, only compared with their digests
 	Report storage.Report
-	// Check gets the records of each segment that is opened. An error that matches ErrDamaged is a fault of that segment; any
-	// other ends the reading. It is called from several goroutines.
+	// Check reads the records of each segment that is opened. An error that matches catalog.ErrDamaged becomes a fault of the
+	// segment; any other ends Verify. Several goroutines call it at the same time.
 	Check func(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error
 }
 
-// VerifyLineage reads every segment of l to its end: without a key it holds the stored bytes against their digests, with
-// one it opens and decodes them too. What is missing, damaged or does not open is a fault of the returned lineage, and in
-// none of its stretches.
+// Verify reads every segment of l to its end and returns l with a fault for each that is missing, is damaged or does not open
+// with the keys. It opens and decodes the segments. Without keys it only compares the stored bytes of encrypted segments with
+// their digests.
 func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (catalog.Lineage, error) {
 	v := verifying{log: log, with: with, bad: map[uint64]error{}}
 	for _, s := range l.Segments {
 		v.total += s.Size
 	}
-	var whole []catalog.Segment // l's, unfolded where one is bad
+	var whole []catalog.Segment // of l, unfolded if one of them is bad
 	for some := range slices.Chunk(l.Segments, verifiedAtOnce) {
 		left, err := v.read(ctx, some)
 		if err != nil {
@@ -51,20 +51,21 @@ func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (cat
 	return l, nil
 }
 
-// verifiedAtOnce is how many segments of a catalog, each of which may stand for those of an index, are unfolded at once.
+// verifiedAtOnce is the number of segments of the catalog that are unfolded at the same time. Each can include those of a
+// whole index.
 const verifiedAtOnce = 16
 
-// verifying is one VerifyLineage on its way.
+// verifying is the state of one Verify.
 type verifying struct {
 	log  *Log
 	with Reader
 
-	mu          sync.Mutex
-	done, total int64 // bytes
+	mu          sync.Mutex // guards done and bad
+	done, total int64      // bytes
 	bad         map[uint64]error
 }
 
-// read reads what some segments stand for. It returns them as they are, or unfolded if one is bad.
+// read reads all segments that some include. It returns some, or all of these segments if one of them is bad.
 func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog.Segment, error) {
 	var segments []catalog.Segment
 	for _, s := range some {
@@ -82,6 +83,7 @@ func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog
 	return some, err
 }
 
+// readOne reads one segment and records it in v.bad if it is missing, is damaged or does not open.
 func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	err := v.log.verifySegment(ctx, s, v.with)
 	v.mu.Lock()
@@ -96,6 +98,7 @@ func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	return err
 }
 
+// verifySegment reads one segment to its end. An error of the segment itself comes before one of with.Check.
 func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with Reader) error {
 	if with.Keys.None() && s.Seal.Encryption != "" {
 		return log.checkSegment(ctx, s)
@@ -123,6 +126,7 @@ func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with Reade
 	return nil
 }
 
+// checkSegment compares the stored bytes of a segment with its digests, without decrypting it.
 func (log *Log) checkSegment(ctx context.Context, s catalog.Segment) error {
 	key := catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq)
 	source, _, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
