@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// silent takes connections and never says a word, as a stopped process does.
+// silent returns the address of a listener that never answers, as a stopped process does.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,7 +124,7 @@ func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
 	})
 }
 
-// What a live cluster has reached is asked at every client URL that is known.
+// LiveRevision asks every known client URL for the revision of a live cluster.
 func TestLiveRevision(t *testing.T) {
 	t.Parallel()
 	peer := servers.FreeURLs(t, 1)[0]

@@ -99,7 +99,8 @@ func (r *run) dataOf(d plan.DataDir, path ...string) string {
 // copyStep is the number of bytes after which a copy starts to write to the disk.
 const copyStep = 32 << 20
 
-// copyFile copies in the kernel, or shares blocks if the file system can. The disk writes one step behind the copy.
+// copyFile copies in the kernel, or shares blocks if the file system can. The kernel writes each step to the disk while the
+// next one is copied.
 func copyFile(ctx context.Context, to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -141,7 +142,7 @@ func newMembership(p plan.Plan) (*membershipOf, error) {
 	return &membershipOf{cluster}, nil
 }
 
-// The new log begins with one entry a member, all committed in the first term.
+// firstTerm is the term of the new log's first entries: one per member, all committed.
 const firstTerm = 1
 
 func (m *membershipOf) commit() uint64 { return uint64(len(m.cluster.MemberIDs())) }

@@ -35,13 +35,13 @@ import (
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
-// content says what a test's database holds.
+// content describes the content of a test's database.
 type content struct {
 	prefix string // of its keys
 	alarms []pb.AlarmType
 }
 
-// database is the file that etcd would have in member/snap/db, and what a member says of it.
+// database is a member's member/snap/db, with the revision, number of keys and hash that the member reports for it.
 type database struct {
 	bytes    []byte
 	revision int64
@@ -132,7 +132,7 @@ const clusterName = "prod"
 
 var started = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 
-// deadURL is a client URL at which nobody answers.
+// deadURL is a client URL at which no server listens.
 const deadURL = "http://127.0.0.1:1"
 
 func threeMembers() []catalog.Member {

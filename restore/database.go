@@ -221,8 +221,8 @@ func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
 	return nil
 }
 
-// bump does what etcdutl snapshot restore --bump-revision --mark-compacted does (etcdutl/snapshot,
-// modifyLatestRevision): one empty revision at to, and a compaction scheduled up to it.
+// bump sets the revision like etcdutl snapshot restore --bump-revision --mark-compacted (etcdutl/snapshot,
+// modifyLatestRevision): it writes one empty revision at to, and schedules a compaction up to it.
 func bump(be backend.Backend, to int64) {
 	tx := be.BatchTx()
 	tx.LockOutsideApply()

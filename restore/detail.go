@@ -8,7 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Unfold reads the segments that a folded one stands for, as log.Log.Unfold in storage does.
+// Unfold returns the segments that a folded one replaces, as log.Log.Unfold in storage does.
 type Unfold func(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error)
 
 // Detail returns c with every segment unfolded that a plan for t around met needs: see Needs.

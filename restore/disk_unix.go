@@ -47,7 +47,7 @@ func replaceDir(from, to string) error {
 	return nil
 }
 
-// inheritOwner gives tree to the owner of dir, if dir exists: it may be prepared for the user who runs etcd.
+// inheritOwner gives tree to the owner of dir, if dir exists: an operator may have prepared dir for etcd's user.
 func inheritOwner(dir, tree string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

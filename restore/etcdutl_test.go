@@ -29,8 +29,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// build does in another order, and once for all members, what etcdutl does. What comes out has to be the same, for what
-// every version of etcd sends.
+// A restore makes the same changes as etcdutl, in another order and once for all members. The result must be equal, for the
+// snapshots of every version of etcd.
 func TestSameAsEtcdutl(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs real servers")

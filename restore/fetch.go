@@ -82,7 +82,8 @@ func (r *run) name() string {
 	return r.plan.BaseFile()
 }
 
-// trim removes the digest from the end. It is there if the size is 32 more than a multiple of 512, the unit of databases (etcdutl/snapshot).
+// trim removes the digest from the end of a snapshot. A digest is present if the size is 32 more than a multiple of 512, the
+// unit of databases (etcdutl/snapshot).
 func (r *run) trim(f *os.File, size int64) error {
 	if size%512 != sha256.Size {
 		return nil

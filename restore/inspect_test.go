@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Inspect reports what etcdutl does, and reads what etcdctl saved as well as a copy of a member's database.
+// Inspect returns the same figures as etcdutl, for a file from etcdctl and for a copy of a member's database.
 func TestInspect(t *testing.T) {
 	data := plainDatabase(t).snapshot()
 	dir := t.TempDir()

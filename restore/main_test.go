@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// accident says what befalls a child, and at which stage: "kill prove".
+// accident names a fault of the child and its stage: "kill prove".
 const accident = "ETCD_DR_RESTORE_TEST_ACCIDENT"
 
 // serve is restore.Serve with an accident, if the test asked for one.

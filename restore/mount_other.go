@@ -2,5 +2,5 @@
 
 package restore
 
-// isMountRoot knows nothing beyond what the device numbers say.
+// isMountRoot returns false: on this system only device numbers show a mount point.
 func isMountRoot(string) bool { return false }

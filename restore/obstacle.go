@@ -64,10 +64,10 @@ func obstacleOf(err error) (o plan.Obstacle, ok bool) {
 	return o, true
 }
 
-// maxDetours bounds how many obstacles a restore goes around: each costs what a restore does.
+// maxDetours is the largest number of obstacles that a restore avoids: each costs as much as a restore.
 const maxDetours = 8
 
-// Attempt is what RunTarget works with.
+// Attempt is the input of RunTarget.
 type Attempt struct {
 	plan.Request
 	Unfold Unfold                                           // nil: nothing in the catalog is folded
@@ -101,7 +101,7 @@ func RunTarget(ctx context.Context, a Attempt) (plan.Plan, Result, error) {
 	}
 }
 
-// plan plans around what was met, and unfolds what that needs.
+// plan returns a plan that avoids the obstacles met, after unfolding the segments that it needs.
 func (a *Attempt) plan(ctx context.Context, met ...plan.Blocked) (plan.Plan, error) {
 	detailed, err := Detail(ctx, a.Catalog, a.Target, a.Unfold, met...)
 	if err != nil {

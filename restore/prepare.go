@@ -58,5 +58,5 @@ func (r *run) prepared() Prepared {
 	return Prepared{DB: r.db, Revision: r.facts.revision, Replayed: r.result.Replayed}
 }
 
-// Obstructed is err with the obstacle that it stands for, as it comes out of a child.
+// Obstructed returns err with its obstacle, as received from a child.
 func Obstructed(o plan.Obstacle, err error) error { return &ObstacleError{o, err} }

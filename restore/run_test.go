@@ -213,7 +213,7 @@ func wantServing(t *testing.T, members []*embed.Etcd, d database) {
 	}
 }
 
-// A host that restores its own member gets what the host that restores all gets.
+// A host that restores its own member gets the same data as a host that restores all members.
 func TestRunOfOneMemberGivesTheSameAsOfAll(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
@@ -261,7 +261,7 @@ func treeOf(t testing.TB, dir string) []string {
 	return files
 }
 
-// The scratch server has another copy of the same name and URL, and has to find what was promised.
+// The scratch server has another copy of the same name and URL, and must find the restored data.
 func TestScratchBootsWhatWasRestored(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
@@ -524,7 +524,7 @@ func TestDamagedObject(t *testing.T) {
 	}
 }
 
-// etcd does not start if it is told to listen on a name.
+// etcd refuses to listen on a host name.
 func TestCommandListensOnAddresses(t *testing.T) {
 	s := store(t, plainDatabase(t), func(m *catalog.Manifest) {
 		m.Members[0].PeerURLs, m.Members[0].ClientURLs = []string{"https://etcd-0.etcd.ns.svc:2380"}, []string{"https://etcd-0.local:2379"}

@@ -37,7 +37,7 @@ func manyBackups(t *testing.T, n int) catalog.Catalog {
 	return c
 }
 
-// A restore goes around what a run finds, and returns what the last run gave.
+// RunTarget avoids the obstacles that a run finds, and returns the result of the last run.
 func TestRunTargetGoesAround(t *testing.T) {
 	c := manyBackups(t, 3)
 	run := func(_ context.Context, p plan.Plan) (restore.Result, error) {
@@ -60,7 +60,7 @@ func TestRunTargetGoesAround(t *testing.T) {
 	}
 }
 
-// Each detour costs what a restore does.
+// RunTarget gives up after some obstacles, since each costs as much as a restore.
 func TestRunTargetEnds(t *testing.T) {
 	runs := 0
 	run := func(context.Context, plan.Plan) (restore.Result, error) {

@@ -64,7 +64,7 @@ func TestSpawnOfABadSource(t *testing.T) {
 	}
 }
 
-// A child that dies while it reads the database is a finding; one that is killed says nothing about the backup.
+// A child that dies while it reads the database is a finding; a killed child shows nothing about the backup.
 func TestSpawnOutlivesItsChild(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	for _, test := range []struct {
@@ -224,8 +224,8 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 	wantNoWork(t, parent)
 }
 
-// /data/etcd and /data/etcd-events are two targets: what one of them has in work is none of the other's business. Nor is
-// a folder that only begins like a work dir.
+// /data/etcd and /data/etcd-events are two targets: a restore of one ignores the work dirs of the other, and directories whose
+// names only begin like a work dir's.
 func TestWorkDirsOfOtherTargetsStay(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	parent := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// What is in the target may be the last copy of something.
+// Files in the target may be the last copy: a restore refuses the target and changes nothing.
 func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	for name, occupy := range map[string]func(target string) error{
@@ -205,7 +205,7 @@ func TestTargetIsAMountPoint(t *testing.T) {
 			mount(t, "tmpfs", target, "tmpfs", 0, "size=512m,uid=1234,gid=2345")
 		},
 		"bind": func(t *testing.T, target string) {
-			source := t.TempDir() // on the same device as the target: only the kernel's word tells
+			source := t.TempDir() // on the same device as the target: only the kernel's list of mounts shows it
 			if err := os.Chown(source, 1234, 2345); err != nil {
 				t.Fatal(err)
 			}

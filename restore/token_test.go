@@ -68,7 +68,7 @@ func TestRestoreOfAnotherFileThanPlannedIsRefused(t *testing.T) {
 	wantNothing(t, p.Into)
 }
 
-// What is stored later of a restored cluster shows by its id that dr made it.
+// The cluster id of a restored cluster shows in later backups that dr created it.
 func TestTokenMarksTheClusterID(t *testing.T) {
 	p, err := plan.New(store(t, plainDatabase(t), nil).catalog(t), plan.Target{}, plan.Layout{Salt: "random"}, now)
 	if err != nil {

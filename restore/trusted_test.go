@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// A plan may have been made by somebody who trusts anybody: who runs it with keys of their own gets nothing unsigned.
+// The author of a plan may have trusted every signer: a host that runs it with trusted keys of its own restores nothing
+// unsigned.
 func TestRunOfAPlanThatIsNotTrusted(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	p := s.plan(t, plan.Layout{Into: all(t)})

@@ -18,8 +18,8 @@ import (
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
-// A value that is none, on pages that are whole: etcd's store panics on it while it holds its backend's locks. Closing
-// the backend then waited for ever, and so did whoever had asked for the restore.
+// etcd's store panics on an invalid value on intact pages while it holds its backend's locks. Closing the backend then blocked
+// for ever, and with it the restore.
 func TestAValueThatCannotBeReadDoesNotHang(t *testing.T) {
 	s := store(t, unreadable(t), nil)
 	p := s.plan(t, plan.Layout{Into: all(t)})
@@ -48,7 +48,7 @@ func unreadable(t *testing.T) database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Field 1 of a KeyValue is the key: its tag and length stand right before it.
+	// Field 1 of a KeyValue is the key; its tag and length precede it.
 	content = bytes.ReplaceAll(content, []byte("\x0a\x03key"), []byte("\xff\xffkey"))
 	return database{bytes: content, revision: 2}
 }

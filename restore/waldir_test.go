@@ -48,7 +48,7 @@ func withLog(t *testing.T) plan.Into {
 	return into
 }
 
-// A log that is there may be the last copy of something: it stays, and there is no data dir without a log.
+// An existing log may be the last copy: a restore keeps it, and creates no data dir.
 func TestOccupiedLogDirectoryIsRefused(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	into := withLog(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// watchedLog stores two segments of a watch behind the backup, ten revisions each. change may alter what is in them.
+// watchedLog stores two segments of a watch after the backup, with ten revisions each. change may alter their requests.
 func watchedLog(t *testing.T, s stored, d database, change func(seq uint64, r *pb.InternalRaftRequest)) {
 	t.Helper()
 	previous := ""
@@ -51,7 +51,7 @@ func watchedLog(t *testing.T, s stored, d database, change func(seq uint64, r *p
 	}
 }
 
-// watchedChanges begin with a put on a lease and end with a put on one that nobody has granted.
+// watchedChanges returns changes that begin with a put on a lease and end with a put on an unknown lease.
 func watchedChanges(t *testing.T, seq, first uint64, change func(uint64, *pb.InternalRaftRequest)) (records []segment.Record) {
 	t.Helper()
 	id := int64(100 + seq)
@@ -76,7 +76,7 @@ func watchedChanges(t *testing.T, seq, first uint64, change func(uint64, *pb.Int
 
 func asItIs(uint64, *pb.InternalRaftRequest) {}
 
-// What a client has watched is restored with the backup, boots, and says what is not in it.
+// A restored log of a watch boots with the backup, and the result names the data that a watch does not contain.
 func TestRunOfAWatchedLog(t *testing.T) {
 	t.Parallel()
 	d := databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_NOSPACE}})
@@ -129,7 +129,7 @@ func (s stored) wantReplayed(t *testing.T, target plan.Target, want restore.Repl
 	}
 }
 
-// runTarget restores a target from what is stored, as dr restore does but for the child.
+// runTarget restores a target from the repository as dr restore does, but without a child.
 func (s stored) runTarget(t *testing.T, target plan.Target) (restore.Result, error) {
 	t.Helper()
 	a := attempt(s.catalog(t), target, func(ctx context.Context, p plan.Plan) (restore.Result, error) {
@@ -159,7 +159,7 @@ func TestWatchedLogThatGoesWrong(t *testing.T) {
 	}
 }
 
-// What this version cannot apply is an obstacle too: the way ends right before it.
+// A change that this version cannot apply is an obstacle too: the plan ends immediately before it.
 func TestWatchedLogThatIsUnknown(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)
@@ -187,7 +187,7 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 	}
 }
 
-// What a restore cannot get past is found before it is needed.
+// Verify finds a log that a restore cannot replay before the restore is needed.
 func TestVerifyFindsWhatCannotBeReplayed(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)

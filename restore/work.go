@@ -26,7 +26,7 @@ import (
 type work struct {
 	target string
 	dir    string
-	tree   string // in dir: what will be the target
+	tree   string // in dir; becomes the target
 	inside bool
 	lock   *fileutil.LockedFile
 }

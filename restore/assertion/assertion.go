@@ -1,4 +1,4 @@
-// Package assertion parses what a person expects of restored data.
+// Package assertion parses the expectations of an operator about restored data.
 package assertion
 
 import (

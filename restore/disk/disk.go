@@ -1,5 +1,5 @@
-// Package disk describes the data dirs of stopped members, as values. Package salvage reads them, and package plan decides what a
-// restore uses of them.
+// Package disk describes the data dirs of stopped members, as values. Package salvage reads them, and package plan selects the
+// parts of them that a restore uses.
 package disk
 
 import "github.com/etcd-dr/etcd-dr/storage/catalog"

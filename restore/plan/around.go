@@ -38,11 +38,11 @@ type Request struct {
 // ErrSameWay is Around's error if the plan would lead through the last obstacle again, because the catalog does not show it.
 var ErrSameWay = errors.New("the only way left is the one that failed")
 
-// Around returns a plan for r that leaves out what blocked earlier ones, in their order. Without any it is New's. If no way is left,
-// the error names the nearest point.
+// Around returns a plan for r that avoids the obstacles met of earlier plans, in their order. Without obstacles it returns the
+// same plan as New. If the target is not reachable, the error names the nearest point.
 func Around(r Request, met ...Blocked) (Plan, error) {
 	c, t := r.Catalog, r.Target
-	r.Layout.Known = max(r.Layout.Known, newestRevision(c)) // also of what is left out
+	r.Layout.Known = max(r.Layout.Known, newestRevision(c)) // including the parts that are avoided
 	var notes []string
 	for _, b := range met {
 		asked := t

@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// evenLog is a history with ten positions a segment and one a second, each a revision, from revision 100 on. A mark
-// stands at the end of each segment.
+// evenLog returns a history with ten positions per segment and one per second, each a revision, from revision 100 on. Each
+// segment ends with a mark.
 func evenLog(id string, from time.Time, segments int) catalog.Lineage {
 	l := catalog.Lineage{ID: id}
 	for seq := uint64(1); seq <= uint64(segments); seq++ {
@@ -77,7 +77,8 @@ func without(c catalog.Catalog, seq uint64) catalog.Catalog {
 	return c
 }
 
-// restored is c with a second history that went on from second 1000, and a backup at its beginning.
+// restored returns c with a second history that branches off at second 1000, and with a backup at its beginning if withBackup
+// is true.
 func restored(c catalog.Catalog, withBackup bool) catalog.Catalog {
 	l := evenLog(lineageNumber(1), second(1000), 2)
 	l.Segments[0].After = &segment.After{Lineage: lineageNumber(0), Seq: 1, Position: 10, Time: second(1000)}
@@ -199,7 +200,7 @@ func TestPlanOf(t *testing.T) {
 	}
 }
 
-// A mark may stand right before the first segment, where the base is.
+// A mark may be immediately before the first segment, at the position of the base.
 func TestRevisionOfAMarkBeforeTheFirstSegment(t *testing.T) {
 	c := evenCatalog(2, 11)
 	l := &c.Lineages[0]
@@ -361,7 +362,7 @@ func withCheap(c catalog.Catalog, position uint64) catalog.Catalog {
 	return c
 }
 
-// What the run has shown of a base counts: its upper bound alone would leave nothing to go on from.
+// The revision of a base that a run has found counts: by its upper bound alone no backup would reach the log.
 func TestAroundKnowsHowFarTheBaseWas(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Backups[0].RaftIndexMax = 12
@@ -380,7 +381,7 @@ func TestAroundKnowsHowFarTheBaseWas(t *testing.T) {
 	}
 }
 
-// A revision that may be behind the last mark, and turns out not to be.
+// The target may be after the last mark; the run finds that the log ends before it.
 func TestAroundBehindTheEnd(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Lineages[0].Segments[2].Marks[0].Revision = 0 // a busy member does not always know
@@ -405,7 +406,7 @@ func TestAroundBehindTheEnd(t *testing.T) {
 	}
 }
 
-// A time that lies between two marks far apart says why the state is an earlier one, and which revision is nearer.
+// The plan for a time between two distant marks explains why it ends earlier, and names the nearer revision.
 func TestPlanToATimeBetweenMarks(t *testing.T) {
 	for name, test := range map[string]struct {
 		at    float64
@@ -426,7 +427,7 @@ func TestPlanToATimeBetweenMarks(t *testing.T) {
 	}
 }
 
-// What lies in a gap has a point before it and one after it, each with what to ask for.
+// A target in a gap has a point before the gap and one after it, each with the target to request.
 func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
 	c := without(evenCatalog(5, 5, 32, 41), 3)
 	for name, target := range map[string]plan.Target{
@@ -450,7 +451,8 @@ func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
 	}
 }
 
-// A window whose last mark knows no revision ends at one that a restore to the end may be beyond: the list says both.
+// A window whose last mark has no revision has a bound for the revision that a restore to its end reaches: the list shows
+// both.
 func TestWindowsKnowTheMostRevision(t *testing.T) {
 	c := evenCatalog(3, 5)
 	if w := c.Windows()[0]; w.To.Revision != 130 || w.Most != 130 {

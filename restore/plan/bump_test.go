@@ -120,7 +120,7 @@ func TestPlanRefusesABumpBelowWhatIsKnown(t *testing.T) {
 	}
 }
 
-// A revision is known although what names it turned out to be unusable.
+// A plan counts a known revision even if the backup or segment that names it is unusable.
 func TestAroundRemembersRevisions(t *testing.T) {
 	c := evenCatalog(3, 1)
 	newest := backupAt(second(2000), 900)

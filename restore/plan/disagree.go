@@ -88,8 +88,8 @@ func (d *Disks) slack() int64 {
 // noticed is how long a difference between members may go unnoticed: by default hashes are compared once an hour.
 const noticed = time.Hour
 
-// logNotes returns notes on what the log of r does not contain, and on members that held different data when it was written or soon
-// after: its marks are one member's.
+// logNotes returns notes on data that the log of r does not contain, and on members that held different data when it was
+// written or soon after: its marks come from one member.
 func logNotes(c catalog.Catalog, r route) (notes []string) {
 	if r.log == nil {
 		return nil

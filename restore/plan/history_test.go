@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// history is what really happened in a cluster: one position after the other, each at a moment of its own.
+// history is the true history of a cluster: consecutive positions, each with a time.
 type history struct {
 	id     string
 	source segment.Source // of its log, and so of its positions
@@ -44,11 +44,11 @@ func (h *history) made(revision int64) (uint64, bool) {
 	return 0, false
 }
 
-// past is what happened in all histories of a cluster, and what a repository has of it.
+// past contains all true histories of a cluster, and the catalog of its repository.
 type past struct {
 	histories []*history // oldest first
 	catalog   catalog.Catalog
-	of        map[catalog.ID]taken // what each backup holds
+	of        map[catalog.ID]taken // the true position of each backup
 }
 
 // taken is where a backup really is.
@@ -77,7 +77,7 @@ func drawPast(t *rapid.T) *past {
 			p.drawBackup(t, h)
 		}
 		begun = begun.Add(12 * step)                                                            // no backup may fit the other history by its time
-		revision = h.states[rapid.IntRange(0, len(h.states)-1).Draw(t, "restored to")].revision // the next one goes on from here
+		revision = h.states[rapid.IntRange(0, len(h.states)-1).Draw(t, "restored to")].revision // the next history branches off here
 	}
 	slices.SortFunc(p.catalog.Backups, func(a, b catalog.Backup) int { return b.Started.Compare(a.Started) })
 	slices.SortFunc(p.catalog.Damaged, func(a, b catalog.Damage) int { return cmp.Compare(b.ID, a.ID) })
@@ -118,7 +118,7 @@ func (p *past) drawLog(t *rapid.T, h *history) catalog.Lineage {
 		case fate == 0:
 			from += rapid.Uint64Range(1, 4).Draw(t, "lost")
 			l.Segments = append(l.Segments, s)
-		case fate == 1 && seq > 1: // the first says what came before: without it a backup of that fits by all its numbers
+		case fate == 1 && seq > 1: // not the first segment: it names the history before it; without that name a backup of that history fits by all its numbers
 			l.Faults = append(l.Faults, catalog.Fault{
 				Key: "key", Seq: seq, Upto: seq, First: s.First, Last: s.Last, Err: fmt.Errorf("key: %w", catalog.ErrNotFound),
 			})
@@ -174,7 +174,7 @@ func drawMarks(t *rapid.T, h *history, s *catalog.Segment, last segment.Mark) se
 	return last
 }
 
-// drawBackup takes a backup at some moment of h. What it knows of itself are bounds.
+// drawBackup adds a backup from some time in h. Its manifest contains only bounds of its revision and time.
 func (p *past) drawBackup(t *rapid.T, h *history) {
 	index := rapid.Uint64Range(max(1, h.first), h.last()).Draw(t, "index")
 	ahead := func() uint64 { return rapid.Uint64Range(0, 1).Draw(t, "meanwhile") }
@@ -213,7 +213,7 @@ func (p *past) all() (stretches []catalog.Stretch) {
 	return stretches
 }
 
-// order compares two places in time, whatever history they are of.
+// order compares two positions in time, of any histories.
 func (p *past) order(a, b taken) int {
 	return cmp.Or(strings.Compare(a.of.id, b.of.id), cmp.Compare(a.position, b.position))
 }

@@ -118,7 +118,7 @@ func validPeerURL(text string) error {
 	return validAddress(u)
 }
 
-// validAddress accepts what etcd accepts for a peer URL (client/pkg/types, NewURLs).
+// validAddress accepts the same peer URLs as etcd (client/pkg/types, NewURLs).
 func validAddress(u *url.URL) error {
 	_, _, err := net.SplitHostPort(u.Host)
 	switch {

@@ -16,7 +16,7 @@ func memberAt(name string, urls ...string) plan.Member {
 	return plan.Member{Name: name, PeerURLs: urls}
 }
 
-// Each refusal has the sentinel from which dr takes its exit code, and says what to do.
+// Each refusal matches a sentinel and names its remedy.
 func TestPlanRefuses(t *testing.T) {
 	backup := fixedBackup()
 	damaged := catalog.Damage{ID: "20261122T000000Z-0000000000001000", Err: catalog.ErrDamaged}

@@ -7,9 +7,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Needs returns the folded segments of c that must be unfolded before a plan for t around met is exact; none if it is exact. After
-// they are unfolded it may return others: first those in which t may lie, then the one with which the way to it begins.
-// In the catalog of a long log most segments stand for hundreds.
+// Needs returns the folded segments of c that must be unfolded before a plan for t around met is exact; none if it is exact.
+// After they are unfolded it may return others: first those in which t may lie, then the one with which the way to it begins.
+// In the catalog of a long log most segments replace hundreds.
 func Needs(c catalog.Catalog, t Target, met ...Blocked) []catalog.Segment {
 	if t.Backup != "" || t.File != "" {
 		return nil

@@ -28,8 +28,8 @@ func notEncrypted(b *catalog.Backup) {
 
 func noChange(*catalog.Backup) {}
 
-// An attacker who may write to the repository can store a newer backup there. Whatever is other in it than in the backups
-// before stands in the plan.
+// An attacker who may write to the repository can store a newer backup there. The plan notes each property in which it differs
+// from the backups before it.
 func TestPlanNotesDoubtfulOrigin(t *testing.T) {
 	otherCluster := func(b *catalog.Backup) { b.ClusterID = "f00d" }
 	for name, test := range map[string]struct {

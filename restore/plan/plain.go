@@ -40,7 +40,7 @@ func (r route) refusePlain() error {
 	return nil
 }
 
-// RefusePlain returns an error unless p restores only what is encrypted.
+// RefusePlain returns an error if p restores anything that is not encrypted.
 func (p Plan) RefusePlain() error {
 	r := route{log: p.Log}
 	if p.Backup != nil {

@@ -121,7 +121,7 @@ func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	return p.Place(l.Into)
 }
 
-// checkTarget refuses targets that are unsafe whatever route leads there.
+// checkTarget refuses targets that are unsafe by any route.
 func checkTarget(c catalog.Catalog, t Target, l Layout) error {
 	if t.Disks != nil && !l.OldIsDead {
 		i := slices.IndexFunc(t.Disks.Found, isRunning)
@@ -180,8 +180,8 @@ func (p Plan) Encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// Decode reads what Encode wrote. It refuses a plan that was changed since: its hosts would not form one cluster. Errors match
-// ErrLayout.
+// Decode decodes the output of Encode. It refuses a plan that was changed since: its hosts would not form one cluster. Errors
+// match ErrLayout.
 func Decode(data []byte) (Plan, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -121,7 +121,7 @@ func TestPlanNotes(t *testing.T) {
 	for name, test := range map[string]struct {
 		backup catalog.Backup
 		layout plan.Layout
-		note   string // "" for none beside the age
+		note   string // the expected note, not counting the one on the backup's age; "": none
 	}{
 		"nothing": {backup: plain},
 		"no quorum": {changed(plain, func(b *catalog.Backup) { b.NoQuorum = true }), plan.Layout{},

@@ -38,7 +38,7 @@ func drawTarget(t *rapid.T, p *past) plan.Target {
 	return target
 }
 
-// Whatever a repository holds, a plan leads to what was asked for, or an error says what is nearest.
+// For any repository, a plan leads to its target, or an error names the nearest point.
 func TestPlanReachesItsTarget(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -101,7 +101,7 @@ func (p *past) wantWhole(t *rapid.T, plan plan.Plan) taken {
 			made = base.position
 		case (!ok || made > last.Last) && log.Source == segment.Watch:
 			t.Fatalf("revision %d is not in the log to %d", log.Revision, last.Last)
-		case !ok || made > last.Last: // no mark told, and the run will say so
+		case !ok || made > last.Last: // no mark shows the position; the run would report that
 			t.SkipNow()
 		}
 		end.position = made
@@ -134,7 +134,7 @@ func (p *past) segments(t *rapid.T, log plan.Log) (segments []catalog.Segment) {
 	return segments
 }
 
-// wantHonest holds what a plan says of its end against what is there.
+// wantHonest compares the end that a plan promises with the true state.
 func (p *past) wantHonest(t *rapid.T, plan plan.Plan, end taken) {
 	r, is := plan.Reach, end.of.at(end.position)
 	if is.since.After(r.NotAfter) {
@@ -169,7 +169,7 @@ func (p *past) wantTarget(t *rapid.T, planned plan.Plan, target plan.Target, end
 	}
 }
 
-// wantNothingNearer: no mark and no backup that is surely not later than the time is behind the plan's end.
+// wantNothingNearer checks that no mark or backup after the plan's end is certainly at or before the target's time.
 func (p *past) wantNothingNearer(t *rapid.T, plan plan.Plan, target plan.Target, end taken) {
 	for _, s := range p.all() {
 		bases := p.catalog.Bases(s)
@@ -279,7 +279,7 @@ func (p *past) wantNearest(t *rapid.T, target plan.Target, err error) {
 	}
 }
 
-// What dr list calls a window can be restored, to each revision, position and moment of it.
+// Each revision, position and time of a window in dr list can be restored.
 func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -305,7 +305,7 @@ func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
 	})
 }
 
-// A cluster at rest writes no log. A backup that came since, and found no more than the log has, says that nothing is missing.
+// An idle cluster writes no log. A later backup at the same revision shows that the log is complete.
 func TestLogOfAClusterAtRest(t *testing.T) {
 	h := &history{id: lineageNumber(0), source: segment.Watch, first: 100, states: []state{{100, started}, {101, started.Add(step)}}}
 	p := &past{histories: []*history{h}}

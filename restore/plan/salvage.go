@@ -93,7 +93,7 @@ const (
 type Disks struct {
 	Found   []disk.Disk
 	Tail    Tail
-	Base    string // the data dir whose database is the base, whatever the archive contains; "": the furthest
+	Base    string // the data dir whose database is the base, regardless of the archive; "": the furthest
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
 
 	backup   *catalog.Backup   // names the members if no disk does

@@ -21,7 +21,7 @@ type raft struct {
 	term    uint64
 	leader  int
 	commits uint64
-	truth   []uint64 // what was committed
+	truth   []uint64 // the committed entries
 }
 
 func (r *raft) upToDate(a, b int) bool {
@@ -51,7 +51,7 @@ func (r *raft) elect() {
 	}
 }
 
-// replicate brings a member a part of the leader's log, and says how far it is committed.
+// replicate copies a part of the leader's log to a follower, with the commit index.
 func (r *raft) replicate() {
 	to := rapid.IntRange(0, len(r.logs)-1).Draw(r.rt, "follower")
 	lead, own := r.logs[r.leader], r.logs[to]
@@ -84,8 +84,8 @@ func (r *raft) replicate() {
 	}
 }
 
-// Whatever became of a cluster: from a majority of its disks everything that was committed comes back, and what a plan
-// calls certain was committed.
+// After any history, a majority of the disks restores everything that was committed, and everything that a plan calls certain
+// was committed.
 func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const n = 3

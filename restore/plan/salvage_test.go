@@ -55,7 +55,7 @@ func begins(at uint64) func(*disk.Disk) {
 	return func(d *disk.Disk) { d.Log.First = at }
 }
 
-// inTerm has the log go on in another term from a position on.
+// inTerm returns a change that continues the log in another term from a position on.
 func inTerm(term, from uint64) func(*disk.Disk) {
 	return func(d *disk.Disk) {
 		d.Log.Terms = append(d.Log.Terms, disk.Place{Position: from, Term: term})

@@ -294,7 +294,7 @@ func (s *Salvage) mostRevision() int64 {
 	return s.Database.Revision + int64(s.Log.Certain.Requests+s.Log.Probable.Requests)
 }
 
-// salvageNotes returns notes on the disks of p, and on what may be missing.
+// salvageNotes returns notes on the disks of p, and on data that may be missing.
 func salvageNotes(p Plan) (notes []string) {
 	s := p.Salvage
 	if s == nil {
@@ -333,7 +333,7 @@ func (p Plan) stopsBefore() bool {
 	return s.Log != nil && s.Log.Revision > 0 || s.Log == nil && p.Reach.Revision > 0
 }
 
-// worth describes what a restore from the disks may lack.
+// worth describes the data that may be missing after a restore from the disks.
 func (p Plan) worth() string {
 	s := p.Salvage
 	var probable Part

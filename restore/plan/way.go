@@ -320,7 +320,7 @@ func youngerBackup(c catalog.Catalog, s stretch) bool {
 	b := c.Backups[0]
 	c.Backups = c.Backups[:1]
 	if len(c.Bases(s.Stretch)) > 0 {
-		return false // s continues it, whatever the clocks show
+		return false // s continues it, regardless of the clocks
 	}
 	return b.Started.After(s.End().Time) || b.Started.After(s.surely()) && s.begins(b) > s.Last()
 }

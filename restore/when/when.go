@@ -48,8 +48,8 @@ func parse(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%w: %q: use 2026-11-21T10:00:00Z, or \"2h ago\"", ErrTime, text)
 }
 
-// ParseUntil parses the end of a period that begins now: an RFC 3339 time, also with a space in place of the T, or a date, which
-// stands for the end of that day in UTC. It returns an error that matches ErrTime, also for a time that has passed.
+// ParseUntil parses the end of a period that begins now: an RFC 3339 time, also with a space in place of the T, or a date,
+// which means the end of that day in UTC. It returns an error that matches ErrTime, also for a time that has passed.
 func ParseUntil(text string, now time.Time) (time.Time, error) {
 	text = strings.TrimSpace(text)
 	day, err := time.Parse(time.DateOnly, text)
