@@ -20,7 +20,7 @@ import (
 var plain = []string{
 	"storage", "storage/s3", "storage/azure", "storage/gcs", "storage/file", "storage/mem",
 	"storage/transport", "storage/stores", "storage/address", "storage/seal", "storage/sign", "storage/document",
-	"storage/segment", "storage/backups", "storage/repository", "storage/copying", "storage/lease", "storage/catalog", "storage/log",
+	"storage/segment", "storage/backups", "storage/repository", "storage/copying", "storage/lease", "storage/catalog", "storage/log", "storage/records", "storage/suspension",
 	"storage/check", "storage/storagetest", "backup", "backup/archive", "backup/cluster", "backup/wal", "backup/watch",
 	"api/document", "api/convert", "api/server", "api/service", "api/page",
 	"cmd/dr", "cmd/dr/demo",

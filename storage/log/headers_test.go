@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// TestEachHeaderIsReadOnce checks that all Clusters of a process together read each header once. A service has one each for
-// its conditions, triggers and pruning. A segment that is gone or has another size is never taken from the cache.
+// TestEachHeaderIsReadOnce checks that Clusters with a common Headers read each header once. A service has one Cluster each
+// for its conditions, triggers and pruning. A segment that is gone or has another size is never taken from the cache.
 func TestEachHeaderIsReadOnce(t *testing.T) {
 	w := stored.NewWriter(t, "c", strings.Repeat("a", 32))
 	segments := w.Some(23)

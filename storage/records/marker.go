@@ -16,25 +16,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// ErrNoMarker: the cluster's part of the repository has lost its marker while a process was writing to it.
+// ErrNoMarker means that the marker of the cluster's part of the repository was removed while the process was using it.
 var ErrNoMarker = errors.New("the repository's marker is missing")
 
-// Marker gives a cluster's part of a repository a random id. Two repositories may hold the same backups under the same names
-// and signatures; what deletes or suspends carries the id, and so counts in one of them alone.
+// Marker gives a cluster's part of a repository a random id. Two repositories can contain the same backups with the same
+// names and signatures. Documents that delete or suspend contain the id, so that a copy of them in another repository has no
+// effect.
 type Marker struct {
 	Format     int       `json:"format"`
 	Cluster    string    `json:"cluster"`
 	Repository string    `json:"repository"` // 32 hex digits, random
-	Time       time.Time `json:"time"`       // when it was made
+	Time       time.Time `json:"time"`       // of its creation
 }
 
-// Markers are the stored markers.
+// Markers reads and writes stored markers.
 var Markers = document.Kind[Marker]{Format: 1}
 
 const markerPrefix = "repository"
 
-// markerKey is the key of the marker that the holder of a signing key makes: one for each public key, so that a repository may
-// begin without signatures, and get another key later.
+// markerKey returns the key of the marker that the holder of the public keys creates. Each public key has a marker of its
+// own, so that a repository can begin without signatures, or change its key.
 func (s *Store) markerKey(public []string) string {
 	if len(public) == 0 {
 		return s.Cluster + "/" + markerPrefix + catalog.JSONSuffix
@@ -43,7 +44,7 @@ func (s *Store) markerKey(public []string) string {
 	return s.Cluster + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
 }
 
-// ids returns the ids of the markers that count: of those that trusted keys have signed or, where none is named, of all.
+// ids returns the ids of the valid markers: those that trusted keys have signed or, without trusted keys, all.
 func (s *Store) ids(ctx context.Context) (ids map[string]bool, err error) {
 	ids = map[string]bool{}
 	signers := map[string]sign.Trust{}
@@ -70,6 +71,8 @@ func (s *Store) ids(ctx context.Context) (ids map[string]bool, err error) {
 	return ids, nil
 }
 
+// readMarker reads the marker under key, which signer must have signed. Errors name the key; they match catalog.ErrDamaged if
+// the marker is not valid.
 func (s *Store) readMarker(ctx context.Context, key string, signer sign.Trust) (m Marker, err error) {
 	data, err := s.Read(ctx, key)
 	if err == nil {
@@ -87,7 +90,8 @@ func (s *Store) readMarker(ctx context.Context, key string, signer sign.Trust) (
 	return m, nil
 }
 
-// mark returns the id of c's own marker, which it makes if there is none yet. It looks once: an id never changes.
+// RepositoryID returns the id of the store's own marker, and creates the marker if it is missing. The id never changes and is
+// read only once. The error matches catalog.ErrDamaged if the marker is not valid.
 func (s *Store) RepositoryID(ctx context.Context) (id string, err error) {
 	s.marker.Lock()
 	defer s.marker.Unlock()
@@ -113,6 +117,7 @@ func (s *Store) RepositoryID(ctx context.Context) (id string, err error) {
 	return s.marker.id, nil
 }
 
+// makeMarker creates a marker under key. The error matches storage.ErrExist if there is one.
 func (s *Store) makeMarker(ctx context.Context, key string) (Marker, error) {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
@@ -127,9 +132,9 @@ func (s *Store) makeMarker(ctx context.Context, key string) (Marker, error) {
 	return m, nil
 }
 
-// markStored makes the marker, if there is none yet, after something was stored: nothing that fails leaves one behind. Its own
-// failure is no reason to lose what was stored, and a later write tries again: not each, for a log has one every few seconds, and
-// rights to write there alone may be all that an agent has.
+// EnsureMarker creates the marker if it is missing. The caller calls it after it has stored something, so that a failed write
+// leaves no marker. EnsureMarker ignores errors, since the data is stored already, and a later call tries again. It tries
+// only every markAgain: a log is written every few seconds, and the agent's account may not be allowed to do more than that.
 func (s *Store) EnsureMarker(ctx context.Context) {
 	s.marker.Lock()
 	due := s.marker.id == "" && time.Since(s.marker.tried) >= markAgain
@@ -146,19 +151,19 @@ func (s *Store) EnsureMarker(ctx context.Context) {
 }
 
 const (
-	markTime  = 15 * time.Second // how long what is stored already waits for the marker
-	markAgain = 10 * time.Minute // after a try that failed
+	markTime  = 15 * time.Second // the longest that EnsureMarker delays its caller
+	markAgain = 10 * time.Minute // the least time between two tries
 )
 
-// isMarked reports whether c has seen its marker.
+// isMarked reports whether s has read or created its marker.
 func (s *Store) isMarked() bool {
 	s.marker.Lock()
 	defer s.marker.Unlock()
 	return s.marker.id != ""
 }
 
-// checkMarked returns ErrNoMarker if c has seen its marker, and it is there no more: as where a file system is not mounted any
-// more, and an empty directory is in its place.
+// CheckMarker returns an error that matches ErrNoMarker if s has read or created its marker, and the marker is missing now.
+// This happens if a file system was unmounted and its mount point is an empty directory.
 func (s *Store) CheckMarker(ctx context.Context) error {
 	if !s.isMarked() {
 		return nil
@@ -171,7 +176,7 @@ func (s *Store) CheckMarker(ctx context.Context) error {
 	return err
 }
 
-// isHere returns an error that matches ErrDamaged unless id is that of this repository.
+// CheckRepository returns an error that matches catalog.ErrDamaged unless id is the id of a valid marker of this repository.
 func (s *Store) CheckRepository(ctx context.Context, id string) error {
 	s.marker.Lock()
 	known := s.marker.known[id]

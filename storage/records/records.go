@@ -1,6 +1,7 @@
-// Package records reads and writes the documents of one cluster's part of a repository: small, signed where the policy has a
-// key, checked against the trusted keys when read, and bounded in size and number. It also keeps the marker that gives each
-// repository its own id. Packages log and repository store everything but bulk data through it.
+// Package records reads and writes the small documents of one cluster in a repository. A Store signs a document if its Policy
+// has a key, checks signatures against the trusted keys when it reads, and limits the size of each document. An Allowance
+// limits their total size in memory. The package also keeps the marker, which gives each repository an id of its own. The
+// packages that store backups, the log, leases and suspensions are built on it.
 package records
 
 import (
@@ -18,36 +19,38 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// Store reads and writes the documents of one cluster's part of a repository. It never reads or writes another cluster's.
+// Store reads and writes the documents of one cluster in a repository. It never touches another cluster's objects. It is safe
+// for concurrent use.
 type Store struct {
 	Bucket  storage.Bucket
 	Cluster string
 	Policy  Policy
-	// newestIsSigned reports whether the newest backup is signed, by whatever key.
+	// NewestIsSigned reports whether the newest backup has a signature, by any key. It must be set before the first write if
+	// Policy has no key.
 	NewestIsSigned func(context.Context) (bool, error)
 
 	marker struct {
 		sync.Mutex
-		id    string          // of the store's own marker, once it was read or made
-		tried time.Time       // when markStored last tried to make it
-		known map[string]bool // ids of the markers that count
+		id    string          // of the store's own marker; "" until it is read or created
+		tried time.Time       // when EnsureMarker last tried to create it
+		known map[string]bool // ids of the valid markers
 	}
 	unsigned struct {
 		sync.Mutex
-		allowed bool // whether unsigned writes were found to be allowed
+		allowed bool // the newest backup was found to be unsigned
 	}
 }
 
-// Policy says how objects are written, and which are believed. The zero Policy locks nothing, signs nothing and believes
-// what is whole.
+// Policy determines how objects are written, and which signatures are required of documents that are read. The zero Policy
+// does not lock or sign, and accepts every document that matches its digest.
 type Policy struct {
-	Lock  Lock       // on everything that is written but leases and suspensions, which are rewritten
-	Key   sign.Key   // signs all documents but leases, which guard nothing
-	Trust sign.Trust // what none of these has signed is damaged: its error matches sign.ErrUntrusted too; see Trusted
+	Lock  Lock       // for all objects but leases and suspensions, which are replaced
+	Key   sign.Key   // signs all documents but leases
+	Trust sign.Trust // required signers, see Trusted; another document is damaged, and its error matches sign.ErrUntrusted
 }
 
-// Trusted returns the keys whose signatures count: Trust or, if that is empty, the policy's own key. A process that signs
-// what it writes and believes what anybody writes would take forged backups for its own.
+// Trusted returns the keys whose signatures count: Trust or, if that is empty, the public key of Key. Otherwise a process
+// that signs its own backups would accept forged ones.
 func (p Policy) Trusted() sign.Trust {
 	if p.Trust.None() {
 		return p.Key.Trust()
@@ -55,24 +58,26 @@ func (p Policy) Trusted() sign.Trust {
 	return p.Trust
 }
 
-// Lock keeps an object from being deleted or overwritten for a while. The zero Lock does not.
+// Lock prevents an object from being deleted or replaced for a time. The zero Lock does not lock.
 type Lock struct {
 	For        time.Duration
-	Compliance bool // nobody can lift it, not even the account's owner
+	Compliance bool // not even the owner of the account can lift it
 }
 
-// NewStore returns the store of the cluster called name.
+// New returns the store of the cluster called name. The caller must set NewestIsSigned unless p has a key or nothing is
+// written.
 func New(bucket storage.Bucket, name string, p Policy) *Store {
 	p.Trust = p.Trusted()
 	return &Store{Bucket: bucket, Cluster: name, Policy: p}
 }
 
-// read returns a small object as a whole.
+// Read returns the content of an object of at most document.MaxKind bytes, see ReadUpTo.
 func (s *Store) Read(ctx context.Context, key string) ([]byte, error) {
 	return s.ReadUpTo(ctx, key, document.MaxKind)
 }
 
-// create stores an object that is not there yet, of about so many bytes, locked as the policy says.
+// Create stores an object of about that many bytes, locked by the policy. The error matches storage.ErrExist if the object
+// exists.
 func (s *Store) Create(ctx context.Context, key string, r io.Reader, about int64) error {
 	o := storage.PutOptions{IfAbsent: true, Compliance: s.Policy.Lock.Compliance, SizeHint: about}
 	if s.Policy.Lock.For > 0 {
@@ -82,7 +87,8 @@ func (s *Store) Create(ctx context.Context, key string, r io.Reader, about int64
 	return err
 }
 
-// createSigned stores a document that is not there yet.
+// CreateSigned signs a document if the policy has a key, and stores it. The error matches storage.ErrExist if the object
+// exists, and ErrUnsigned if an unsigned document would have no effect.
 func (s *Store) CreateSigned(ctx context.Context, key string, data []byte) error {
 	err := s.RefuseUnsigned(ctx)
 	if err != nil {
@@ -95,8 +101,8 @@ func (s *Store) CreateSigned(ctx context.Context, key string, data []byte) error
 	return s.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 }
 
-// readSigned is read of a document, which a trusted key must have signed if the policy names any. What is not trusted
-// gives ErrDamaged.
+// ReadSigned returns a document. If the policy has trusted keys, one of them must have signed it: otherwise the error matches
+// catalog.ErrDamaged and sign.ErrUntrusted.
 func (s *Store) ReadSigned(ctx context.Context, key string) ([]byte, error) {
 	data, err := s.Read(ctx, key)
 	if err != nil {
@@ -105,13 +111,14 @@ func (s *Store) ReadSigned(ctx context.Context, key string) ([]byte, error) {
 	return data, document.Check(data, s.Policy.Trust)
 }
 
-// ReadUpTo returns an object as a whole if it has no more than limit bytes, else ErrDamaged.
+// ReadUpTo returns the content of an object. The error matches catalog.ErrDamaged if the object has more than limit bytes or
+// is unreadable, see ReadError, and storage.ErrNotExist if it is missing.
 func (s *Store) ReadUpTo(ctx context.Context, key string, limit int64) ([]byte, error) {
 	data, _, err := s.ReadObject(ctx, key, limit)
 	return data, err
 }
 
-// ReadObject is ReadUpTo that also returns the Object that it has read, which is zero if the object cannot be opened.
+// ReadObject returns the content of an object as ReadUpTo does, and the Object itself, which is zero if it cannot be opened.
 func (s *Store) ReadObject(ctx context.Context, key string, limit int64) ([]byte, storage.Object, error) {
 	r, object, err := s.Bucket.Open(ctx, key, storage.OpenOptions{})
 	if err != nil {
@@ -127,8 +134,9 @@ func (s *Store) ReadObject(ctx context.Context, key string, limit int64) ([]byte
 	return data.Bytes(), object, ReadError(err)
 }
 
-// readError returns err, of reading one object, so that it matches ErrDamaged if a repetition would not cure it and other
-// objects need not meet it: one object that is archived, or of another owner, must not take the others away.
+// ReadError returns err, the error of reading one object. The result matches catalog.ErrDamaged if only this object is
+// affected and a retry does not help, for example if it is archived or belongs to another account: the caller can then use
+// the other objects.
 func ReadError(err error) error {
 	if storage.Unreadable(err) {
 		return fmt.Errorf("%w: it cannot be read: %w", catalog.ErrDamaged, err)
@@ -136,4 +144,5 @@ func ReadError(err error) error {
 	return err
 }
 
+// IsAbsent reports whether err means that an object is missing.
 func IsAbsent(err error) bool { return errors.Is(err, storage.ErrNotExist) }

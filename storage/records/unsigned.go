@@ -7,12 +7,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrUnsigned: a policy without a key was to write where the newest backup is signed. Readers that trust a key would not
-// believe what it writes.
+// ErrUnsigned means that a process without a signing key was to write, and the newest backup is signed. Readers that trust a
+// key would ignore the document.
 var ErrUnsigned = fault.New(fault.Refused, "unsigned write refused")
 
-// refuseUnsigned returns ErrUnsigned if c does not sign and the newest backup is signed. It looks once, and not at all if a
-// Load has just read that backup.
+// RefuseUnsigned returns an error that matches ErrUnsigned if the policy has no key and the newest backup is signed. It
+// checks the backup only until that is found to be unsigned, see AllowUnsigned.
 func (s *Store) RefuseUnsigned(ctx context.Context) error {
 	if !s.Policy.Key.None() {
 		return nil
@@ -34,7 +34,7 @@ func (s *Store) RefuseUnsigned(ctx context.Context) error {
 	return nil
 }
 
-// allowUnsigned takes note that the newest backup is not signed.
+// AllowUnsigned makes RefuseUnsigned return nil from now on. The caller has found the newest backup to be unsigned.
 func (s *Store) AllowUnsigned() {
 	s.unsigned.Lock()
 	defer s.unsigned.Unlock()

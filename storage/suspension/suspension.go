@@ -1,7 +1,8 @@
-// Package suspension keeps whether the services may start anything for a cluster, in the repository:
+// Package suspension stores whether the services may start work for a cluster. The commands dr suspend and dr resume write
+// it, and each service reads it before a job. Two kinds of documents in the repository hold it:
 //
-//	<cluster>/suspension.json      rewritten; the newest one counts
-//	<cluster>/unsuspend-<id>.json  that suspension has ended for good, so that no old copy of it counts again
+//	<cluster>/suspension.json      the latest Suspension; replaced each time
+//	<cluster>/unsuspend-<id>.json  an Unsuspend: the suspension with that id has ended, and an old copy of it has no effect
 package suspension
 
 import (
@@ -19,45 +20,46 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Suspension is the last word on whether services may start anything for a cluster. Like a lease it is one object that is
-// rewritten, so that a single read tells and a store that denies deletes takes the end of it too.
+// Suspension is the latest decision whether services may start work for a cluster. It is one object that is replaced, so that
+// a single request reads it, and so that a store that denies deletes accepts its end too.
 type Suspension struct {
 	Format     int       `json:"format"`
-	Repository string    `json:"repository"` // the Marker's id
+	Repository string    `json:"repository"` // the repository's id
 	ID         string    `json:"id"`         // 16 hex digits, random
 	Cluster    string    `json:"cluster"`
-	Suspended  bool      `json:"suspended"` // false: it has ended
-	Time       time.Time `json:"time"`      // when that was said
-	By         string    `json:"by"`        // who said so
-	Reason     string    `json:"reason"`    // one plain sentence, "" if nobody gave one
+	Suspended  bool      `json:"suspended"` // false: services may start work
+	Time       time.Time `json:"time"`      // of the decision
+	By         string    `json:"by"`        // the person or program that decided
+	Reason     string    `json:"reason"`    // one plain sentence, or ""
 }
 
-// Unsuspend ends one suspension for good: whoever stored the Suspension again would else suspend again. Its fields are other
-// ones than a Suspension's, so that nobody makes one of a signed suspension.
+// Unsuspend ends one suspension permanently: an attacker who stores an old Suspension again cannot suspend the cluster again.
+// Its fields differ from those of a Suspension, so that a signed Suspension cannot be presented as an Unsuspend.
 type Unsuspend struct {
 	Format     int       `json:"format"`
-	Repository string    `json:"repository"` // the Marker's id
-	Ends       string    `json:"ends"`       // the suspension's id
+	Repository string    `json:"repository"` // the repository's id
+	Ends       string    `json:"ends"`       // the id of the suspension
 	Time       time.Time `json:"time"`
 	By         string    `json:"by"`
 }
 
-// Suspensions are the stored suspensions, Unsuspends the documents that end them.
+// Kind reads and writes stored suspensions, Unsuspends the documents that end them.
 var (
 	Kind       = document.Kind[Suspension]{Format: 1}
 	Unsuspends = document.Kind[Unsuspend]{Format: 1}
 )
 
-// Switch reads and writes whether services are suspended for one cluster.
+// Switch reads and writes the suspension of one cluster.
 type Switch struct{ store *records.Store }
 
-// NewSwitch returns the switch of the store's cluster.
+// New returns the Switch of the store's cluster.
 func New(store *records.Store) *Switch { return &Switch{store} }
 
 func (w *Switch) suspensionKey() string { return w.store.Cluster + "/suspension" + catalog.JSONSuffix }
 
-// Suspension is the last word, the zero one if there is none. One that is damaged or not trusted counts for nothing, since
-// it would keep backups from being taken: the error says so and matches ErrDamaged.
+// Read returns the latest suspension; the zero Suspension if there is none. The error matches catalog.ErrDamaged if the
+// stored one is damaged or not trusted. The caller then treats the cluster as not suspended, since an attacker could
+// otherwise stop its backups.
 func (w *Switch) Read(ctx context.Context) (s Suspension, err error) {
 	data, err := w.store.ReadSigned(ctx, w.suspensionKey())
 	if records.IsAbsent(err) {
@@ -89,7 +91,7 @@ func (w *Switch) unsuspendKey(id string) string {
 	return w.store.Cluster + "/unsuspend-" + id + catalog.JSONSuffix
 }
 
-// hasEnded reports whether an Unsuspend that counts ends the suspension.
+// hasEnded reports whether a valid Unsuspend ends the suspension called id.
 func (w *Switch) hasEnded(ctx context.Context, id string) (bool, error) {
 	data, err := w.store.ReadSigned(ctx, w.unsuspendKey(id))
 	var u Unsuspend
@@ -108,7 +110,7 @@ func (w *Switch) hasEnded(ctx context.Context, id string) (bool, error) {
 	return u.Ends == id, nil
 }
 
-// end ends old for good.
+// end stores the Unsuspend of old, with the repository, time and author of by.
 func (w *Switch) end(ctx context.Context, old, by Suspension) error {
 	u := Unsuspend{Format: Kind.Format, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
 	data, err := Unsuspends.Encode(u)
@@ -121,7 +123,9 @@ func (w *Switch) end(ctx context.Context, old, by Suspension) error {
 	return err
 }
 
-// WriteSuspension makes s the last word, and returns it as it is stored: behind the one that it replaces, whatever clock that had.
+// Write makes s the latest suspension and returns it as it is stored. It fills in Format, ID, Cluster and Repository. It
+// moves s.Time after that of the suspension that it replaces, since clocks can differ. The error matches records.ErrUnsigned
+// if the policy has no key and the newest backup is signed.
 func (w *Switch) Write(ctx context.Context, s Suspension) (Suspension, error) {
 	err := w.store.RefuseUnsigned(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// wantWord fails unless want is the last word.
+// wantWord fails the test unless want is the latest suspension of c.
 func wantWord(tb testing.TB, what string, c *repository.Cluster, want suspension.Suspension) {
 	tb.Helper()
 	got, err := c.Services().Read(tb.Context())
@@ -26,7 +26,8 @@ func wantWord(tb testing.TB, what string, c *repository.Cluster, want suspension
 	}
 }
 
-// TestSuspension: the last word counts, whatever clock it was said by, where objects are locked too.
+// TestSuspension checks that the latest suspension counts, even if an earlier one has a later time, and in a store that locks
+// objects.
 func TestSuspension(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c, other := stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "c2")
@@ -37,7 +38,7 @@ func TestSuspension(t *testing.T) {
 		}
 		wantWord(t, "suspended", c, first)
 		wantWord(t, "of another cluster", other, suspension.Suspension{})
-		last := stored.Suspend(t, c, stored.Suspension(false, 5)) // by a clock that is behind
+		last := stored.Suspend(t, c, stored.Suspension(false, 5)) // by a slow clock
 		if last.Suspended || !last.Time.After(first.Time) {
 			t.Errorf("said %+v behind %+v", last, first)
 		}
@@ -49,14 +50,15 @@ func TestSuspension(t *testing.T) {
 	wantWord(t, "with locks", c, stored.Suspend(t, c, stored.Suspension(false, 1)))
 }
 
-// TestSuspensionRefused: what is damaged, moved here, or not signed by who is trusted counts for nothing, and is written over.
+// TestSuspensionRefused checks that a suspension that is damaged, was moved or has no trusted signature has no effect and can
+// be replaced.
 func TestSuspensionRefused(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	owner := stored.NewSigner(t)
 	policy := stored.Trust(t, owner.Public)
 	policy.Key = owner.Key
 	c := stored.OpenWith(t, b, policy)
-	stored.Suspend(t, stored.OpenCluster(t, b, "c"), stored.Suspension(true, 0)) // by somebody without a key
+	stored.Suspend(t, stored.OpenCluster(t, b, "c"), stored.Suspension(true, 0)) // by a writer without a key
 	_, err := c.Services().Read(t.Context())
 	stored.WantError(t, "not signed", err, sign.ErrUntrusted)
 	stored.WantError(t, "not signed", err, catalog.ErrDamaged)
