@@ -277,7 +277,7 @@ func TestServiceTakesOneBackupForTheLogAndTheSchedule(t *testing.T) {
 	}
 }
 
-// The cluster has been written to since the schedule's backup began: the log begins behind it, and needs one of its own.
+// The cluster was written to after the scheduled backup began, so the log begins after that backup and needs one of its own.
 func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 20 * time.Second

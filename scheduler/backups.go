@@ -25,7 +25,7 @@ type workerJob struct {
 // places returns the stores that answered.
 func (j *workerJob) places(_, answered []backup.Store) ([]backup.Store, error) { return answered, nil }
 
-// readNewest reads what the repositories hold. The job continues with those that answered.
+// readNewest reads the newest backups of each repository. The job continues with the repositories that answered.
 func (j *workerJob) readNewest(ctx context.Context) (newestBackups, error) {
 	seen, err := j.worker.readNewest(ctx, j.r.stores)
 	if err == nil {
@@ -120,7 +120,7 @@ func labelled(s spec.Spec, label, value string) spec.Spec {
 	return s
 }
 
-// record remembers what the repositories hold now, and prunes those that have the backup.
+// record records the stored backup and the job's outcome, and prunes the repositories that contain the backup.
 func (j *backupJob) record(ctx context.Context) {
 	j.remember(j.lastStored())
 	j.tries, j.notBefore = 0, time.Time{}

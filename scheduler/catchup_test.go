@@ -40,8 +40,8 @@ func anywhere(t *testing.T, cron string, repositories ...string) spec.Spec {
 	return settings
 }
 
-// A repository that is away for a day keeps no backup from the other, and gets what it missed when it is back: also from
-// a service that was started meanwhile, and before the next backup is due.
+// A repository that is unreachable for a day does not prevent backups in the other, and gets the missed backups when it is
+// reachable: also from a service that started meanwhile, and before the next backup is due.
 func TestServiceCopiesWhatARepositoryMissed(t *testing.T) {
 	for _, name := range []string{"fails at once", "never answers"} {
 		for _, restart := range []bool{false, true} {

@@ -322,7 +322,7 @@ func TestResumeOfTheConfigurations(t *testing.T) {
 	})
 }
 
-// Of several repositories the last word counts, wherever it stands: one that was away holds an old one.
+// The newest suspension of all repositories counts: one that was unreachable contains an old one.
 func TestSuspendWhileAStoreIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "0 * * * *", "main", "offsite")

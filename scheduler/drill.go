@@ -23,7 +23,7 @@ type driller struct {
 	loop
 
 	known     bool      // last was read from the repository
-	last      time.Time // start of the newest drill, whatever its result
+	last      time.Time // start of the newest drill, with any verdict
 	again     bool      // the newest drill was not run, and is tried again before the next slot
 	tries     int       // drills in a row that were not run
 	notBefore time.Time // earliest next try

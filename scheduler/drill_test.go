@@ -25,7 +25,7 @@ import (
 type drills struct {
 	took    time.Duration
 	verdict func(by string) catalog.Verdict // nil: they pass
-	err     error                           // beside the proofs
+	err     error                           // returned with the proofs
 	silent  bool                            // they leave no proof
 	ahead   time.Duration                   // of the clock that the next one is run by
 	running int
@@ -147,8 +147,8 @@ func TestDrills(t *testing.T) {
 	})
 }
 
-// A service that starts removes what a drill has left that went down with its host, long before the next drill. What belongs to
-// another that lives, or is not dr's, stays.
+// A service that starts removes the scratch directories of drills that crashed with their host, long before the next drill. It
+// keeps those of running processes, and directories that are not dr's.
 func TestDrillsThatWentDownWithTheirHost(t *testing.T) {
 	dir := t.TempDir()
 	live, err := child.NewDir(dir, "verify")
@@ -213,7 +213,7 @@ func TestDrillsCatchUpOnce(t *testing.T) {
 	})
 }
 
-// Two services drill each slot once, whichever of them is there; and one a time of all clusters each.
+// Two services drill each slot once, while either or both run, and each drills one cluster at a time.
 func TestDrillsOfTwoServices(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.took = 10 * time.Minute
@@ -313,7 +313,7 @@ func TestDrillsThatAreNotRun(t *testing.T) {
 	}
 }
 
-// Where one host lacks what a drill needs, another may have it.
+// A service whose host cannot run a drill leaves it to another.
 func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.verdict = func(by string) catalog.Verdict {
@@ -336,7 +336,7 @@ func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 	})
 }
 
-// Of several that all lack it, none makes the others try more often.
+// If no service can run a drill, the attempts of one do not make the others try more often.
 func TestDrillsThatNobodyCanRun(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.verdict = func(string) catalog.Verdict { return catalog.NotRun }

@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// A service that signs takes its backups whatever is stored next to them: a forged one, right before a slot, does not
-// count as the slot's backup.
+// A service that signs takes its backups regardless of forged ones in the repository: a forged backup immediately before a
+// slot does not count as the slot's backup.
 func TestForgedBackupsStopNoSchedule(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "15 * * * *", "main")

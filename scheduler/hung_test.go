@@ -21,7 +21,7 @@ type slowStore struct {
 	on   *atomic.Bool
 	long time.Duration
 	deaf bool
-	err  error // what it answers; nil: as the bucket does
+	err  error // its error; nil: the bucket's
 }
 
 func (s slowStore) wait(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (s slowStore) List(ctx context.Context, o storage.ListOptions) iter.Seq2[st
 	}
 }
 
-// troubles are what happens to a repository.
+// troubles are the ways in which a repository fails.
 var troubles = map[string]slowStore{
 	"fails at once":          {err: errTest},
 	"fails slowly":           {long: 95 * time.Second, err: errTest},
@@ -101,7 +101,7 @@ func (w *world) opening(trouble slowStore, on *atomic.Bool) func(*scheduler.Serv
 	}
 }
 
-// recover ends the trouble, and what is abandoned.
+// recover ends the trouble, and waits for the abandoned requests.
 func (w *world) recover(on *atomic.Bool) {
 	on.Store(false)
 	w.pass(2 * time.Minute)

@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// loop is what a worker and a driller share: each has a goroutine of its own, which calls turn again and again.
+// loop is the common part of a worker and a driller: each has a goroutine of its own, which calls turn repeatedly.
 type loop struct {
 	order
 	service  *Service

@@ -98,9 +98,9 @@ func TestServiceObserves(t *testing.T) {
 	})
 }
 
-// No service reports the end of conditions that ended while none ran. The next service sends all that hold once, so that a
-// receiver can end the others.
-// Until all repositories have answered, the service does not know what holds.
+// A service does not report the end of conditions that ended while none ran. The next service sends all current conditions
+// once, so that a receiver can end the others. It waits until all repositories have answered, since before it does not know
+// the current conditions.
 func TestServiceTellsOnceWhatHolds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		settings := observed(t, "prod", "0 * * * *", "main")
@@ -160,7 +160,7 @@ func TestServiceObservesAStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// A cluster is looked at for itself, and one that hangs keeps no backup waiting, nor what is known of the repositories.
+// Clusters are observed independently of each other: one that hangs delays no backup, and no status of the repositories.
 func TestServiceObservesAClusterThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "*/10 * * * *", "main"), observed(t, "test", "@daily", "main")), func(s *scheduler.Service) {
@@ -336,7 +336,7 @@ func TestServiceObservesItsLog(t *testing.T) {
 	})
 }
 
-// A cluster for which nothing happens is looked at as well, whatever its name: the heartbeat waits for each.
+// A suspended cluster is observed as well, whatever its name: the heartbeat waits for each cluster.
 func TestServiceObservesWhatIsSuspended(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var specs []spec.Spec

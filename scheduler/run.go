@@ -64,7 +64,7 @@ func (r *run) last(ctx context.Context, s steps) runner.Action {
 	return action
 }
 
-// carryOut carries out one action, and returns what it found.
+// carryOut carries out one action, and returns the facts that it found.
 func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Facts {
 	f := runner.Facts{Requested: !r.requested.IsZero()}
 	r.why = nil

@@ -36,7 +36,8 @@ type Service struct {
 	Open func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
 	// Backup takes one backup, as backup.Run does. The Spec's labels include its cause.
 	Backup func(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error)
-	// Prune removes from one repository what the Spec's retention does not keep. nil: nothing is removed.
+	// Prune removes the backups and segments in one repository that the Spec's retention does not keep. nil: nothing is
+	// removed.
 	Prune func(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error
 	// Copy copies backups that began at since or later from one repository to another that lacks them. nil: none is copied.
 	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error)

@@ -28,7 +28,8 @@ import (
 
 var errTest = errors.New("broken by the test")
 
-// world is what services share: stores, and clusters to back up. In a bubble it begins on a Saturday, 2000-01-01, 00:00 UTC.
+// world is shared by services: it contains stores, and clusters to back up. In a bubble it begins on a Saturday, 2000-01-01,
+// 00:00 UTC.
 type world struct {
 	t      *testing.T
 	begin  time.Time
@@ -73,15 +74,15 @@ func (w *world) open(_ context.Context, r spec.Repository) (storage.Bucket, erro
 	return w.stores[store], nil
 }
 
-// set changes what happens from now on.
+// set calls change, which alters the clusters and stores, with the lock held.
 func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
 }
 
-// pass lets time pass, and then all end what they do at that moment. What the test has read before, and what was done before
-// it reads again, is in order: the race detector sees it by the lock, and by Wait.
+// pass advances the time by d, and waits until all goroutines are idle. Accesses of the test before and after it are ordered
+// for the race detector, by the lock and by Wait.
 func (w *world) pass(d time.Duration) {
 	w.set(func() {})
 	time.Sleep(d)
@@ -245,7 +246,7 @@ func (s *service) says(begin string) bool {
 	return slices.ContainsFunc(s.said, func(line string) bool { return strings.HasPrefix(line, begin) })
 }
 
-// all is what it has said.
+// all returns all reported messages.
 func (s *service) all() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +295,7 @@ func at(days int, clock string) time.Duration {
 	return time.Duration(days)*24*time.Hour + d
 }
 
-// equal compares moments, to within what taking leases takes.
+// equal reports whether the times are equal, apart from the time that leases take.
 func equal(got, want []time.Duration) bool {
 	return slices.EqualFunc(got, want, func(a, b time.Duration) bool { return a >= b && a <= b+10*time.Second })
 }
@@ -319,7 +320,7 @@ func TestServiceTakesWhatIsDue(t *testing.T) {
 	})
 }
 
-// Who starts where nothing is kept knows everything, for one listing and at most two reads a cluster.
+// A service that starts without local state learns everything with one listing and at most two reads per cluster.
 func TestServiceStartsWithNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var specs []spec.Spec
@@ -364,7 +365,7 @@ func TestServiceCatchesUpOnce(t *testing.T) {
 	})
 }
 
-// A backup that takes longer than its schedule: none runs beside it, and of those that it kept waiting one is taken.
+// While a backup takes longer than its schedule, no other starts; of the slots that pass meanwhile one is taken.
 func TestServiceNeverOverlaps(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 25 * time.Minute
@@ -407,7 +408,7 @@ func TestServiceConcurrency(t *testing.T) {
 	})
 }
 
-// Two services with one configuration take each slot once, whichever of them is there.
+// Two services with one configuration take each slot once, while either or both run.
 func TestTwoServices(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := configOf(specOf(t, "prod", "*/10 * * * *", "main"), specOf(t, "test", "*/10 * * * *", "main", "offsite"))
@@ -501,7 +502,7 @@ func TestServiceGivesUpWhatItCannotRenew(t *testing.T) {
 	}
 }
 
-// What fails is tried again, after longer and longer, and at the next slot at the latest.
+// A failed backup is retried with growing delays, and at the next slot at the latest.
 func TestServiceTriesAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 0
@@ -582,7 +583,7 @@ func TestServiceChanges(t *testing.T) {
 	})
 }
 
-// A cluster that is taken out and put back in while its backup runs has no second one beside it.
+// A cluster that is removed and added again while its backup runs does not get a second backup at the same time.
 func TestServiceOutAndIn(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 10 * time.Minute
@@ -621,7 +622,7 @@ func TestServiceEnds(t *testing.T) {
 	}
 }
 
-// Where all repositories must take a backup, what counts is what all have: a new one has its first backup at once.
+// If all repositories must take a backup, only backups in all of them count: a new repository gets its first backup at once.
 func TestServiceSeveralRepositories(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		one, both := specOf(t, "prod", "@daily", "main"), specOf(t, "prod", "@daily", "main", "offsite")
@@ -817,8 +818,8 @@ func TestServiceRevisions(t *testing.T) {
 	})
 }
 
-// Whatever fails and whichever service is stopped: each slot has at most one backup, none is taken without a reason, and in the end
-// every cluster has one of its last slot.
+// Whichever requests fail and services stop: each slot has at most one backup, no backup is taken without a reason, and in the
+// end every cluster has one of its last slot.
 func TestServicesUnderChaos(t *testing.T) {
 	for seed := range 20 {
 		bubble(t, func(t *testing.T, w *world) { chaos(t, w, uint64(seed)) })

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 )
 
-// A reader that looks at a cluster's status only when it is called after a change misses nothing.
+// A reader that reads a cluster's status only after each call of Changed misses nothing.
 func TestChangedIsCalledAfterEachChange(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex

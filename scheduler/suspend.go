@@ -104,7 +104,7 @@ func (h *loop) updateSuspension(ctx context.Context, stores []backup.Store, requ
 	return word.answered, nil
 }
 
-// suspended returns what suspends the cluster, or "".
+// suspended returns the reason why the cluster is suspended, or "".
 func (h *loop) suspended() string {
 	if h.spec.Suspend {
 		return "suspended by the configuration"

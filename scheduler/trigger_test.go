@@ -57,7 +57,7 @@ func (a *archiver) store() {
 	a.w.set(func() { a.w.position = h.Last })
 }
 
-// lose begins a new lineage behind positions that are stored nowhere.
+// lose begins a new lineage after positions that are not stored anywhere.
 func (a *archiver) lose() {
 	a.after = &segment.After{
 		Lineage: a.header.Lineage, Seq: a.header.Seq, Position: a.header.Last, Time: a.header.Written,

@@ -91,7 +91,8 @@ func (w *worker) turn(ctx context.Context) time.Time {
 	return w.queue(ctx, task{job: JobBackup, cause: why})
 }
 
-// catchUp copies what a repository lacks if that is due, and otherwise returns when it is, or next if that is earlier.
+// catchUp starts a copy to the repositories that lack backups, if it is due. Otherwise it returns the time at which it is due,
+// or next if that is earlier.
 func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	now := time.Now()
 	at := w.catchup.due(now)
@@ -104,7 +105,7 @@ func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
 
-// pause refuses all requests while the cluster is suspended, and looks again at the next tick.
+// pause refuses all requests while the cluster is suspended. It returns the zero time: the worker checks again at the next tick.
 func (w *worker) pause() time.Time {
 	why := w.suspended()
 	w.tries, w.notBefore = 0, time.Time{}

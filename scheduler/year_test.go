@@ -25,10 +25,10 @@ import (
 // How late a backup may be without a report: others are before it, or the service has just started.
 const inTime = 6 * time.Minute
 
-// robberyLasts is longer than what a stolen lease or a host that stood still keeps anybody from.
+// robberyLasts is longer than a stolen lease or a frozen host blocks the other services.
 const robberyLasts = lease.MaxLease + inTime
 
-// subject is a cluster that is looked after, and what was done for it.
+// subject is a cluster in the configuration, with a record of its backups.
 type subject struct {
 	f     *fleet
 	spec  spec.Spec
@@ -59,7 +59,7 @@ type taking struct {
 	in      []string
 }
 
-// plan is what befalls one backup.
+// plan is the fate of one backup.
 type plan struct {
 	took    time.Duration
 	fails   bool // on its way
@@ -193,7 +193,7 @@ func (s *subject) note(format string, args ...any) {
 	s.said = s.said[max(0, len(s.said)-20):]
 }
 
-// errorf fails the test with what was said of the cluster.
+// errorf fails the test, with the cluster's messages.
 func (s *subject) errorf(format string, args ...any) {
 	s.f.t.Helper()
 	s.f.errorf("%s: %s; the last that was said:\n%s", s.spec.Cluster, fmt.Sprintf(format, args...), strings.Join(s.said, "\n"))
@@ -273,14 +273,13 @@ func (s *subject) wantTold(all []scheduler.Status) {
 	}
 }
 
-// rule is a schedule with what it means, said in another way: at this minute of the hours that leave rest when they are divided
-// by each.
+// rule is a schedule and its meaning: this minute of every hour with hour % each == rest.
 type rule struct {
 	cron, zone         string
 	each, rest, minute int
 }
 
-// CI has the first ten: six are hourly, and the four behind them are those that a change of the clock touches most.
+// CI runs the first ten: six are hourly, and a change of the clock affects the other four most.
 var yearRules = []rule{
 	{"15 * * * *", "Europe/Berlin", 1, 0, 15}, {"30 * * * *", "Australia/Lord_Howe", 1, 0, 30}, {"@hourly", "UTC", 1, 0, 0},
 	{"5 * * * *", "Europe/Dublin", 1, 0, 5}, {"50 * * * *", "America/Havana", 1, 0, 50}, {"@every 1h", "Europe/Berlin", 1, 0, 0},
@@ -389,8 +388,8 @@ func (f *fleet) config() spec.Config {
 	return c
 }
 
-// TestYear: whatever happens to services, clusters and stores in a year, each slot has a backup, in time or caught up, or
-// a service has reported that it has none; none has two unless a lease was taken away; and what must be kept is kept.
+// TestYear: with any faults of services, clusters and stores in a year, each slot has a backup, in time or caught up, or a
+// service has reported that it has none. No slot has two unless a lease was stolen, and every backup that must be kept exists.
 func TestYear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { aYear(t, yearSeed(t), 10) })
 }
@@ -453,7 +452,7 @@ func aYear(t *testing.T, seed uint64, clusters int) {
 	}
 }
 
-// serve starts what is to run: one server always, the other one every fifth week.
+// serve starts the servers that should run: one always, the other one every fifth week.
 func (f *fleet) serve(c spec.Config, quiet bool) {
 	f.served()
 	for _, name := range []string{"a", "b"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ledger is what was ever stored of a cluster in one repository, as far as it may still have to be there.
+// ledger records the backups that were stored of a cluster in one repository, as far as they may still have to exist.
 type ledger struct {
 	good   []entry // newest first, those of late
 	spans  map[string][]entry
@@ -145,7 +145,7 @@ func (s *subject) listed(store string) map[catalog.ID]bool {
 	return listed
 }
 
-// remains returns what the store still has of a backup, and of those that are listed.
+// remains returns the remaining objects of a backup, and the listed backups, in the store.
 func (s *subject) remains(store string, id catalog.ID) string {
 	var text strings.Builder
 	bucket := s.f.stores[store].below

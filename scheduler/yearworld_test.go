@@ -27,7 +27,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// fleet is what the services of a year share: clusters that are no real ones, and stores in memory.
+// fleet is shared by the services of a year: it contains simulated clusters, and stores in memory.
 type fleet struct {
 	t     *testing.T
 	seed  uint64
@@ -77,7 +77,7 @@ func (d *depot) leave(until time.Time) {
 	d.away = until
 }
 
-// put and remove leave no old version behind: a year of them would be all that the test does.
+// put and remove leave no old versions: a year of them would take most of the test's time.
 func (d *depot) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	old, missing := d.below.Stat(ctx, key)
 	object, err := d.below.Put(ctx, key, r, o)
@@ -123,8 +123,8 @@ func (v view) Put(ctx context.Context, key string, r io.Reader, o storage.PutOpt
 	return object, err
 }
 
-// stored records a backup at the moment in which it is one, whatever its service hears of that: a request that it has given up may
-// be carried out later.
+// stored records a backup when it becomes complete, regardless of the response that its service gets: a request may succeed
+// after the service has given it up.
 func (f *fleet) stored(in *depot, key string, content []byte) {
 	cluster, rest, _ := strings.Cut(key, "/backups/")
 	if !strings.HasSuffix(rest, "/manifest.json") {
@@ -174,7 +174,7 @@ func (v view) Delete(ctx context.Context, key string, _ storage.DeleteOptions) e
 	return v.remove(ctx, key)
 }
 
-// server is a service that runs, on a host that may be killed or stand still.
+// server is a running service, on a host that may be killed or frozen.
 type server struct {
 	*scheduler.Service
 	f     *fleet
@@ -188,8 +188,8 @@ type server struct {
 	frozen time.Time // until then nothing that it asks for gets out
 }
 
-// reach is asked before each request: it fails if the host is dead or the store away, and waits while the host stands still.
-// What was on its way before that is done behind it all the same, whatever the service has given up meanwhile.
+// reach is called before each request. It fails if the host is dead or the store unreachable, and blocks while the host is
+// frozen. A request that was sent before is carried out afterwards, even if the service has given it up.
 func (s *server) reach(ctx context.Context, d *depot) (context.Context, error) {
 	s.mu.Lock()
 	dead, frozen := s.dead, s.frozen
@@ -237,7 +237,7 @@ func (f *fleet) start(name string, c spec.Config) {
 	}()
 }
 
-// end stops a server; one that is killed gives nothing back.
+// kill stops a server. A dead one cannot release its leases.
 func (f *fleet) kill(name string, dead bool) {
 	s := f.servers[name]
 	s.mu.Lock()
@@ -256,7 +256,7 @@ func (f *fleet) served() {
 	}
 }
 
-// backup stores what a member of the subject sent, in each store that is there.
+// backup stores a simulated snapshot of the subject in each store that is reachable.
 func (s *subject) backup(ctx context.Context, by *server, settings spec.Spec, to []backup.Store) (r backup.Result, err error) {
 	began := time.Now()
 	plan := s.plan(began)
@@ -314,7 +314,7 @@ func slotOf(labels catalog.Labels) time.Time {
 	return slot
 }
 
-// store creates one, as backup.Run does, out of what is nothing to open.
+// store stores a backup as backup.Run does, but with content that cannot be opened.
 func (s *subject) store(
 	ctx context.Context, c *repository.Cluster, began time.Time, labels catalog.Labels, p plan,
 ) (catalog.Backup, error) {
@@ -340,7 +340,7 @@ var plainSum = func() string {
 	return hex.EncodeToString(sum[:])
 }()
 
-// prune is what dr serve does behind a backup, with the laws looked at before and behind it.
+// prune prunes like dr serve after a backup, and checks the rules of retention before and after it.
 func (s *subject) prune(ctx context.Context, by *server, spec spec.Spec, in backup.Store) error {
 	now := time.Now()
 	catalog, err := in.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})

@@ -21,7 +21,7 @@ type Facts struct {
 	Limits       Limits
 }
 
-// Agreed holds what the configuration promises.
+// Agreed contains the promises of the configuration.
 type Agreed struct {
 	Written   bool          // false: there is no configuration, and the other fields are unknown
 	Suspended bool          // then no backup is late

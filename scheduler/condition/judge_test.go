@@ -296,7 +296,8 @@ func young(r *condition.Repository) {
 	r.Oldest, r.Verified, r.Decrypted = now.Add(-6*day), time.Time{}, time.Time{}
 }
 
-// A retention that keeps little makes all backups young. Who has looked for long enough is not deceived.
+// With a short retention all backups are young. Judge still finds that none was proven if the service has observed for long
+// enough.
 func TestNeverProvenThoughAllAreYoung(t *testing.T) {
 	f := well()
 	both(young)(&f)
@@ -323,7 +324,7 @@ func some(t *rapid.T) (f condition.Facts, of []int) {
 	return f, of
 }
 
-// happen lets a fault happen to what may have lost what it would break.
+// happen adds the ith fault to facts in which the broken thing may be missing.
 func happen(f *condition.Facts, i int) {
 	for j := range f.Repositories {
 		r := &f.Repositories[j]

@@ -14,7 +14,7 @@ func conditionOf(name condition.Name, s condition.Severity) condition.Condition 
 	return condition.Condition{Name: name, Severity: s, Cluster: "prod", Repository: "main"}
 }
 
-// step is one look: when, and what there is.
+// step is one observation: its time and its result.
 type step struct {
 	at   time.Duration
 	is   condition.Severity // of a LogGap; "": there is none

@@ -37,7 +37,7 @@ type Standing struct {
 	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed a check beyond stored
 	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last proven to open a backup
 	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
-	Drill     *catalog.Proof `json:"drill,omitempty"`    // the newest, whatever its verdict
+	Drill     *catalog.Proof `json:"drill,omitempty"`    // the newest, with any verdict
 	// FailedDrill is the newest failed drill that no later one covers (catalog.Proof.CoveredBy).
 	FailedDrill *catalog.Proof `json:"failedDrill,omitempty"`
 
@@ -70,8 +70,8 @@ type Good struct {
 // or forged.
 const ClockAllowance = 10 * time.Minute
 
-// Survey returns what to read of a repository for a Standing: the newest few backups, and the newest proofs until they contain
-// the needed facts; drills adds the newest drill. It does not find damage in older backups: set Newest to 0 to read all.
+// Survey returns the options for reading a repository for a Standing: the newest few backups, and the newest proofs until they
+// contain the needed facts; drills adds the newest drill. Damage in older backups is not found: set Newest to 0 to read all.
 func Survey(drills bool, now time.Time) repository.SurveyOptions {
 	return repository.SurveyOptions{Newest: newest, Enough: func(latest []catalog.Proof) bool {
 		var s Standing

@@ -101,7 +101,7 @@ func TestStandingFutureProof(t *testing.T) {
 	}
 }
 
-// A drill that passes ends the failure of an earlier one only if it tried what had failed.
+// A passed drill ends the failure of an earlier one only if it tested the same part.
 func TestStandingFailedDrill(t *testing.T) {
 	older, newer := catalog.NewID(now.Add(-5*day), 5), catalog.NewID(now.Add(-time.Hour), 9)
 	proof := func(backup catalog.ID, ago time.Duration, d catalog.Drill) catalog.Proof {
@@ -260,7 +260,7 @@ func TestEachConditionIsDocumented(t *testing.T) {
 	}
 }
 
-// The change may lie behind the newest few backups, and one from the future shows nothing.
+// The change may be older than the newest few backups, and a backup from the future shows nothing.
 func TestStandingOfAChangedCluster(t *testing.T) {
 	other := func(b catalog.Backup) catalog.Backup {
 		b.ClusterID = "b"
@@ -282,12 +282,12 @@ func TestStandingOfAChangedCluster(t *testing.T) {
 	}
 }
 
-// What the agent found that cut the log's newest segment counts as long as no newer backup compared the members.
+// A difference in the log's newest segment, found by the agent, counts until a newer backup has compared the members.
 func TestStandingOfADivergedLog(t *testing.T) {
 	before, equal, marked := taken(3, 1000), taken(1, 1000), taken(1, 1000)
 	equal.Compared, marked.Compared, marked.Diverged = true, true, "m3 has another hash"
 	for name, test := range map[string]struct {
-		newest  string // what its segment has
+		newest  string // the difference in its segment
 		backups []catalog.Backup
 		words   string
 	}{

@@ -41,7 +41,7 @@ func write(t testing.TB, dir, name, text string) string {
 
 func nothing(string) string { return "" }
 
-// load loads text in a directory of its own, in which DIR stands for it.
+// load loads text in a directory of its own. DIR in text means that directory.
 func load(t testing.TB, text string, getenv func(string) string) (config.Config, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -426,7 +426,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// A service must trust what it writes.
+// A service must trust its own signatures.
 func TestLoadOfASigner(t *testing.T) {
 	secret, public, err := sign.Generate()
 	if err != nil {

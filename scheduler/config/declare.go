@@ -50,7 +50,8 @@ func (i in) cluster(part clusterPart) declared.Cluster {
 	}
 }
 
-// unreadable stands for a password that could not be read, which is a fault already. It prevents the fault that there is none.
+// unreadable replaces a password that could not be read. That is a fault already; unreadable prevents a second fault for a
+// missing password.
 const unreadable = "unreadable"
 
 func (i in) etcd(part etcdPart) spec.Etcd {

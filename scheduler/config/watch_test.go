@@ -12,13 +12,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 )
 
-// told is one call by Watch.
+// told contains the arguments of one call by Watch.
 type told struct {
 	c   config.Config
 	err error
 }
 
-// watched watches text in a bubble, in which DIR stands for its directory.
+// watched watches text in a bubble. DIR in text means its directory.
 func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan told)) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -26,7 +26,7 @@ import (
 const (
 	minObserve   = 10 * time.Second // a shorter interval would mean reading without a pause
 	minFlush     = 100 * time.Millisecond
-	minSpool     = 8 * spec.SegmentSize // bytes: what the agent may hold in memory must fit
+	minSpool     = 8 * spec.SegmentSize // bytes; the agent's buffer in memory must fit
 	defaultSpool = 2 << 30
 	minMemory    = 64 << 20 // bytes: with less, a server only collects garbage
 	maxNice      = 19

@@ -29,7 +29,7 @@ type Repository struct {
 	Retention Retention
 }
 
-// Placeholder stands for the cluster's name in a repository's URL.
+// Placeholder is replaced by the cluster's name in a repository's URL.
 const Placeholder = "{{cluster}}"
 
 // Lock declares how long a store refuses to delete new objects.

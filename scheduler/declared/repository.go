@@ -99,7 +99,7 @@ func (b *builder) keys(d Repository) (p records.Policy) {
 	return p
 }
 
-// noCluster stands for the name of a cluster where no cluster is meant. It is not a valid name.
+// noCluster is the name of the cluster where no cluster is meant. It is not a valid name.
 const noCluster = "-cluster-"
 
 // placeOf returns the address of url with the name of a cluster filled in.

@@ -22,14 +22,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// Identity names the process in what it writes.
+// Identity describes this process in the documents that it stores.
 type Identity struct {
 	Version string // of dr
 	Host    string
 	By      string // host and version
 }
 
-// NewService returns a Service that does all jobs but Prune: the caller records what Prune removes.
+// NewService returns a Service that does all jobs but Prune, whose result the caller records.
 func NewService(who Identity, report storage.Report) *scheduler.Service {
 	return &scheduler.Service{
 		Open:     open,
@@ -109,7 +109,7 @@ type Pruned struct {
 	Result    repository.PruneResult
 }
 
-// Prune removes what the retention of s does not keep in one repository.
+// Prune removes the backups and segments in one repository that the retention of s does not keep.
 func (who Identity) Prune(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) (Pruned, error) {
 	now := time.Now().UTC()
 	before, err := in.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})

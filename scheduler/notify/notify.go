@@ -92,7 +92,7 @@ func (n *Notifier) used() (c Config, changed <-chan struct{}) {
 	return n.config, n.changed
 }
 
-// Run sends until ctx ends, and drops what waits then: the next service finds the same conditions.
+// Run sends until ctx ends, and drops the messages that still wait: the next service finds the same conditions.
 func (n *Notifier) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { n.deliver(ctx) })

@@ -50,7 +50,7 @@ type fakeReceiver struct {
 	mu     sync.Mutex
 	answer func(n int, r *http.Request) (status int, err error) // to the nth request, from 0
 	begin  time.Time
-	got    []string // what was asked for and when, in seconds
+	got    []string // the requests, with their times in seconds
 	bodies []string
 }
 

@@ -12,7 +12,7 @@ import (
 
 const day = 24 * 60
 
-// pruneDaily takes a backup a day and prunes after each, and returns what is kept in the end, newest first.
+// pruneDaily takes a backup per day and prunes after each. It returns the backups that remain, newest first.
 func pruneDaily(t *testing.T, p retention.Policy, days int, backup func(day int) catalog.Backup) (kept []catalog.Backup) {
 	t.Helper()
 	for d := range days {
@@ -35,7 +35,7 @@ func daysOf(backups []catalog.Backup) (days []int) {
 	return days
 }
 
-// A defragmentation, after which nothing is ever verified, must neither stop the rules nor push out what comes after it.
+// A defragmentation without any later verification must neither disable the rules nor remove the backups after it.
 func TestNewSizeIsLearned(t *testing.T) {
 	shrunk := func(d int) catalog.Backup {
 		b := taken(d*day + 1)
@@ -106,7 +106,7 @@ func TestDoubtfulHistoryPushesNothingOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*catalog.Backup)
 		confirm bool
-		pushes  bool // what was there before out
+		pushes  bool // the older backups are removed
 	}{
 		"an empty cluster":              {change: func(b *catalog.Backup) { b.Plain.Size, b.Revision = 100, b.Revision-20*day }},
 		"an empty cluster, confirmed":   {change: func(b *catalog.Backup) { b.Plain.Size, b.Revision = 100, b.Revision-20*day }, confirm: true, pushes: true},
@@ -136,7 +136,8 @@ func TestDoubtfulHistoryPushesNothingOut(t *testing.T) {
 	}
 }
 
-// Wrong endpoints for some days, among right ones: what they stored stays as one backup, and the right ones go by their rules.
+// If endpoints are wrong for some days, the last backup from the wrong cluster stays, and the right cluster's backups follow
+// the rules.
 func TestNewestOfEachClusterStays(t *testing.T) {
 	kept := pruneDaily(t, retention.Policy{Last: 2}, 12, func(d int) catalog.Backup {
 		b := taken(d*day + 1)

@@ -177,7 +177,7 @@ func (k *keeping) fronts() map[int]front {
 	return fronts
 }
 
-// cuts returns what goes of each lineage.
+// cuts returns the segments to remove from each lineage.
 func (k *keeping) cuts() []Cut {
 	var cuts []Cut
 	fronts := k.fronts()

@@ -128,7 +128,7 @@ func drawBackup(rt *rapid.T, n int) catalog.Backup {
 	return b
 }
 
-// spoil makes a backup one that counts for nothing, whatever stands before it.
+// spoil makes a backup unusable for the rules in one of several ways.
 func spoil(rt *rapid.T, b *catalog.Backup) {
 	switch rapid.IntRange(0, 3).Draw(rt, "spoilt") {
 	case 0:

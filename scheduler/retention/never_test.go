@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// TestNever: whatever the policy, these stay.
+// TestNever: these backups stay under any policy.
 func TestNever(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w, p := drawWorld(rt), drawPolicy(rt, true)
@@ -48,7 +48,7 @@ func TestNever(t *testing.T) {
 	})
 }
 
-// TestNeverABase: what is kept of the log that had a base has one still, but for the end that an archiver goes on from.
+// TestNeverABase: every part of the log that had a base and is kept still has one, except the end that an archiver continues.
 func TestNeverABase(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWorld(rt)
@@ -109,7 +109,8 @@ func TestWindowIsKept(t *testing.T) {
 	}
 }
 
-// TestFuture: what a wrong clock, or a forger, has dated ahead is of no age. It would stay until that comes, in any number.
+// TestFuture: backups with a time in the future, from a wrong clock or an attacker, have no age. Otherwise any number of them
+// would stay until that time.
 func TestFuture(t *testing.T) {
 	var backups []catalog.Backup
 	for i := range 60 {
@@ -174,8 +175,8 @@ func wantMore(rt *rapid.T, less, more retention.Decisions) {
 	}
 }
 
-// TestPruneTwice: what is left is what the policy keeps. Sizes are alike: one that was far smaller than another counts when
-// that one is gone.
+// TestPruneTwice: a second pruning removes nothing. All sizes are equal: a backup that is far smaller than another would count
+// once that one is removed.
 func TestPruneTwice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w, p := drawWorld(rt), drawPolicy(rt, true)
@@ -193,7 +194,7 @@ func TestPruneTwice(t *testing.T) {
 	})
 }
 
-// TestIndependent of the order of the catalog, and of the zone in which clocks say what time it is.
+// TestIndependent: the decisions do not depend on the order of the catalog or the zone of its times.
 func TestIndependent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w, p := drawWorld(rt), drawPolicy(rt, true)
@@ -210,7 +211,7 @@ func TestIndependent(t *testing.T) {
 	})
 }
 
-// simple is what matters, without times in any zone.
+// simple returns the decisions without times.
 func simple(d retention.Decisions) any {
 	var all []any
 	for _, b := range d.Backups {
@@ -219,7 +220,7 @@ func simple(d retention.Decisions) any {
 	return append(all, d.Log, d.Kept, d.Removed, d.Over)
 }
 
-// TestJunk: what counts for nothing changes nothing for what is good.
+// TestJunk: backups that do not count do not change the decisions on the others.
 func TestJunk(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w, p := drawWorld(rt), drawPolicy(rt, true)

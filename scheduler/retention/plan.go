@@ -15,8 +15,8 @@ import (
 type Decisions struct {
 	Backups []Decision // newest first
 	Log     []Cut      // oldest lineage first, each at most once
-	Kept    int64      // bytes of what stays, as stored
-	Removed int64      // bytes of what goes
+	Kept    int64      // stored bytes that are kept
+	Removed int64      // stored bytes that are removed
 	Over    int64      // bytes by which Kept exceeds MaxSize; 0 if it does not
 }
 

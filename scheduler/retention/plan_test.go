@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// table is what stays, a line each, and how many go.
+// table returns a line for each backup that stays, and the number of the others.
 func table(d retention.Decisions, zone *time.Location) string {
 	var out strings.Builder
 	gone := 0
@@ -76,7 +76,7 @@ func hourly() (backups []catalog.Backup, end time.Time) {
 
 var grandfather = retention.Policy{Last: 3, Hourly: 24, Daily: 7, Weekly: 5, Monthly: 12, Yearly: 3}
 
-// TestYear: what a usual policy leaves of a year of hourly backups, where days begin in UTC, in Berlin and in Kathmandu.
+// TestYear: the backups that a usual policy keeps of a year of hourly ones, with days in UTC, Berlin and Kathmandu.
 func TestYear(t *testing.T) {
 	backups, end := hourly()
 	for name, zone := range map[string]*time.Location{"utc": time.UTC, "berlin": berlin, "kathmandu": mustZone("Asia/Kathmandu")} {
@@ -102,7 +102,7 @@ func TestYearDayByDay(t *testing.T) {
 	wantGolden(t, "year-day-by-day", table(d, time.UTC))
 }
 
-// TestWindowAndSize: a recovery window with its log, beside rules and a size.
+// TestWindowAndSize: a recovery window with its log, together with rules and a size.
 func TestWindowAndSize(t *testing.T) {
 	var backups []catalog.Backup
 	for n := range 20 {
@@ -169,7 +169,7 @@ func TestFarSmaller(t *testing.T) {
 	}
 }
 
-// TestStopped: where backups have stopped, or the clock is years ahead, what is kept for its age stays.
+// TestStopped: if backups have stopped, or the clock is years ahead, backups that are kept for their age stay.
 func TestStopped(t *testing.T) {
 	c := catalogOf(taken(1), taken(600), taken(1200))
 	c.Lineages = []catalog.Lineage{lineageOf(1, 0, 60, 22)}
@@ -209,7 +209,7 @@ func TestEndOfLogStays(t *testing.T) {
 	}
 }
 
-// TestLargeJunk: the size of what counts for nothing makes nothing good go, even where it stays as the newest.
+// TestLargeJunk: the size of backups that do not count removes no good one, even if one of them stays as the newest.
 func TestLargeJunk(t *testing.T) {
 	junk := taken(4000)
 	junk.Stored.Size, junk.Diverged = 1<<40, "m3 has another hash"

@@ -22,8 +22,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// TestPruneARepository: what is planned is what a real repository has afterwards, before and behind the grace: the same
-// backups, the same windows, no fault and no gap that was not there before.
+// TestPruneARepository: a pruned repository contains exactly the planned backups and windows, before and after the grace
+// period, and no new fault or gap.
 func TestPruneARepository(t *testing.T) {
 	for name, open := range map[string]func(rt *rapid.T) storage.Bucket{
 		"mem": func(*rapid.T) storage.Bucket { return mem.New() },
@@ -84,7 +84,7 @@ func pruneARepository(rt *rapid.T, b storage.Bucket) {
 	}
 }
 
-// summary is what a person would see of c.
+// summary returns the visible contents of c.
 func summary(c catalog.Catalog) []string {
 	var all []string
 	for _, b := range c.Backups {
@@ -103,7 +103,7 @@ func summary(c catalog.Catalog) []string {
 	return all
 }
 
-// load reads what a pruning reads: segments that are folded into one.
+// load loads the catalog as pruning does, with folded segments.
 func load(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	rt.Helper()
 	return loadWith(rt, c, backups.LoadOptions{Proofs: true, Log: true})

@@ -40,7 +40,7 @@ const (
 	Ended     State = "ended"
 )
 
-// Action is the next thing to do in a run. Its facts decide what follows.
+// Action is the next action of a run. The next state follows from its Facts.
 type Action string
 
 // The actions that lead to a next state.
@@ -68,7 +68,7 @@ const (
 	GiveUp   Action = "give up"  // leave the job to another service
 )
 
-// Facts hold what the last action found. Fields that it did not look at are false.
+// Facts are the results of the last action. Facts that it did not check are false.
 type Facts struct {
 	Requested bool // a person requested the job; otherwise it is due
 	Withdrawn bool // by Queue: the settings have changed meanwhile

@@ -65,7 +65,7 @@ func anyFacts(t *rapid.T, requested bool) runner.Facts {
 	}
 }
 
-// Whatever a run meets, it ends, does its steps in their one order, and works only after every check has passed.
+// With any facts, a run ends, takes its steps in their order, and works only after every check has passed.
 func TestEveryRunEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		requested := rapid.Bool().Draw(t, "requested")

@@ -81,7 +81,7 @@ func TestNext(t *testing.T) {
 		// On Lord Howe half an hour is skipped and repeated.
 		{"15 2 * * *", "Australia/Lord_Howe", "2026-10-03T02:00:00Z", []string{"10-04T02:30:00+11:00", "10-05T02:15:00+11:00"}},
 		{"45 1 * * *", "Australia/Lord_Howe", "2026-04-04T02:00:00Z", []string{"04-05T01:45:00+11:00", "04-06T01:45:00+10:30"}},
-		// In Santiago midnight is skipped, in Havana it is there twice, in Apia a whole day never was.
+		// Santiago skips midnight, Havana has it twice, and Apia skips a whole day.
 		{"0 0 * * *", "America/Santiago", "2026-09-05T12:00:00Z", []string{"09-06T01:00:00-03:00", "09-07T00:00:00-03:00"}},
 		{"0 0 * * *", "America/Havana", "2026-10-31T12:00:00Z", []string{"11-01T00:00:00-04:00", "11-02T00:00:00-05:00"}},
 		{"0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", []string{"12-29T12:00:00-10:00", "12-31T00:00:00+14:00", "12-31T12:00:00+14:00"}},
@@ -146,7 +146,7 @@ var zones = []string{
 	"Pacific/Apia", "America/Havana", "Europe/Dublin", "Asia/Tehran",
 }
 
-// shown is what the clock shows.
+// shown returns the wall clock's time.
 func shown(t time.Time) string { return t.Format("2006-01-02 15:04:05") }
 
 // A daily job happens once for every day that the calendar of its zone has: at its time if the clock shows that, else
@@ -215,7 +215,7 @@ func TestHourlyIsEveryHour(t *testing.T) {
 	})
 }
 
-// Whatever moment one asks from, no slot lies between it and the next.
+// For any time, no slot lies between it and the next slot that the schedule returns.
 func TestNextPassesNothingOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{
@@ -238,7 +238,7 @@ func TestNextPassesNothingOver(t *testing.T) {
 	})
 }
 
-// Whatever is written is a schedule with a next moment, or an error.
+// Any text parses to a schedule with a next slot, or to an error.
 func FuzzParseSchedule(f *testing.F) {
 	for _, seed := range []string{"30 2 * * *", "@every 6h", "@daily", "*/5,7-9 1 1 jan mon", "TZ=UTC 1 1 1 1 1", "? ? ? ? ?"} {
 		f.Add(seed)

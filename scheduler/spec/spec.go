@@ -84,7 +84,7 @@ const (
 type Drill struct {
 	Schedule   Schedule  // the zero Schedule: only on request
 	Repository string    // that is restored from
-	Assertions []string  // what the restored data must contain, as assertion.Parse reads it
+	Assertions []string  // expectations about the restored data, in the syntax of assertion.Parse
 	Keys       seal.Keys // that open the backups; without a key, encrypted backups are not drilled
 	Dir        string    // of the scratch copies; "": the system's temporary directory
 	Memory     int64     // bytes that the restoring process aims not to exceed; 0: no limit
