@@ -28,7 +28,7 @@ var plain = []string{
 	"scheduler/condition", "scheduler/retention", "scheduler/notify", "api/service", "restore", "restore/plan", "restore/disk", "restore/when", "restore/assertion", "restore/replay", "restore/find", "restore/find/kubernetes", "restore/salvage", "restore/verify", "restore/child", "restore/scratch",
 	"test", "test/agent", "test/apiserver", "test/bench", "test/browser", "test/command", "test/database", "test/deploy",
 	"test/e2e", "test/embedded", "test/faults", "test/history", "test/longlog", "test/machine", "test/memory", "test/objectstores", "test/process", "test/rapidseed", "test/readme",
-	"test/runbooks", "test/servers",
+	"test/runbooks", "test/servers", "test/stored",
 }
 
 // usage is a group of words and how often it may and must occur, per thousand words of comment.

@@ -15,18 +15,20 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// tombstoneName is a name that a tombstone may have.
+// TombstoneName is a valid name of a tombstone, without its folder.
 const TombstoneName = "tombstone-0123456789abcdef.json"
 
-// unsigned shows manifests without their signatures.
+// Unsigned is a Bucket whose manifests have lost their signatures when they are read.
 type Unsigned struct{ storage.Bucket }
 
-// openForger opens the cluster for somebody without a key, who writes all the same where everything is signed.
+// OpenForger opens cluster c as an attacker without a key: its Cluster writes even if all backups are signed, since it finds
+// no signature.
 func OpenForger(tb testing.TB, b storage.Bucket) *repository.Cluster {
 	tb.Helper()
 	return OpenCluster(tb, Unsigned{b}, "c")
 }
 
+// AppendProof stores p.
 func AppendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 	tb.Helper()
 	if err := c.Append(tb.Context(), p); err != nil {
@@ -34,11 +36,13 @@ func AppendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 	}
 }
 
+// Keyed returns w, which signs its segments with key from now on.
 func Keyed(w *Writer, key sign.Key) *Writer {
 	w.Key = key
 	return w
 }
 
+// Contents returns the content of each object in b, by key.
 func Contents(tb testing.TB, b storage.Bucket) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
@@ -48,6 +52,7 @@ func Contents(tb testing.TB, b storage.Bucket) map[string]string {
 	return all
 }
 
+// MustCopy copies from one cluster to another and returns the result.
 func MustCopy(tb testing.TB, from, to *repository.Cluster, o copying.Options) copying.Result {
 	tb.Helper()
 	result, err := copying.Copy(tb.Context(), from, to, o, nil)
@@ -57,7 +62,7 @@ func MustCopy(tb testing.TB, from, to *repository.Cluster, o copying.Options) co
 	return result
 }
 
-// Open returns the object, a manifest without its signature.
+// Open opens the object; a manifest is without its signature.
 func (u Unsigned) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	r, object, err := u.Bucket.Open(ctx, key, o)
 	if err != nil || !strings.HasSuffix(key, "/manifest.json") {

@@ -16,21 +16,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// lineageID is the nth lineage.
+// LineageID returns the id of the nth lineage.
 func LineageID(n int) string { return fmt.Sprintf("%032x", 0xa0+n) }
 
-// segmentKey is where a segment is kept, as it is documented, and indexKey an index.
+// SegmentKey returns the documented key of a segment.
 func SegmentKey(cluster, lineage string, seq uint64) string {
 	return fmt.Sprintf("%s/log/%s/%016x.seg", cluster, lineage, seq)
 }
 
+// IndexKey returns the documented key of the index whose first segment is first.
 func IndexKey(cluster, lineage string, first uint64) string {
 	return fmt.Sprintf("%s/log/%s/index-%016x.json", cluster, lineage, first)
 }
 
-// at is a second past noon.
+// At returns the time that many seconds after Noon.
 func At(second int) time.Time { return Noon.Add(time.Duration(second) * time.Second) }
 
+// MarkAt returns a mark at position, between second and half a second later. Its revision is 1000 higher than position.
 func MarkAt(position uint64, second int) segment.Mark {
 	return segment.Mark{
 		Position: position, Revision: 1000 + int64(position),
@@ -38,22 +40,22 @@ func MarkAt(position uint64, second int) segment.Mark {
 	}
 }
 
-// writer makes the segments of one lineage, one behind the other, each with ten positions and one mark at its end. The
-// nth is of second n.
+// Writer makes consecutive segments of one lineage. Segment n has ten positions, and one mark at its end, at second n.
 type Writer struct {
 	tb      testing.TB
 	cluster string
 	Name    string
-	Header  segment.Header // of the last one
+	Header  segment.Header // of the last segment
 	Digest  string
 	Key     sign.Key
 }
 
+// NewWriter returns a Writer without a signing key. Its first segment begins at position 1.
 func NewWriter(tb testing.TB, cluster, lineage string) *Writer {
 	return &Writer{tb: tb, cluster: cluster, Name: "w", Header: segment.Header{Lineage: lineage}}
 }
 
-// next makes the one behind the last one. edit may change it before it is encoded.
+// Next returns the next segment. The edit functions may change its header before it is encoded.
 func (w *Writer) Next(edit ...func(h *segment.Header)) segment.Encoded {
 	w.tb.Helper()
 	h := segment.Header{
@@ -80,7 +82,7 @@ func (w *Writer) Next(edit ...func(h *segment.Header)) segment.Encoded {
 	return encoded
 }
 
-// some makes the next n.
+// Some returns the next n segments.
 func (w *Writer) Some(n int) []segment.Encoded {
 	w.tb.Helper()
 	var all []segment.Encoded
@@ -90,6 +92,7 @@ func (w *Writer) Some(n int) []segment.Encoded {
 	return all
 }
 
+// StoreSegments stores the segments in their lineages.
 func StoreSegments(tb testing.TB, c *repository.Cluster, segments ...segment.Encoded) {
 	tb.Helper()
 	for _, e := range segments {
@@ -99,6 +102,7 @@ func StoreSegments(tb testing.TB, c *repository.Cluster, segments ...segment.Enc
 	}
 }
 
+// SegmentsOf returns the catalog's description of each segment.
 func SegmentsOf(all []segment.Encoded) []catalog.Segment {
 	var segments []catalog.Segment
 	for _, e := range all {
@@ -107,6 +111,7 @@ func SegmentsOf(all []segment.Encoded) []catalog.Segment {
 	return segments
 }
 
+// StoreIndex stores an index of segments, of which there must be at least one.
 func StoreIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment) {
 	tb.Helper()
 	if err := c.Log().StoreIndex(tb.Context(), segments[0].Lineage, segments); err != nil {
@@ -114,7 +119,7 @@ func StoreIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment
 	}
 }
 
-// loadLog loads all details of the log, which must have as many lineages as are wanted.
+// LoadLog loads the log without folding it. It fails the test unless the log has that many lineages.
 func LoadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
 	tb.Helper()
 	catalog := Load(tb, c, backups.LoadOptions{Log: true, Details: true})
@@ -124,7 +129,7 @@ func LoadLog(tb testing.TB, c *repository.Cluster, want int) []catalog.Lineage {
 	return catalog.Lineages
 }
 
-// count returns how many segments those of l stand for.
+// Count returns the number of segments in l, with those that are folded.
 func Count(l catalog.Lineage) (n int) {
 	for _, s := range l.Segments {
 		n += s.Count()
@@ -132,6 +137,7 @@ func Count(l catalog.Lineage) (n int) {
 	return n
 }
 
+// SeqsOf returns the seq of each segment.
 func SeqsOf(segments []catalog.Segment) []uint64 {
 	var seqs []uint64
 	for _, s := range segments {
@@ -140,7 +146,7 @@ func SeqsOf(segments []catalog.Segment) []uint64 {
 	return seqs
 }
 
-// spans are the seqs of stretches, as "1-4 6-9".
+// Spans returns the first and last seq of each stretch, as "1-4 6-9".
 func Spans(stretches []catalog.Stretch) string {
 	var all []string
 	for _, s := range stretches {
@@ -149,7 +155,8 @@ func Spans(stretches []catalog.Stretch) string {
 	return strings.Join(all, " ")
 }
 
-// faultsOf are the seqs of faults and what they are, as "5 missing 7-9 damaged".
+// FaultsOf returns the seqs and the kind of each fault, as "5 missing 7-9 damaged". It fails the test if an error does not
+// name the key.
 func FaultsOf(tb testing.TB, l catalog.Lineage) string {
 	tb.Helper()
 	var all []string
@@ -172,7 +179,7 @@ func FaultsOf(tb testing.TB, l catalog.Lineage) string {
 	return strings.Join(all, " ")
 }
 
-// wantLineage fails unless l has these stretches and faults.
+// WantLineage fails the test unless l has these Spans and FaultsOf.
 func WantLineage(tb testing.TB, what string, l catalog.Lineage, stretches, faults string) {
 	tb.Helper()
 	if got := Spans(l.Stretches()); got != stretches {
@@ -183,6 +190,7 @@ func WantLineage(tb testing.TB, what string, l catalog.Lineage, stretches, fault
 	}
 }
 
+// ChangeSegment replaces the content of a segment of cluster c with the result of how.
 func ChangeSegment(tb testing.TB, b storage.Bucket, lineage string, seq uint64, how func([]byte) []byte) {
 	tb.Helper()
 	Change(tb, b, SegmentKey("c", lineage, seq), how)

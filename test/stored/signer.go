@@ -9,12 +9,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// signer is somebody with a key.
+// Signer is a signing key and its public key.
 type Signer struct {
 	Key    sign.Key
 	Public string
 }
 
+// NewSigner returns a new pair of keys.
 func NewSigner(tb testing.TB) Signer {
 	tb.Helper()
 	secret, public, err := sign.Generate()
@@ -28,6 +29,7 @@ func NewSigner(tb testing.TB) Signer {
 	return Signer{key, public}
 }
 
+// OpenWith opens cluster c under the policy.
 func OpenWith(tb testing.TB, b storage.Bucket, p records.Policy) *repository.Cluster {
 	tb.Helper()
 	c, err := repository.OpenWith(b, "c", p)
@@ -37,6 +39,7 @@ func OpenWith(tb testing.TB, b storage.Bucket, p records.Policy) *repository.Clu
 	return c
 }
 
+// Trust returns a policy that trusts the public keys and does not sign.
 func Trust(tb testing.TB, keys ...string) records.Policy {
 	tb.Helper()
 	t, err := sign.ParseTrust(keys...)

@@ -1,4 +1,6 @@
-// Package stored has the fixtures of the tests of the packages below storage: buckets, backups, segments and the checks on them.
+// Package stored has fixtures for tests of the packages below storage: buckets, clusters with backups and logs, ways to
+// damage them, and checks of the results. A function that gets a testing.TB fails the test on an error that it does not
+// return.
 package stored
 
 import (
@@ -32,17 +34,19 @@ import (
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
-// noon is when everything happens.
+// Noon is the time of the fixtures.
 var Noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
+// ErrTest is the error that tests inject into stores and streams.
 var ErrTest = errors.New("broken by the test")
 
-// eachStore runs test on a repository in memory and on one in a directory.
+// EachStore runs test with an empty store in memory and with one in a directory.
 func EachStore(t *testing.T, test func(t *testing.T, b storage.Bucket)) {
 	t.Run("mem", func(t *testing.T) { test(t, mem.New()) })
 	t.Run("file", func(t *testing.T) { test(t, OpenFile(t, t.TempDir())) })
 }
 
+// OpenFile opens the store in a directory.
 func OpenFile(tb testing.TB, dir string) storage.Bucket {
 	tb.Helper()
 	b, err := file.Open(dir)
@@ -52,6 +56,7 @@ func OpenFile(tb testing.TB, dir string) storage.Bucket {
 	return b
 }
 
+// OpenCluster opens the cluster called name, without keys and locks.
 func OpenCluster(tb testing.TB, b storage.Bucket, name string) *repository.Cluster {
 	tb.Helper()
 	c, err := repository.Open(b, name)
@@ -61,27 +66,28 @@ func OpenCluster(tb testing.TB, b storage.Bucket, name string) *repository.Clust
 	return c
 }
 
-// idAt names the backup that began n minutes past noon.
+// IdAt returns the id of a backup that began n minutes after Noon, at revision 1000+n.
 func IdAt(n int) catalog.ID {
 	return catalog.NewID(Noon.Add(time.Duration(n)*time.Minute), int64(1000+n))
 }
 
-// folder is where a backup of cluster is kept, as it is documented.
+// Folder returns the documented prefix of the keys of a backup's objects.
 func Folder(cluster string, id catalog.ID) string { return cluster + "/backups/" + string(id) + "/" }
 
-const PlainName = "snapshot.db.zst" // the data of a backup that is not encrypted
+// PlainName is the name of the data of a backup that is not encrypted.
+const PlainName = "snapshot.db.zst"
 
-// noise is n bytes that do not compress, the same ones each time.
+// Noise returns n bytes that do not compress, the same ones each time.
 func Noise(n int) []byte {
 	p := make([]byte, n)
 	rand.NewChaCha8([32]byte{2}).Read(p) // never fails
 	return p
 }
 
-// content is a small snapshot.
+// Content is a small snapshot, as the other functions store it.
 var Content = Noise(100)
 
-// manifestOf is what a backup of plain says of itself, before Create fills in the rest.
+// ManifestOf returns the manifest of a backup of plain, without the fields that Create fills in.
 func ManifestOf(plain []byte, started time.Time) catalog.Manifest {
 	sum := sha256.Sum256(plain)
 	return catalog.Manifest{
@@ -91,6 +97,7 @@ func ManifestOf(plain []byte, started time.Time) catalog.Manifest {
 	}
 }
 
+// Sealed returns plain, compressed and encrypted to the recipients.
 func Sealed(tb testing.TB, plain []byte, to seal.Recipients) io.Reader {
 	tb.Helper()
 	stream, err := seal.New(bytes.NewReader(plain), to)
@@ -105,13 +112,14 @@ func Sealed(tb testing.TB, plain []byte, to seal.Recipients) io.Reader {
 	return bytes.NewReader(p)
 }
 
+// TryCreate stores Content with the manifest m, and returns the error of Cluster.Create.
 func TryCreate(tb testing.TB, c *repository.Cluster, id catalog.ID, m catalog.Manifest) (catalog.Backup, error) {
 	tb.Helper()
 	return c.Create(tb.Context(), id, seal.Recipients{}.Seal(), 0, Sealed(tb, Content, seal.Recipients{}),
 		func() (catalog.Manifest, error) { return m, nil })
 }
 
-// create stores a small backup that began when its name says.
+// Create stores a backup of Content that began at the time in id.
 func Create(tb testing.TB, c *repository.Cluster, id catalog.ID) catalog.Backup {
 	tb.Helper()
 	b, err := TryCreate(tb, c, id, ManifestOf(Content, id.Started()))
@@ -121,7 +129,7 @@ func Create(tb testing.TB, c *repository.Cluster, id catalog.ID) catalog.Backup 
 	return b
 }
 
-// createSealed stores plain for to.
+// CreateSealed stores a backup of plain, encrypted to the recipients.
 func CreateSealed(
 	tb testing.TB, c *repository.Cluster, id catalog.ID, plain []byte, to seal.Recipients,
 ) catalog.Backup {
@@ -134,6 +142,7 @@ func CreateSealed(
 	return b
 }
 
+// Load returns the catalog of c.
 func Load(tb testing.TB, c *repository.Cluster, o backups.LoadOptions) catalog.Catalog {
 	tb.Helper()
 	catalog, err := c.Load(tb.Context(), o)
@@ -143,6 +152,7 @@ func Load(tb testing.TB, c *repository.Cluster, o backups.LoadOptions) catalog.C
 	return catalog
 }
 
+// Ids returns the ids of the usable backups, in the order of the catalog.
 func Ids(cat catalog.Catalog) []catalog.ID {
 	var all []catalog.ID
 	for _, b := range cat.Backups {
@@ -151,6 +161,7 @@ func Ids(cat catalog.Catalog) []catalog.ID {
 	return all
 }
 
+// DamagedIDs returns the ids of the damaged backups, in the order of the catalog.
 func DamagedIDs(cat catalog.Catalog) []catalog.ID {
 	var all []catalog.ID
 	for _, d := range cat.Damaged {
@@ -159,7 +170,7 @@ func DamagedIDs(cat catalog.Catalog) []catalog.ID {
 	return all
 }
 
-// wantIDs fails unless the catalog has just these, whole and damaged ones, in this order.
+// WantIDs fails the test unless the catalog has exactly these usable and damaged backups, in this order.
 func WantIDs(tb testing.TB, catalog catalog.Catalog, whole, damaged []catalog.ID) {
 	tb.Helper()
 	if got := Ids(catalog); !slices.Equal(got, whole) {
@@ -170,7 +181,7 @@ func WantIDs(tb testing.TB, catalog catalog.Catalog, whole, damaged []catalog.ID
 	}
 }
 
-// wantDamaged fails unless err is one of damage that names key, and names it once.
+// WantDamaged fails the test unless err matches catalog.ErrDamaged and names key exactly once.
 func WantDamaged(tb testing.TB, what string, err error, key string) {
 	tb.Helper()
 	WantError(tb, what, err, catalog.ErrDamaged)
@@ -179,6 +190,7 @@ func WantDamaged(tb testing.TB, what string, err error, key string) {
 	}
 }
 
+// WantError fails the test unless err matches want.
 func WantError(tb testing.TB, what string, err, want error) {
 	tb.Helper()
 	if !errors.Is(err, want) {
@@ -186,6 +198,7 @@ func WantError(tb testing.TB, what string, err, want error) {
 	}
 }
 
+// Put stores an object, and replaces an existing one.
 func Put(tb testing.TB, b storage.Bucket, key string, p []byte) {
 	tb.Helper()
 	if _, err := b.Put(context.WithoutCancel(tb.Context()), key, bytes.NewReader(p), storage.PutOptions{}); err != nil {
@@ -193,6 +206,7 @@ func Put(tb testing.TB, b storage.Bucket, key string, p []byte) {
 	}
 }
 
+// Get returns the content of an object.
 func Get(tb testing.TB, b storage.Bucket, key string) []byte {
 	tb.Helper()
 	r, _, err := b.Open(tb.Context(), key, storage.OpenOptions{})
@@ -207,6 +221,7 @@ func Get(tb testing.TB, b storage.Bucket, key string) []byte {
 	return p
 }
 
+// Remove deletes an object.
 func Remove(tb testing.TB, b storage.Bucket, key string) {
 	tb.Helper()
 	if err := b.Delete(tb.Context(), key, storage.DeleteOptions{}); err != nil {
@@ -214,12 +229,13 @@ func Remove(tb testing.TB, b storage.Bucket, key string) {
 	}
 }
 
-// change rewrites what is under key.
+// Change replaces the content of the object under key with the result of how.
 func Change(tb testing.TB, b storage.Bucket, key string, how func([]byte) []byte) {
 	tb.Helper()
 	Put(tb, b, key, how(slices.Clone(Get(tb, b, key))))
 }
 
+// Flip returns a function that inverts the bits of mask in the byte at an offset.
 func Flip(at int, mask byte) func([]byte) []byte {
 	return func(p []byte) []byte {
 		p[at] ^= mask
@@ -227,6 +243,7 @@ func Flip(at int, mask byte) func([]byte) []byte {
 	}
 }
 
+// Keys returns the keys of all objects in b.
 func Keys(tb testing.TB, b storage.Bucket) []string {
 	tb.Helper()
 	var all []string
@@ -239,7 +256,7 @@ func Keys(tb testing.TB, b storage.Bucket) []string {
 	return all
 }
 
-// wantNothing fails if there is anything in b, shown or not, but leases.
+// WantNothing fails the test if b contains any object, other than leases of cluster c, or the cluster has leftovers.
 func WantNothing(tb testing.TB, what string, b storage.Bucket) {
 	tb.Helper()
 	left := slices.DeleteFunc(Keys(tb, b), func(key string) bool { return strings.HasPrefix(key, "c/leases/") })
@@ -251,7 +268,7 @@ func WantNothing(tb testing.TB, what string, b storage.Bucket) {
 	}
 }
 
-// fetch reads a backup to its end; the error is nil for io.EOF.
+// Fetch returns the plain content of a backup, and the error of opening, reading or closing it.
 func Fetch(tb testing.TB, c *repository.Cluster, b catalog.Backup, keys seal.Keys) ([]byte, error) {
 	tb.Helper()
 	s, err := c.Fetch(tb.Context(), b, keys)
@@ -262,6 +279,7 @@ func Fetch(tb testing.TB, c *repository.Cluster, b catalog.Backup, keys seal.Key
 	return p, errors.Join(err, s.Close())
 }
 
+// WantContent fails the test unless the backup contains Content, not encrypted.
 func WantContent(tb testing.TB, c *repository.Cluster, b catalog.Backup) {
 	tb.Helper()
 	if p, err := Fetch(tb, c, b, seal.Keys{}); err != nil || !bytes.Equal(p, Content) {
@@ -269,7 +287,7 @@ func WantContent(tb testing.TB, c *repository.Cluster, b catalog.Backup) {
 	}
 }
 
-// pair is a new key and its recipient.
+// Pair returns a new private key and its recipient.
 func Pair(tb testing.TB) (seal.Keys, seal.Recipients) {
 	tb.Helper()
 	identity, recipient, err := seal.Generate()
@@ -287,18 +305,18 @@ func Pair(tb testing.TB) (seal.Keys, seal.Recipients) {
 	return keys, to
 }
 
-// framed is a document with this body and a digest that fits it: what somebody writes who knows how.
+// Framed returns a document with this body, its correct digest and no signature, as an attacker can write it.
 func Framed(body string) []byte {
 	sum := sha256.Sum256([]byte(body))
 	return []byte(body + `  "sha256": "` + hex.EncodeToString(sum[:]) + "\",\n  \"signature\": \"\"\n}\n")
 }
 
-// body is the part of a document that its digest covers.
+// Body returns the part of a document that its digest covers.
 func Body(document []byte) string {
 	return string(document[:bytes.LastIndex(document, []byte("\n  \"sha256\": \""))+1])
 }
 
-// rewritten is document with a piece of its body replaced, and a digest that fits.
+// Rewritten returns document with the first old in its body replaced by new, the correct digest and no signature.
 func Rewritten(tb testing.TB, document []byte, old, new string) []byte {
 	tb.Helper()
 	before := Body(document)
@@ -309,8 +327,10 @@ func Rewritten(tb testing.TB, document []byte, old, new string) []byte {
 	return Framed(after)
 }
 
+// Update is the flag -update of tests with golden files.
 var Update = flag.Bool("update", false, "rewrite the golden files")
 
+// WantGolden fails the test unless testdata/name contains got. With -update it writes the file.
 func WantGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -331,8 +351,8 @@ func WantGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// fuzzed is what may be said of any bytes: read as they are, and as a document with the right digest, they are damaged
-// or come out equal when they are written again.
+// Fuzzed decodes data as it is, and as the body of a document with the correct digest. It fails the test unless the error
+// matches catalog.ErrDamaged, or the value is equal after it was encoded and decoded again.
 func Fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), encode func(T) ([]byte, error)) {
 	for _, document := range [][]byte{data, Framed(string(data))} {
 		v, err := decode(document)
@@ -344,7 +364,7 @@ func Fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), en
 		}
 		again, err := encode(v)
 		if err != nil {
-			if len(document) < 1<<16 { // a very long one may become too long
+			if len(document) < 1<<16 { // a very long one can exceed the limit when it is encoded
 				t.Errorf("what was read cannot be written: %v", err)
 			}
 			continue
@@ -356,7 +376,7 @@ func Fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), en
 	}
 }
 
-// proofOf is what a verify found n hours past noon.
+// ProofOf returns the proof of a verify n hours after Noon.
 func ProofOf(id catalog.ID, l catalog.Level, v catalog.Verdict, n int) catalog.Proof {
 	return catalog.Proof{
 		Format: catalog.Proofs.Format, Backup: id, Level: l, Verdict: v, Finding: "as expected",
@@ -364,9 +384,11 @@ func ProofOf(id catalog.ID, l catalog.Level, v catalog.Verdict, n int) catalog.P
 	}
 }
 
+// Grace is the time for which tests keep leftovers before a sweep.
 const Grace = 24 * time.Hour
 
-// piece writes what a killed Put leaves in a directory: see the package file.
+// Piece writes the file that a killed Put of name leaves in the store in dir, last changed that long ago. It returns the
+// file's key. See package file.
 func Piece(t *testing.T, dir, folder, name string, age time.Duration) string {
 	t.Helper()
 	key := folder + ".dr-tmp-0123456789abcdef-" + name
@@ -384,6 +406,7 @@ func Piece(t *testing.T, dir, folder, name string, age time.Duration) string {
 	return key
 }
 
+// Survey returns the survey of c.
 func Survey(t *testing.T, c *repository.Cluster, o repository.SurveyOptions) repository.Survey {
 	t.Helper()
 	s, err := c.Survey(t.Context(), o)
@@ -393,7 +416,7 @@ func Survey(t *testing.T, c *repository.Cluster, o repository.SurveyOptions) rep
 	return s
 }
 
-// live returns how many bytes of the heap are in use after a collection.
+// Live returns the bytes of the heap that are in use after a collection.
 func Live() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -401,11 +424,12 @@ func Live() uint64 {
 	return m.HeapAlloc
 }
 
-// word is what is said of a cluster n seconds past noon.
+// Suspension returns a suspension, or the end of one, that was decided n seconds after Noon.
 func Suspension(suspended bool, n int) suspension.Suspension {
 	return suspension.Suspension{Suspended: suspended, Time: Noon.Add(time.Duration(n) * time.Second), By: "test", Reason: "why not"}
 }
 
+// Suspend writes s and returns it as it is stored.
 func Suspend(tb testing.TB, c *repository.Cluster, s suspension.Suspension) suspension.Suspension {
 	tb.Helper()
 	said, err := c.Services().Write(tb.Context(), s)
@@ -415,6 +439,7 @@ func Suspend(tb testing.TB, c *repository.Cluster, s suspension.Suspension) susp
 	return said
 }
 
+// FullSuspension returns a suspension for tests of its encoding.
 func FullSuspension() suspension.Suspension {
 	return suspension.Suspension{
 		Format: suspension.Kind.Format, Cluster: "c", Suspended: true, Time: Noon.Add(1), By: "host, dr v0.1.0", Reason: "the disks are replaced",
