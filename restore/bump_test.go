@@ -18,7 +18,7 @@ import (
 
 const million1000 = 1_000_000_000
 
-// Whose key space it is shows only after the replay: a backup may be from before the API server was there.
+// Only the replay shows that a key space belongs to Kubernetes: the backup may be older than the API server.
 func TestRunBumpsWhatBecameKubernetes(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)
@@ -50,7 +50,7 @@ func TestRunBumpsWhatBecameKubernetes(t *testing.T) {
 	}
 }
 
-// A file's revision is known to the run alone.
+// Only the run knows the revision in a file.
 func TestRunBumpsAFileAboveALiveCluster(t *testing.T) {
 	t.Parallel()
 	kubernetes := databaseWith(t, content{prefix: "/registry/pods/"})

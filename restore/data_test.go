@@ -146,7 +146,7 @@ func threeMembers() []catalog.Member {
 	return members
 }
 
-// stored is one backup in a repository of its own.
+// stored is a repository with one backup.
 type stored struct {
 	dir     string
 	cluster *repository.Cluster

@@ -15,7 +15,7 @@ import (
 type Prepared struct {
 	DB       string    // its path
 	Revision int64     // of the key space
-	Replayed *Replayed // nil: nothing was
+	Replayed *Replayed // nil: the log was not replayed
 }
 
 // Prepare runs the stages of a plan that make its database, in dir: fetch, check, prove, replay. It asks no member and builds no data

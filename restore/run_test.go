@@ -167,7 +167,7 @@ func wantDataDirs(t *testing.T, r restore.Result, dir string) {
 	}
 }
 
-// wantMode: etcd wants its data dir to itself.
+// wantMode checks that only the owner can enter the data dir, as etcd requires.
 func wantMode(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// attempt is one at the newest point of a catalog in which nothing is folded.
+// attempt returns an Attempt at the newest point of a catalog without folded segments.
 func attempt(c catalog.Catalog, t plan.Target, run func(context.Context, plan.Plan) (restore.Result, error)) restore.Attempt {
 	return restore.Attempt{
 		Request: plan.Request{Catalog: c, Target: t, Layout: plan.Layout{Token: "t"}, Now: now}, Run: run,
@@ -94,7 +94,7 @@ func TestRunTargetStops(t *testing.T) {
 	}
 }
 
-// After a change of keys a restore has the new one alone: it leaves out each backup that this one does not open.
+// After a change of keys a restore has only the new key: it skips each backup that this key does not open.
 func TestRunTargetLeavesOutWhatNoKeyOpens(t *testing.T) {
 	c := manyBackups(t, 4)
 	for i := range c.Backups {

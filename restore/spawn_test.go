@@ -95,7 +95,7 @@ func TestSpawnOutlivesItsChild(t *testing.T) {
 	}
 }
 
-// stages in their order; a run that is stopped on hearing of one leaves nothing.
+// stages are the stages of a restore, in order. A run that is stopped at any of them leaves nothing.
 var stages = []string{"ask", "fetch", "check", "prove", "build", "rename"}
 
 func TestCancelAtEveryStage(t *testing.T) {
@@ -133,7 +133,7 @@ func TestCancelOfAChildAtEveryStage(t *testing.T) {
 					cancel(stop)
 				}
 			})
-			if err == nil { // the child was faster: then it must be said, and all must be there
+			if err == nil { // the child was faster: then the restore must be complete
 				wantDataDirs(t, r, p.Into.OutputDir)
 				wantNoWork(t, filepath.Dir(p.Into.OutputDir))
 				return
@@ -146,7 +146,7 @@ func TestCancelOfAChildAtEveryStage(t *testing.T) {
 	}
 }
 
-// held is a restore in a process of its own that goes no further than the stage "prove".
+// held runs a restore in a process that stops at the stage "prove", and returns a function that kills it.
 func held(t *testing.T, s stored, p plan.Plan) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], child.Argument, restore.ChildVerb)

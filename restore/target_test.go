@@ -159,7 +159,7 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 
 const namespaceEnv = "ETCD_DR_RESTORE_TEST_NAMESPACE"
 
-// inNamespace runs the test that calls it again in a process with mounts of its own, and reports whether this is it.
+// inNamespace runs the calling test again in a process with its own mounts, and reports whether this is that process.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(namespaceEnv) != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// The log has a directory of its own, on a disk of its own maybe, and etcd starts with both.
+// With a separate directory for the log, possibly on another disk, etcd starts with both.
 func TestLogInADirectoryOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Of several runs of one plan each has its work dir for itself for as long as it works, and none is left.
+// Concurrent runs of one plan never share a work dir, and leave none.
 func TestWorkDirsAtOnce(t *testing.T) {
 	parent := t.TempDir()
 	target := filepath.Join(parent, "data")

@@ -221,7 +221,7 @@ func TestServiceArchivesAgain(t *testing.T) {
 	})
 }
 
-// A repository that cannot be opened is no reason to give up.
+// A service keeps trying while the repository cannot be opened.
 func TestServiceArchivesWhenTheStoreIsThere(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		f, away := &fakeArchive{}, true

@@ -14,7 +14,7 @@ type board struct {
 	status Status // guarded by mu
 }
 
-// newBoard returns the board of a cluster of which nothing is known yet.
+// newBoard returns the board of a cluster whose state is not known yet.
 func (s *Service) newBoard(cluster string) *board {
 	return &board{status: starting(cluster), changed: func() { s.changed(cluster) }, ended: func() {}}
 }

@@ -231,7 +231,7 @@ func TestTriggerBesideAnother(t *testing.T) {
 	})
 }
 
-// One that another service took since it was asked for is as good.
+// A requested backup that another service has taken since the request is as good.
 func TestTriggerTakenElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 20 * time.Second
@@ -257,7 +257,7 @@ func (s *service) suspend(t *testing.T, cluster string) {
 	}
 }
 
-// A suspension holds for all services, also those that were not there when it was said, and ends for all.
+// A suspension stops all services, including those that start later, and its end resumes all.
 func TestSuspend(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := configOf(specOf(t, "prod", "0 * * * *", "main", "offsite"), specOf(t, "test", "0 * * * *", "main"))

@@ -368,7 +368,7 @@ func TestDrillsWaitForABackup(t *testing.T) {
 	})
 }
 
-// A service on another host, which has the keys, may do nothing but drill.
+// A service on another host, which has the keys, can run only drills.
 func TestDrillsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("vault", configOf(withDrills(t, specOf(t, "prod", "", "main"), "0 * * * *")))
@@ -431,7 +431,7 @@ func TestSuspendedDrills(t *testing.T) {
 	})
 }
 
-// A drill that runs when the service is to end is given up after the patience, and gives its lease back.
+// A drill that runs when the service must end is given up after the service's patience, and releases its lease.
 func TestDrillEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.took = 10 * time.Hour

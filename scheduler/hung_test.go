@@ -125,7 +125,7 @@ func besideProd(t *testing.T) []spec.Spec {
 	return specs
 }
 
-// The same where each of the 200 has a place of its own in the store that is in trouble.
+// The same if each of the 200 clusters has its own repository in the failing store.
 func TestSlowStoreOfManyPlaces(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		specs := besideProd(t)
@@ -148,7 +148,7 @@ func TestSlowStoreOfManyPlaces(t *testing.T) {
 	})
 }
 
-// 200 clusters on a repository that is in trouble cost a cluster on a healthy one nothing, at the start of a service and later.
+// 200 clusters on a failing repository do not delay a cluster on a healthy one, at the start of a service and later.
 func TestSlowStoresAreTheirClustersAlone(t *testing.T) {
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func (h *loop) assign(o order) {
 // longestSleep bounds how late a loop notices that the clock was set.
 const longestSleep = time.Minute
 
-// onlyAsked is when to look again if only a request or an order can give the loop something to do.
+// onlyAsked is the time for a loop that has nothing to do until a request or an order arrives.
 var onlyAsked = time.Unix(1<<40, 0)
 
 // work calls turn until ctx ends. Each call returns when to look again; the zero Time: at the next shared tick.

@@ -258,7 +258,7 @@ func TestServiceMissesADrill(t *testing.T) {
 	})
 }
 
-// A dead man's switch is held while all are looked at and nothing critical stays.
+// The service is healthy while all clusters are surveyed in time and no condition is critical.
 func TestServiceIsHealthy(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "0 * * * *", "main")))

@@ -38,7 +38,7 @@ type world struct {
 	mu       sync.Mutex
 	took     time.Duration // by a backup
 	broken   func(s spec.Spec) error
-	partial  bool          // backups reach the first store alone
+	partial  bool          // only the first store takes backups
 	ahead    time.Duration // of the clock that backups are taken by
 	revision int64
 	position uint64 // of the log
@@ -158,7 +158,7 @@ func (w *world) leave(cluster string, err error) {
 	w.ended = append(w.ended, err)
 }
 
-// slots are the backups' labels that say when they were due.
+// slots returns the due times in the labels of the backups.
 func (w *world) slots(cluster string) (slots []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -281,7 +281,7 @@ func configOf(specs ...spec.Spec) spec.Config {
 	return spec.Config{Specs: specs, Concurrency: 4, Lease: 30 * time.Second}
 }
 
-// bubble runs test where time passes when nothing else happens.
+// bubble runs test in a bubble, where time passes only while all goroutines are idle.
 func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
@@ -437,7 +437,7 @@ func TestTwoServices(t *testing.T) {
 	})
 }
 
-// One that was killed gives nothing back: the other takes over when its lease has ended.
+// A killed service does not release its lease: the other takes over when the lease has ended.
 func TestServiceTakesOver(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c, err := repository.Open(w.stores["main"], "prod")
@@ -535,7 +535,7 @@ func TestServiceTriesAgain(t *testing.T) {
 	})
 }
 
-// A store that is away is no reason to end, nor one for a second backup when it is back.
+// An unreachable store does not end a service, and causes no second backup when it is reachable again.
 func TestServiceWithoutItsStore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.stores["main"].On(storage.VerbList).Times(5).Fail(errTest)
@@ -664,7 +664,7 @@ func TestServiceAnyRepository(t *testing.T) {
 	})
 }
 
-// One that cannot even be opened, such as a mount that is not there, is one that is away.
+// A repository that cannot be opened, such as a missing mount, is treated as unreachable.
 func TestServiceAnyRepositoryOpens(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		settings := specOf(t, "prod", "@daily", "main", "offsite")
@@ -695,7 +695,7 @@ func TestServiceAnyRepositoryOpens(t *testing.T) {
 	})
 }
 
-// A backup from the future, of a clock that was wrong or of a forger, keeps nothing from being taken.
+// Backups from the future, from a wrong clock or an attacker, prevent no backup.
 func TestServicePassesOverTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c, err := repository.Open(w.stores["main"], "prod")

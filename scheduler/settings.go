@@ -6,7 +6,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// ClusterConfig returns e as package cluster takes it.
+// ClusterConfig converts e to the configuration of package cluster.
 func ClusterConfig(e spec.Etcd) cluster.Config {
 	return cluster.Config{
 		Endpoints: e.Endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, InsecureSkipVerify: e.InsecureSkipVerify,
@@ -14,7 +14,8 @@ func ClusterConfig(e spec.Etcd) cluster.Config {
 	}
 }
 
-// BackupRequest returns b as package backup takes it. A store that hangs ends the backup: other clusters wait for its slot.
+// BackupRequest converts b to a request of package backup. A store that hangs ends the backup, since other clusters wait for
+// its slot.
 func BackupRequest(b spec.Backup, version string) backup.Request {
 	r := backup.Request{
 		From: b.From, NoHash: b.NoHash, HashMax: b.HashMax, CompareMembers: b.CompareMembers, To: b.To, MaxStream: b.MaxStream,

@@ -47,7 +47,7 @@ type Status struct {
 	Conditions []condition.Condition // the worst first
 }
 
-// starting returns the Status of a cluster of which nothing is known yet.
+// starting returns the Status of a cluster whose state is not known yet.
 func starting(cluster string) Status {
 	return Status{
 		Cluster: cluster, State: Starting, Jobs: []Outcome{}, Counts: []Count{}, Standings: []Standing{}, Conditions: []condition.Condition{},

@@ -56,7 +56,7 @@ func (s *Service) writeSuspension(ctx context.Context, cluster string, word susp
 	return errs
 }
 
-// shown returns word as a Status shows it, nil if it suspends nothing.
+// shown returns word in the form of a Status; nil if it suspends nothing.
 func shown(word suspension.Suspension) *Suspension {
 	if !word.Suspended {
 		return nil

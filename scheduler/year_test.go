@@ -54,7 +54,7 @@ type subject struct {
 type taking struct {
 	slot    time.Time // that it was taken for
 	began   time.Time
-	started time.Time // as the clock of its host said
+	started time.Time // by the clock of its host
 	by      string
 	in      []string
 }
@@ -62,7 +62,7 @@ type taking struct {
 // plan is the fate of one backup.
 type plan struct {
 	took    time.Duration
-	fails   bool // on its way
+	fails   bool // before it is stored
 	partial bool // only the first store takes it
 	lost    bool // stored, but the answer is lost
 	corrupt bool
@@ -133,7 +133,7 @@ func (s *subject) leave() {
 	s.over = time.Now()
 }
 
-// rob takes the leases away from their holder, or its time.
+// rob removes the leases of their holder, or freezes its host.
 func (s *subject) rob(from *server, how string) {
 	if how == "still" {
 		from.freeze(time.Now().Add(4 * time.Minute))
@@ -178,7 +178,7 @@ func (s *subject) isAway() bool {
 	return time.Now().Before(s.away)
 }
 
-// hear records a service's report about it.
+// hear records a report of a service on the cluster.
 func (s *subject) hear(by string, e storage.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *subject) errorf(format string, args ...any) {
 	s.f.errorf("%s: %s; the last that was said:\n%s", s.spec.Cluster, fmt.Sprintf(format, args...), strings.Join(s.said, "\n"))
 }
 
-// took holds a backup against the law: no slot is passed over, none has two, and one that is late was reported.
+// took checks a backup: no slot is skipped, none has two backups, and a late one was reported.
 func (s *subject) took(b taking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +231,9 @@ func (s *subject) took(b taking) {
 // nextSlot is the first that no backup is of.
 func (s *subject) nextSlot() time.Time { return s.slots[s.next] }
 
-// double is allowed once for each time that a lease was taken away from its holder; where any store will do, and those that
-// have the first of the two are away; and if the first seems to be from the future, for then it does not count.
+// double checks a second backup of one slot. It is allowed once for each lease that was stolen from its holder; if any store
+// is enough and those with the first backup are unreachable; and if the first seems to be from the future, since it does not
+// count then.
 func (s *subject) double(before, b taking) {
 	s.doubled++
 	if before.started.After(b.began.Add(time.Hour)) {
@@ -468,7 +469,7 @@ func (f *fleet) serve(c spec.Config, quiet bool) {
 	synctest.Wait()
 }
 
-// befall lets something happen, about every third hour.
+// befall causes a random event, about every third hour.
 func (f *fleet) befall() {
 	r := f.draw("event", time.Now().Unix())
 	if r.IntN(18) > 0 {

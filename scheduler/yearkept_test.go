@@ -21,7 +21,7 @@ type ledger struct {
 	spans  map[string][]entry
 	pinned map[catalog.ID]time.Time // until when
 	proven catalog.ID               // the newest that was
-	future []catalog.ID             // that say so
+	future []catalog.ID             // with a start in the future
 }
 
 type entry struct {
@@ -52,7 +52,7 @@ type recorder struct {
 	*ledger
 }
 
-// record notes a backup that is stored. Each of the lists has the newest first, and no more than the policy counts.
+// record records a stored backup. Each list has the newest first, and at most as many as the policy counts.
 func (r *recorder) record(b catalog.Backup, good bool) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -86,7 +86,7 @@ func newestOfSpan(all []entry) []entry {
 	return slices.CompactFunc(all, func(a, b entry) bool { return a.span == b.span })
 }
 
-// wantKept fails unless the repository lists all that must be there, and not much more.
+// wantKept fails if the repository does not list a backup that must be kept.
 func (s *subject) wantKept(in backup.Store, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,8 @@ func (s *subject) wantKept(in backup.Store, now time.Time) {
 	}
 }
 
-// wantFew fails if more was there than the policy keeps and one run may have added: each rule counts good and bad ones apart.
+// wantFew fails if the repository had more backups than the policy keeps and one run may have added: each rule counts good and
+// bad ones separately.
 func (s *subject) wantFew(repository string, there int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func (f *fleet) errorf(format string, args ...any) {
 	}
 }
 
-// depot is a store that may be away. It keeps no old versions.
+// depot is a store that may be unreachable. It keeps no old versions.
 type depot struct {
 	url   string
 	below *mem.Bucket
@@ -185,7 +185,7 @@ type server struct {
 
 	mu     sync.Mutex
 	dead   bool
-	frozen time.Time // until then nothing that it asks for gets out
+	frozen time.Time // until then its requests are blocked
 }
 
 // reach is called before each request. It fails if the host is dead or the store unreachable, and blocks while the host is

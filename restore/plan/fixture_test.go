@@ -14,7 +14,7 @@ const clusterName = "prod"
 
 var started = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 
-// deadURL is a client URL at which nothing listens.
+// deadURL is a client URL at which no server listens.
 const deadURL = "http://127.0.0.1:1"
 
 func threeMembers() []catalog.Member {

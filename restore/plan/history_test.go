@@ -98,7 +98,7 @@ func drawHistory(t *rapid.T, id string, revision int64, begun time.Time) *histor
 	return h
 }
 
-// drawLog is h as an archiver stored it, with gaps that it knows of and segments that have got lost since.
+// drawLog returns the log of h as an archiver stored it, with known gaps and with segments that were lost later.
 func (p *past) drawLog(t *rapid.T, h *history) catalog.Lineage {
 	l := catalog.Lineage{ID: h.id}
 	var before *catalog.Segment
@@ -144,7 +144,7 @@ func (p *past) segment(h *history, seq, first, last uint64) catalog.Segment {
 	return s
 }
 
-// drawMarks gives s up to two marks: the member was asked at some moment, and had the state of that moment.
+// drawMarks adds up to two marks to s, with the member's state at some time. It returns the last mark.
 func drawMarks(t *rapid.T, h *history, s *catalog.Segment, last segment.Mark) segment.Mark {
 	positions := rapid.SliceOfN(rapid.Uint64Range(s.First-1, s.Last), 0, 2).Draw(t, "marks")
 	slices.Sort(positions)

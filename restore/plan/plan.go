@@ -4,8 +4,8 @@
 //	target, layout, time ──────────────────────────────────────────────────────►├─► New ─► Plan ─► restore.Run
 //	plans that were blocked, with their obstacles ─────────────────────────────►┴─► Around
 //
-// The same input gives the same plan, so that several hosts that restore one member each form one cluster. Package restore reads,
-// asks and builds what a Plan says.
+// The same input gives the same plan, so that several hosts that restore one member each form one cluster. Package restore
+// carries out a Plan.
 package plan
 
 import (

@@ -196,7 +196,7 @@ func (p *past) wantNothingNearer(t *rapid.T, plan plan.Plan, target plan.Target,
 	}
 }
 
-// wantNewest: nothing that is known is passed over in silence.
+// wantNewest checks that the plan notes every known point that it does not reach.
 func (p *past) wantNewest(t *rapid.T, plan plan.Plan, end taken) {
 	said := hasNote(plan, "the newest known point is") || hasNote(plan, "this backup is restored without it") || hasNote(plan, "are not archived")
 	if plan.Log == nil && said {

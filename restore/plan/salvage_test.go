@@ -306,7 +306,7 @@ func TestSalvagePlanOf(t *testing.T) {
 	}
 }
 
-// A database that turns out to be damaged when all of it is read gives way to another disk's.
+// If a database turns out to be damaged when it is read completely, another disk's replaces it.
 func TestSalvageGoesAroundADatabase(t *testing.T) {
 	target := plan.Target{Disks: &plan.Disks{Found: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}
 	var ways []string

@@ -21,7 +21,7 @@ var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
 const day = 24 * time.Hour
 
-// well is a cluster with nothing wrong, in two repositories.
+// well returns the facts of a healthy cluster with two repositories.
 func well() condition.Facts {
 	f := condition.Facts{
 		Cluster: "prod", Since: now.Add(-30 * day),
@@ -226,8 +226,8 @@ func TestConfigRefusedWithNothingInForce(t *testing.T) {
 	}
 }
 
-// A plain installation signs nothing and proves nothing, and was never asked to: a warning that always holds teaches people to
-// read none. Once a backup was verified, or the configuration promises it, the condition can hold.
+// A plain installation neither signs nor proves, and was never asked to: permanent warnings teach people to ignore them. The
+// condition is possible once a backup was verified, or if the configuration promises it.
 func TestNothingIsWrongWithAPlainInstallation(t *testing.T) {
 	f := well()
 	f.Agreed.Proven = false
@@ -241,7 +241,7 @@ func TestNothingIsWrongWithAPlainInstallation(t *testing.T) {
 	}
 }
 
-// At the limit itself nothing is wrong yet.
+// Values equal to a limit cause no condition.
 func TestLimits(t *testing.T) {
 	for name, happen := range map[string]func(f *condition.Facts){
 		"late":      both(func(r *condition.Repository) { r.Due = now.Add(-5 * time.Minute) }),
@@ -396,7 +396,7 @@ func TestMoreWrongIsNeverBetter(t *testing.T) {
 				same := a.Repository == b.Repository || a.Repository == "" || b.Repository == ""
 				return same && (a.Name == b.Name || slices.Contains(instead[b.Name], a.Name))
 			})
-			lines := faults[i].name == condition.MembersAway && b.Repository == "" // nothing more can be found out then
+			lines := faults[i].name == condition.MembersAway && b.Repository == "" // no more can be observed then
 			if !still && !lines {
 				t.Fatalf("with fault %d, %s, %s is gone: %+v", i, faults[i].name, b.Name, after)
 			}

@@ -245,7 +245,7 @@ func TestStandingOfADamagedIndex(t *testing.T) {
 	}
 }
 
-// Each condition is a row of docs/conditions.md, in the same order, and nothing else is.
+// Each condition is a row of docs/conditions.md, in the same order, and there are no other rows.
 func TestEachConditionIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "conditions.md"))
 	if err != nil {
@@ -309,7 +309,8 @@ func TestStandingOfADivergedLog(t *testing.T) {
 	}
 }
 
-// That members had diverged holds until a newer backup compared them and found them equal. One that compared nothing ends nothing.
+// The condition of diverged members lasts until a newer backup has compared them and found them equal. A backup without a
+// comparison does not end it.
 func TestStandingOfDivergedMembers(t *testing.T) {
 	marked, silent, equal := taken(3, 1000), taken(2, 1000), taken(1, 1000)
 	marked.Diverged, marked.Compared, equal.Compared = "m3 has another hash", true, true

@@ -334,7 +334,7 @@ func TestLoadSaysEverything(t *testing.T) {
 	}
 }
 
-// A Spec has the same digest as long as nothing that it is made from changes, and another one afterwards.
+// The digest of a Spec changes exactly when its sources change.
 func TestDigest(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "password", "s3cret")

@@ -118,7 +118,7 @@ func TestOneTypoRefusesOneCluster(t *testing.T) {
 	}
 }
 
-// One repository gives each cluster a place of its own; two repositories never share one by accident.
+// One repository pattern gives each cluster its own URL; two repositories never share one by accident.
 func TestRepositoryOfEachCluster(t *testing.T) {
 	main := strings.NewReplacer("file:///srv/main\"}", "s3://backups/{{cluster}}/etcd?region=eu-central-1\"}\n  other: {url: \"file:///srv/other\"}").Replace(fleetMain)
 	c, err := fleet(t, t.TempDir(), map[string]string{"dr.yaml": main, "clusters.d/a.yaml": like("a")})

@@ -26,7 +26,7 @@ func loaded(t *testing.T, text string) config.Config {
 	return c
 }
 
-// A cluster's own recipients are the only ones: the default's key opens nothing of it.
+// A cluster's own recipients replace the default: the default's key does not open its backups.
 func TestOwnRecipientsReplaceTheDefaults(t *testing.T) {
 	var keys []string
 	for range 2 {

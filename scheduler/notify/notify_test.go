@@ -196,7 +196,7 @@ func TestWebhookIsSentWhatHolds(t *testing.T) {
 	})
 }
 
-// A server with an untrusted certificate receives nothing.
+// A server with an untrusted certificate gets no request.
 func TestWebhookVerifiesTheServer(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was told") }))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -293,8 +293,7 @@ func TestWebhookIsRefused(t *testing.T) {
 	}
 }
 
-// A receiver that was unreachable for a day gets how things are then: each condition that holds, once, and nothing of those
-// that began and ended meanwhile.
+// A receiver that was unreachable for a day gets each current condition once, and none that began and ended meanwhile.
 func TestWebhookTellsHowThingsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

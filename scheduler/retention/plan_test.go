@@ -181,7 +181,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestNothingGood: nothing goes while there is nothing good that could stay in its place.
+// TestNothingGood: without any good backup, none is removed.
 func TestNothingGood(t *testing.T) {
 	var all []catalog.Backup
 	for n := range 9 {

@@ -109,7 +109,7 @@ func load(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	return loadWith(rt, c, backups.LoadOptions{Proofs: true, Log: true})
 }
 
-// detailed reads each segment for itself.
+// detailed loads the catalog with unfolded segments.
 func detailed(rt *rapid.T, c *repository.Cluster) catalog.Catalog {
 	rt.Helper()
 	return loadWith(rt, c, backups.LoadOptions{Proofs: true, Log: true, Details: true})
