@@ -6,14 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -140,7 +138,7 @@ func TestRunWithoutAnotherMember(t *testing.T) {
 func TestRunBlamesNoMemberForAStore(t *testing.T) {
 	fakes, urls := three(t)
 	faults := storagetest.Faulty(mem.New())
-	faults.On(storage.VerbPut).Nth(1).Cut(100, errStore)
+	faults.On(storagetest.VerbPut).Nth(1).Cut(100, errStore)
 	r, _ := request(t)
 	_, err := backup.Run(t.Context(), at(urls...), only(open(t, faults)), r, nil)
 	if !errors.Is(err, errStore) {

@@ -77,7 +77,7 @@ func TestRunOnABrokenStore(t *testing.T) {
 		"with all after": func(f *storagetest.Fault) { f.Always().Fail(errStore) },
 	}
 	for name, arm := range breaks {
-		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbList, storage.VerbOpen, storage.VerbStat} {
+		for _, verb := range []storagetest.Verb{storagetest.VerbPut, storagetest.VerbList, storagetest.VerbOpen, storagetest.VerbStat} {
 			t.Run(fmt.Sprint(verb, " ", name), func(t *testing.T) {
 				failed := 0
 				for call, met := 1, true; met; call++ {
@@ -97,7 +97,7 @@ func TestRunOnABrokenStore(t *testing.T) {
 						fetched(t, to, result.Backup, keys)
 					}
 				}
-				if verb != storage.VerbStat && failed == 0 && (name == "before" || name == "after") {
+				if verb != storagetest.VerbStat && failed == 0 && (name == "before" || name == "after") {
 					t.Error("none of the faults was met")
 				}
 			})
@@ -246,7 +246,7 @@ func TestRunOnASlowStore(t *testing.T) {
 	cfg := at(fake.serve(t))
 	slow := func() *storagetest.Faults {
 		f := storagetest.Faulty(mem.New())
-		f.On(storage.VerbPut).Delay(delay)
+		f.On(storagetest.VerbPut).Delay(delay)
 		return f
 	}
 	t.Run("without a spool", func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestRunDoesNotWaitForTheMember(t *testing.T) {
 		return nil
 	}}
 	faults := storagetest.Faulty(mem.New())
-	faults.On(storage.VerbPut).Fail(errStore)
+	faults.On(storagetest.VerbPut).Fail(errStore)
 	cfg, to := at(fake.serve(t)), open(t, faults)
 	r, _ := request(t)
 	ended := make(chan error, 1)

@@ -135,7 +135,7 @@ func TestRunIntoSeveralOneBroken(t *testing.T) {
 		"always": func(f *storagetest.Fault) { f.Always().Fail(errStore) },
 	}
 	for name, arm := range breaks {
-		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbList, storage.VerbOpen} {
+		for _, verb := range []storagetest.Verb{storagetest.VerbPut, storagetest.VerbList, storagetest.VerbOpen} {
 			for _, require := range []backup.Require{backup.All, backup.Any} {
 				t.Run(fmt.Sprint(verb, " ", name, " ", require), func(t *testing.T) {
 					for call, met := 1, true; met; call++ {
@@ -225,7 +225,7 @@ func TestRunWithAnyAndNoneLeft(t *testing.T) {
 		var seen places
 		for i, b := range in {
 			f := storagetest.Faulty(b)
-			f.On(storage.VerbPut).Nth(nth).Fail(fmt.Errorf("%w on %d", errStore, i))
+			f.On(storagetest.VerbPut).Nth(nth).Fail(fmt.Errorf("%w on %d", errStore, i))
 			seen = append(seen, f)
 		}
 		r, _ := request(t)

@@ -42,8 +42,8 @@ func (h *hanging) Put(ctx context.Context, key string, r io.Reader, o storage.Pu
 // with All.
 func TestRunIntoSeveralOneStuck(t *testing.T) {
 	for name, stuck := range map[string]func(storage.Bucket) storage.Bucket{
-		"asked for backups": func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 1) },
-		"asked for a name":  func(b storage.Bucket) storage.Bucket { return delayed(b, storage.VerbList, 2) },
+		"asked for backups": func(b storage.Bucket) storage.Bucket { return delayed(b, storagetest.VerbList, 1) },
+		"asked for a name":  func(b storage.Bucket) storage.Bucket { return delayed(b, storagetest.VerbList, 2) },
 		"first byte":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1} },
 		"in the middle":     func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 20} },
 		"at the end":        func(b storage.Bucket) storage.Bucket { return &hanging{Bucket: b, nth: 1, after: 1 << 30} },
@@ -90,7 +90,7 @@ func TestRunIntoSeveralOneStuck(t *testing.T) {
 	}
 }
 
-func delayed(b storage.Bucket, verb storage.Verb, nth int) storage.Bucket {
+func delayed(b storage.Bucket, verb storagetest.Verb, nth int) storage.Bucket {
 	f := storagetest.Faulty(b)
 	f.On(verb).Nth(nth).Delay(time.Hour)
 	return f

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // trigger asks for a job, which must be taken.
@@ -149,7 +150,7 @@ func TestTriggerFails(t *testing.T) {
 		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || !got.Next.Equal(w.begin.Add(at(1, "0h"))) {
 			t.Errorf("status %+v", got)
 		}
-		w.stores["main"].On(storage.VerbOpen).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbOpen).Fail(errTest)
 		s.trigger(t, "prod", scheduler.JobBackup, "with a store that is away")
 		w.pass(time.Hour)
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "with a store that is away", errTest.Error())
@@ -192,7 +193,7 @@ func TestTriggerPrune(t *testing.T) {
 		if want := []string{"prod in main", "prod in offsite"}; !slices.Equal(w.pruned, want) || len(w.taken) != 1 {
 			t.Errorf("pruned %q, want %q; taken %v", w.pruned, want, w.taken)
 		}
-		w.stores["offsite"].On(storage.VerbOpen).Fail(errTest)
+		w.stores["offsite"].On(storagetest.VerbOpen).Fail(errTest)
 		s.trigger(t, "prod", scheduler.JobPrune, "again")
 		w.pass(time.Minute)
 		if got := s.status(t, "prod"); len(w.pruned) != 2 || got.Counted(scheduler.JobPrune, scheduler.Failed) != 4 || got.State != scheduler.Idle {
@@ -238,7 +239,7 @@ func TestTriggerTakenElsewhere(t *testing.T) {
 		c := configOf(specOf(t, "prod", "@daily", "main"))
 		a, b := w.start("a", c), w.start("b", c)
 		w.pass(time.Hour)
-		w.stores["main"].On(storage.VerbPut).Always().Delay(time.Millisecond) // so that the backup begins after both requests
+		w.stores["main"].On(storagetest.VerbPut).Always().Delay(time.Millisecond) // so that the backup begins after both requests
 		a.trigger(t, "prod", scheduler.JobBackup, "now")
 		b.trigger(t, "prod", scheduler.JobBackup, "now")
 		w.pass(time.Hour)
@@ -330,7 +331,7 @@ func TestSuspendWhileAStoreIsAway(t *testing.T) {
 		w.pass(time.Minute)
 		s.suspend(t, "prod")
 		w.pass(time.Minute)
-		w.stores["offsite"].On(storage.VerbPut).Fail(errTest)
+		w.stores["offsite"].On(storagetest.VerbPut).Fail(errTest)
 		if err := s.Resume(t.Context(), "prod", "ops"); !errors.Is(err, errTest) || !strings.Contains(err.Error(), "offsite") {
 			t.Errorf("resumed: %v", err)
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // drills are how those of a world go, and went.
@@ -289,7 +289,7 @@ func TestDrillsThatAreNotRun(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@every 12h")))
 				w.pass(at(0, "11h"))
-				away := w.stores["main"].On(storage.VerbOpen)
+				away := w.stores["main"].On(storagetest.VerbOpen)
 				if breaks == nil {
 					away.Always().Fail(errTest)
 				} else {

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // observed returns a cluster that is surveyed every ten minutes, and accepts the conditions that hold in these tests.
@@ -115,7 +116,7 @@ func TestServiceTellsOnceWhatHolds(t *testing.T) {
 			t.Fatalf("told %q", got)
 		}
 		w.set(func() { w.broken = nil })
-		away := w.stores["main"].On(storage.VerbList).Always().Fail(errTest)
+		away := w.stores["main"].On(storagetest.VerbList).Always().Fail(errTest)
 		var current []condition.Current
 		second := w.start("b", configOf(settings), func(s *scheduler.Service) {
 			s.TellCurrent = func(c condition.Current) { current = append(current, c) }
@@ -139,12 +140,12 @@ func TestServiceObservesAStoreThatIsAway(t *testing.T) {
 		told := &watch{}
 		s := w.start("a", configOf(observed(t, "prod", "@daily", "main")), func(s *scheduler.Service) { s.Tell = told.tell })
 		w.pass(time.Minute)
-		w.stores["main"].On(storage.VerbList).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Fail(errTest)
 		w.pass(30 * time.Minute)
 		if got := told.take(); len(got) != 0 {
 			t.Errorf("after a moment: %q", got)
 		}
-		w.stores["main"].On(storage.VerbList).Times(-1).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Times(-1).Fail(errTest)
 		w.pass(30 * time.Minute)
 		got := s.status(t, "prod")
 		if !slices.Equal(names(got.Conditions), []condition.Name{condition.RepositoryAway}) || got.Standings[0].Good == nil ||
@@ -360,7 +361,7 @@ func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "@daily", "main", "offsite")))
 		w.pass(5 * time.Minute)
-		w.stores["main"].On(storage.VerbList).Always().Delay(time.Hour).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Always().Delay(time.Hour).Fail(errTest)
 		w.pass(30 * time.Minute)
 		got := s.status(t, "prod")
 		if !slices.Equal(names(got.Conditions), []condition.Name{condition.RepositoryAway}) || got.Conditions[0].Repository != "main" ||
@@ -397,9 +398,9 @@ func TestServiceLooksOnceAfterABackup(t *testing.T) {
 		spec.Observe, spec.Retention.Last = 100*time.Hour, 3
 		w.start("a", configOf(spec))
 		w.pass(at(0, "30m"))
-		pruned, lists := len(w.pruned), w.stores["main"].Calls(storage.VerbList)
+		pruned, lists := len(w.pruned), w.stores["main"].Calls(storagetest.VerbList)
 		w.pass(at(0, "10h"))
-		pruned, lists = len(w.pruned)-pruned, w.stores["main"].Calls(storage.VerbList)-lists
+		pruned, lists = len(w.pruned)-pruned, w.stores["main"].Calls(storagetest.VerbList)-lists
 		if pruned != 10 || lists != 4*pruned {
 			t.Errorf("%d listings for %d backups that were followed by pruning, want four each: whether another has taken it "+
 				"and the newest is signed, a free name, the backups and the log", lists, pruned)
@@ -415,9 +416,9 @@ func TestServiceReadsNothingTwice(t *testing.T) {
 		w.pass(time.Hour)
 		offsite := w.stores["offsite"]
 		looks := func(d time.Duration) (lists, reads int) {
-			lists, reads = -offsite.Calls(storage.VerbList), -offsite.Calls(storage.VerbOpen)
+			lists, reads = -offsite.Calls(storagetest.VerbList), -offsite.Calls(storagetest.VerbOpen)
 			w.pass(d)
-			return lists + offsite.Calls(storage.VerbList), reads + offsite.Calls(storage.VerbOpen)
+			return lists + offsite.Calls(storagetest.VerbList), reads + offsite.Calls(storagetest.VerbOpen)
 		}
 		if lists, reads := looks(4 * time.Hour); lists < 2*20 || reads > 0 {
 			t.Errorf("%d listings and %d reads in four hours", lists, reads)

@@ -330,13 +330,13 @@ func TestServiceStartsWithNothing(t *testing.T) {
 		first := w.start("a", configOf(specs...))
 		w.pass(at(0, "3h30m"))
 		first.end()
-		lists, opens := w.stores["main"].Calls(storage.VerbList), w.stores["main"].Calls(storage.VerbOpen)
+		lists, opens := w.stores["main"].Calls(storagetest.VerbList), w.stores["main"].Calls(storagetest.VerbOpen)
 		second := w.start("b", configOf(specs...))
 		w.pass(time.Minute)
-		if n := w.stores["main"].Calls(storage.VerbList) - lists; n != len(specs) {
+		if n := w.stores["main"].Calls(storagetest.VerbList) - lists; n != len(specs) {
 			t.Errorf("%d listings for %d clusters", n, len(specs))
 		}
-		if n := w.stores["main"].Calls(storage.VerbOpen) - opens; n > 2*len(specs) {
+		if n := w.stores["main"].Calls(storagetest.VerbOpen) - opens; n > 2*len(specs) {
 			t.Errorf("%d reads for %d clusters", n, len(specs))
 		}
 		for _, status := range second.Status() {
@@ -493,7 +493,7 @@ func TestServiceGivesUpWhatItCannotRenew(t *testing.T) {
 			w.took = 5 * time.Minute
 			w.start("a", configOf(specOf(t, "prod", "@daily", []string{"main", "offsite"}[:repositories]...)))
 			w.pass(time.Minute)
-			w.stores["main"].On(storage.VerbOpen).Times(6).Fail(errTest)
+			w.stores["main"].On(storagetest.VerbOpen).Times(6).Fail(errTest)
 			w.pass(10 * time.Minute)
 			if len(w.ended) != 2-want || (w.ended[0] == nil) != (want == 1) {
 				t.Errorf("with %d repositories: ended %v", repositories, w.ended)
@@ -538,7 +538,7 @@ func TestServiceTriesAgain(t *testing.T) {
 // An unreachable store does not end a service, and causes no second backup when it is reachable again.
 func TestServiceWithoutItsStore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.stores["main"].On(storage.VerbList).Times(5).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Times(5).Fail(errTest)
 		s := w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
 		w.pass(time.Minute)
 		if got := s.status(t, "prod"); got.State != scheduler.Failing || len(w.taken) > 0 {
@@ -654,8 +654,8 @@ func TestServiceAnyRepository(t *testing.T) {
 		settings.Backup.Require = spec.Any
 		w.start("a", configOf(settings))
 		w.pass(time.Minute)
-		w.stores["main"].On(storage.VerbList).Times(-1).Fail(errTest)
-		w.stores["main"].On(storage.VerbOpen).Times(-1).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Times(-1).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbOpen).Times(-1).Fail(errTest)
 		s := w.start("b", configOf(settings))
 		w.pass(time.Minute)
 		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 1 {
@@ -739,10 +739,10 @@ func TestServiceForgetsWhatIsOver(t *testing.T) {
 		first := w.start("a", c)
 		w.pass(time.Minute)
 		first.end()
-		w.stores["main"].On(storage.VerbList).Times(8).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Times(8).Fail(errTest)
 		w.start("b", c)
 		w.pass(at(0, "23h"))
-		w.stores["main"].On(storage.VerbList).Fail(errTest)
+		w.stores["main"].On(storagetest.VerbList).Fail(errTest)
 		w.pass(at(0, "2h"))
 		got := w.times("prod")
 		if want := at(1, "0h"); len(got) != 2 || got[1] > want+time.Minute {
@@ -846,7 +846,7 @@ func chaos(t *testing.T, w *world, seed uint64) {
 		} else {
 			services[name] = w.start(name, c)
 		}
-		if verbs := []storage.Verb{storage.VerbList, storage.VerbOpen, storage.VerbPut}; random.IntN(3) == 0 {
+		if verbs := []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen, storagetest.VerbPut}; random.IntN(3) == 0 {
 			w.stores["main"].On(verbs[random.IntN(3)]).Times(random.IntN(4)).Fail(errTest)
 		}
 		w.pass(time.Duration(random.IntN(3600)) * time.Second)

@@ -167,8 +167,8 @@ func TestAsOfReadsThroughDecorators(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	faulty.On(storage.VerbOpen).Cut(3, errors.New("cut"))
-	if got := text(t, past, "key"); got != "content" || faulty.Calls(storage.VerbOpen) != 2 {
-		t.Errorf("%q by %d calls", got, faulty.Calls(storage.VerbOpen))
+	faulty.On(storagetest.VerbOpen).Cut(3, errors.New("cut"))
+	if got := text(t, past, "key"); got != "content" || faulty.Calls(storagetest.VerbOpen) != 2 {
+		t.Errorf("%q by %d calls", got, faulty.Calls(storagetest.VerbOpen))
 	}
 }

@@ -44,7 +44,6 @@ var guardOptions = storage.GuardOptions{Limit: time.Minute, Most: 8, Failures: 3
 
 var single = []decorator{
 	{"prefix", func(b storage.Bucket) storage.Bucket { return storage.WithPrefix(b, "some/where/") }},
-	{"meter", func(b storage.Bucket) storage.Bucket { return storage.WithMeter(b, func(storage.Usage) {}) }},
 	{"limit", func(b storage.Bucket) storage.Bucket {
 		fast := rate.NewLimiter(1<<40, 40_000)
 		return storage.WithLimit(b, storage.Limits{Up: fast, Down: fast})

@@ -16,6 +16,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
+var errStore = errors.New("the store is away")
+
 // retrying runs test in a synctest bubble on a store with faults, under a policy of three tries with pauses of a
 // second.
 func retrying(t *testing.T, test func(t *testing.T, f *storagetest.Faults, b storage.Bucket)) {
@@ -25,11 +27,11 @@ func retrying(t *testing.T, test func(t *testing.T, f *storagetest.Faults, b sto
 	})
 }
 
-func verbs(ctx context.Context, b storage.Bucket) map[storage.Verb]func() error {
-	return map[storage.Verb]func() error{
-		storage.VerbStat: func() error { _, err := b.Stat(ctx, "key"); return err },
-		storage.VerbOpen: func() error { _, err := read(ctx, b, storage.OpenOptions{}); return err },
-		storage.VerbList: func() error {
+func verbs(ctx context.Context, b storage.Bucket) map[storagetest.Verb]func() error {
+	return map[storagetest.Verb]func() error{
+		storagetest.VerbStat: func() error { _, err := b.Stat(ctx, "key"); return err },
+		storagetest.VerbOpen: func() error { _, err := read(ctx, b, storage.OpenOptions{}); return err },
+		storagetest.VerbList: func() error {
 			for _, err := range b.List(ctx, storage.ListOptions{}) {
 				if err != nil {
 					return err
@@ -37,7 +39,7 @@ func verbs(ctx context.Context, b storage.Bucket) map[storage.Verb]func() error 
 			}
 			return nil
 		},
-		storage.VerbDelete: func() error { return b.Delete(ctx, "key", storage.DeleteOptions{}) },
+		storagetest.VerbDelete: func() error { return b.Delete(ctx, "key", storage.DeleteOptions{}) },
 	}
 }
 
@@ -114,10 +116,10 @@ func TestRetryNotWhatIsPermanent(t *testing.T) {
 
 func TestRetryNeverPut(t *testing.T) {
 	retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
-		f.On(storage.VerbPut).Fail(errStore)
+		f.On(storagetest.VerbPut).Fail(errStore)
 		_, err := b.Put(t.Context(), "key", strings.NewReader("content"), storage.PutOptions{})
-		if !errors.Is(err, errStore) || f.Calls(storage.VerbPut) != 1 {
-			t.Errorf("%v after %d calls", err, f.Calls(storage.VerbPut))
+		if !errors.Is(err, errStore) || f.Calls(storagetest.VerbPut) != 1 {
+			t.Errorf("%v after %d calls", err, f.Calls(storagetest.VerbPut))
 		}
 	})
 }
@@ -126,7 +128,7 @@ func TestRetryEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := storagetest.Faulty(mem.New())
 		b := storage.WithRetry(f, storage.RetryPolicy{Attempts: 1000, Base: time.Minute, Max: time.Hour})
-		f.On(storage.VerbStat).Always().Fail(errStore)
+		f.On(storagetest.VerbStat).Always().Fail(errStore)
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		_, err := b.Stat(ctx, "key")
@@ -134,7 +136,7 @@ func TestRetryEndsWithContext(t *testing.T) {
 			t.Errorf("error %v, want both why it ended and what had failed", err)
 		}
 		// Pauses double up to an hour and are at least half as long: more calls are a storm, fewer a sleep.
-		if n := f.Calls(storage.VerbStat); n < 24 || n > 60 {
+		if n := f.Calls(storagetest.VerbStat); n < 24 || n > 60 {
 			t.Errorf("%d calls in a day", n)
 		}
 	})
@@ -147,8 +149,8 @@ func TestRetryStreamGoesOn(t *testing.T) {
 		for at := range len(text) {
 			retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 				put(t, b, "key", text)
-				f.On(storage.VerbOpen).Cut(at, errStore)
-				f.On(storage.VerbOpen).Nth(2).Fail(errStore)
+				f.On(storagetest.VerbOpen).Cut(at, errStore)
+				f.On(storagetest.VerbOpen).Nth(2).Fail(errStore)
 				want := text[o.Offset:]
 				if o.Length > 0 {
 					want = want[:min(int(o.Length), len(want))]
@@ -173,7 +175,7 @@ func TestRetryStreamGoesOn(t *testing.T) {
 func TestRetryStreamWithProgress(t *testing.T) {
 	retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 		put(t, b, "key", strings.Repeat("x", 50))
-		f.On(storage.VerbOpen).Always().Cut(1, errStore)
+		f.On(storagetest.VerbOpen).Always().Cut(1, errStore)
 		// The last byte is followed by the cut, not by the end.
 		p, err := read(t.Context(), b, storage.OpenOptions{})
 		if len(p) != 50 || !errors.Is(err, errStore) {
@@ -185,8 +187,8 @@ func TestRetryStreamWithProgress(t *testing.T) {
 func TestRetryStreamGivesUp(t *testing.T) {
 	retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 		put(t, b, "key", "0123456789")
-		f.On(storage.VerbOpen).Cut(4, errStore)
-		f.On(storage.VerbOpen).Nth(2).Always().Fail(errStore)
+		f.On(storagetest.VerbOpen).Cut(4, errStore)
+		f.On(storagetest.VerbOpen).Nth(2).Always().Fail(errStore)
 		p, err := read(t.Context(), b, storage.OpenOptions{})
 		if string(p) != "0123" || !errors.Is(err, errStore) || !strings.Contains(err.Error(), "byte 4") {
 			t.Errorf("%q, %v", p, err)
@@ -201,7 +203,7 @@ func TestRetryStreamOfReplaced(t *testing.T) {
 			f := storagetest.Faulty(s.open(t))
 			b := storage.WithRetry(f, storage.RetryPolicy{Attempts: 3})
 			put(t, b, "key", "0123456789")
-			f.On(storage.VerbOpen).Cut(4, errStore)
+			f.On(storagetest.VerbOpen).Cut(4, errStore)
 			r, _, err := b.Open(t.Context(), "key", storage.OpenOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -225,9 +227,9 @@ func TestRetryListGoesOn(t *testing.T) {
 		for _, key := range []string{"a", "b", "c", "d"} {
 			put(t, b, key, "")
 		}
-		f.On(storage.VerbList).Cut(2, errStore)
-		f.On(storage.VerbList).Nth(2).Fail(errStore)
-		f.On(storage.VerbList).Nth(3).Cut(1, errStore)
+		f.On(storagetest.VerbList).Cut(2, errStore)
+		f.On(storagetest.VerbList).Nth(2).Fail(errStore)
+		f.On(storagetest.VerbList).Nth(3).Cut(1, errStore)
 		if got := keys(t, b, storage.ListOptions{}); got != "a b c d" {
 			t.Errorf("List = %q", got)
 		}

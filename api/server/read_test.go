@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 const prod = "/api/v1/clusters/prod"
@@ -121,7 +121,7 @@ func TestPlanIsRead(t *testing.T) {
 func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		read[document.List](s, prod+"/backups", http.StatusOK)
-		s.store.On(storage.VerbList).Always().Fail(errors.New("the store is away"))
+		s.store.On(storagetest.VerbList).Always().Fail(errors.New("the store is away"))
 		for _, path := range []string{"/backups", "/windows", "/drills", "/plan", "/retention"} {
 			if w := s.do(request(http.MethodGet, prod+path, "")); w.Code != http.StatusOK {
 				t.Errorf("%s: %d: %s", path, w.Code, w.Body)
@@ -137,7 +137,7 @@ func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 // A request ends after a minute even if the store hangs, or all places would soon be taken.
 func TestStoreThatHangs(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
-		s.store.On(storage.VerbList).Always().Delay(24 * time.Hour)
+		s.store.On(storagetest.VerbList).Always().Delay(24 * time.Hour)
 		for _, r := range []*http.Request{
 			request(http.MethodGet, prod+"/backups", ""), request(http.MethodPost, prod+"/backups/"+string(s.ids[0])+"/pin", "{}"),
 		} {

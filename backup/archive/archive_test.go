@@ -269,7 +269,7 @@ func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
 	a := start(t, configOf(etcd), c)
 	a.catchUp()
 	away := errors.New("the store is away")
-	bucket.On(storage.VerbPut).Times(6).Fail(away) // leases are hit too
+	bucket.On(storagetest.VerbPut).Times(6).Fail(away) // leases are hit too
 	put(t, etcd, numbered("key", 10)...)
 	a.wait("the failure to be told", func(s archive.Status) bool { return s.State == archive.Waiting && s.Problem != "" })
 	a.catchUp()
@@ -302,7 +302,7 @@ func TestALostAnswerDoublesNothing(t *testing.T) {
 	a := start(t, configOf(etcd), c)
 	a.catchUp()
 	for i := range 5 {
-		bucket.On(storage.VerbPut).FailLate(errors.New("connection reset"))
+		bucket.On(storagetest.VerbPut).FailLate(errors.New("connection reset"))
 		put(t, etcd, fmt.Sprintf("key%d", i))
 		a.catchUp()
 	}

@@ -46,7 +46,7 @@ func startSpooling(t *testing.T) spooling {
 	s.catchUp()
 	s.putNoise("first", 3)
 	s.catchUp()
-	s.fault = bucket.On(storage.VerbPut).Always().Fail(errors.New("the store is away"))
+	s.fault = bucket.On(storagetest.VerbPut).Always().Fail(errors.New("the store is away"))
 	s.putNoise("spooled", 10)
 	s.wait("it spools", func(s archive.Status) bool { return s.Spool.Segments > 1 && s.PendingRequests == 0 })
 	return s
@@ -132,7 +132,7 @@ func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
 	s.putNoise("first", 3)
 	a.catchUp()
 	away := errors.New("the store is away")
-	faultA, faultB := forA.On(storage.VerbPut).Always().Fail(away), forB.On(storage.VerbPut).Always().Fail(away)
+	faultA, faultB := forA.On(storagetest.VerbPut).Always().Fail(away), forB.On(storagetest.VerbPut).Always().Fail(away)
 	config.Spool, config.SpoolMax = "", 0
 	b := start(t, config, open(t, forB))
 	s.putNoise("spooled", 30)

@@ -26,7 +26,6 @@ func TestContractBehindDecorators(t *testing.T) {
 		limiter := rate.NewLimiter(1<<30, 1<<20)
 		b := storage.WithRetry(bare, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: 10 * time.Millisecond})
 		b = storage.WithLimit(b, storage.Limits{Up: limiter, Down: limiter})
-		b = storage.WithMeter(b, func(storage.Usage) {})
 		return storage.WithPrefix(b, "some prefix/of 100%")
 	}, asAzurite)
 }

@@ -51,7 +51,7 @@ func (r *Reader) withoutDeleted(ctx context.Context, folders []Folder) (left []F
 	}
 	for i, f := range folders {
 		if errs[i] != nil {
-			ignored = append(ignored, catalog.Damage{ID: f.Id, Err: errs[i]})
+			ignored = append(ignored, catalog.Damage{ID: f.ID, Err: errs[i]})
 		}
 		if !deleted[i] {
 			left = append(left, f)
@@ -62,7 +62,7 @@ func (r *Reader) withoutDeleted(ctx context.Context, folders []Folder) (left []F
 
 // Folder is one backup as the store lists it. None of its objects has been read.
 type Folder struct {
-	Id       catalog.ID
+	ID       catalog.ID
 	Objects  []storage.Object
 	unlisted error              // why the store cannot list the objects; nil if it can
 	allowed  *records.Allowance // limits the bytes of documents; nil: no limit
@@ -108,8 +108,8 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
 			id, _, ok := catalog.SplitBackupKey(r.Store.Cluster, object.Key)
 			last, known = dir, ok
-			if n := len(folders); ok && (n == 0 || folders[n-1].Id != id) {
-				folders = append(folders, Folder{Id: id, Objects: make([]storage.Object, 0, 2)}) // most backups have two objects
+			if n := len(folders); ok && (n == 0 || folders[n-1].ID != id) {
+				folders = append(folders, Folder{ID: id, Objects: make([]storage.Object, 0, 2)}) // most backups have two objects
 			}
 		}
 		if known { // else another program has written it
@@ -131,12 +131,12 @@ func (r *Reader) unlisted(err error) (f Folder, ok bool) {
 		return Folder{}, false
 	}
 	id, _, ok := catalog.SplitBackupKey(r.Store.Cluster, u.Prefix+catalog.ManifestName)
-	return Folder{Id: id, unlisted: err}, ok
+	return Folder{ID: id, unlisted: err}, ok
 }
 
 // Touched returns the time of the last write to f: the latest of its objects' times and the time in its name.
 func (f Folder) Touched() time.Time {
-	last := f.Id.Started()
+	last := f.ID.Started()
 	for _, o := range f.Objects {
 		last = slices.MaxFunc([]time.Time{last, o.ModTime}, time.Time.Compare)
 	}
@@ -164,7 +164,7 @@ func IsTombstone(name string) bool {
 func (r *Reader) Folder(ctx context.Context, id catalog.ID) (Folder, error) {
 	folders, err := r.Folders(ctx, LoadOptions{Only: id})
 	if err != nil || len(folders) == 0 {
-		return Folder{Id: id}, err
+		return Folder{ID: id}, err
 	}
 	return folders[0], nil
 }

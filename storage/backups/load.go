@@ -70,14 +70,14 @@ func (r *Reader) Catalog(folders []Folder, loads []Loaded) catalog.Catalog {
 		case records.IsAbsent(err): // deleted since it was listed
 			continue
 		case errors.Is(err, sign.ErrUntrusted):
-			cat.Untrusted = append(cat.Untrusted, catalog.Damage{ID: f.Id, Err: err})
+			cat.Untrusted = append(cat.Untrusted, catalog.Damage{ID: f.ID, Err: err})
 			continue
 		case err != nil:
-			cat.Damaged = append(cat.Damaged, catalog.Damage{ID: f.Id, Err: err})
+			cat.Damaged = append(cat.Damaged, catalog.Damage{ID: f.ID, Err: err})
 			continue
 		}
 		for _, err := range loads[i].ignored {
-			cat.Ignored = append(cat.Ignored, catalog.Damage{ID: f.Id, Err: err})
+			cat.Ignored = append(cat.Ignored, catalog.Damage{ID: f.ID, Err: err})
 		}
 		cat.Backups = append(cat.Backups, loads[i].backup)
 	}
@@ -90,7 +90,7 @@ func (r *Reader) Catalog(folders []Folder, loads []Loaded) catalog.Catalog {
 // loadBackup reads one backup and checks its manifest against the listing.
 func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loaded) {
 	if f.unlisted != nil {
-		l.Err = fmt.Errorf("%s: %w", catalog.Folder(r.Store.Cluster, f.Id), r.untrusted(records.ReadError(f.unlisted)))
+		l.Err = fmt.Errorf("%s: %w", catalog.Folder(r.Store.Cluster, f.ID), r.untrusted(records.ReadError(f.unlisted)))
 		return l
 	}
 	manifest, _ := f.object(catalog.ManifestName)
@@ -98,7 +98,7 @@ func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loade
 		l.Err = records.NotRead(manifest.Key)
 		return l
 	}
-	if l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f.Id); l.Err != nil {
+	if l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f.ID); l.Err != nil {
 		f.allowed.Return(manifest.Size)
 		return l
 	}
@@ -142,7 +142,7 @@ func (r *Reader) untrusted(err error) error {
 func (r *Reader) checkStored(f Folder, m catalog.Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {
-		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(r.Store.Cluster, f.Id, m.Stored.Name), catalog.ErrDamaged)
+		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(r.Store.Cluster, f.ID, m.Stored.Name), catalog.ErrDamaged)
 	}
 	if object.Size != m.Stored.Size {
 		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)

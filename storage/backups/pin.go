@@ -32,10 +32,10 @@ func (r *Reader) LoadPins(ctx context.Context, f Folder) (pins []catalog.Pin, ig
 			continue
 		}
 		if !f.allowed.Take(o.Size) {
-			pins = append(pins, catalog.Pin{Backup: f.Id, ID: id, Reason: "the pin is not read, as there are too many, and holds"})
+			pins = append(pins, catalog.Pin{Backup: f.ID, ID: id, Reason: "the pin is not read, as there are too many, and holds"})
 			continue
 		}
-		p, err := r.readPin(ctx, f.Id, id)
+		p, err := r.readPin(ctx, f.ID, id)
 		if err != nil {
 			f.allowed.Return(o.Size)
 		}
@@ -46,7 +46,7 @@ func (r *Reader) LoadPins(ctx context.Context, f Folder) (pins []catalog.Pin, ig
 			ignored = append(ignored, err)
 			continue
 		case errors.Is(err, catalog.ErrDamaged):
-			p = catalog.Pin{Backup: f.Id, ID: id, Reason: "the pin is damaged, and holds"}
+			p = catalog.Pin{Backup: f.ID, ID: id, Reason: "the pin is damaged, and holds"}
 		case err != nil:
 			return nil, nil, err
 		}
@@ -96,7 +96,7 @@ func (r *Reader) isLifted(ctx context.Context, f Folder, id string) (bool, error
 	if !f.Has(name) {
 		return false, nil
 	}
-	key := catalog.BackupKey(r.Store.Cluster, f.Id, name)
+	key := catalog.BackupKey(r.Store.Cluster, f.ID, name)
 	data, err := r.Store.ReadSigned(ctx, key)
 	if records.IsAbsent(err) {
 		return false, nil
@@ -105,7 +105,7 @@ func (r *Reader) isLifted(ctx context.Context, f Folder, id string) (bool, error
 	if err == nil {
 		u, err = catalog.Unpins.Decode(data)
 	}
-	if err == nil && (u.Backup != f.Id || u.Lifts != id) {
+	if err == nil && (u.Backup != f.ID || u.Lifts != id) {
 		err = fmt.Errorf("%w: it lifts pin %s of backup %s and was moved here", catalog.ErrDamaged, u.Lifts, u.Backup)
 	}
 	if err == nil {

@@ -26,7 +26,7 @@ func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.Objects {
 			if strings.HasPrefix(path.Base(object.Key), catalog.ProofPrefix) {
-				unread = append(unread, unreadProof{f.Id, object})
+				unread = append(unread, unreadProof{f.ID, object})
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func (r *Reader) loadProofs(ctx context.Context, f Folder) (proofs []catalog.Pro
 			ignored = append(ignored, records.NotRead(object.Key))
 			break
 		}
-		p, ok, err := r.ReadProof(ctx, f.Id, object.Key)
+		p, ok, err := r.ReadProof(ctx, f.ID, object.Key)
 		if !ok {
 			f.allowed.Return(object.Size)
 		}
@@ -119,7 +119,7 @@ func (r *Reader) ProofNames(folders []Folder) (names []proofName) {
 		for _, o := range f.Objects {
 			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(path.Base(o.Key), catalog.JSONSuffix), catalog.ProofPrefix)
 			if at, err := time.Parse(ProofTime, stamp); isProof && err == nil {
-				names = append(names, proofName{f.Id, o.Key, at})
+				names = append(names, proofName{f.ID, o.Key, at})
 			}
 		}
 	}

@@ -29,7 +29,7 @@ type SeenProof struct {
 
 // backup returns the backup of f, and reports whether it is known and f lists the same objects as when it was read.
 func (s Seen) backup(f Folder) (catalog.Backup, bool) {
-	known, ok := s.backups[f.Id]
+	known, ok := s.backups[f.ID]
 	return known.backup, ok && slices.EqualFunc(known.listed, f.Objects, sameObject)
 }
 
@@ -50,7 +50,7 @@ func (s *Seen) SeeBackups(folders []Folder, loads []Loaded) {
 	s.backups = make(map[catalog.ID]seenBackup, len(folders))
 	for i, l := range loads {
 		if l.Err == nil && len(l.ignored) == 0 {
-			s.backups[folders[i].Id] = seenBackup{folders[i].Objects, l.backup}
+			s.backups[folders[i].ID] = seenBackup{folders[i].Objects, l.backup}
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (r *Reader) NewestIsSigned(ctx context.Context) (bool, error) {
 		if !f.Has(catalog.ManifestName) {
 			continue
 		}
-		data, err := r.Store.Read(ctx, catalog.ManifestKey(r.Store.Cluster, f.Id))
+		data, err := r.Store.Read(ctx, catalog.ManifestKey(r.Store.Cluster, f.ID))
 		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) {
 			continue
 		}

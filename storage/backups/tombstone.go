@@ -15,7 +15,7 @@ func (r *Reader) IsDeleted(ctx context.Context, f Folder) (bool, error) {
 	var counts bool
 	var ignored error
 	for _, key := range f.Tombstones() {
-		err := r.checkTombstone(ctx, f.Id, key)
+		err := r.checkTombstone(ctx, f.ID, key)
 		switch {
 		case err == nil:
 			counts = true

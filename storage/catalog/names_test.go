@@ -182,14 +182,14 @@ func TestClustersCost(t *testing.T) {
 			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(i))
 		}
 	}
-	before := b.Calls(storage.VerbList)
+	before := b.Calls(storagetest.VerbList)
 	if _, err := repository.Clusters(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.Calls(storage.VerbList) - before; got != 4 {
+	if got := b.Calls(storagetest.VerbList) - before; got != 4 {
 		t.Errorf("%d listings", got)
 	}
-	b.On(storage.VerbList).Nth(2).Fail(stored.ErrTest)
+	b.On(storagetest.VerbList).Nth(2).Fail(stored.ErrTest)
 	_, err := repository.Clusters(t.Context(), b)
 	stored.WantError(t, "Clusters", err, stored.ErrTest)
 }

@@ -90,7 +90,7 @@ func only(name string) map[string]check.Verdict {
 }
 
 // failing returns a function that makes a method always fail.
-func failing(verb storage.Verb, err error) func(b *mem.Bucket) storage.Bucket {
+func failing(verb storagetest.Verb, err error) func(b *mem.Bucket) storage.Bucket {
 	return func(b *mem.Bucket) storage.Bucket {
 		f := storagetest.Faulty(b)
 		f.On(verb).Always().Fail(err)
@@ -108,10 +108,10 @@ func TestLies(t *testing.T) {
 		want  verdicts
 		says  map[string]string
 	}{
-		{"no bucket", failing(storage.VerbList, storage.ErrNoBucket),
+		{"no bucket", failing(storagetest.VerbList, storage.ErrNoBucket),
 			and(and(and(needCreate(), "reachable", check.Wanting), "can create", check.NotRun), "leftovers", check.NotRun),
 			map[string]string{"reachable": "create the bucket", "can create": `"reachable" is wanting`}},
-		{"no right to create", failing(storage.VerbPut, fmt.Errorf("put: %w", storage.ErrDenied)),
+		{"no right to create", failing(storagetest.VerbPut, fmt.Errorf("put: %w", storage.ErrDenied)),
 			and(needCreate(), "can create", check.Wanting), map[string]string{"can create": "give these credentials the right"}},
 		{"it overwrites", func(b *mem.Bucket) storage.Bucket { return fakeOverwriting{b} },
 			only("cannot overwrite"), map[string]string{"cannot overwrite": "an object that is there"}},
@@ -203,7 +203,7 @@ func TestSmallSkewIsFine(t *testing.T) {
 // TestAppendOnly checks that a bucket in which the credentials may only create objects is good.
 func TestAppendOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lines := check.Run(t.Context(), failing(storage.VerbDelete, storage.ErrDenied)(mem.New()), check.Options{Large: large}, nil)
+		lines := check.Run(t.Context(), failing(storagetest.VerbDelete, storage.ErrDenied)(mem.New()), check.Options{Large: large}, nil)
 		wantVerdicts(t, lines, map[string]check.Verdict{
 			"can delete": check.Note, "lock holds": check.NotRun, "cleaned up": check.Note,
 		})
@@ -217,7 +217,7 @@ func TestAppendOnly(t *testing.T) {
 // TestLockThatCannotBeTried checks that a refusal for a missing right does not count as a lock.
 func TestLockThatCannotBeTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lines := check.Run(t.Context(), failing(storage.VerbDelete, storage.ErrDenied)(mem.New()), minute, nil)
+		lines := check.Run(t.Context(), failing(storagetest.VerbDelete, storage.ErrDenied)(mem.New()), minute, nil)
 		if l := line(t, lines, "lock holds"); l.Verdict != check.Unknown {
 			t.Errorf("%+v", l)
 		}
@@ -311,7 +311,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 			defer cancel()
 			b := mem.New()
 			f := storagetest.Faulty(b)
-			f.On(storage.VerbPut).Nth(n).Delay(8 * time.Second)
+			f.On(storagetest.VerbPut).Nth(n).Delay(8 * time.Second)
 			time.AfterFunc(4*time.Second, cancel)
 			lines := check.Run(ctx, f, check.Options{Large: large}, nil)
 			if got := line(t, lines, "clock skew"); got.Verdict != check.NotRun {

@@ -116,7 +116,7 @@ func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, er
 		if err != nil {
 			return side{}, err
 		}
-		s.pinned[f.Id] = len(pins) > 0
+		s.pinned[f.ID] = len(pins) > 0
 	}
 	if o.BackupsOnly {
 		return s, nil
@@ -152,7 +152,7 @@ func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, er
 		if err != nil {
 			s.ignored = append(s.ignored, Fault{f.Tombstones()[0], err})
 		}
-		s.deleted[f.Id] = deleted
+		s.deleted[f.ID] = deleted
 	}
 	if o.BackupsOnly {
 		return s, nil

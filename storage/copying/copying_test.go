@@ -147,7 +147,7 @@ func TestCopyInterrupted(t *testing.T) {
 		"within": func(f *storagetest.Fault) { f.Cut(10, stored.ErrTest) },
 	}
 	for name, arm := range breaks {
-		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbList} {
+		for _, verb := range []storagetest.Verb{storagetest.VerbPut, storagetest.VerbOpen, storagetest.VerbList} {
 			for _, atSource := range []bool{true, false} {
 				ended := 0
 				for call, met := 1, true; met; call++ {
@@ -172,7 +172,7 @@ func TestCopyInterrupted(t *testing.T) {
 					wantFaults(t, what, result, nil)
 					wantCopied(t, what, source, target)
 				}
-				if verb != storage.VerbPut && ended == 0 && atSource {
+				if verb != storagetest.VerbPut && ended == 0 && atSource {
 					t.Errorf("%s %s: no copy was interrupted", verb, name)
 				}
 			}

@@ -77,8 +77,8 @@ func planCopy(source, target side, o Options) plan {
 			p.lineage(l)
 		}
 		for _, f := range slices.Backward(source.folders) {
-			if source.deleted[f.Id] {
-				p.deletion(f.Id, o.Deletions)
+			if source.deleted[f.ID] {
+				p.deletion(f.ID, o.Deletions)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func (p *planner) backup(b catalog.Backup) {
 
 // proofs returns the source's proofs of a backup.
 func (p *planner) proofs(id catalog.ID) (proofs []object) {
-	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f backups.Folder, id catalog.ID) int { return cmp.Compare(f.Id, id) })
+	i, found := slices.BinarySearchFunc(p.source.folders, id, func(f backups.Folder, id catalog.ID) int { return cmp.Compare(f.ID, id) })
 	if !found {
 		return nil
 	}

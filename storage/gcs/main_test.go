@@ -94,7 +94,6 @@ func TestContractBehindDecorators(t *testing.T) {
 		var b storage.Bucket = open(t, s, s.Bucket(t, objectstores.Locks), gcs.Config{})
 		b = storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: 10 * time.Millisecond})
 		b = storage.WithLimit(b, storage.Limits{Up: rate.NewLimiter(1<<30, 1<<20), Down: rate.NewLimiter(1<<30, 1<<20)})
-		b = storage.WithMeter(b, func(storage.Usage) {})
 		return storage.WithPrefix(b, "some/prefix")
 	}, storagetest.Options{PartSizes: []int{chunk}, NoVersions: true})
 }

@@ -262,7 +262,7 @@ func TestHoldWhileTheStoreIsAway(t *testing.T) {
 		h, _ := hold(t, c, "a")
 		var renewals atomic.Int64
 		stop := kept(t, h, func(time.Time) { renewals.Add(1) })
-		b.On(storage.VerbOpen).Times(6).Fail(stored.ErrTest)
+		b.On(storagetest.VerbOpen).Times(6).Fail(stored.ErrTest)
 		time.Sleep(2*ttl + time.Second)
 		if wantHolder(t, c, ""); renewals.Load() > 0 {
 			t.Errorf("%d renewals while the store was away", renewals.Load())
@@ -271,7 +271,7 @@ func TestHoldWhileTheStoreIsAway(t *testing.T) {
 		if wantHolder(t, c, "a"); renewals.Load() == 0 {
 			t.Error("no renewal when the store was back")
 		}
-		b.On(storage.VerbOpen).Fail(stored.ErrTest)
+		b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 		if err := stop(); !errors.Is(err, stored.ErrTest) {
 			t.Errorf("given back to a store that is away: %v", err)
 		}

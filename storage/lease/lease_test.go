@@ -113,7 +113,7 @@ func TestLeaseRefused(t *testing.T) {
 	if _, _, err = c.Leases().Acquire(t.Context(), "archive", "a", lease.MaxLease+1, stored.Noon); err == nil {
 		t.Error("a lease that nobody would believe")
 	}
-	for _, verb := range []storage.Verb{storage.VerbOpen, storage.VerbPut} {
+	for _, verb := range []storagetest.Verb{storagetest.VerbOpen, storagetest.VerbPut} {
 		b.On(verb).Fail(stored.ErrTest)
 		_, held, err := c.Leases().Acquire(t.Context(), "archive", "a", ttl, stored.Noon)
 		if stored.WantError(t, "store away", err, stored.ErrTest); held {
@@ -121,12 +121,12 @@ func TestLeaseRefused(t *testing.T) {
 		}
 	}
 	l, _ := acquire(t, c, "a", stored.Noon)
-	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 	_, held, err := c.Leases().Renew(t.Context(), l, ttl, stored.Noon)
 	if stored.WantError(t, "renew", err, stored.ErrTest); held {
 		t.Error("held while the store is away")
 	}
-	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 	stored.WantError(t, "release", c.Leases().Release(t.Context(), l, stored.Noon), stored.ErrTest)
 }
 
@@ -167,7 +167,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	if err != nil || !held {
 		t.Fatal(held, err)
 	}
-	verbs := []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbStat, storage.VerbList, storage.VerbDelete}
+	verbs := []storagetest.Verb{storagetest.VerbPut, storagetest.VerbOpen, storagetest.VerbStat, storagetest.VerbList, storagetest.VerbDelete}
 	for what, test := range map[string]struct {
 		do   func()
 		want []int // calls, by verb

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
@@ -157,11 +156,11 @@ func TestSurveyFoldsWhatIsWhole(t *testing.T) {
 				f := newFolding(t, seed)
 				f.grow()
 				f.wrong()[name]()
-				before := f.b.Calls(storage.VerbOpen)
+				before := f.b.Calls(storagetest.VerbOpen)
 				whole := stored.Load(t, f.c, backups.LoadOptions{Log: true, Details: true, Proofs: true})
-				between := f.b.Calls(storage.VerbOpen)
+				between := f.b.Calls(storagetest.VerbOpen)
 				folded := stored.Survey(t, f.c, repository.SurveyOptions{})
-				if all, some := between-before, f.b.Calls(storage.VerbOpen)-between; name == "nothing" && some > all {
+				if all, some := between-before, f.b.Calls(storagetest.VerbOpen)-between; name == "nothing" && some > all {
 					t.Errorf("seed %d: %d reads, folded %d", seed, all, some)
 				}
 				if diff := cmp.Diff(whole.Gaps(), folded.Gaps()); diff != "" {

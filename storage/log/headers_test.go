@@ -27,9 +27,9 @@ func TestEachHeaderIsReadOnce(t *testing.T) {
 		var headers log.Headers
 		reads := func(what string, want int) catalog.Lineage {
 			t.Helper()
-			before := b.Calls(storage.VerbOpen)
+			before := b.Calls(storagetest.VerbOpen)
 			l := stored.LoadLog(t, stored.OpenCluster(t, b, "c").Remembering(&headers), 1)[0]
-			if got := b.Calls(storage.VerbOpen) - before; got != want {
+			if got := b.Calls(storagetest.VerbOpen) - before; got != want {
 				t.Errorf("%s: %d headers are read, want %d", what, got, want)
 			}
 			return l
@@ -62,9 +62,9 @@ func TestEachIndexIsReadOnce(t *testing.T) {
 		var headers log.Headers
 		reads := func(what string, want int) catalog.Lineage {
 			t.Helper()
-			before := b.Calls(storage.VerbOpen)
+			before := b.Calls(storagetest.VerbOpen)
 			l := stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), backups.LoadOptions{Log: true}).Lineages[0]
-			if got := b.Calls(storage.VerbOpen) - before; got != want {
+			if got := b.Calls(storagetest.VerbOpen) - before; got != want {
 				t.Errorf("%s: %d reads, want %d", what, got, want)
 			}
 			return l
@@ -100,9 +100,9 @@ func TestBoundedIndexesAreRemembered(t *testing.T) {
 	stored.StoreIndex(t, c, stored.SegmentsOf(all[20:]))
 	var headers log.Headers
 	for range 3 {
-		before := b.Calls(storage.VerbOpen)
+		before := b.Calls(storagetest.VerbOpen)
 		stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), backups.LoadOptions{Log: true})
-		if reads := b.Calls(storage.VerbOpen) - before; reads != 2 {
+		if reads := b.Calls(storagetest.VerbOpen) - before; reads != 2 {
 			t.Errorf("%d reads, want those of both indexes", reads)
 		}
 	}

@@ -151,13 +151,13 @@ func TestStoreIndexTwice(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)
 	stored.StoreSegments(t, c, all...)
-	b.On(storage.VerbPut).FailLate(stored.ErrTest)
+	b.On(storagetest.VerbPut).FailLate(stored.ErrTest)
 	stored.WantError(t, "lost answer", c.Log().StoreIndex(t.Context(), stored.LineageID(1), stored.SegmentsOf(all[:2])), stored.ErrTest)
 	stored.StoreIndex(t, c, stored.SegmentsOf(all[:2]))
 	stored.WantError(t, "another", c.Log().StoreIndex(t.Context(), stored.LineageID(1), stored.SegmentsOf(all)), storage.ErrExist)
-	before := b.Calls(storage.VerbOpen)
+	before := b.Calls(storagetest.VerbOpen)
 	stored.WantLineage(t, "half indexed", stored.LoadLog(t, c, 1)[0], "1-4", "")
-	if reads := b.Calls(storage.VerbOpen) - before; reads != 3 {
+	if reads := b.Calls(storagetest.VerbOpen) - before; reads != 3 {
 		t.Errorf("%d reads, want those of an index and two headers", reads)
 	}
 }

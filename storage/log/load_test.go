@@ -24,7 +24,7 @@ func TestLongLog(t *testing.T) {
 	longLog(t, dir, 4000)
 	b := storagetest.Faulty(stored.OpenFile(t, dir))
 	wantLongLog(t, stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{Log: true}), 4000)
-	if reads := b.Calls(storage.VerbOpen); reads != 1+2+400 {
+	if reads := b.Calls(storagetest.VerbOpen); reads != 1+2+400 {
 		t.Errorf("%d reads, want one manifest, two indexes and 400 headers", reads)
 	}
 	if catalog := stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{}); catalog.Lineages != nil {
@@ -170,11 +170,11 @@ func TestLogStoreFails(t *testing.T) {
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(5)
 	stored.StoreSegments(t, c, all...)
 	stored.StoreIndex(t, c, stored.SegmentsOf(all[:3]))
-	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
+	for _, verb := range []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen} {
 		for n := range 3 {
 			b.On(verb).Nth(n + 1).Fail(stored.ErrTest)
 			_, err := c.Load(t.Context(), backups.LoadOptions{Log: true})
-			if verb == storage.VerbList && n == 2 {
+			if verb == storagetest.VerbList && n == 2 {
 				if err != nil {
 					t.Errorf("a third listing: %v", err)
 				}
@@ -185,7 +185,7 @@ func TestLogStoreFails(t *testing.T) {
 		}
 	}
 	for n := range 3 {
-		b.On(storage.VerbOpen).Nth(n + 1).Fail(stored.ErrTest)
+		b.On(storagetest.VerbOpen).Nth(n + 1).Fail(stored.ErrTest)
 		_, err := c.Log().Tail(t.Context())
 		stored.WantError(t, "LogTail", err, stored.ErrTest)
 	}
@@ -221,9 +221,9 @@ func TestLogTail(t *testing.T) {
 	wantTail(t, "no index", c, id, 9, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, nil)
 	stored.StoreIndex(t, c, stored.SegmentsOf(all[:2]))
 	stored.StoreIndex(t, c, stored.SegmentsOf(all[2:6]))
-	before := b.Calls(storage.VerbOpen)
+	before := b.Calls(storagetest.VerbOpen)
 	wantTail(t, "indexed", c, id, 9, []uint64{7, 8, 9}, nil)
-	if reads := b.Calls(storage.VerbOpen) - before; reads != 3 {
+	if reads := b.Calls(storagetest.VerbOpen) - before; reads != 3 {
 		t.Errorf("%d reads, want the first header, the last one and an index", reads)
 	}
 	stored.ChangeSegment(t, b, id, 9, func(p []byte) []byte { return p[:20] })

@@ -119,14 +119,14 @@ func TestStoreSegmentTwice(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	stored.StoreSegments(t, c, w.Next())
 	e := w.Next()
-	b.On(storage.VerbPut).FailLate(stored.ErrTest)
+	b.On(storagetest.VerbPut).FailLate(stored.ErrTest)
 	stored.WantError(t, "lost answer", c.Log().StoreSegment(t.Context(), e), stored.ErrTest)
 	stored.StoreSegments(t, c, e, e)
 	lost := w.Next()
-	b.On(storage.VerbPut).Fail(stored.ErrTest)
+	b.On(storagetest.VerbPut).Fail(stored.ErrTest)
 	stored.WantError(t, "lost call", c.Log().StoreSegment(t.Context(), lost), stored.ErrTest)
 	stored.WantLineage(t, "before", stored.LoadLog(t, c, 1)[0], "1-2", "")
-	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 	stored.WantError(t, "cannot look", c.Log().StoreSegment(t.Context(), e), stored.ErrTest)
 	stored.StoreSegments(t, c, lost)
 	stored.WantLineage(t, "after", stored.LoadLog(t, c, 1)[0], "1-3", "")
@@ -273,13 +273,13 @@ func TestOpenSegmentStoreFails(t *testing.T) {
 	stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(1)).Next())
 	s := stored.LoadLog(t, c, 1)[0].Segments[0]
 	for _, n := range []int{0, 5, 100, int(s.Size) - 3} {
-		b.On(storage.VerbOpen).Cut(n, stored.ErrTest)
+		b.On(storagetest.VerbOpen).Cut(n, stored.ErrTest)
 		_, err := readAll(t, c, s, seal.Keys{})
 		if stored.WantError(t, "cut stream", err, stored.ErrTest); errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
 	}
-	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 	_, err := readAll(t, c, s, seal.Keys{})
 	stored.WantError(t, "no stream", err, stored.ErrTest)
 }
@@ -291,12 +291,12 @@ func TestSegmentLongHeader(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	long := w.Next(func(h *segment.Header) { h.Reason = strings.Repeat("r", 40_000) })
 	stored.StoreSegments(t, c, long)
-	before := b.Calls(storage.VerbOpen)
+	before := b.Calls(storagetest.VerbOpen)
 	l := stored.LoadLog(t, c, 1)[0]
 	if diff := cmp.Diff(stored.SegmentsOf([]segment.Encoded{long}), l.Segments); diff != "" {
 		t.Error(diff)
 	}
-	if reads := b.Calls(storage.VerbOpen) - before; reads != 2 {
+	if reads := b.Calls(storagetest.VerbOpen) - before; reads != 2 {
 		t.Errorf("%d reads", reads)
 	}
 	got, err := c.Log().Segments(t.Context(), stored.LineageID(1), []uint64{1, 1})

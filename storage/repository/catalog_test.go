@@ -64,9 +64,9 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 		{backups.LoadOptions{Only: "../x"}, nil, 0},
 		{backups.LoadOptions{Only: stored.IdAt(4)[:10]}, nil, 0},
 	} {
-		opens, lists := b.Calls(storage.VerbOpen), b.Calls(storage.VerbList)
+		opens, lists := b.Calls(storagetest.VerbOpen), b.Calls(storagetest.VerbList)
 		catalog := stored.Load(t, c, o.LoadOptions)
-		opens, lists = b.Calls(storage.VerbOpen)-opens, b.Calls(storage.VerbList)-lists
+		opens, lists = b.Calls(storagetest.VerbOpen)-opens, b.Calls(storagetest.VerbList)-lists
 		if stored.WantIDs(t, catalog, o.want, nil); opens != o.reads || lists != 1 {
 			t.Errorf("%+v costs %d reads and %d listings", o.LoadOptions, opens, lists)
 		}
@@ -97,10 +97,10 @@ func TestStrangers(t *testing.T) {
 		for _, key := range strange {
 			stored.Put(t, b, key, good)
 		}
-		opens := faults.Calls(storage.VerbOpen)
+		opens := faults.Calls(storagetest.VerbOpen)
 		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
-		if reads := faults.Calls(storage.VerbOpen) - opens; reads != 1 || len(cat.Backups[0].Proofs) > 0 {
+		if reads := faults.Calls(storagetest.VerbOpen) - opens; reads != 1 || len(cat.Backups[0].Proofs) > 0 {
 			t.Errorf("%d reads, proofs %v", reads, cat.Backups[0].Proofs)
 		}
 		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour)); len(swept) > 0 || err != nil {
@@ -204,13 +204,13 @@ func TestMovedWhole(t *testing.T) {
 // TestLoadStoreFails checks that Load returns the error of a store that fails, not damage and not a part of the catalog.
 func TestLoadStoreFails(t *testing.T) {
 	for name, arm := range map[string]func(f *storagetest.Faults){
-		"list":              func(f *storagetest.Faults) { f.On(storage.VerbList).Fail(stored.ErrTest) },
-		"list, half of it":  func(f *storagetest.Faults) { f.On(storage.VerbList).Cut(3, stored.ErrTest) },
-		"list, at its end":  func(f *storagetest.Faults) { f.On(storage.VerbList).FailLate(stored.ErrTest) },
-		"manifest":          func(f *storagetest.Faults) { f.On(storage.VerbOpen).Nth(3).Fail(stored.ErrTest) },
-		"manifest, half":    func(f *storagetest.Faults) { f.On(storage.VerbOpen).Nth(2).Cut(100, stored.ErrTest) },
-		"manifest or proof": func(f *storagetest.Faults) { f.On(storage.VerbOpen).Nth(6).Fail(stored.ErrTest) },
-		"all":               func(f *storagetest.Faults) { f.On(storage.VerbOpen).Always().Fail(stored.ErrTest) },
+		"list":              func(f *storagetest.Faults) { f.On(storagetest.VerbList).Fail(stored.ErrTest) },
+		"list, half of it":  func(f *storagetest.Faults) { f.On(storagetest.VerbList).Cut(3, stored.ErrTest) },
+		"list, at its end":  func(f *storagetest.Faults) { f.On(storagetest.VerbList).FailLate(stored.ErrTest) },
+		"manifest":          func(f *storagetest.Faults) { f.On(storagetest.VerbOpen).Nth(3).Fail(stored.ErrTest) },
+		"manifest, half":    func(f *storagetest.Faults) { f.On(storagetest.VerbOpen).Nth(2).Cut(100, stored.ErrTest) },
+		"manifest or proof": func(f *storagetest.Faults) { f.On(storagetest.VerbOpen).Nth(6).Fail(stored.ErrTest) },
+		"all":               func(f *storagetest.Faults) { f.On(storagetest.VerbOpen).Always().Fail(stored.ErrTest) },
 	} {
 		b := storagetest.Faulty(mem.New())
 		c := stored.OpenCluster(t, b, "c")

@@ -195,13 +195,13 @@ func TestCreateStoreFails(t *testing.T) {
 		arm  func(f *storagetest.Faults)
 		left []string // remaining objects
 	}{
-		"data":                     {func(f *storagetest.Faults) { f.On(storage.VerbPut).Fail(stored.ErrTest) }, nil},
-		"data, in the middle":      {func(f *storagetest.Faults) { f.On(storage.VerbPut).Cut(20, stored.ErrTest) }, nil},
-		"data, answer lost":        {func(f *storagetest.Faults) { f.On(storage.VerbPut).FailLate(stored.ErrTest) }, []string{stored.PlainName}},
-		"manifest":                 {func(f *storagetest.Faults) { f.On(storage.VerbPut).Nth(2).Fail(stored.ErrTest) }, nil},
-		"manifest, in the middle":  {func(f *storagetest.Faults) { f.On(storage.VerbPut).Nth(2).Cut(20, stored.ErrTest) }, nil},
-		"manifest, then no Delete": {failTwice(storage.VerbDelete), []string{stored.PlainName}},
-		"manifest, then no Open":   {failTwice(storage.VerbOpen), []string{stored.PlainName}},
+		"data":                     {func(f *storagetest.Faults) { f.On(storagetest.VerbPut).Fail(stored.ErrTest) }, nil},
+		"data, in the middle":      {func(f *storagetest.Faults) { f.On(storagetest.VerbPut).Cut(20, stored.ErrTest) }, nil},
+		"data, answer lost":        {func(f *storagetest.Faults) { f.On(storagetest.VerbPut).FailLate(stored.ErrTest) }, []string{stored.PlainName}},
+		"manifest":                 {func(f *storagetest.Faults) { f.On(storagetest.VerbPut).Nth(2).Fail(stored.ErrTest) }, nil},
+		"manifest, in the middle":  {func(f *storagetest.Faults) { f.On(storagetest.VerbPut).Nth(2).Cut(20, stored.ErrTest) }, nil},
+		"manifest, then no Delete": {failTwice(storagetest.VerbDelete), []string{stored.PlainName}},
+		"manifest, then no Open":   {failTwice(storagetest.VerbOpen), []string{stored.PlainName}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
@@ -227,9 +227,9 @@ func TestCreateStoreFails(t *testing.T) {
 }
 
 // failTwice fails the Put of the manifest, and then the request that would remove the data.
-func failTwice(verb storage.Verb) func(f *storagetest.Faults) {
+func failTwice(verb storagetest.Verb) func(f *storagetest.Faults) {
 	return func(f *storagetest.Faults) {
-		f.On(storage.VerbPut).Nth(2).Fail(stored.ErrTest)
+		f.On(storagetest.VerbPut).Nth(2).Fail(stored.ErrTest)
 		f.On(verb).Fail(errors.New("the store has gone away"))
 	}
 }
@@ -239,7 +239,7 @@ func TestCreateAnswerLost(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		faults := storagetest.Faulty(b)
 		c := stored.OpenCluster(t, faults, "c")
-		faults.On(storage.VerbPut).Nth(2).FailLate(stored.ErrTest)
+		faults.On(storagetest.VerbPut).Nth(2).FailLate(stored.ErrTest)
 		_, err := stored.TryCreate(t, c, stored.IdAt(0), stored.ManifestOf(stored.Content, stored.Noon))
 		stored.WantError(t, "Create", err, stored.ErrTest)
 		latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
@@ -347,7 +347,7 @@ func TestFreeID(t *testing.T) {
 		if id, err := c.FreeID(t.Context(), stored.Noon, 8); err != nil || id != catalog.NewID(stored.Noon, 8) {
 			t.Errorf("at another revision: %q, %v", id, err)
 		}
-		faults.On(storage.VerbList).Fail(stored.ErrTest)
+		faults.On(storagetest.VerbList).Fail(stored.ErrTest)
 		_, err := c.FreeID(t.Context(), stored.Noon, 7)
 		stored.WantError(t, "FreeID", err, stored.ErrTest)
 	})

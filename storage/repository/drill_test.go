@@ -82,12 +82,12 @@ func TestLastDrillIsCheap(t *testing.T) {
 		stored.Create(t, c, stored.IdAt(n))
 		stored.AppendProof(t, c, drillOf(stored.IdAt(n), catalog.Passed, n))
 	}
-	lists, reads := b.Calls(storage.VerbList), b.Calls(storage.VerbOpen)
+	lists, reads := b.Calls(storagetest.VerbList), b.Calls(storagetest.VerbOpen)
 	wantLastDrill(t, "of fifty", c, 49)
-	if lists, reads = b.Calls(storage.VerbList)-lists, b.Calls(storage.VerbOpen)-reads; lists != 1 || reads != 1 {
+	if lists, reads = b.Calls(storagetest.VerbList)-lists, b.Calls(storagetest.VerbOpen)-reads; lists != 1 || reads != 1 {
 		t.Errorf("%d listings, %d reads", lists, reads)
 	}
-	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
+	for _, verb := range []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen} {
 		b.On(verb).Fail(stored.ErrTest)
 		_, _, err := c.LastDrill(t.Context(), stored.Noon.Add(time.Hour*100))
 		stored.WantError(t, "the store is away", err, stored.ErrTest)

@@ -181,7 +181,7 @@ func TestFetchStoreFails(t *testing.T) {
 		for _, at := range []int{0, 1, 100, 250, size / 2, size - 1, size} {
 			for _, want := range []error{stored.ErrTest, io.ErrUnexpectedEOF} {
 				what := fmt.Sprintf("%s: %v at %d of %d", name, want, at, size)
-				s.b.On(storage.VerbOpen).Cut(at, want)
+				s.b.On(storagetest.VerbOpen).Cut(at, want)
 				_, err := stored.Fetch(t, s.c, s.backup, s.keys)
 				stored.WantError(t, what, err, want)
 				if errors.Is(err, catalog.ErrDamaged) {
@@ -189,7 +189,7 @@ func TestFetchStoreFails(t *testing.T) {
 				}
 			}
 		}
-		s.b.On(storage.VerbOpen).Fail(stored.ErrTest)
+		s.b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 		_, err := stored.Fetch(t, s.c, s.backup, s.keys)
 		stored.WantError(t, name, err, stored.ErrTest)
 		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), string(stored.IdAt(0))) {

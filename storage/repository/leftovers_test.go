@@ -123,7 +123,7 @@ func TestSweepAll(t *testing.T) {
 func TestSweepPieces(t *testing.T) {
 	dir := t.TempDir()
 	b := stored.OpenFile(t, dir)
-	c := stored.OpenCluster(t, storage.WithMeter(b, func(storage.Usage) {}), "c")
+	c := stored.OpenCluster(t, storage.WithLimit(b, storage.Limits{}), "c")
 	stored.Create(t, c, stored.IdAt(2))
 	data := stored.Folder("c", stored.IdAt(3)) + stored.PlainName
 	stored.Put(t, b, data, stored.Content)
@@ -245,12 +245,12 @@ func TestSweepStoreFails(t *testing.T) {
 		stored.Put(t, b, all[i], stored.Content)
 	}
 	now := time.Now().Add(2 * stored.Grace)
-	b.On(storage.VerbList).Fail(stored.ErrTest)
+	b.On(storagetest.VerbList).Fail(stored.ErrTest)
 	swept, err := c.Sweep(t.Context(), stored.Grace, now)
 	if stored.WantError(t, "Sweep", err, stored.ErrTest); len(swept) > 0 {
 		t.Errorf("swept %+v", swept)
 	}
-	b.On(storage.VerbDelete).Nth(2).Fail(stored.ErrTest)
+	b.On(storagetest.VerbDelete).Nth(2).Fail(stored.ErrTest)
 	swept, err = c.Sweep(t.Context(), stored.Grace, now)
 	stored.WantError(t, "Sweep", err, stored.ErrTest)
 	if got := leftoverKeys(swept); !slices.Equal(got, []string{all[0], all[2]}) || !strings.Contains(fmt.Sprint(err), all[1]) {

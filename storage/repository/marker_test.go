@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -115,8 +116,8 @@ func TestPinAndTwoPrunes(t *testing.T) {
 	gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
 	manifest := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
 	var pinned error
-	second := stored.OpenWith(t, gated{b, func(v storage.Verb, key string) error {
-		if v != storage.VerbDelete || key != manifest {
+	second := stored.OpenWith(t, gated{b, func(v storagetest.Verb, key string) error {
+		if v != storagetest.VerbDelete || key != manifest {
 			return nil
 		}
 		// The second prune has made both checks and is about to remove the manifest. The first prune still sees the pin.
@@ -186,8 +187,8 @@ func TestCopyWhilePruned(t *testing.T) {
 			pruned = to
 		}
 		stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)...)
-		racing := stored.OpenWith(t, gated{source, func(v storage.Verb, key string) error {
-			if v == storage.VerbOpen && strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))) && strings.HasSuffix(key, "manifest.json") {
+		racing := stored.OpenWith(t, gated{source, func(v storagetest.Verb, key string) error {
+			if v == storagetest.VerbOpen && strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))) && strings.HasSuffix(key, "manifest.json") {
 				_ = pruned.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
 			}
 			return nil
@@ -230,8 +231,8 @@ func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 // Two processes that write first at the same time make one marker, and both know it.
 func TestTwoFirstWriters(t *testing.T) {
 	b := mem.New()
-	one := stored.OpenWith(t, gated{b, func(v storage.Verb, key string) error {
-		if v == storage.VerbPut && key == "c/repository.json" {
+	one := stored.OpenWith(t, gated{b, func(v storagetest.Verb, key string) error {
+		if v == storagetest.VerbPut && key == "c/repository.json" {
 			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(1))
 		}
 		return nil
@@ -256,8 +257,8 @@ func TestJunkForAMarker(t *testing.T) {
 func TestMarkerThatMayNotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		c := stored.OpenWith(t, gated{mem.New(), func(v storage.Verb, key string) error {
-			if v == storage.VerbPut && key == "c/repository.json" {
+		c := stored.OpenWith(t, gated{mem.New(), func(v storagetest.Verb, key string) error {
+			if v == storagetest.VerbPut && key == "c/repository.json" {
 				tries++
 				return storage.ErrDenied
 			}

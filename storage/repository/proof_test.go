@@ -64,7 +64,7 @@ func TestAppendFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	stored.Create(t, c, stored.IdAt(0))
-	b.On(storage.VerbPut).Fail(stored.ErrTest)
+	b.On(storagetest.VerbPut).Fail(stored.ErrTest)
 	err := c.Append(t.Context(), stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 0))
 	if stored.WantError(t, "Append", err, stored.ErrTest); err != nil && !strings.Contains(err.Error(), string(stored.IdAt(0))) {
 		t.Errorf("%v does not name the backup", err)

@@ -162,7 +162,7 @@ func killPrune(t *testing.T, each int, open func() storage.Bucket) {
 
 // TestPruneAnswerLost checks the same if the answer to one request is lost.
 func TestPruneAnswerLost(t *testing.T) {
-	for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbDelete} {
+	for _, verb := range []storagetest.Verb{storagetest.VerbPut, storagetest.VerbDelete} {
 		for n, none := 1, false; !none; n++ {
 			below := mem.New()
 			b := storagetest.Faulty(below)

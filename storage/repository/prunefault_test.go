@@ -20,45 +20,46 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // gated is a Bucket that calls do before each request. An error of do is the answer.
 type gated struct {
 	storage.Bucket
-	do func(verb storage.Verb, key string) error
+	do func(verb storagetest.Verb, key string) error
 }
 
 func (c gated) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := c.do(storage.VerbPut, key); err != nil {
+	if err := c.do(storagetest.VerbPut, key); err != nil {
 		return storage.Object{}, err
 	}
 	return c.Bucket.Put(ctx, key, r, o)
 }
 
 func (c gated) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	if err := c.do(storage.VerbOpen, key); err != nil {
+	if err := c.do(storagetest.VerbOpen, key); err != nil {
 		return nil, storage.Object{}, err
 	}
 	return c.Bucket.Open(ctx, key, o)
 }
 
 func (c gated) Stat(ctx context.Context, key string) (storage.Object, error) {
-	if err := c.do(storage.VerbStat, key); err != nil {
+	if err := c.do(storagetest.VerbStat, key); err != nil {
 		return storage.Object{}, err
 	}
 	return c.Bucket.Stat(ctx, key)
 }
 
 func (c gated) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
-	if err := c.do(storage.VerbList, o.Prefix); err != nil {
+	if err := c.do(storagetest.VerbList, o.Prefix); err != nil {
 		return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, err) }
 	}
 	return c.Bucket.List(ctx, o)
 }
 
 func (c gated) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if err := c.do(storage.VerbDelete, key); err != nil {
+	if err := c.do(storagetest.VerbDelete, key); err != nil {
 		return err
 	}
 	return c.Bucket.Delete(ctx, key, o)
@@ -204,7 +205,7 @@ func TestPruneInterrupted(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			requests := 0
-			b := gated{below, func(storage.Verb, string) error {
+			b := gated{below, func(storagetest.Verb, string) error {
 				if requests++; requests == n {
 					cancel()
 				}
@@ -226,8 +227,8 @@ func TestPruneDenied(t *testing.T) {
 		inTheBubble(t, func(t *testing.T) {
 			below := crowd(t, owner, attacker)
 			deletions := 0
-			b := gated{below, func(verb storage.Verb, _ string) error {
-				if verb != storage.VerbDelete {
+			b := gated{below, func(verb storagetest.Verb, _ string) error {
+				if verb != storagetest.VerbDelete {
 					return nil
 				}
 				if deletions++; n == 0 || deletions == n {

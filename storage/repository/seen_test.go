@@ -59,9 +59,9 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	o := repository.SurveyOptions{Newest: 3, Enough: func(latest []catalog.Proof) bool { return len(latest) >= 7 }}
 	look := func(what string, want int) {
 		t.Helper()
-		before := b.Calls(storage.VerbOpen)
+		before := b.Calls(storagetest.VerbOpen)
 		s := stored.Survey(t, c, o)
-		if n := b.Calls(storage.VerbOpen) - before; n != want {
+		if n := b.Calls(storagetest.VerbOpen) - before; n != want {
 			t.Errorf("%s: %d reads, want %d", what, n, want)
 		}
 		anew := stored.Survey(t, c, repository.SurveyOptions{Newest: o.Newest, Enough: o.Enough})

@@ -71,7 +71,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 // count sets Oldest and Bytes from the folders, newest first.
 func (s *Survey) count(folders []backups.Folder) {
 	if n := len(folders); n > 0 {
-		s.Oldest = folders[n-1].Id.Started()
+		s.Oldest = folders[n-1].ID.Started()
 	}
 	for _, f := range folders {
 		for _, object := range f.Objects {
@@ -94,8 +94,8 @@ func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, re
 	for _, s := range stretches[max(0, len(stretches)-stretchesTried):] {
 		left, since := basesTried, s.Segments[0].Begins().Add(-catalog.ClockAllowance)
 		for _, f := range slices.Backward(folders) {
-			if left > 0 && !f.Id.Started().Before(since) {
-				wanted[f.Id] = true
+			if left > 0 && !f.ID.Started().Before(since) {
+				wanted[f.ID] = true
 				left--
 			}
 		}
@@ -104,7 +104,7 @@ func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, re
 		return nil, folders
 	}
 	for _, f := range folders {
-		if wanted[f.Id] {
+		if wanted[f.ID] {
 			bases = append(bases, f)
 		} else {
 			rest = append(rest, f)
@@ -121,13 +121,13 @@ const mostLandmarks = 64 // manifests that are read for Survey.Past
 func landmarks(folders, others []backups.Folder) (past []backups.Folder) {
 	unread := map[catalog.ID]bool{}
 	for _, f := range others {
-		unread[f.Id] = true
+		unread[f.ID] = true
 	}
 	for i, f := range folders {
 		oldest := i == len(folders)-1
-		falls := i > 0 && folders[i-1].Id.Revision() < f.Id.Revision() || !oldest && f.Id.Revision() < folders[i+1].Id.Revision()
+		falls := i > 0 && folders[i-1].ID.Revision() < f.ID.Revision() || !oldest && f.ID.Revision() < folders[i+1].ID.Revision()
 		pinned := slices.ContainsFunc(f.Objects, func(o storage.Object) bool { _, ok := backups.PinOf(o.Key, backups.PinPrefix); return ok })
-		if unread[f.Id] && (oldest || falls || pinned) {
+		if unread[f.ID] && (oldest || falls || pinned) {
 			past = append(past, f)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -46,9 +45,9 @@ func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog
 func TestSurveyReadsFew(t *testing.T) {
 	b, c, all := surveyed(t)
 	whole := stored.Load(t, c, backups.LoadOptions{Log: true})
-	before := b.Calls(storage.VerbOpen)
+	before := b.Calls(storagetest.VerbOpen)
 	s := stored.Survey(t, c, repository.SurveyOptions{Newest: 4})
-	if n := b.Calls(storage.VerbOpen) - before; n > 4+8+1+25 {
+	if n := b.Calls(storagetest.VerbOpen) - before; n > 4+8+1+25 {
 		t.Errorf("%d reads of 4 backups, 8 that the window may begin with, the oldest, and 25 segments", n)
 	}
 	var bytes int64
@@ -113,7 +112,7 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 }
 
 func TestSurveyFailsWithItsStore(t *testing.T) {
-	for _, verb := range []storage.Verb{storage.VerbList, storage.VerbOpen} {
+	for _, verb := range []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen} {
 		b, c, _ := surveyed(t)
 		b.On(verb).Fail(stored.ErrTest)
 		_, err := c.Survey(t.Context(), repository.SurveyOptions{Newest: 2})

@@ -31,7 +31,6 @@ func stacked(b storage.Bucket) storage.Bucket {
 	b = storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond})
 	fast := rate.NewLimiter(1<<40, 1<<20)
 	b = storage.WithLimit(b, storage.Limits{Up: fast, Down: fast})
-	b = storage.WithMeter(b, func(storage.Usage) {})
 	return storage.WithPrefix(b, "some/where")
 }
 

@@ -14,9 +14,9 @@ import (
 // Faults is a Bucket that fails as a test demands, and otherwise passes calls to the one below it:
 //
 //	b := storagetest.Faulty(mem.New())
-//	b.On(storage.VerbStat).Fail(err)            // the next Stat fails
-//	b.On(storage.VerbPut).Nth(3).FailLate(err)  // the third Put from now on is done, but its answer is lost
-//	b.On(storage.VerbOpen).Times(2).Cut(10, err) // the streams of the next two Opens end with err after ten bytes
+//	b.On(storagetest.VerbStat).Fail(err)            // the next Stat fails
+//	b.On(storagetest.VerbPut).Nth(3).FailLate(err)  // the third Put from now on is done, but its answer is lost
+//	b.On(storagetest.VerbOpen).Times(2).Cut(10, err) // the streams of the next two Opens end with err after ten bytes
 //
 // If several faults apply to a call, all take effect; the first error is returned.
 type Faults struct {
@@ -24,18 +24,18 @@ type Faults struct {
 
 	mu    sync.Mutex
 	armed []*Fault
-	calls map[storage.Verb]int
+	calls map[Verb]int
 }
 
 // Faulty returns b with the ability to fail; no faults are armed yet.
 func Faulty(b storage.Bucket) *Faults {
-	return &Faults{b: b, calls: map[storage.Verb]int{}}
+	return &Faults{b: b, calls: map[Verb]int{}}
 }
 
 // Fault makes some calls of one method fail. Its methods configure it and return it.
 type Fault struct {
 	f     *Faults
-	verb  storage.Verb
+	verb  Verb
 	skip  int // calls before the first affected one
 	times int // affected calls; below 0 all
 	do    actions
@@ -50,7 +50,7 @@ type actions struct {
 }
 
 // On arms a fault for the next call of verb. It has no effect until Fail, FailLate, Cut or Delay sets one.
-func (f *Faults) On(verb storage.Verb) *Fault {
+func (f *Faults) On(verb Verb) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fault := &Fault{f: f, verb: verb, times: 1}
@@ -59,7 +59,7 @@ func (f *Faults) On(verb storage.Verb) *Fault {
 }
 
 // Calls returns the number of calls of verb so far.
-func (f *Faults) Calls(verb storage.Verb) int {
+func (f *Faults) Calls(verb Verb) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[verb]
@@ -97,7 +97,7 @@ func (t *Fault) Cut(n int, err error) *Fault {
 }
 
 // call counts a call, waits, and returns its effects.
-func (f *Faults) call(ctx context.Context, verb storage.Verb) actions {
+func (f *Faults) call(ctx context.Context, verb Verb) actions {
 	do := f.effects(verb)
 	if do.delay > 0 {
 		timer := time.NewTimer(do.delay)
@@ -110,7 +110,7 @@ func (f *Faults) call(ctx context.Context, verb storage.Verb) actions {
 	return do
 }
 
-func (f *Faults) effects(verb storage.Verb) actions {
+func (f *Faults) effects(verb Verb) actions {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[verb]++
@@ -154,7 +154,7 @@ func (f *Faults) Unwrap() storage.Bucket { return f.b }
 
 // Put implements storage.Bucket.
 func (f *Faults) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	do := f.call(ctx, storage.VerbPut)
+	do := f.call(ctx, VerbPut)
 	if do.err != nil {
 		return storage.Object{}, do.err
 	}
@@ -169,7 +169,7 @@ func (f *Faults) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 func (f *Faults) Open(
 	ctx context.Context, key string, o storage.OpenOptions,
 ) (io.ReadCloser, storage.Object, error) {
-	do := f.call(ctx, storage.VerbOpen)
+	do := f.call(ctx, VerbOpen)
 	if do.err != nil {
 		return nil, storage.Object{}, do.err
 	}
@@ -191,7 +191,7 @@ type readCloser struct {
 
 // Stat implements storage.Bucket.
 func (f *Faults) Stat(ctx context.Context, key string) (storage.Object, error) {
-	do := f.call(ctx, storage.VerbStat)
+	do := f.call(ctx, VerbStat)
 	if do.err != nil {
 		return storage.Object{}, do.err
 	}
@@ -205,7 +205,7 @@ func (f *Faults) Stat(ctx context.Context, key string) (storage.Object, error) {
 // List implements storage.Bucket.
 func (f *Faults) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
-		do := f.call(ctx, storage.VerbList)
+		do := f.call(ctx, VerbList)
 		if do.err != nil {
 			yield(storage.Object{}, do.err)
 			return
@@ -228,7 +228,7 @@ func (f *Faults) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 
 // Delete implements storage.Bucket.
 func (f *Faults) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	do := f.call(ctx, storage.VerbDelete)
+	do := f.call(ctx, VerbDelete)
 	if do.err != nil {
 		return do.err
 	}

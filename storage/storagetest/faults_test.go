@@ -30,8 +30,8 @@ func exists(t *testing.T, b storage.Bucket) bool {
 
 func TestFaultsHitTheirCalls(t *testing.T) {
 	f := storagetest.Faulty(mem.New())
-	f.On(storage.VerbPut).Nth(2).Times(2).Fail(errFault)
-	f.On(storage.VerbPut).Nth(5).Always().Fail(errFault)
+	f.On(storagetest.VerbPut).Nth(2).Times(2).Fail(errFault)
+	f.On(storagetest.VerbPut).Nth(5).Always().Fail(errFault)
 	got := ""
 	for range 7 {
 		if put(t, f) == nil {
@@ -40,8 +40,8 @@ func TestFaultsHitTheirCalls(t *testing.T) {
 			got += "-"
 		}
 	}
-	if got != "+--+---" || f.Calls(storage.VerbPut) != 7 {
-		t.Errorf("%s in %d calls", got, f.Calls(storage.VerbPut))
+	if got != "+--+---" || f.Calls(storagetest.VerbPut) != 7 {
+		t.Errorf("%s in %d calls", got, f.Calls(storagetest.VerbPut))
 	}
 }
 
@@ -52,14 +52,14 @@ func TestFaultsBeforeAndAfterTheEffect(t *testing.T) {
 		name  string
 		fault func(*storagetest.Fault)
 		call  func() error
-		verb  storage.Verb
+		verb  Verb
 		there bool
 	}{
-		{"put not done", fail, func() error { return put(t, f) }, storage.VerbPut, false},
-		{"put cut", cut, func() error { return put(t, f) }, storage.VerbPut, false},
-		{"put done", failLate, func() error { return put(t, f) }, storage.VerbPut, true},
-		{"delete not done", fail, func() error { return remove(t, f) }, storage.VerbDelete, true},
-		{"delete done", failLate, func() error { return remove(t, f) }, storage.VerbDelete, false},
+		{"put not done", fail, func() error { return put(t, f) }, storagetest.VerbPut, false},
+		{"put cut", cut, func() error { return put(t, f) }, storagetest.VerbPut, false},
+		{"put done", failLate, func() error { return put(t, f) }, storagetest.VerbPut, true},
+		{"delete not done", fail, func() error { return remove(t, f) }, storagetest.VerbDelete, true},
+		{"delete done", failLate, func() error { return remove(t, f) }, storagetest.VerbDelete, false},
 	}
 	for _, s := range steps {
 		s.fault(f.On(s.verb))
@@ -86,7 +86,7 @@ func TestFaultsCutStreams(t *testing.T) {
 	if err := put(t, f); err != nil {
 		t.Fatal(err)
 	}
-	f.On(storage.VerbOpen).Cut(3, errFault)
+	f.On(storagetest.VerbOpen).Cut(3, errFault)
 	r, _, err := f.Open(t.Context(), "key", storage.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestFaultsCutStreams(t *testing.T) {
 func TestFaultsDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := storagetest.Faulty(mem.New())
-		f.On(storage.VerbStat).Always().Delay(time.Hour)
+		f.On(storagetest.VerbStat).Always().Delay(time.Hour)
 		start := time.Now()
 		exists(t, f)
 		if took := time.Since(start); took != time.Hour {

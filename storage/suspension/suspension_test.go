@@ -72,12 +72,12 @@ func TestSuspensionRefused(t *testing.T) {
 	stored.WantError(t, "noise", err, catalog.ErrDamaged)
 	wantWord(t, "anew", c, stored.Suspend(t, c, stored.Suspension(true, 2)))
 
-	for _, verb := range []storage.Verb{storage.VerbOpen, storage.VerbPut} {
+	for _, verb := range []storagetest.Verb{storagetest.VerbOpen, storagetest.VerbPut} {
 		b.On(verb).Fail(stored.ErrTest)
 		_, err := c.Services().Write(t.Context(), stored.Suspension(false, 3))
 		stored.WantError(t, "the store is away", err, stored.ErrTest)
 	}
-	b.On(storage.VerbOpen).Fail(stored.ErrTest)
+	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 	_, err = c.Services().Read(t.Context())
 	stored.WantError(t, "the store is away", err, stored.ErrTest)
 }

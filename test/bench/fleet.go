@@ -64,7 +64,7 @@ func measureFleet(ctx context.Context, o options) (page string, past error, err 
 		return "", nil, err
 	}
 	for _, store := range f.stores {
-		for _, verb := range []storage.Verb{storage.VerbPut, storage.VerbOpen, storage.VerbStat, storage.VerbList, storage.VerbDelete} {
+		for _, verb := range []storagetest.Verb{storagetest.VerbPut, storagetest.VerbOpen, storagetest.VerbStat, storagetest.VerbList, storagetest.VerbDelete} {
 			store.On(verb).Always().Delay(fleetRequest)
 		}
 	}
@@ -185,7 +185,7 @@ func wait(ctx context.Context, d time.Duration) {
 // reads returns the number of requests to all stores for listings and objects.
 func (f *fleet) reads() (n int) {
 	for _, store := range f.stores {
-		n += store.Calls(storage.VerbList) + store.Calls(storage.VerbOpen)
+		n += store.Calls(storagetest.VerbList) + store.Calls(storagetest.VerbOpen)
 	}
 	return n
 }
