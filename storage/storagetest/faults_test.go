@@ -52,7 +52,7 @@ func TestFaultsBeforeAndAfterTheEffect(t *testing.T) {
 		name  string
 		fault func(*storagetest.Fault)
 		call  func() error
-		verb  Verb
+		verb  storagetest.Verb
 		there bool
 	}{
 		{"put not done", fail, func() error { return put(t, f) }, storagetest.VerbPut, false},
