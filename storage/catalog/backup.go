@@ -9,7 +9,7 @@ import (
 type Backup struct {
 	Manifest
 	Proofs []Proof `json:"proofs,omitempty"` // oldest first
-	Pins   []Pin   `json:"pins,omitempty"`   // valid ones, oldest first
+	Pins   []Pin   `json:"pins,omitempty"`   // those neither lifted nor ended when the catalog was loaded, oldest first
 }
 
 // Best returns the highest level that b has passed, and the time of that proof. A later proof that b is bad, at that level or

@@ -78,8 +78,8 @@ type Damage struct {
 	Err error
 }
 
-// Find returns the backup called id. The error matches ErrNotFound if it is missing, and is that of its Damage if it cannot
-// be used.
+// Find returns the backup called id. The error matches ErrNotFound if it is missing. If it cannot be used, the error is the
+// Err of its Damage.
 func (c Catalog) Find(id ID) (Backup, error) {
 	for _, b := range c.Backups {
 		if b.ID == id {

@@ -7,8 +7,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Fold returns the segments of an index with all but the first merged into one folded Segment. It returns segments unchanged
-// if there are fewer than three, if stored is false for one of them, or if they are not one unbroken and uniform run.
+// Fold returns the segments of an index with all but the first merged into one folded Segment. The function there reports
+// whether a segment is stored with its size. Fold returns segments unchanged if there are fewer than three, if one of them is
+// not stored, or if they are not one unbroken and uniform run.
 //
 // Folding bounds memory: a month of a busy log has a million headers of almost 1 KiB each, and a service reads them often. A
 // folded Segment has the bounds of the run, both ends of its chain of digests, its sums, and about one mark a minute. These
@@ -53,7 +54,7 @@ func alike(a, b *Segment) bool {
 	return (a.Seal.Encryption == "") == (b.Seal.Encryption == "") && a.Member == b.Member && a.Diverged == b.Diverged
 }
 
-// sparse is the least time between two marks of a folded segment, and so its error when a time is looked up.
+// sparse is the least time between two marks of a folded segment, and so the largest error of a time in it.
 const sparse = time.Minute
 
 // sparsely returns the first and the last of marks, the first and the last with a known revision, and of the others those at

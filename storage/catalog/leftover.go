@@ -11,6 +11,6 @@ import (
 type Leftover struct {
 	Key   string
 	Size  int64
-	Since time.Time // the last write; a running backup writes often
+	Since time.Time // the last write, or the pruning if that is later; recent for a running backup
 	Piece *storage.Object
 }

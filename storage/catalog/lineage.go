@@ -13,7 +13,7 @@ import (
 // Lineage is one history of a cluster as its log is stored. Each of its Stretches can be replayed without a gap.
 type Lineage struct {
 	ID       string
-	Segments []Segment // those with a valid header in its place; ascending by Seq
+	Segments []Segment // those with a valid header that belongs here; ascending by Seq
 	Faults   []Fault   // ascending by Seq
 	// Pruned is the seq up to which its segments were pruned; 0 if none were. These segments are not in Segments and not in
 	// Faults.
@@ -48,7 +48,7 @@ type Fault struct {
 	Key   string // of the first
 	Seq   uint64 // of the first
 	Upto  uint64 // seq of the last one; Seq if it is one segment
-	First uint64 // positions First to Last, both inclusive; 0 if unknown
+	First uint64 // the covered positions First to Last, both inclusive; 0 if unknown
 	Last  uint64
 	Err   error
 }
@@ -234,8 +234,8 @@ func (l Lineage) Begun() time.Time {
 // index.
 func (s Segment) IndexSeq() uint64 { return s.FirstSeq() - 1 }
 
-// IsFoldOf reports whether s was folded from segments, of which there must be at least one. It compares the ends of the chain
-// of digests, which depend on all headers between them.
+// IsFoldOf reports whether s was folded from segments, of which there must be at least one. It compares both ends of the
+// chain of digests and checks each link between them. The digests depend on all headers.
 func (s Segment) IsFoldOf(segments []Segment) bool {
 	first, last := segments[0], segments[len(segments)-1]
 	if first.Previous != s.Previous || last.Digest != s.Digest {
@@ -249,8 +249,7 @@ func (s Segment) IsFoldOf(segments []Segment) bool {
 	return true
 }
 
-// Began returns a time before the member made the requests of s: NotBefore of the first mark. Without marks it returns
-// s.Written, which is later.
+// Began returns the earliest time that the marks of s name: NotBefore of the first. Without marks it returns s.Written.
 func (s Segment) Began() time.Time {
 	if len(s.Marks) > 0 {
 		return s.Marks[0].NotBefore

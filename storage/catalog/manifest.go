@@ -67,8 +67,8 @@ type Member struct {
 	Learner    bool     `json:"learner,omitempty"`
 }
 
-// HashKV is etcd's hash of the key space at Revision, counted from CompactRevision on (Maintenance.HashKV). Two hashes are
-// comparable only if both revisions are equal.
+// HashKV is etcd's hash of the key space at Revision, counted from CompactRevision on (Maintenance.HashKV). Hashes are
+// comparable only at equal Revision and equal CompactRevision.
 type HashKV struct {
 	Revision        int64  `json:"revision"`
 	CompactRevision int64  `json:"compactRevision"` // -1: never compacted

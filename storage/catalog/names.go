@@ -42,8 +42,8 @@ func ValidCluster(name string) error {
 	return nil
 }
 
-// ID names one backup of a cluster. IDs sort by the time at which the backup began, in seconds, then by revision. The
-// manifest decides, not the ID: a stored object can be renamed.
+// ID names one backup of a cluster. IDs sort by the time at which the backup began, in seconds, then by revision. They are
+// names only: facts about a backup come from its manifest.
 type ID string
 
 const idTime = "20060102T150405Z"

@@ -27,8 +27,8 @@ type Window struct {
 	Doubt   string         `json:"doubt,omitempty"` // why Base should be a last resort; "" if it is good
 	From    Point          `json:"from"`
 	To      Point          `json:"to"`
-	// Most is an upper bound for the revision of a restore to To. It exceeds To.Revision if no mark has the revision after
-	// the last requests.
+	// Most is an upper bound for the revision of a restore to To. It can exceed To.Revision, if no mark has the revision
+	// after the last requests. It is To.Revision if nothing bounds it.
 	Most int64 `json:"mostRevision"`
 	// Diverged describes how the members' key spaces differed when a segment of the window was cut, by the newest such
 	// segment; "" if no difference was known.

@@ -79,6 +79,7 @@ type liveHeap struct {
 	most uint64
 }
 
+// Open measures the heap if key is a segment's, and opens the object.
 func (b *liveHeap) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	if strings.HasSuffix(key, ".seg") {
 		b.most = max(b.most, stored.Live())

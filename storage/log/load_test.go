@@ -119,12 +119,13 @@ func TestLogLostEnd(t *testing.T) {
 	stored.WantLineage(t, "all", stored.LoadLog(t, c, 1)[0], "", "1-5 missing")
 }
 
-// racing calls meanwhile once while it lists.
+// racing is a Bucket that calls meanwhile once while it lists.
 type racing struct {
 	storage.Bucket
 	meanwhile func()
 }
 
+// List calls r.meanwhile when it gets to the first index.
 func (r *racing) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		for object, err := range r.Bucket.List(ctx, o) {

@@ -39,6 +39,7 @@ type TakenError struct {
 	Segment catalog.Segment // the stored segment, from which the caller can continue
 }
 
+// Error names the segment and the archiver that stored it.
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("segment %d of lineage %s: %v: it was stored by %s, go on behind it",
 		e.Segment.Seq, e.Segment.Lineage, catalog.ErrTaken, e.Segment.Writer)

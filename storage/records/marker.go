@@ -133,8 +133,9 @@ func (s *Store) makeMarker(ctx context.Context, key string) (Marker, error) {
 }
 
 // EnsureMarker creates the marker if it is missing. The caller calls it after it has stored something, so that a failed write
-// leaves no marker. EnsureMarker ignores errors, since the data is stored already, and a later call tries again. It tries
-// only every markAgain: a log is written every few seconds, and the agent's account may not be allowed to do more than that.
+// leaves no marker. EnsureMarker ignores errors, since the data is stored already, and a later call tries again. It tries at
+// most once every markAgain: a log is written every few seconds, and every try fails if the agent is only allowed to write
+// the log.
 func (s *Store) EnsureMarker(ctx context.Context) {
 	s.marker.Lock()
 	due := s.marker.id == "" && time.Since(s.marker.tried) >= markAgain
