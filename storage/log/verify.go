@@ -23,8 +23,8 @@ const verifiers = 4
 type Reader struct {
 	Keys   seal.Keys // none: encrypted segments are not opened, only compared with their digests
 	Report storage.Report
-	// Check reads the records of each segment that is opened. An error that matches catalog.ErrDamaged becomes a fault of the
-	// segment; any other ends Verify. Several goroutines call it at the same time.
+	// Check reads the records of each segment that is opened; it must not be nil. An error that matches catalog.ErrDamaged
+	// becomes a fault of the segment; any other ends Verify. Several goroutines call it at the same time.
 	Check func(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error
 }
 
@@ -51,8 +51,8 @@ func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (cat
 	return l, nil
 }
 
-// verifiedAtOnce is the number of segments of the catalog that are unfolded at the same time. Each can include those of a
-// whole index.
+// verifiedAtOnce is the number of segments of the catalog whose unfolded headers are in memory at the same time. Each can
+// include those of a whole index.
 const verifiedAtOnce = 16
 
 // verifying is the state of one Verify.
