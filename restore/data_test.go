@@ -49,7 +49,7 @@ type database struct {
 	hash     catalog.HashKV
 }
 
-// snapshot is the database as etcd sends it: with its digest at the end.
+// snapshot returns the database as etcd sends it: followed by its digest.
 func (d database) snapshot() []byte {
 	sum := sha256.Sum256(d.bytes)
 	return append(bytes.Clone(d.bytes), sum[:]...)
@@ -63,7 +63,7 @@ const (
 
 var plain = sync.OnceValues(func() (database, error) { return newDatabase(content{prefix: "key/"}) })
 
-// plainDatabase is one whose key space is not Kubernetes', without alarms.
+// plainDatabase returns a database without Kubernetes' keys and without alarms.
 func plainDatabase(t testing.TB) database {
 	t.Helper()
 	d, err := plain()
@@ -161,7 +161,7 @@ func store(t testing.TB, d database, change func(*catalog.Manifest)) stored {
 	return sealed(t, d, stored{}, change)
 }
 
-// storeSealed is store with encryption.
+// storeSealed is like store, with encryption.
 func storeSealed(t testing.TB, d database) stored {
 	t.Helper()
 	keys, to := newKey(t)
@@ -237,7 +237,7 @@ func (s stored) catalog(t testing.TB) catalog.Catalog {
 	return catalog
 }
 
-// plan is for the newest backup of s, and has to succeed.
+// plan returns a plan for the newest backup of s, and fails the test if there is none.
 func (s stored) plan(t testing.TB, l plan.Layout) plan.Plan {
 	t.Helper()
 	if l.Token == "" {

@@ -7,10 +7,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
-// NewObstacle is how a run ends that meets o.
+// NewObstacle returns the error of a run that o ended.
 func NewObstacle(o plan.Obstacle, err error) error { return &ObstacleError{o, err} }
 
-// WorkDir makes the directory in which the plan called id is built for target. there is whether it is still whole.
+// WorkDir creates the work directory of the plan id for target. The function there reports whether the directory is still
+// complete.
 func WorkDir(target, id string) (there func() bool, remove func(), err error) {
 	w, err := openWork(target, id, nil)
 	if err != nil {

@@ -32,7 +32,7 @@ func noise(n int) []byte {
 	return data
 }
 
-// otherBolt is a whole database of another program.
+// otherBolt returns an intact database of another program.
 func otherBolt(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bolt")

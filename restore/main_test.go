@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// TestMain is the child's main too: Spawn starts this very binary.
+// TestMain is also the main function of the child, since Spawn starts this binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
 		verb := child.Verb(serve)
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // accident names a fault of the child and its stage: "kill prove".
 const accident = "ETCD_DR_RESTORE_TEST_ACCIDENT"
 
-// serve is restore.Serve with an accident, if the test asked for one.
+// serve is restore.Serve with the accident that the test selected.
 func serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	kind, stage, _ := strings.Cut(os.Getenv(accident), " ")
 	return restore.Serve(ctx, input, func(e storage.Event) {

@@ -41,8 +41,8 @@ func Prepare(
 	return r.prepared(), nil
 }
 
-// Continue is Prepare for a dir that contains the database of an earlier point of the same backup and log: it replays only the rest of
-// the log.
+// Continue is like Prepare, for a dir that contains the database of an earlier point of the same backup and log: it replays
+// only the rest of the log.
 func Continue(
 	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, dir string, report storage.Report,
 ) (Prepared, error) {

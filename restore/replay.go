@@ -38,7 +38,7 @@ type Replayed struct {
 // replay brings the database from the backup's point to the target's.
 func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, nil) }
 
-// replayWatched is replay; w, if not nil, is called with every change.
+// replayWatched is like replay; w, if not nil, is called with every change.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	log := plan.Log{Source: segment.WAL} // the source of a disk's log
 	var segments iter.Seq2[catalog.Segment, error] = noSegments

@@ -31,7 +31,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// run is restore.Run, which has to succeed; the events come along.
+// run calls restore.Run, fails the test on an error, and returns the events too.
 func run(t testing.TB, s stored, p plan.Plan) (restore.Result, []storage.Event) {
 	t.Helper()
 	var events []storage.Event
@@ -42,7 +42,7 @@ func run(t testing.TB, s stored, p plan.Plan) (restore.Result, []storage.Event) 
 	return r, events
 }
 
-// messages are the notes and warnings.
+// messages returns the notes and warnings.
 func messages(events []storage.Event) string {
 	var all []string
 	for _, e := range events {

@@ -23,7 +23,7 @@ func attempt(c catalog.Catalog, t plan.Target, run func(context.Context, plan.Pl
 	}
 }
 
-// manyBackups is a catalog with n backups and no log.
+// manyBackups returns a catalog with n backups and no log.
 func manyBackups(t *testing.T, n int) catalog.Catalog {
 	t.Helper()
 	c := store(t, plainDatabase(t), nil).catalog(t)

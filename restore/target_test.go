@@ -60,7 +60,7 @@ func occupied(target, name string) error {
 	return os.WriteFile(filepath.Join(target, name), []byte("x"), 0o600)
 }
 
-// names are all paths below dir.
+// names returns all paths below dir.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string

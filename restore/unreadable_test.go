@@ -30,7 +30,7 @@ func TestAValueThatCannotBeReadDoesNotHang(t *testing.T) {
 	wantNothing(t, p.Into)
 }
 
-// unreadable is a database whose newest value has random bytes in the place of the fields' tags.
+// unreadable returns a database whose newest value has random bytes in the place of the fields' tags.
 func unreadable(t *testing.T) database {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ids are the backups of a cluster in one of w's stores.
+// ids returns the backups of a cluster in one of w's stores.
 func (w *world) ids(t *testing.T, store, cluster string) (ids []catalog.ID) {
 	t.Helper()
 	c, err := repository.Open(w.stores[store], cluster)

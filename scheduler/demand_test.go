@@ -22,7 +22,7 @@ func (s *service) trigger(t *testing.T, cluster string, job scheduler.Job, reaso
 	}
 }
 
-// outcome is how the last such job went that has ended.
+// outcome returns the outcome of the last ended job of a kind.
 func (s *service) outcome(t *testing.T, cluster string, job scheduler.Job) scheduler.Outcome {
 	t.Helper()
 	for _, o := range s.status(t, cluster).Jobs {

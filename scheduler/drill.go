@@ -262,7 +262,7 @@ func (d *driller) retry() time.Time {
 	return d.notBefore
 }
 
-// readFirst is readAnew, in turns with other clusters.
+// readFirst calls readAnew, in turns with other clusters.
 func (d *driller) readFirst(ctx context.Context) (err error) {
 	ended := d.lane.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = d.readAnew(ctx) })
 	return cmp.Or(err, ended)

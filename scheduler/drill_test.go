@@ -96,7 +96,7 @@ func (w *world) proven(ctx context.Context, by string, in backup.Store, id catal
 	return []catalog.Proof{p}, errors.Join(w.drills.err, in.Cluster.Append(ctx, p))
 }
 
-// drilledAt are when the drills of cluster began.
+// drilledAt returns the start times of the drills of cluster.
 func (w *world) drilledAt(cluster string) (times []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -471,7 +471,7 @@ func TestDrillsChange(t *testing.T) {
 	})
 }
 
-// running are the clusters of which something runs.
+// running returns the clusters with a running job.
 func running(s *service) (clusters string) {
 	for _, status := range s.Status() {
 		for _, o := range status.Jobs {

@@ -170,7 +170,7 @@ func (w *world) slots(cluster string) (slots []string) {
 	return slots
 }
 
-// times are when the backups of cluster were taken.
+// times returns the start times of the backups of cluster.
 func (w *world) times(cluster string) (times []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -65,7 +65,7 @@ func (a *archiver) lose() {
 	a.header, a.digest = segment.Header{Lineage: strings.Repeat("b", 32), Last: a.header.Last + 100}, ""
 }
 
-// size is that of all segments of cluster, as stored.
+// size returns the stored size of all segments of cluster.
 func (a *archiver) size() (n int64) {
 	a.w.t.Helper()
 	catalog, err := a.to.Load(a.w.t.Context(), backups.LoadOptions{Log: true})
@@ -80,7 +80,7 @@ func (a *archiver) size() (n int64) {
 	return n
 }
 
-// triggered are the reasons of the backups of prod that no slot was the reason of.
+// triggered returns the reasons of the backups of prod that no slot caused.
 func (w *world) triggered() (reasons []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -203,7 +203,7 @@ func (w *worker) nextSlot(now time.Time) time.Time {
 // slotAfter is the schedule's first slot after a backup.
 type slotAfter struct{ started, at time.Time }
 
-// readFirst is readAnew, in turns with other clusters.
+// readFirst calls readAnew, in turns with other clusters.
 func (w *worker) readFirst(ctx context.Context) (err error) {
 	ended := w.lane.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = w.readAnew(ctx) })
 	return cmp.Or(err, ended)

@@ -228,7 +228,7 @@ func (s *subject) took(b taking) {
 	}
 }
 
-// nextSlot is the first that no backup is of.
+// nextSlot returns the first slot without a backup.
 func (s *subject) nextSlot() time.Time { return s.slots[s.next] }
 
 // double checks a second backup of one slot. It is allowed once for each lease that was stolen from its holder; if any store
@@ -293,7 +293,7 @@ var yearRules = []rule{
 	{"15 3 * * *", "UTC", 24, 3, 15},
 }
 
-// slots are the moments of the year, found by looking at the clock on the wall each minute. jitter puts them off.
+// slots returns the slots of the year, found by reading the wall clock each minute. jitter delays them.
 func (r rule) slots(t *testing.T, begin, end time.Time, jitter time.Duration) (slots []time.Time) {
 	t.Helper()
 	at := zone(t, r.zone)
@@ -337,7 +337,8 @@ func skips(wall time.Time) bool {
 	return is > was
 }
 
-// newFleet has n clusters, in turn of each rule; every third has two repositories, and they are needed both, or any.
+// newFleet returns a fleet of n clusters that use the rules in turn. Every third cluster has two repositories, and needs both
+// or any.
 func newFleet(t *testing.T, seed uint64, n int) *fleet {
 	f := &fleet{
 		t: t, seed: seed, begin: time.Now(), end: time.Now().AddDate(1, 0, 0), unserved: time.Now(), subjects: map[string]*subject{},
@@ -395,7 +396,7 @@ func TestYear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { aYear(t, yearSeed(t), 10) })
 }
 
-// TestSoakYear is TestYear with a hundred clusters.
+// TestSoakYear does the same as TestYear with a hundred clusters.
 func TestSoakYear(t *testing.T) {
 	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
 		t.Skip("only with ETCD_DR_SOAK")

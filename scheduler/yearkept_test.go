@@ -35,7 +35,7 @@ func newLedger() *ledger {
 	return &ledger{spans: map[string][]entry{}, pinned: map[catalog.ID]time.Time{}}
 }
 
-// spansOf are the hours and so on that the policy of the year counts, by the rule's name.
+// spansOf returns the hours, days and so on that the policy of the year counts, by the rule's name.
 func spansOf(t time.Time) map[string]string {
 	year, week := t.ISOWeek()
 	_, offset := t.Zone()
@@ -131,7 +131,7 @@ func (s *subject) wantFew(repository string, there int) {
 	s.partial = 0
 }
 
-// listed are the backups with a manifest and without a tombstone.
+// listed returns the backups with a manifest and without a tombstone.
 func (s *subject) listed(store string) map[catalog.ID]bool {
 	listed := map[catalog.ID]bool{}
 	for _, key := range s.f.stores[store].keys(s.spec.Cluster + "/backups/") {
@@ -181,8 +181,8 @@ func (s *subject) each(do func(c *repository.Cluster, l *ledger)) {
 	}
 }
 
-// prove lets a verify pass on the newest good backup, pin keeps it until a moment, and tidy lifts the pins that are over, and
-// removes by hand the backups that seem to be from the future.
+// prove records a passed verify of the newest good backup. pin keeps that backup until a given time. tidy lifts the pins that
+// have expired, and removes the backups that seem to be from the future.
 func (s *subject) prove() {
 	s.each(func(c *repository.Cluster, l *ledger) {
 		if len(l.good) == 0 {

@@ -39,7 +39,7 @@ func evenLog(id string, from time.Time, segments int) catalog.Lineage {
 	return l
 }
 
-// backupAt is a backup of an evenLog that began at from.
+// backupAt returns a backup of an evenLog that began at from.
 func backupAt(from time.Time, position uint64) catalog.Backup {
 	b := fixedBackup()
 	b.Auth, b.Kubernetes, b.KubernetesEncrypted, b.Alarms, b.NoQuorum, b.Diverged = false, false, false, nil, false, ""
@@ -54,7 +54,7 @@ func backupAt(from time.Time, position uint64) catalog.Backup {
 
 func second(n float64) time.Time { return started.Add(time.Duration(n * float64(time.Second))) }
 
-// evenCatalog has one log of some segments, and backups at some positions.
+// evenCatalog returns a catalog with one log of some segments, and backups at some positions.
 func evenCatalog(segments int, backups ...uint64) catalog.Catalog {
 	c := catalog.Catalog{Cluster: clusterName, Signed: true, Lineages: []catalog.Lineage{evenLog(lineageNumber(0), started, segments)}}
 	for _, position := range backups {
@@ -64,7 +64,7 @@ func evenCatalog(segments int, backups ...uint64) catalog.Catalog {
 	return c
 }
 
-// damage makes the newest backup of c a damaged one.
+// damage marks the newest backup of c as damaged.
 func damage(c catalog.Catalog) catalog.Catalog {
 	c.Damaged = []catalog.Damage{{ID: c.Backups[0].ID, Err: fmt.Errorf("%s: %w", c.Backups[0].ID, catalog.ErrDamaged)}}
 	c.Backups = c.Backups[1:]
@@ -113,7 +113,7 @@ func TestPlanGoldenWithALog(t *testing.T) {
 	}
 }
 
-// way is a plan in a line: where it begins, and how far it goes.
+// way returns a plan as one line: its beginning and its end.
 func way(p plan.Plan) string {
 	if p.Log == nil {
 		return fmt.Sprintf("backup at %d", p.Backup.RaftIndex)

@@ -13,8 +13,8 @@ import (
 
 const million1000 = 1_000_000_000
 
-// twice is a Kubernetes cluster that was restored once: its first history ended at revision 400, and its second began a
-// bump above that, and ended at revision 1000000500.
+// twice returns the catalog of a Kubernetes cluster that was restored once: its first history ended at revision 400, and its
+// second began a bump above that, and ended at revision 1000000500.
 func twice() catalog.Catalog {
 	c := restored(evenCatalog(30, 1, 150), true)
 	l := c.Lineages[1]

@@ -34,7 +34,7 @@ func (h *history) last() uint64 { return h.first + uint64(len(h.states)) - 1 }
 
 func (h *history) at(position uint64) state { return h.states[position-h.first] }
 
-// made is the position that made a revision; not ok if this history did not.
+// made returns the position that made a revision; false if this history did not make it.
 func (h *history) made(revision int64) (uint64, bool) {
 	for i, s := range h.states[1:] {
 		if s.revision == revision && h.states[i].revision < revision {
@@ -62,7 +62,7 @@ func (p *past) history(id string) *history {
 	return p.histories[i]
 }
 
-// lineageNumber is the nth lineage.
+// lineageNumber returns the id of the nth lineage.
 func lineageNumber(n int) string { return fmt.Sprintf("%032x", 0xa0+n) }
 
 func drawPast(t *rapid.T) *past {
@@ -205,7 +205,7 @@ func (p *past) drawBackup(t *rapid.T, h *history) {
 	p.catalog.Backups = append(p.catalog.Backups, b)
 }
 
-// all are the stretches of the log, oldest first.
+// all returns the stretches of the log, oldest first.
 func (p *past) all() (stretches []catalog.Stretch) {
 	for _, l := range p.catalog.Lineages {
 		stretches = append(stretches, l.Stretches()...)

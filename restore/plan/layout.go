@@ -105,8 +105,8 @@ func validMember(m Member) error {
 	return nil
 }
 
-// validPeerURL does not repeat text before it knows that it contains no password. A comma would begin another member in the
-// --initial-cluster form.
+// validPeerURL does not repeat text in an error before it knows that text contains no password. A comma would begin another
+// member in the --initial-cluster form.
 func validPeerURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

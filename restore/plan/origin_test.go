@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// later is fixedBackup an hour or more later, changed.
+// later returns a changed fixedBackup that is an hour or more newer.
 func later(hours int, change func(b *catalog.Backup)) catalog.Backup {
 	return changed(fixedBackup(), func(b *catalog.Backup) {
 		b.Started, b.Finished = b.Started.Add(time.Duration(hours)*time.Hour), b.Finished.Add(time.Duration(hours)*time.Hour)

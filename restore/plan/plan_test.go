@@ -22,7 +22,7 @@ import (
 
 var now = started.Add(90 * time.Minute)
 
-// fixedBackup has a value in every field of its manifest.
+// fixedBackup returns a backup with a value in every field of its manifest.
 func fixedBackup() catalog.Backup {
 	members := append(threeMembers(), catalog.Member{ID: "d", Name: "m4",
 		PeerURLs: []string{"http://127.0.0.1:2383"}, Learner: true})

@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// emptied is evenCatalog, after which members that lost their data formed an empty cluster of the same id, with a log and a
-// backup.
+// emptied returns an evenCatalog after which members that lost their data formed an empty cluster of the same id, with a log
+// and a backup.
 func emptied() (c catalog.Catalog, before, after catalog.Backup) {
 	c = evenCatalog(10, 5, 52)
 	before = c.Backups[0]

@@ -65,7 +65,7 @@ func TestPlanReachesItsTarget(t *testing.T) {
 	})
 }
 
-// wantWhole holds a plan against the catalog, and returns where it really ends.
+// wantWhole checks that a plan is possible by the catalog, and returns its true end.
 func (p *past) wantWhole(t *rapid.T, plan plan.Plan) taken {
 	base := p.of[plan.Backup.ID]
 	if plan.Log == nil {
@@ -114,7 +114,7 @@ func (p *past) wantWhole(t *rapid.T, plan plan.Plan) taken {
 	return end
 }
 
-// segments are the plan's, which must be one unbroken run.
+// segments returns the plan's segments, and fails the test unless they are consecutive.
 func (p *past) segments(t *rapid.T, log plan.Log) (segments []catalog.Segment) {
 	for _, s := range p.all() {
 		for _, one := range s.Segments {

@@ -35,7 +35,7 @@ func (r *raft) upToDate(a, b int) bool {
 	return x > y || x == y && len(r.logs[a]) >= len(r.logs[b])
 }
 
-// elect makes one the leader for whom a majority can vote.
+// elect elects a leader for whom a majority can vote.
 func (r *raft) elect() {
 	candidate := rapid.IntRange(0, len(r.logs)-1).Draw(r.rt, "candidate")
 	votes := 0

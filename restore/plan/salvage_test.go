@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// diskOf is the disk of member n of three, whose history is that of an evenLog: its database is at one position, its log
-// goes to another, and knows up to where it was committed.
+// diskOf returns the disk of member n of three, whose history is that of an evenLog: its database is at the position database,
+// its log ends at last, and it knows that entries up to commit are committed.
 func diskOf(n int, database, last, commit uint64, changes ...func(*disk.Disk)) disk.Disk {
 	dir := fmt.Sprintf("/disk%d", n)
 	members := threeMembers()
@@ -41,7 +41,7 @@ func diskOf(n int, database, last, commit uint64, changes ...func(*disk.Disk)) d
 	return d
 }
 
-// at has the disk's database at another revision.
+// at returns a change that sets the revision of the disk's database.
 func at(revision int64) func(*disk.Disk) {
 	return func(d *disk.Disk) { d.Databases[0].Revision = revision }
 }
@@ -50,7 +50,7 @@ func badDatabase(d *disk.Disk) { d.Databases[0].Damage = "a page is bad" }
 
 func badLog(d *disk.Disk) { d.Log.Whole, d.Log.Damage = false, "offset 7" }
 
-// begins is a log whose older part was purged.
+// begins returns a change that purges the older part of the log.
 func begins(at uint64) func(*disk.Disk) {
 	return func(d *disk.Disk) { d.Log.First = at }
 }

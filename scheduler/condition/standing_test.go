@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// taken is a backup of some hours ago.
+// taken returns a backup of some hours ago.
 func taken(hours int, size int64) catalog.Backup {
 	b := catalog.Backup{Manifest: catalog.Manifest{
 		Started: now.Add(-time.Duration(hours) * time.Hour), Revision: 4000, RevisionMax: 4000 + size,
@@ -180,7 +180,7 @@ func TestSurveyIsEnough(t *testing.T) {
 	}
 }
 
-// lineage is a history of segments of an hour each, ten positions long, that began so many hours ago.
+// lineage returns a history that began some hours ago, with segments of an hour and ten positions each.
 func lineage(name string, hours ...int) catalog.Lineage {
 	l := catalog.Lineage{ID: strings.Repeat(name, 32)}
 	for i, ago := range hours {

@@ -110,7 +110,7 @@ func always(status int) func(int, *http.Request) (int, error) {
 	return func(int, *http.Request) (int, error) { return status, nil }
 }
 
-// running is a Notifier that runs in a bubble until the test ends.
+// running returns a Notifier that runs in a bubble until the test ends.
 func running(t *testing.T, c notify.Config, answer func(int, *http.Request) (int, error)) (*notify.Notifier, *fakeReceiver, *told) {
 	t.Helper()
 	said, to := &told{}, &fakeReceiver{answer: answer, begin: time.Now()}

@@ -21,7 +21,7 @@ var begun = time.Date(2026, 3, 27, 5, 0, 0, 0, time.UTC)
 
 func minute(n int) time.Time { return begun.Add(time.Duration(n) * time.Minute) }
 
-// taken is a good backup of the nth minute.
+// taken returns a good backup of the nth minute.
 func taken(n int) catalog.Backup {
 	var b catalog.Backup
 	b.Started, b.Finished = minute(n), minute(n).Add(30*time.Second)
@@ -41,7 +41,7 @@ func proof(level catalog.Level, verdict catalog.Verdict, at time.Time) catalog.P
 	return catalog.Proof{Level: level, Verdict: verdict, Time: at}
 }
 
-// lineageOf is a history of segments of so many minutes each, from a minute on. Those whose index is in lost are missing.
+// lineageOf returns a history of segments of some minutes each, from a minute on. Those whose index is in lost are missing.
 func lineageOf(n, from, each, segments int, lost ...int) catalog.Lineage {
 	l := catalog.Lineage{ID: fmt.Sprintf("%032x", n)}
 	for i := range segments {
@@ -177,7 +177,7 @@ func plan(tb rapid.TB, c catalog.Catalog, p retention.Policy, now time.Time) ret
 	return d
 }
 
-// kept are the backups that stay.
+// kept returns the backups that stay.
 func kept(d retention.Decisions) map[catalog.ID]bool {
 	all := map[catalog.ID]bool{}
 	for _, b := range d.Backups {
@@ -188,7 +188,7 @@ func kept(d retention.Decisions) map[catalog.ID]bool {
 	return all
 }
 
-// upto are the seqs up to which lineages go.
+// upto returns the last seq that is removed from each lineage.
 func upto(d retention.Decisions) map[string]uint64 {
 	all := map[string]uint64{}
 	for _, c := range d.Log {
@@ -197,7 +197,7 @@ func upto(d retention.Decisions) map[string]uint64 {
 	return all
 }
 
-// after is the catalog as the decisions leave it.
+// after returns the catalog after the decisions are carried out.
 func after(c catalog.Catalog, d retention.Decisions) catalog.Catalog {
 	stays, gone := kept(d), upto(d)
 	left := catalog.Catalog{Cluster: c.Cluster}

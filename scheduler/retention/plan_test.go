@@ -55,7 +55,7 @@ func wantGolden(t *testing.T, name, got string) {
 	}
 }
 
-// hourly are backups of a whole year, each half past the hour, in UTC. One in a while is bad or pinned.
+// hourly returns backups of a whole year, each half past the hour, in UTC. Some are bad or pinned.
 func hourly() (backups []catalog.Backup, end time.Time) {
 	for n := range 365 * 24 {
 		b := taken(60*n + 30)

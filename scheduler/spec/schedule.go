@@ -129,7 +129,7 @@ func (s Schedule) next(t time.Time) time.Time {
 	}
 }
 
-// nextHourly is next, but also counts the wall times that clocks show a second time.
+// nextHourly is like next, but also counts the wall times that clocks show a second time.
 func (s Schedule) nextHourly(t time.Time) time.Time {
 	t = t.In(s.zone)
 	if at, ok := shownWithin(s.fields.Next(onTheWall(t)), t); ok {

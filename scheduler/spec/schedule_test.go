@@ -31,7 +31,7 @@ func schedule(t rapid.TB, text, in string) spec.Schedule {
 	return s
 }
 
-// nexts are the first n moments after from, which is in RFC 3339.
+// nexts returns the first n times after from, which is in RFC 3339.
 func nexts(t *testing.T, s spec.Schedule, from string, n int) (all []string) {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, from)

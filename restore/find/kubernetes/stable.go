@@ -20,7 +20,8 @@ const (
 	registrations = "apiregistration.k8s.io"
 )
 
-// stable is the version that kubectl apply finds: API servers serve no beta unless they are told to.
+// stable returns the kind in the version that an API server serves by default, for kubectl apply: it serves no beta version
+// unless it is configured to.
 func stable(kind schema.GroupVersionKind) schema.GroupVersionKind {
 	for _, name := range graduated[kind.GroupVersion()] {
 		if name == kind.Kind {
