@@ -143,7 +143,7 @@ func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	return log.First
 }
 
-// segmentsAhead is how many segments are fetched and unsealed ahead of the replay. Each is held in memory.
+// segmentsAhead is the number of segments that are fetched and unsealed ahead of the replay. Each is held in memory.
 const segmentsAhead = 2
 
 // records yields the records of the segments in order. It yields a segment's records only after it has checked the whole segment.

@@ -175,7 +175,7 @@ func (w *work) tolerates(e fs.DirEntry) bool {
 	return isLostAndFound(w.target, e) || strings.HasPrefix(e.Name(), plan.WorkPrefix) || strings.HasPrefix(e.Name(), asideMark)
 }
 
-// stalePatience is how long a lock may last after its owner was killed.
+// stalePatience is the longest time for which a lock may last after its owner was killed.
 const stalePatience = 5 * time.Second
 
 // clearStale removes the work dirs that killed runs left for this target. It refuses if one of them is locked.

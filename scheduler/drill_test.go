@@ -21,7 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
-// drills are how those of a world go, and went.
+// drills configures the drills of a world, and records them.
 type drills struct {
 	took    time.Duration
 	verdict func(by string) catalog.Verdict // nil: they pass

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// deeper is how many backups are read if the newest does not count.
+// deeper is the number of backups that are read if the newest does not count.
 const deeper = 32
 
 // readNewest returns the newest backup in the stores; if each of them must take backups, the newest that each has. It costs one

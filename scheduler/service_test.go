@@ -182,7 +182,7 @@ func (w *world) times(cluster string) (times []time.Duration) {
 	return times
 }
 
-// service is one that runs.
+// service is a running service.
 type service struct {
 	*scheduler.Service
 	changes chan spec.Config

@@ -95,7 +95,7 @@ type Count struct {
 	N       int64
 }
 
-// Verdict is how a job ended.
+// Verdict is the result of a job.
 type Verdict string
 
 // The verdicts.

@@ -50,7 +50,7 @@ type subject struct {
 	partial int // that failed since something was pruned
 }
 
-// taking is a backup that is where it must be.
+// taking is a backup in all stores that must have it.
 type taking struct {
 	slot    time.Time // that it was taken for
 	began   time.Time
@@ -72,7 +72,7 @@ type plan struct {
 	after   time.Duration // it has begun
 }
 
-// usualSize is that of a good backup's database.
+// usualSize is the size of a good backup's database, in bytes.
 const usualSize = 1000
 
 func (s *subject) plan(began time.Time) plan {

@@ -85,7 +85,7 @@ func (d *Disks) slack() int64 {
 	return 0
 }
 
-// noticed is how long a difference between members may go unnoticed: by default hashes are compared once an hour.
+// noticed is the longest time that a difference between members stays unnoticed: by default hashes are compared once an hour.
 const noticed = time.Hour
 
 // logNotes returns notes on data that the log of r does not contain, and on members that held different data when it was

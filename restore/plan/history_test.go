@@ -51,7 +51,7 @@ type past struct {
 	of        map[catalog.ID]taken // the true position of each backup
 }
 
-// taken is where a backup really is.
+// taken is the true position of a backup.
 type taken struct {
 	of       *history
 	position uint64

@@ -49,8 +49,8 @@ type Target struct {
 	Disks *Disks // data dirs of stopped members, instead of backups and the log or after their end; nil: none
 }
 
-// Plan is one cut of one cluster, and where its members' data dirs go. All hosts of a cluster restore the same Plan but for Into:
-// only members with the same data, members, token and revisions form one cluster.
+// Plan describes the restore of one cluster to one point. All hosts of a cluster restore the same Plan, apart from Into: only
+// members with the same data, members, token and revisions form one cluster.
 type Plan struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into

@@ -178,7 +178,8 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
 }
 
-// noteworthy is how long before the requested time a route may end without a note: marks come about once a second.
+// noteworthy is the longest time before the requested time at which a route may end without a note: marks come about once a
+// second.
 const noteworthy = 3 * time.Second
 
 // noteEarly adds a note to r if it ends long before t, with the mark after t that may be nearer.

@@ -4,7 +4,7 @@ package condition
 
 import "time"
 
-// Severity is how soon a person should react.
+// Severity is the urgency of a condition.
 type Severity string
 
 // The severities, worst first.

@@ -52,7 +52,7 @@ func well() condition.Facts {
 	return f
 }
 
-// fault is one thing that goes wrong.
+// fault is a change of the facts for the worse.
 type fault struct {
 	name     condition.Name
 	severity condition.Severity

@@ -33,7 +33,8 @@ type Current struct {
 	Conditions []Condition `json:"conditions"` // that were reported to have begun, worst first
 }
 
-// Settle is how long a condition must hold, or be over, before that is reported: shorter changes alarm no person.
+// Settle is the time that a condition must hold, or be over, before its change is reported: a shorter change alarms no
+// operator.
 const Settle = time.Minute
 
 // Record follows conditions over several surveys: since when they hold, and which were reported. The zero Record is empty.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FirstWait is how long Backoff waits after a first failure.
+// FirstWait is the wait of Backoff after a first failure.
 const FirstWait = 15 * time.Second
 
 const mostDoublings = 20 // FirstWait doubled so often exceeds every longest wait
