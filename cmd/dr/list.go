@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -73,7 +74,7 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 		clusters = append(clusters, c)
 	}
 	if len(clusters) == 0 {
-		return nil, fmt.Errorf("a backup is %w %s: the repository is empty: dr backup takes the first", catalog.ErrNotFound, stores.Shown(a.repo))
+		return nil, fault.Mark(fault.NotFound, fmt.Errorf("repository %s is empty: take the first backup with dr backup", stores.Shown(a.repo)))
 	}
 	return clusters, nil
 }

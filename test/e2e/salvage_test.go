@@ -341,7 +341,7 @@ func TestSalvageRefuses(t *testing.T) {
 	refused("the same member twice", 4, "both of member", "--from-data-dir", dirs(c, 0)+","+copied)
 	refused("no data dir", 2, "member", "--from-data-dir", t.TempDir())
 	refused("a time", 2, "times", "--from-data-dir", dirs(c, 0), "--to", "1h ago")
-	refused("a backup too", 2, "base", "--from-data-dir", dirs(c, 0), "latest")
+	refused("a backup too", 2, "use one of them", "--from-data-dir", dirs(c, 0), "latest")
 	if err := os.Rename(filepath.Join(other.Members[0].DataDir, "member", "snap", "db"), filepath.Join(copied, "member", "snap", "db")); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func TestDemoOnEveryStore(t *testing.T) {
 				t.Errorf("the demo ends without a proof:\n%s", out)
 			}
 			left := command.Run(t, p.env, "list", "--repo", p.url)
-			if left.Code != 3 || !strings.Contains(left.Stderr, "it is empty") {
+			if left.Code != 3 || !strings.Contains(left.Stderr, "is empty") {
 				t.Errorf("the demo has left something: exit code %d\n%s%s", left.Code, left.Stdout, left.Stderr)
 			}
 		})
