@@ -65,7 +65,7 @@ func TestBadInput(t *testing.T) {
 		{"a relative URL", []string{"list", "--repo", "file://repo"}, 2, "three slashes"},
 		{"an unknown store", []string{"list", "--repo", "ftp://host/dir"}, 2, "use file:///path"},
 		{"credentials in the URL", []string{"list", "--repo", "file://me:hunter2@host/dir"}, 2, "credentials"},
-		{"an empty repository", []string{"list", "--repo", repo}, 3, "not in the repository"},
+		{"an empty repository", []string{"list", "--repo", repo}, 3, "is empty"},
 		{"an unknown cluster", append([]string{"show"}, to...), 3, "check --repo and --cluster"},
 		{"an unknown backup", append([]string{"show", "20200101T000000Z-0000000000000001"}, to...), 3, "dr list shows"},
 		{"a malformed backup", append([]string{"show", "newest"}, to...), 2, "20261121T092433Z-000000000000abcd"},
