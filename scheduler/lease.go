@@ -65,12 +65,14 @@ func holding(job Job, holder string, ttl time.Duration) func(context.Context, *r
 }
 
 // keep renews all, at least one, until ctx ends, and then releases them. It calls lost if another service has one of them, or
-// may have all since none could be renewed within ttl.
+// may soon have all since none could be renewed in time. It does so a tenth of ttl before they expire: a service that waits for
+// the end of a lease starts at that very moment, and the work here must have stopped by then.
 func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
-	expiry := time.AfterFunc(time.Until(all[len(all)-1].Until), func() {
+	margin := ttl / 10
+	expiry := time.AfterFunc(time.Until(all[len(all)-1].Until)-margin, func() {
 		lost(fmt.Errorf("%w: it could not be renewed in time", lease.ErrLost))
 	})
-	renewed := func(from time.Time) { expiry.Reset(ttl - time.Since(from)) } // others see a single lease
+	renewed := func(from time.Time) { expiry.Reset(ttl - margin - time.Since(from)) } // others see a single lease
 	var keeping sync.WaitGroup
 	for _, l := range all {
 		keeping.Go(func() {

@@ -99,26 +99,41 @@ func (w *world) backup(ctx context.Context, by string, s spec.Spec, to []backup.
 		return r, context.Cause(ctx)
 	case <-time.After(took):
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.broken != nil {
-		if err := w.broken(s); err != nil {
-			return r, err
-		}
+	now, err := w.member(s)
+	if err != nil {
+		return r, err
 	}
 	for i, store := range to {
-		if w.partial && i > 0 {
+		if now.partial && i > 0 {
 			r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository, Err: errTest})
 			err = backup.ErrPartial
 			continue
 		}
-		if r.Backup, err = create(ctx, store.Cluster, started.Add(w.ahead), w.revision, w.position, s.Backup.Labels); err != nil {
+		if r.Backup, err = create(ctx, store.Cluster, started.Add(now.ahead), now.revision, now.position, s.Backup.Labels); err != nil {
 			return r, err
 		}
 		r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository})
 	}
-	w.taken = append(w.taken, taken{started.Sub(w.begin), by, s.Cluster, s.Backup.Labels})
+	w.set(func() { w.taken = append(w.taken, taken{started.Sub(w.begin), by, s.Cluster, s.Backup.Labels}) })
 	return r, err
+}
+
+// member returns the state in which the member of a cluster is backed up now. The stores are written without the lock: a slow
+// one waits in virtual time, which stands still while a goroutine waits for a mutex.
+func (w *world) member(s spec.Spec) (now memberState, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil {
+		err = w.broken(s)
+	}
+	return memberState{w.partial, w.ahead, w.revision, w.position}, err
+}
+
+type memberState struct {
+	partial  bool          // only the first store is written
+	ahead    time.Duration // of the member's clock
+	revision int64
+	position uint64
 }
 
 func create(

@@ -227,7 +227,7 @@ type fakeSweeper struct {
 
 func (f fakeSweeper) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	obj, err := f.Bucket.Put(ctx, key, r, o)
-	if err != nil && f.broken && !o.IfAbsent {
+	if err != nil && f.broken && !o.IfAbsent && o.IfVersion == "" { // a refused condition breaks no upload
 		f.pieces[key] = storage.Object{Key: key, Size: 7, ModTime: time.Now()}
 	}
 	return obj, err
