@@ -31,6 +31,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // listener collects the events of a Run.
@@ -78,18 +79,7 @@ func (l *listener) wantWarnings(t *testing.T, words ...string) {
 // request returns the usual request and the keys that open its backups.
 func request(t *testing.T) (backup.Request, seal.Keys) {
 	t.Helper()
-	identity, recipient, err := seal.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := seal.ParseRecipients(strings.NewReader(recipient))
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := seal.ParseKeys(strings.NewReader(identity))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys, to := stored.Pair(t)
 	return backup.Request{From: "leader", To: to, MaxStream: time.Minute, Version: "test", Grace: time.Hour}, keys
 }
 

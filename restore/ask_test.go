@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // silent returns the address of a listener that never answers, as a stopped process does.
@@ -47,7 +48,7 @@ func TestOldClusterIsAsked(t *testing.T) {
 		"a server that hangs":  {url: "http://" + stopped, id: id, refused: true},
 		"and one with TLS":     {url: "https://" + stopped, id: id, refused: true},
 		"hangs, allowed":       {url: "https://" + stopped, id: id, dead: true},
-		"nobody":               {url: deadURL, id: id},
+		"nobody":               {url: stored.DeadURL, id: id},
 		"a URL of no use":      {url: "unix://x", id: id},
 		"a URL that is broken": {url: "http://127.0.0.1:1%zz", id: id},
 	} {
@@ -55,7 +56,7 @@ func TestOldClusterIsAsked(t *testing.T) {
 			t.Parallel()
 			s := store(t, plainDatabase(t), func(m *catalog.Manifest) {
 				m.ClusterID = test.id
-				m.Members[1].ClientURLs = []string{deadURL, test.url}
+				m.Members[1].ClientURLs = []string{stored.DeadURL, test.url}
 			})
 			p := s.plan(t, plan.Layout{OldIsDead: test.dead, Into: one(t, "m1")})
 			if test.refused {
@@ -139,8 +140,8 @@ func TestLiveRevision(t *testing.T) {
 		urls []string
 		want int64
 	}{
-		"one answers": {[]string{deadURL, "http://" + live.Clients[0].Addr().String()}, put.Header.Revision},
-		"none does":   {[]string{deadURL, "ftp://127.0.0.1:1", "http://a b:\x00", strings.Replace(deadURL, "http:", "https:", 1)}, 0},
+		"one answers": {[]string{stored.DeadURL, "http://" + live.Clients[0].Addr().String()}, put.Header.Revision},
+		"none does":   {[]string{stored.DeadURL, "ftp://127.0.0.1:1", "http://a b:\x00", strings.Replace(stored.DeadURL, "http:", "https:", 1)}, 0},
 		"none is":     {nil, 0},
 	} {
 		if got := restore.LiveRevision(t.Context(), plan.Plan{Old: plan.Old{ClientURLs: test.urls}}); got != test.want {

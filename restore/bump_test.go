@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 const million1000 = 1_000_000_000
@@ -38,8 +39,8 @@ func TestRunBumpsWhatBecameKubernetes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keys, to := newKey(t)
-			s := sealed(t, d, stored{keys: keys, to: to}, nil)
+			keys, to := stored.Pair(t)
+			s := sealed(t, d, fixture{keys: keys, to: to}, nil)
 			watchedLog(t, s, d, test.change)
 			p := s.plan(t, plan.Layout{Bump: test.bump, Into: one(t, "m1")})
 			r, _ := run(t, s, p)

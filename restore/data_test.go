@@ -33,6 +33,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // content describes the content of a test's database.
@@ -132,22 +133,8 @@ const clusterName = "prod"
 
 var started = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 
-// deadURL is a client URL at which no server listens.
-const deadURL = "http://127.0.0.1:1"
-
-func threeMembers() []catalog.Member {
-	var members []catalog.Member
-	for i := range 3 {
-		members = append(members, catalog.Member{
-			ID: fmt.Sprintf("%x", i+10), Name: fmt.Sprintf("m%d", i+1),
-			PeerURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", 2380+i)}, ClientURLs: []string{deadURL},
-		})
-	}
-	return members
-}
-
-// stored is a repository with one backup.
-type stored struct {
+// fixture is a repository with one backup.
+type fixture struct {
 	dir     string
 	cluster *repository.Cluster
 	backup  catalog.Backup
@@ -156,36 +143,19 @@ type stored struct {
 }
 
 // store seals d into a new file repository; change may alter the manifest.
-func store(t testing.TB, d database, change func(*catalog.Manifest)) stored {
+func store(t testing.TB, d database, change func(*catalog.Manifest)) fixture {
 	t.Helper()
-	return sealed(t, d, stored{}, change)
+	return sealed(t, d, fixture{}, change)
 }
 
 // storeSealed is like store, with encryption.
-func storeSealed(t testing.TB, d database) stored {
+func storeSealed(t testing.TB, d database) fixture {
 	t.Helper()
-	keys, to := newKey(t)
-	return sealed(t, d, stored{keys: keys, to: to}, nil)
+	keys, to := stored.Pair(t)
+	return sealed(t, d, fixture{keys: keys, to: to}, nil)
 }
 
-func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
-	t.Helper()
-	identity, recipient, err := seal.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := seal.ParseKeys(strings.NewReader(identity))
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := seal.ParseRecipients(strings.NewReader(recipient))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys, to
-}
-
-func sealed(t testing.TB, d database, s stored, change func(*catalog.Manifest)) stored {
+func sealed(t testing.TB, d database, s fixture, change func(*catalog.Manifest)) fixture {
 	t.Helper()
 	s.dir = t.TempDir()
 	bucket, err := file.Open(s.dir)
@@ -215,7 +185,7 @@ func sealed(t testing.TB, d database, s stored, change func(*catalog.Manifest)) 
 func manifestOf(d database) catalog.Manifest {
 	plain := d.snapshot()
 	sum := sha256.Sum256(plain)
-	members := threeMembers()
+	members := stored.ThreeMembers()
 	return catalog.Manifest{
 		Started: started, Finished: started.Add(2 * time.Second), DRVersion: "test",
 		ClusterID: "cafe", Member: members[0], Members: members, EtcdVersion: "3.7.3",
@@ -224,11 +194,11 @@ func manifestOf(d database) catalog.Manifest {
 	}
 }
 
-func (s stored) source() child.Source {
+func (s fixture) source() child.Source {
 	return child.NewSource("file://"+s.dir, stores.Options{}, clusterName, sign.Trust{}, s.keys)
 }
 
-func (s stored) catalog(t testing.TB) catalog.Catalog {
+func (s fixture) catalog(t testing.TB) catalog.Catalog {
 	t.Helper()
 	catalog, err := s.cluster.Load(t.Context(), backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
@@ -238,7 +208,7 @@ func (s stored) catalog(t testing.TB) catalog.Catalog {
 }
 
 // plan returns a plan for the newest backup of s, and fails the test if there is none.
-func (s stored) plan(t testing.TB, l plan.Layout) plan.Plan {
+func (s fixture) plan(t testing.TB, l plan.Layout) plan.Plan {
 	t.Helper()
 	if l.Token == "" {
 		l.Token = "token"
@@ -260,7 +230,7 @@ func one(t testing.TB, name string) plan.Into {
 	return plan.Into{Name: name, DataDir: filepath.Join(t.TempDir(), "etcd")}
 }
 
-func (s stored) object() string {
+func (s fixture) object() string {
 	return filepath.Join(s.dir, clusterName, "backups", string(s.backup.ID), s.backup.Stored.Name)
 }
 

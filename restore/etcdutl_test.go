@@ -86,7 +86,7 @@ func compareWithEtcdutl(t *testing.T, file string, count int, bump uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := restore.Run(t.Context(), p, nil, stored{}.keys, nil)
+	ours, err := restore.Run(t.Context(), p, nil, fixture{}.keys, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

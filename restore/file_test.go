@@ -132,7 +132,7 @@ func TestFromAFileThatIsNotThere(t *testing.T) {
 	if err := os.Remove(p.File); err != nil {
 		t.Fatal(err)
 	}
-	_, err := restore.Run(t.Context(), p, nil, stored{}.keys, nil)
+	_, err := restore.Run(t.Context(), p, nil, fixture{}.keys, nil)
 	if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), p.File) {
 		t.Errorf("error %v", err)
 	}

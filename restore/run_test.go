@@ -29,10 +29,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // run calls restore.Run, fails the test on an error, and returns the events too.
-func run(t testing.TB, s stored, p plan.Plan) (restore.Result, []storage.Event) {
+func run(t testing.TB, s fixture, p plan.Plan) (restore.Result, []storage.Event) {
 	t.Helper()
 	var events []storage.Event
 	r, err := restore.Run(t.Context(), p, s.cluster, s.keys, func(e storage.Event) { events = append(events, e) })
@@ -487,7 +488,7 @@ func TestRunWithoutAPlace(t *testing.T) {
 
 func TestWrongKey(t *testing.T) {
 	s := storeSealed(t, plainDatabase(t))
-	other, _ := newKey(t)
+	other, _ := stored.Pair(t)
 	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 	for name, keys := range map[string]seal.Keys{"another key": other, "no key": {}} {
 		_, err := restore.Run(t.Context(), p, s.cluster, keys, nil)
@@ -558,7 +559,7 @@ func TestCommandOfNewMembers(t *testing.T) {
 		"IPv6":                       {[]plan.Member{memberAt("a", "http://[fd00::2]:2380")}, "http://[fd00::2]:2379"},
 		"two on one host":            {[]plan.Member{memberAt("a", "http://127.0.0.1:2380"), memberAt("b", "http://127.0.0.1:2381")}, "http://127.0.0.1:CLIENT_PORT"},
 		"a known name, another host": {[]plan.Member{memberAt("m1", "https://10.0.0.1:2380")}, "https://10.0.0.1:2379"},
-		"a known name and host":      {[]plan.Member{memberAt("m1", "http://127.0.0.1:9380")}, deadURL},
+		"a known name and host":      {[]plan.Member{memberAt("m1", "http://127.0.0.1:9380")}, stored.DeadURL},
 	} {
 		s := store(t, plainDatabase(t), nil)
 		r, _ := run(t, s, s.plan(t, plan.Layout{Members: test.members, OldIsDead: true, Into: one(t, test.members[0].Name)}))

@@ -147,7 +147,7 @@ func TestCancelOfAChildAtEveryStage(t *testing.T) {
 }
 
 // held runs a restore in a process that stops at the stage "prove", and returns a function that kills it.
-func held(t *testing.T, s stored, p plan.Plan) (kill func()) {
+func held(t *testing.T, s fixture, p plan.Plan) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], child.Argument, restore.ChildVerb)
 	cmd.Env = append(os.Environ(), accident+"=hold prove")

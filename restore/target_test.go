@@ -227,7 +227,7 @@ func TestTargetIsAMountPoint(t *testing.T) {
 	}
 }
 
-func wantRestoredInside(t *testing.T, s stored, target string) {
+func wantRestoredInside(t *testing.T, s fixture, target string) {
 	t.Helper()
 	p := s.plan(t, plan.Layout{Into: plan.Into{OutputDir: target}})
 	_, events := run(t, s, p)

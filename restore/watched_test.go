@@ -19,10 +19,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // watchedLog stores two segments of a watch after the backup, with ten revisions each. change may alter their requests.
-func watchedLog(t *testing.T, s stored, d database, change func(seq uint64, r *pb.InternalRaftRequest)) {
+func watchedLog(t *testing.T, s fixture, d database, change func(seq uint64, r *pb.InternalRaftRequest)) {
 	t.Helper()
 	previous := ""
 	for seq := range uint64(2) {
@@ -80,8 +81,8 @@ func asItIs(uint64, *pb.InternalRaftRequest) {}
 func TestRunOfAWatchedLog(t *testing.T) {
 	t.Parallel()
 	d := databaseWith(t, content{prefix: "key/", alarms: []pb.AlarmType{pb.AlarmType_NOSPACE}})
-	keys, to := newKey(t)
-	s := sealed(t, d, stored{keys: keys, to: to}, nil)
+	keys, to := stored.Pair(t)
+	s := sealed(t, d, fixture{keys: keys, to: to}, nil)
 	watchedLog(t, s, d, asItIs)
 	for _, test := range []struct {
 		name     string
@@ -106,7 +107,7 @@ func TestRunOfAWatchedLog(t *testing.T) {
 	}
 }
 
-func (s stored) wantReplayed(t *testing.T, target plan.Target, want restore.Replayed, keys int64) {
+func (s fixture) wantReplayed(t *testing.T, target plan.Target, want restore.Replayed, keys int64) {
 	t.Helper()
 	url := servers.FreeURLs(t, 1)[0]
 	l := plan.Layout{Token: "token", Members: []plan.Member{memberAt("m1", url)}, Into: all(t)}
@@ -130,7 +131,7 @@ func (s stored) wantReplayed(t *testing.T, target plan.Target, want restore.Repl
 }
 
 // runTarget restores a target from the repository as dr restore does, but without a child.
-func (s stored) runTarget(t *testing.T, target plan.Target) (restore.Result, error) {
+func (s fixture) runTarget(t *testing.T, target plan.Target) (restore.Result, error) {
 	t.Helper()
 	a := attempt(s.catalog(t), target, func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 		return restore.Run(ctx, p, s.cluster, s.keys, nil)

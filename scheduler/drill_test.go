@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/schedules"
 )
 
 // drills configures the drills of a world, and records them.
@@ -119,7 +120,7 @@ func withDrills(t *testing.T, s spec.Spec, cron string) spec.Spec {
 	t.Helper()
 	s.Drill.Repository = s.Repositories[0].Name
 	if cron != "" {
-		s.Drill.Schedule = schedule(t, cron, "UTC")
+		s.Drill.Schedule = schedules.Parse(t, cron, "UTC")
 	}
 	s.Digest += cron
 	return s

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/schedules"
 )
 
 func TestFacts(t *testing.T) {
@@ -19,7 +20,7 @@ func TestFacts(t *testing.T) {
 	settings.Backup.MaxStream, settings.Conditions.Failures = 5*time.Minute, 7
 	settings.Repositories[0].URL, settings.Archive.Flush = "s3://bucket/a", time.Second
 	settings.Repositories[1].Policy.Lock.For = time.Hour
-	settings.Drill = spec.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
+	settings.Drill = spec.Drill{Schedule: schedules.Parse(t, "0 12 * * *", "UTC"), Repository: "main"}
 	standings := []scheduler.Standing{{Repository: "main", Oldest: now.Add(-72 * time.Hour)}, {Repository: "offsite"}, {Repository: "gone"}}
 	status := scheduler.Status{
 		Failures: 2, Problem: "away", Unpruned: "locked", Suspension: &scheduler.Suspension{},

@@ -3,11 +3,7 @@ package scheduler_test
 import (
 	"os"
 	"testing"
-	"time"
 
-	"pgregory.net/rapid"
-
-	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
@@ -20,22 +16,4 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
-}
-
-func zone(t rapid.TB, name string) *time.Location {
-	t.Helper()
-	z, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
-}
-
-func schedule(t rapid.TB, text, in string) spec.Schedule {
-	t.Helper()
-	s, err := spec.ParseSchedule(text, zone(t, in), 0, "prod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/schedules"
 )
 
 // observed returns a cluster that is surveyed every ten minutes, and accepts the conditions that hold in these tests.
@@ -225,7 +226,7 @@ func TestServiceMissesADrill(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		settings := observed(t, "prod", "@daily", "main")
 		settings.Timeout = 48 * time.Hour
-		settings.Drill = spec.Drill{Schedule: schedule(t, "0 12 * * *", "UTC"), Repository: "main"}
+		settings.Drill = spec.Drill{Schedule: schedules.Parse(t, "0 12 * * *", "UTC"), Repository: "main"}
 		s := w.start("a", configOf(settings), func(s *scheduler.Service) {
 			s.Drill = func(ctx context.Context, _ spec.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]catalog.Proof, error) {
 				<-ctx.Done() // it hangs

@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/schedules"
 )
 
 var errTest = errors.New("broken by the test")
@@ -283,7 +284,7 @@ func specOf(t *testing.T, cluster, cron string, repositories ...string) spec.Spe
 	t.Helper()
 	s := spec.Spec{Cluster: cluster, Digest: fmt.Sprint(cluster, cron, repositories), Timeout: time.Hour}
 	if cron != "" {
-		s.Schedule = schedule(t, cron, "UTC")
+		s.Schedule = schedules.Parse(t, cron, "UTC")
 	}
 	s.Backup.Require = spec.All
 	for _, r := range repositories {

@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/test/schedules"
 )
 
 // How late a backup may be without a report: others are before it, or the service has just started.
@@ -296,7 +297,7 @@ var yearRules = []rule{
 // slots returns the slots of the year, found by reading the wall clock each minute. jitter delays them.
 func (r rule) slots(t *testing.T, begin, end time.Time, jitter time.Duration) (slots []time.Time) {
 	t.Helper()
-	at := zone(t, r.zone)
+	at := schedules.Zone(t, r.zone)
 	if strings.HasPrefix(r.cron, "@every") {
 		at = time.UTC
 	}
@@ -323,7 +324,7 @@ func (r rule) skipped(wall time.Time) bool {
 		return false
 	}
 	for hour := r.rest; hour < 24; hour += r.each {
-		if _, ok := jumped(wall, hour, r.minute); ok {
+		if schedules.Skips(wall, hour, r.minute) {
 			return true
 		}
 	}
@@ -357,7 +358,7 @@ func newFleet(t *testing.T, seed uint64, n int) *fleet {
 func (f *fleet) newSubject(i int) *subject {
 	r, name := yearRules[i%len(yearRules)], fmt.Sprintf("c%d", i)
 	jitter := time.Duration(i%2) * 3 * time.Minute
-	schedule, err := spec.ParseSchedule(r.cron, zone(f.t, r.zone), jitter, name)
+	schedule, err := spec.ParseSchedule(r.cron, schedules.Zone(f.t, r.zone), jitter, name)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -533,15 +534,4 @@ func (f *fleet) look() {
 			s.tidy()
 		}
 	}
-}
-
-// jumped reports whether at is the instant at which the clock jumps over a time.
-func jumped(at time.Time, hour, minute int) (time.Time, bool) {
-	before := at.Add(-time.Nanosecond)
-	_, was := before.Zone()
-	_, is := at.Zone()
-	skipped := time.Date(at.Year(), at.Month(), at.Day(), hour, minute, 0, 0, time.UTC)
-	shownBefore := at.Add(time.Duration(was) * time.Second).UTC()
-	shownAfter := at.Add(time.Duration(is) * time.Second).UTC()
-	return at, !skipped.Before(shownBefore.Truncate(time.Minute)) && skipped.Before(shownAfter)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,17 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var at = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 
@@ -213,20 +209,7 @@ func encode(t *testing.T, v any) []byte {
 // Others' programs read these: a field may be added, none renamed or removed.
 func TestGolden(t *testing.T) {
 	for name, v := range goldens() {
-		path := filepath.Join("testdata", name+".json")
-		got := encode(t, v)
-		if *update {
-			if err := os.WriteFile(path, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s changed (-want +got), see -update:\n%s", name, diff)
-		}
+		golden.Want(t, filepath.Join("testdata", name+".json"), encode(t, v))
 	}
 }
 

@@ -2,10 +2,8 @@ package server_test
 
 import (
 	"bytes"
-	"flag"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +14,8 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 )
-
-var update = flag.Bool("update", false, "write openapi.json anew")
 
 // The document is made of the routes and of the Go types, so that neither can change without it.
 func TestOpenAPIIsUpToDate(t *testing.T) {
@@ -26,15 +23,7 @@ func TestOpenAPIIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = append(want, '\n')
-	if *update {
-		if err := os.WriteFile("openapi.json", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := os.ReadFile("openapi.json"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%v: openapi.json is not what the routes are: go test ./api/server -run OpenAPI -update", err)
-	}
+	golden.Want(t, "openapi.json", append(want, '\n'))
 }
 
 // described is the document as a client gets it, read by another library than the one that made it.

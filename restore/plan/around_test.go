@@ -3,7 +3,6 @@ package plan_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 )
 
 // evenLog returns a history with ten positions per segment and one per second, each a revision, from revision 100 on. Each
@@ -95,19 +95,7 @@ func TestPlanGoldenWithALog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", "plan-log.json")
-	if *update {
-		if err := os.WriteFile(path, encode(t, p), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(encode(t, p))); diff != "" {
-		t.Errorf("the plan's format changed (-want +got), see -update:\n%s", diff)
-	}
+	want := golden.Want(t, filepath.Join("testdata", "plan-log.json"), encode(t, p))
 	if again, err := plan.Decode(want); err != nil || !cmp.Equal(p, again) {
 		t.Errorf("decoded: %v, %s", err, cmp.Diff(p, again))
 	}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // Every URL that any backup names is asked, and on hosts of which none is known etcd's own port; each once, and not too many.
 func TestAskedURLs(t *testing.T) {
 	backup := fixedBackup()
 	other := changed(backup, func(b *catalog.Backup) {
-		b.ID, b.Members = "20261120T000000Z-0000000000000001", []catalog.Member{{Name: "x", ClientURLs: []string{deadURL, "https://10.0.0.9:4001"}}}
+		b.ID, b.Members = "20261120T000000Z-0000000000000001", []catalog.Member{{Name: "x", ClientURLs: []string{stored.DeadURL, "https://10.0.0.9:4001"}}}
 	})
 	members := []plan.Member{memberAt("a", "https://10.0.0.1:2380"), memberAt("b", "https://10.0.0.9:2380"), memberAt("c", "http://[fd00::2]:2380")}
 	layout := plan.Layout{Members: members}
@@ -28,8 +29,8 @@ func TestAskedURLs(t *testing.T) {
 		layout  plan.Layout
 		want    []string
 	}{
-		"the members of the backup": {catalog: catalogOf(backup, other), want: []string{deadURL, "https://10.0.0.9:4001"}},
-		"new members":               {catalog: catalogOf(backup, other), layout: layout, want: slices.Concat([]string{deadURL}, guesses, six, []string{"https://10.0.0.9:4001"})},
+		"the members of the backup": {catalog: catalogOf(backup, other), want: []string{stored.DeadURL, "https://10.0.0.9:4001"}},
+		"new members":               {catalog: catalogOf(backup, other), layout: layout, want: slices.Concat([]string{stored.DeadURL}, guesses, six, []string{"https://10.0.0.9:4001"})},
 		"a file": {target: plan.Target{File: "/x"}, layout: layout,
 			want: slices.Concat(guesses, []string{"http://10.0.0.9:2379", "https://10.0.0.9:2379"}, six)},
 	} {

@@ -17,14 +17,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 var now = started.Add(90 * time.Minute)
 
 // fixedBackup returns a backup with a value in every field of its manifest.
 func fixedBackup() catalog.Backup {
-	members := append(threeMembers(), catalog.Member{ID: "d", Name: "m4",
+	members := append(stored.ThreeMembers(), catalog.Member{ID: "d", Name: "m4",
 		PeerURLs: []string{"http://127.0.0.1:2383"}, Learner: true})
 	digest := strings.Repeat("ab", 32)
 	return catalog.Backup{Manifest: catalog.Manifest{
@@ -70,19 +72,7 @@ func fixedPlan(t testing.TB) plan.Plan {
 
 func TestPlanGolden(t *testing.T) {
 	got := encode(t, fixedPlan(t))
-	path := filepath.Join("testdata", "plan.json")
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("the plan's format changed (-want +got), see -update:\n%s", diff)
-	}
+	golden.Want(t, filepath.Join("testdata", "plan.json"), got)
 }
 
 func TestPlanIsPure(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // raft is a cluster as raft lets it behave: each member's log is the list of its entries' terms.
@@ -129,7 +130,7 @@ func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 		upTo, commit, log := p.Salvage.Database.Index, p.Salvage.Database.Index, []uint64(nil)
 		if l := p.Salvage.Log; l != nil {
 			upTo, commit = l.UpTo, l.Commit
-			log = r.logs[slices.IndexFunc(threeMembers(), func(m catalog.Member) bool { return strings.HasSuffix(l.Dir, m.Name[1:]) })]
+			log = r.logs[slices.IndexFunc(stored.ThreeMembers(), func(m catalog.Member) bool { return strings.HasSuffix(l.Dir, m.Name[1:]) })]
 		}
 		if commit > r.commits {
 			rt.Fatalf("up to %d is called certain, committed was %d", commit, r.commits)

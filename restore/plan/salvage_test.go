@@ -12,13 +12,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // diskOf returns the disk of member n of three, whose history is that of an evenLog: its database is at the position database,
 // its log ends at last, and it knows that entries up to commit are committed.
 func diskOf(n int, database, last, commit uint64, changes ...func(*disk.Disk)) disk.Disk {
 	dir := fmt.Sprintf("/disk%d", n)
-	members := threeMembers()
+	members := stored.ThreeMembers()
 	d := disk.Disk{
 		Dir: dir, Cluster: "cafe", Member: members[n-1].ID,
 		Databases: []disk.Database{{

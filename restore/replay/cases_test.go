@@ -13,7 +13,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"go.etcd.io/etcd/client/v3"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/test/database"
@@ -120,26 +120,29 @@ func TestLeaseThatIsKeptAlive(t *testing.T) {
 func TestLargeRequests(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		o := servers.Options{Version: version, ExtraArgs: []string{"--max-txn-ops", "10001", "--max-request-bytes", "4000000"}}
-		p := play(t, o, func(s scene) {
-			for n := range 6 {
-				var ops []clientv3.Op
-				for i := range 10_000 {
-					ops = append(ops, clientv3.OpPut(fmt.Sprintf("many/%d/%05d", n, i), "x"))
-				}
-				_, err := s.client.Txn(s.Context()).Then(ops...).Commit()
-				s.must("transaction", err)
-			}
-			for n := range 3 {
-				s.put(fmt.Sprint("large/", n), strings.Repeat("large ", 250_000))
-			}
-			response, err := s.client.Delete(s.Context(), "many/", clientv3.WithPrefix())
-			s.must("delete", err)
-			if response.Deleted != 60_000 {
-				s.Fatalf("deleted %d keys", response.Deleted)
-			}
-		})
+		p := play(t, o, scene.largeRequests)
 		p.equal(t)
 	})
+}
+
+// largeRequests sends transactions and values that are larger than etcd allows its clients by default.
+func (s scene) largeRequests() {
+	for n := range 6 {
+		var ops []clientv3.Op
+		for i := range 10_000 {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("many/%d/%05d", n, i), "x"))
+		}
+		_, err := s.client.Txn(s.Context()).Then(ops...).Commit()
+		s.must("transaction", err)
+	}
+	for n := range 3 {
+		s.put(fmt.Sprint("large/", n), strings.Repeat("large ", 250_000))
+	}
+	response, err := s.client.Delete(s.Context(), "many/", clientv3.WithPrefix())
+	s.must("delete", err)
+	if response.Deleted != 60_000 {
+		s.Fatalf("deleted %d keys", response.Deleted)
+	}
 }
 
 // The server itself raises the alarm of a full disk; the replay then refuses the same requests.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/client/v3"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/test/database"
@@ -153,24 +153,7 @@ func nothing(scene, *recorder) {}
 func TestLargeChanges(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		o := servers.Options{Version: version, ExtraArgs: []string{"--max-txn-ops", "10001", "--max-request-bytes", "4000000"}}
-		watched(t, o, nothing, func(s scene, _ *recorder) {
-			for n := range 6 {
-				var ops []clientv3.Op
-				for i := range 10_000 {
-					ops = append(ops, clientv3.OpPut(fmt.Sprintf("many/%d/%05d", n, i), "x"))
-				}
-				_, err := s.client.Txn(s.Context()).Then(ops...).Commit()
-				s.must("transaction", err)
-			}
-			for n := range 3 {
-				s.put(fmt.Sprint("large/", n), strings.Repeat("large ", 250_000))
-			}
-			response, err := s.client.Delete(s.Context(), "many/", clientv3.WithPrefix())
-			s.must("delete", err)
-			if response.Deleted != 60_000 {
-				s.Fatalf("deleted %d keys", response.Deleted)
-			}
-		})
+		watched(t, o, nothing, func(s scene, _ *recorder) { s.largeRequests() })
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 const (
@@ -212,7 +213,7 @@ func TestDrillOfAnAssertionThatDoesNotHold(t *testing.T) {
 
 func TestDrillWithoutAKey(t *testing.T) {
 	f := store(t, good(t))
-	f.keys, _ = newKey(t)
+	f.keys, _ = stored.Pair(t)
 	p, err := f.one(t, plan.Target{})
 	if err == nil || p.Verdict != catalog.NotRun || p.Drill.Blames != "" {
 		t.Errorf("proof %+v, %+v, error %v", p, p.Drill, err)

@@ -30,6 +30,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 	testdb "github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 const (
@@ -91,7 +92,7 @@ type fixture struct {
 func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 	t.Helper()
 	f := fixture{dir: t.TempDir(), scratch: t.TempDir()}
-	keys, to := newKey(t)
+	keys, to := stored.Pair(t)
 	f.keys, f.to = keys, to
 	bucket, err := file.Open(f.dir)
 	if err != nil {
@@ -127,23 +128,6 @@ func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 		t.Fatal(err)
 	}
 	return f
-}
-
-func newKey(t testing.TB) (seal.Keys, seal.Recipients) {
-	t.Helper()
-	identity, recipient, err := seal.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := seal.ParseKeys(strings.NewReader(identity))
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := seal.ParseRecipients(strings.NewReader(recipient))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys, to
 }
 
 func (f fixture) request(level catalog.Level) verify.Request {
@@ -328,7 +312,7 @@ func withNoise(data []byte, seed uint64) []byte {
 
 func TestWrongKeyIsNoVerdict(t *testing.T) {
 	f := store(t, good(t))
-	f.keys, _ = newKey(t)
+	f.keys, _ = stored.Pair(t)
 	for _, level := range []catalog.Level{catalog.Hashed, catalog.Opened, catalog.Booted} {
 		proof, err := f.run(t, level)
 		if !errors.Is(err, seal.ErrWrongKey) || proof.Verdict != catalog.NotRun || proof.Key != "" {

@@ -3,13 +3,11 @@ package notify_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,9 +21,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var at = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
@@ -155,19 +152,7 @@ func TestWebhookIsSent(t *testing.T) {
 	n.Tell(change(1))
 	start(t, n)
 	r := <-got
-	golden := filepath.Join("testdata", "webhook.json")
-	if *update {
-		if err := os.WriteFile(golden, []byte(r.body+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), r.body+"\n"); diff != "" {
-		t.Errorf("body (-want +got):\n%s", diff)
-	}
+	golden.Want(t, filepath.Join("testdata", "webhook.json"), []byte(r.body+"\n"))
 	if r.method != http.MethodPost || r.path != "/hook" || r.token != "Bearer "+secret || r.kind != "application/json" {
 		t.Errorf("%+v", r)
 	}

@@ -1,7 +1,6 @@
 package retention_test
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"time"
@@ -13,8 +12,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // begun is when everything begins. Position p of any history is of p minutes later.
 var begun = time.Date(2026, 3, 27, 5, 0, 0, 0, time.UTC)

@@ -3,7 +3,6 @@ package retention_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 )
 
 // table returns a line for each backup that stays, and the number of the others.
@@ -40,19 +40,7 @@ func table(d retention.Decisions, zone *time.Location) string {
 
 func wantGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s: %s", name, diff)
-	}
+	golden.Want(t, filepath.Join("testdata", name+".txt"), []byte(got))
 }
 
 // hourly returns backups of a whole year, each half past the hour, in UTC. Some are bad or pinned.

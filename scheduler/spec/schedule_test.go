@@ -11,25 +11,8 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
+	"github.com/etcd-dr/etcd-dr/test/schedules"
 )
-
-func zone(t rapid.TB, name string) *time.Location {
-	t.Helper()
-	z, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return z
-}
-
-func schedule(t rapid.TB, text, in string) spec.Schedule {
-	t.Helper()
-	s, err := spec.ParseSchedule(text, zone(t, in), 0, "prod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // nexts returns the first n times after from, which is in RFC 3339.
 func nexts(t *testing.T, s spec.Schedule, from string, n int) (all []string) {
@@ -86,7 +69,7 @@ func TestNext(t *testing.T) {
 		{"0 0 * * *", "America/Havana", "2026-10-31T12:00:00Z", []string{"11-01T00:00:00-04:00", "11-02T00:00:00-05:00"}},
 		{"0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", []string{"12-29T12:00:00-10:00", "12-31T00:00:00+14:00", "12-31T12:00:00+14:00"}},
 	} {
-		if got := nexts(t, schedule(t, test.text, test.zone), test.from, len(test.want)); !slices.Equal(got, test.want) {
+		if got := nexts(t, schedules.Parse(t, test.text, test.zone), test.from, len(test.want)); !slices.Equal(got, test.want) {
 			t.Errorf("%q in %s after %s: %q, want %q", test.text, test.zone, test.from, got, test.want)
 		}
 	}
@@ -117,7 +100,7 @@ func TestJitter(t *testing.T) {
 	late := map[time.Duration]int{}
 	for i := range 1000 {
 		name := fmt.Sprintf("cluster-%d", i)
-		s, err := spec.ParseSchedule("0 2 * * *", zone(t, "Europe/Berlin"), 10*time.Minute, name)
+		s, err := spec.ParseSchedule("0 2 * * *", schedules.Zone(t, "Europe/Berlin"), 10*time.Minute, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,9 +136,9 @@ func shown(t time.Time) string { return t.Format("2006-01-02 15:04:05") }
 // when the clock has just jumped over it.
 func TestDailyIsOnceADay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		z := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
+		z := schedules.Zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
 		hour, minute := rapid.IntRange(0, 23).Draw(t, "hour"), rapid.IntRange(0, 59).Draw(t, "minute")
-		s := schedule(t, fmt.Sprintf("%d %d * * *", minute, hour), z.String())
+		s := schedules.Parse(t, fmt.Sprintf("%d %d * * *", minute, hour), z.String())
 		begin := time.Date(rapid.IntRange(2012, 2037).Draw(t, "year"), 1, 1, 12, 0, 0, 0, z)
 		at, day := s.Next(begin), begin
 		if at.Day() != 2 && (hour > 12 || hour == 12 && minute > 0) {
@@ -168,7 +151,7 @@ func TestDailyIsOnceADay(t *testing.T) {
 				if before := at.Add(-time.Hour); shown(before) == shown(at) {
 					t.Fatalf("at %v the clock shows that for the second time", at)
 				}
-			} else if _, ok := jumped(at, hour, minute); !ok {
+			} else if !schedules.Skips(at, hour, minute) {
 				t.Fatalf("at %v, for %02d:%02d", at, hour, minute)
 			}
 			if at.Day() != day.Day() {
@@ -179,24 +162,13 @@ func TestDailyIsOnceADay(t *testing.T) {
 	})
 }
 
-// jumped reports whether at is the instant at which the clock jumps over a time.
-func jumped(at time.Time, hour, minute int) (time.Time, bool) {
-	before := at.Add(-time.Nanosecond)
-	_, was := before.Zone()
-	_, is := at.Zone()
-	skipped := time.Date(at.Year(), at.Month(), at.Day(), hour, minute, 0, 0, time.UTC)
-	shownBefore := at.Add(time.Duration(was) * time.Second).UTC()
-	shownAfter := at.Add(time.Duration(is) * time.Second).UTC()
-	return at, !skipped.Before(shownBefore.Truncate(time.Minute)) && skipped.Before(shownAfter)
-}
-
 // A job of every hour, at one or several minutes, never waits longer than in an ordinary hour, but where the clock moves
 // by half an hour.
 func TestHourlyIsEveryHour(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom(zones).Draw(t, "zone")
 		text := rapid.SampledFrom([]string{"0 * * * *", "30 * * * *", "59 * * * *", "*/20 * * * *", "@hourly"}).Draw(t, "text")
-		s := schedule(t, text, name)
+		s := schedules.Parse(t, text, name)
 		most := time.Hour
 		if text == "*/20 * * * *" {
 			most = 20 * time.Minute
@@ -221,7 +193,7 @@ func TestNextPassesNothingOver(t *testing.T) {
 		text := rapid.SampledFrom([]string{
 			"30 2 * * *", "*/7 * * * *", "0 1-3 * * *", "15 */2 * * 1", "0 0 1 * *", "0 0 * * 0", "@every 7m", "@every 26h", "* 2 * * *",
 		}).Draw(t, "text")
-		s, err := spec.ParseSchedule(text, zone(t, rapid.SampledFrom(zones).Draw(t, "zone")),
+		s, err := spec.ParseSchedule(text, schedules.Zone(t, rapid.SampledFrom(zones).Draw(t, "zone")),
 			time.Duration(rapid.IntRange(0, 3600).Draw(t, "jitter"))*time.Second, rapid.String().Draw(t, "name"))
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -141,7 +143,7 @@ func encodedLease(tb testing.TB, l lease.Lease) []byte {
 
 func TestLeaseGolden(t *testing.T) {
 	want := lease.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: stored.Noon.Add(ttl), Generation: 3}
-	stored.WantGolden(t, "lease.json", encodedLease(t, want))
+	golden.Want(t, filepath.Join("testdata", "lease.json"), encodedLease(t, want))
 	got, err := lease.Kind.Decode(encodedLease(t, want))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)

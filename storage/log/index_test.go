@@ -3,7 +3,6 @@ package log_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -38,17 +38,8 @@ func TestIndexGolden(t *testing.T) {
 		h.First, h.Last, h.Reason = h.First+100, h.Last+100, "the log of the member was gone"
 		h.Marks[0].Position = h.Last
 	}), w.Next()})
-	path := filepath.Join("testdata", "index.json")
-	if *stored.Update {
-		if err := os.WriteFile(path, encodedIndex(t, want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, data := range [][]byte{data, encodedIndex(t, want)} {
+	now := encodedIndex(t, want)
+	for _, data := range [][]byte{golden.Read(t, filepath.Join("testdata", "index.json"), now), now} {
 		got, err := log.DecodeIndex(data)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)

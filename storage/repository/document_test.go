@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -94,7 +95,7 @@ func encodedProof(tb testing.TB, p catalog.Proof) []byte {
 // TestGolden checks that documents of earlier versions are still read.
 func TestGolden(t *testing.T) {
 	for name, data := range documents(t) {
-		stored.WantGolden(t, name, data)
+		golden.Want(t, filepath.Join("testdata", name), data)
 	}
 	for name, want := range map[string]any{
 		"manifest.json": fullManifest(), "proof.json": fullProof(), "tombstone.json": fullTombstone(), "pin.json": fullPin(),

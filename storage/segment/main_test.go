@@ -2,13 +2,13 @@ package segment_test
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // noon is the time of all marks.
@@ -25,19 +25,8 @@ type pair struct {
 
 func newPair(tb testing.TB) pair {
 	tb.Helper()
-	identity, recipient, err := seal.Generate()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	keys, err := seal.ParseKeys(strings.NewReader(identity))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	to, err := seal.ParseRecipients(strings.NewReader(recipient))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return pair{identity, keys, to}
+	p := stored.NewKeyPair(tb)
+	return pair{p.Identity, p.Keys, p.To}
 }
 
 // lineage and digest have the right form.

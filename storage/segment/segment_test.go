@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"flag"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -19,9 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // fullHeader returns a header with every field set, including characters that JSON escapes.
 func fullHeader() segment.Header {
@@ -89,21 +86,12 @@ func unsealed(tb testing.TB, sealed []byte) []byte {
 // the sealed body, which depends on the version of the compressor.
 func TestGolden(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
-	path := filepath.Join("testdata", "format1.seg")
-	if *update {
-		if err := os.WriteFile(path, e.Bytes, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	golden, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := records(golden, seal.Keys{})
+	old := golden.Read(t, filepath.Join("testdata", "format1.seg"), e.Bytes)
+	got, err := records(old, seal.Keys{})
 	if diff := cmp.Diff(fullRecords(), got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	prefix, doc, sealed := parts(golden)
+	prefix, doc, sealed := parts(old)
 	h, _, err := segment.DecodeHeader(doc)
 	if err != nil {
 		t.Fatal(err)

@@ -164,12 +164,9 @@ func atOnce(n int, f func(i int) error) []error {
 	return errs
 }
 
-func raceIfAbsent(t *testing.T, b storage.Bucket, size int) {
-	errs := atOnce(16, func(i int) error {
-		r := bytes.NewReader(content(i, size))
-		_, err := b.Put(t.Context(), "a/b/key", r, storage.PutOptions{IfAbsent: true})
-		return err
-	})
+// onlyWinner returns the index of the only nil in errs. It fails the test unless all others match lost.
+func onlyWinner(t *testing.T, errs []error, lost error) int {
+	t.Helper()
 	winner := -1
 	for i, err := range errs {
 		switch {
@@ -177,13 +174,23 @@ func raceIfAbsent(t *testing.T, b storage.Bucket, size int) {
 			t.Fatalf("both %d and %d have won", winner, i)
 		case err == nil:
 			winner = i
-		case !errors.Is(err, storage.ErrExist):
+		case !errors.Is(err, lost):
 			t.Errorf("a loser has %v", err)
 		}
 	}
 	if winner < 0 {
-		t.Fatal("nobody has won")
+		t.Fatal("no writer has won")
 	}
+	return winner
+}
+
+func raceIfAbsent(t *testing.T, b storage.Bucket, size int) {
+	errs := atOnce(16, func(i int) error {
+		r := bytes.NewReader(content(i, size))
+		_, err := b.Put(t.Context(), "a/b/key", r, storage.PutOptions{IfAbsent: true})
+		return err
+	})
+	winner := onlyWinner(t, errs, storage.ErrExist)
 	wantContent(t, b, "a/b/key", storage.OpenOptions{}, content(winner, size))
 	wantNoLeftovers(t, b)
 }

@@ -96,20 +96,7 @@ func raceReplaceVersion(t *testing.T, b storage.Bucket) {
 			_, err := putOver(t, b, version, content(1+round*writers+i, 100))
 			return err
 		})
-		winner := -1
-		for i, err := range errs {
-			switch {
-			case err == nil && winner >= 0:
-				t.Fatalf("both %d and %d have won", winner, i)
-			case err == nil:
-				winner = i
-			case !errors.Is(err, storage.ErrChanged):
-				t.Errorf("a loser has %v", err)
-			}
-		}
-		if winner < 0 {
-			t.Fatal("no writer has won")
-		}
+		winner := onlyWinner(t, errs, storage.ErrChanged)
 		wantContent(t, b, "a/key", storage.OpenOptions{}, content(1+round*writers+winner, 100))
 		version = stat(t, b, "a/key").Version
 	}

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -287,8 +286,22 @@ func WantContent(tb testing.TB, c *repository.Cluster, b catalog.Backup) {
 	}
 }
 
+// KeyPair is a private key with its recipient, as the texts that operators keep and as values.
+type KeyPair struct {
+	Identity, Recipient string
+	Keys                seal.Keys
+	To                  seal.Recipients
+}
+
 // Pair returns a new private key and its recipient.
 func Pair(tb testing.TB) (seal.Keys, seal.Recipients) {
+	tb.Helper()
+	p := NewKeyPair(tb)
+	return p.Keys, p.To
+}
+
+// NewKeyPair returns a new private key and its recipient.
+func NewKeyPair(tb testing.TB) KeyPair {
 	tb.Helper()
 	identity, recipient, err := seal.Generate()
 	if err != nil {
@@ -302,7 +315,7 @@ func Pair(tb testing.TB) (seal.Keys, seal.Recipients) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return keys, to
+	return KeyPair{identity, recipient, keys, to}
 }
 
 // Framed returns a document with this body, its correct digest and no signature, as an attacker can write it.
@@ -325,30 +338,6 @@ func Rewritten(tb testing.TB, document []byte, old, new string) []byte {
 		tb.Fatalf("there is no %q in %s", old, before)
 	}
 	return Framed(after)
-}
-
-// Update is the flag -update of tests with golden files.
-var Update = flag.Bool("update", false, "rewrite the golden files")
-
-// WantGolden fails the test unless testdata/name contains got. With -update it writes the file.
-func WantGolden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *Update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s: backups that exist are written so; -update only for a new format:\n%s", path, diff)
-	}
 }
 
 // Fuzzed decodes data as it is, and as the body of a document with the correct digest. It fails the test unless the error
