@@ -94,7 +94,7 @@ func TestServiceObserves(t *testing.T) {
 		if got, want := told.take(), []string{"ends BackupLate main", "ends BackupLate offsite", "ends BackupFailing"}; !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
 		}
-		if !s.says("prod: BackupLate (critical): ") || !s.says("prod: BackupLate has ended") {
+		if !s.reported("prod: BackupLate (critical): ") || !s.reported("prod: BackupLate has ended") {
 			t.Errorf("said %q", s.said)
 		}
 	})

@@ -255,8 +255,8 @@ func (s *service) end() {
 	<-s.ended
 }
 
-// says reports whether a reported message begins with the text.
-func (s *service) says(begin string) bool {
+// reported reports whether the service has reported a message that begins with the text.
+func (s *service) reported(begin string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.said, func(line string) bool { return strings.HasPrefix(line, begin) })

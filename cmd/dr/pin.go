@@ -127,8 +127,8 @@ func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, cat
 	return c, b, err
 }
 
-// openToRemove is like open, for a verb whose documents decide what is removed. If the flags name trusted keys, it must sign with
-// one of them, or readers would ignore the documents.
+// openToRemove opens the cluster for a verb whose documents decide which backups are removed. If --trust is given, the signing
+// key must be one of the trusted keys: readers ignore documents that no trusted key signed.
 func (a *app) openToRemove(ctx context.Context) (*repository.Cluster, error) {
 	policy, err := a.store.policy()
 	if err != nil {

@@ -82,7 +82,7 @@ func (b Blocked) fold(c catalog.Catalog) (catalog.Segment, bool) {
 	return c.FoldOf(b.Plan.Log.Lineage, b.Obstacle.Segment)
 }
 
-// without returns c without the obstacle, and the target that is still reachable. The error says that there is none.
+// without returns c without the obstacle, and the nearest target that is still reachable. It returns an error if there is none.
 func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, error) {
 	o, p, why := b.Obstacle, b.Plan, b.Err
 	switch {

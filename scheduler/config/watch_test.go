@@ -12,14 +12,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 )
 
-// told contains the arguments of one call by Watch.
-type told struct {
+// call contains the arguments with which Watch called its function once.
+type call struct {
 	c   config.Config
 	err error
 }
 
 // watched watches text in a bubble. DIR in text means its directory.
-func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan told)) {
+func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan call)) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, "password", "one")
@@ -29,10 +29,10 @@ func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask 
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		ask, tells, ended := make(chan os.Signal, 1), make(chan told, 10), make(chan struct{})
+		ask, tells, ended := make(chan os.Signal, 1), make(chan call, 10), make(chan struct{})
 		go func() {
 			defer close(ended)
-			config.Watch(ctx, path, nothing, first, ask, func(c config.Config, err error) { tells <- told{c, err} })
+			config.Watch(ctx, path, nothing, first, ask, func(c config.Config, err error) { tells <- call{c, err} })
 		}()
 		test(t, dir, ask, tells)
 		stop()
@@ -41,7 +41,7 @@ func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask 
 }
 
 // quiet fails if Watch makes a call.
-func quiet(t *testing.T, why string, tells <-chan told) {
+func quiet(t *testing.T, why string, tells <-chan call) {
 	t.Helper()
 	time.Sleep(time.Minute)
 	if len(tells) > 0 {
@@ -51,7 +51,7 @@ func quiet(t *testing.T, why string, tells <-chan told) {
 
 func TestWatch(t *testing.T) {
 	text := strings.Replace(minimal, "2379]", "2379], user: root, passwordFile: DIR/password", 1)
-	watched(t, text, func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan told) {
+	watched(t, text, func(t *testing.T, dir string, ask chan<- os.Signal, tells <-chan call) {
 		quiet(t, "nothing has changed", tells)
 		text := strings.ReplaceAll(text, "DIR", dir)
 		write(t, dir, "dr.yaml", text+"concurrency: 9\n")
@@ -87,7 +87,7 @@ func TestWatch(t *testing.T) {
 
 // Watch loads the configuration again when a missing file that it names appears.
 func TestWatchWaitsForAFile(t *testing.T) {
-	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan told) {
+	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan call) {
 		write(t, dir, "dr.yaml", strings.Replace(minimal, "2379]", "2379], user: root, passwordFile: "+dir+"/later", 1))
 		if got := <-tells; got.err == nil {
 			t.Errorf("it tells %+v", got)

@@ -83,19 +83,19 @@ func (f *fakeReceiver) take() []string {
 	return got
 }
 
-// told holds the messages that a Notifier reports.
-type told struct {
+// recorder collects the messages that a Notifier reports.
+type recorder struct {
 	mu   sync.Mutex
 	said []string
 }
 
-func (t *told) report(e storage.Event) {
+func (t *recorder) report(e storage.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.said = append(t.said, string(e.Level)+": "+e.Message)
 }
 
-func (t *told) take() string {
+func (t *recorder) take() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	said := strings.Join(t.said, "\n")
@@ -108,9 +108,9 @@ func always(status int) func(int, *http.Request) (int, error) {
 }
 
 // running returns a Notifier that runs in a bubble until the test ends.
-func running(t *testing.T, c notify.Config, answer func(int, *http.Request) (int, error)) (*notify.Notifier, *fakeReceiver, *told) {
+func running(t *testing.T, c notify.Config, answer func(int, *http.Request) (int, error)) (*notify.Notifier, *fakeReceiver, *recorder) {
 	t.Helper()
-	said, to := &told{}, &fakeReceiver{answer: answer, begin: time.Now()}
+	said, to := &recorder{}, &fakeReceiver{answer: answer, begin: time.Now()}
 	n := notify.New(func(time.Time) error { return nil }, said.report)
 	n.Transport = to
 	n.Use(c)

@@ -451,8 +451,9 @@ func TestPruneCancelled(t *testing.T) {
 	wantWhole(t, b)
 }
 
-// TestCopyAndPruned checks that a copy neither restores what was pruned at the target nor deletes what is pinned there.
-func TestCopyAndPruned(t *testing.T) {
+// TestCopyAfterPrune checks that a copy does not restore the log that was pruned at the target, and does not delete a backup
+// that is pinned there.
+func TestCopyAfterPrune(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	fill(t, from)
