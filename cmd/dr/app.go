@@ -63,6 +63,7 @@ Exit codes: 0 done; 1 the network, the store or etcd failed; 2 the command line 
 // repositoryFlags adds the flags of verbs that read or write a repository.
 func (a *app) repositoryFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.repo, "repo", a.getenv("DR_REPO"), repoUsage)
+	a.store.credentialsFlag(cmd, a.getenv)
 	a.clusterFlag(cmd)
 }
 

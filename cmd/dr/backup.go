@@ -112,6 +112,7 @@ func (a *app) repositoriesFlags(cmd *cobra.Command) *[]string {
 		fromEnv = []string{repo}
 	}
 	a.clusterFlag(cmd)
+	a.store.credentialsFlag(cmd, a.getenv)
 	return cmd.Flags().StringArray("repo", fromEnv, repoUsage+"; may be given several times")
 }
 

@@ -90,8 +90,12 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 		}
 		o.Clusters = []string{a.cluster}
 	}
+	options, err := a.store.options()
+	if err != nil {
+		return o, err
+	}
 	o.AsOf = func(ctx context.Context, t time.Time) (storage.Bucket, error) {
-		return stores.Open(ctx, a.repo, stores.Options{AsOf: t})
+		return stores.Open(ctx, a.repo, stores.Options{AsOf: t, Credentials: options.Credentials})
 	}
 	return o, nil
 }
@@ -103,7 +107,12 @@ func (a *app) runChecks(
 	var store, etcd []check.Line
 	shown := ""
 	if a.repo != "" {
-		bucket, err := stores.Open(ctx, a.repo, stores.Options{Parallel: stores.DefaultParallel})
+		options, err := a.store.options()
+		if err != nil {
+			return document.Check{}, err
+		}
+		options.Parallel = stores.DefaultParallel
+		bucket, err := stores.Open(ctx, a.repo, options)
 		if err != nil {
 			return document.Check{}, err
 		}

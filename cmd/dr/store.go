@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -26,6 +27,14 @@ type storeFlags struct {
 	lock     string
 	signKey  string
 	trust    []string
+	// credentials is the folder with those of the repository; "": those of the environment.
+	credentials string
+}
+
+// credentialsFlag adds the flag for the credentials of the repository.
+func (f *storeFlags) credentialsFlag(cmd *cobra.Command, getenv func(string) string) {
+	cmd.Flags().StringVar(&f.credentials, "credentials", getenv("DR_CREDENTIALS"),
+		"folder with the credentials of the store, such as a mounted Secret; then no others are used (DR_CREDENTIALS)")
 }
 
 // transferFlags adds the flags of verbs that transfer much data.
@@ -83,13 +92,16 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 		}
 	}
 	o.AsOf = f.past
-	return o, nil
+	if f.credentials != "" {
+		o.Credentials, err = credentials.Read(f.credentials)
+	}
+	return o, err
 }
 
-// protecting contains the variables that switch on encryption and signatures, with their flags.
+// protecting contains the variables that switch on encryption and signatures or select credentials, with their flags.
 var protecting = map[string]string{
 	"DR_RECIPIENT": "recipient", "DR_IDENTITY": "identity", "DR_PASSPHRASE_FILE": "passphrase-file",
-	"DR_TRUST": "trust", "DR_SIGN_KEY": "sign-key",
+	"DR_TRUST": "trust", "DR_SIGN_KEY": "sign-key", "DR_CREDENTIALS": "credentials",
 }
 
 // checkVariables refuses a variable that is set and empty, unless its flag is given.
@@ -107,7 +119,7 @@ func (a *app) checkVariables(cmd *cobra.Command) error {
 // or signatures.
 func (f *storeFlags) check(cmd *cobra.Command) error {
 	for _, name := range []string{
-		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file",
+		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file", "credentials",
 	} {
 		flag := cmd.Flags().Lookup(name)
 		if flag != nil && flag.Changed && (flag.Value.String() == "" || flag.Value.String() == "[]") {

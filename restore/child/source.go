@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -14,17 +15,19 @@ import (
 // Source describes the repository and contains the keys that open its backups. It is sent to a child through a pipe, and never
 // stored.
 type Source struct {
-	Repository  string         `json:"repository,omitempty"` // URL
-	Options     stores.Options `json:"options,omitzero"`
-	Cluster     string         `json:"cluster,omitempty"`
-	Trust       []string       `json:"trust,omitempty"` // public keys, one of which must have signed the data that is read
-	Identities  []string       `json:"identities,omitempty"`
-	Passphrases []string       `json:"passphrases,omitempty"`
+	Repository string         `json:"repository,omitempty"` // URL
+	Options    stores.Options `json:"options,omitzero"`
+	// Credentials are those of Options; nil: those of the environment.
+	Credentials map[string][]byte `json:"credentials,omitempty"`
+	Cluster     string            `json:"cluster,omitempty"`
+	Trust       []string          `json:"trust,omitempty"` // public keys, one of which must have signed the data that is read
+	Identities  []string          `json:"identities,omitempty"`
+	Passphrases []string          `json:"passphrases,omitempty"`
 }
 
 // NewSource returns the Source of a cluster's repository.
 func NewSource(url string, o stores.Options, cluster string, trust sign.Trust, keys seal.Keys) Source {
-	s := Source{Repository: url, Options: o, Cluster: cluster, Trust: trust.Keys()}
+	s := Source{Repository: url, Options: o, Credentials: o.Credentials.Secrets(), Cluster: cluster, Trust: trust.Keys()}
 	s.Identities, s.Passphrases = keys.Secrets()
 	return s
 }
@@ -39,7 +42,14 @@ func (s Source) Open(ctx context.Context) (*repository.Cluster, seal.Keys, error
 	if err != nil {
 		return nil, seal.Keys{}, err
 	}
-	bucket, err := stores.Open(ctx, s.Repository, s.Options)
+	o := s.Options
+	if s.Credentials != nil {
+		o.Credentials, err = credentials.Parse(s.Credentials)
+		if err != nil {
+			return nil, seal.Keys{}, err
+		}
+	}
+	bucket, err := stores.Open(ctx, s.Repository, o)
 	if err != nil {
 		return nil, seal.Keys{}, err
 	}

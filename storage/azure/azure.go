@@ -25,17 +25,20 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
-// Config locates a container and sets how requests are made. It has no credentials: see credentials.go.
+// Config locates a container and sets how requests are made.
 type Config struct {
-	Account   string // the storage account; "": the one named by the environment
+	Account   string // the storage account; "": the one named by the credentials
 	Container string
-	Endpoint  string            // URL of the account's blob service; "": https://<account>.blob.core.windows.net
-	Transport http.RoundTripper // nil: transport.WithRoots with the system's roots
-	Parts     storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 50,000 blocks
-	PageSize  int               // objects in a page of a listing, at most 5,000; 0: 5,000
+	Endpoint  string // URL of the account's blob service; "": https://<account>.blob.core.windows.net
+	// Credentials are used alone. The zero Credentials are those of the environment: see credentials.go.
+	Credentials credentials.Credentials
+	Transport   http.RoundTripper // nil: transport.WithRoots with the system's roots
+	Parts       storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 50,000 blocks
+	PageSize    int               // objects in a page of a listing, at most 5,000; 0: 5,000
 }
 
 // Bucket is one container.

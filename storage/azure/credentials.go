@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,10 +16,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 )
 
-// Credentials come from the usual places of a server on Azure. Only this file reads the environment. The first source
-// that exists is used:
+// Without Config.Credentials they come from the usual places of a server on Azure. Only this file reads the environment.
+// The first source that exists is used:
 //
 //   - AZURE_STORAGE_KEY, the account's key,
 //   - AZURE_STORAGE_CONNECTION_STRING, with a key or a SAS in it,
@@ -36,6 +38,18 @@ const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZ
 type accountCredentials struct {
 	account, endpoint string
 	key, sas          string
+}
+
+// given returns the account's credentials in c, which are for the account called name if they name none.
+func given(c credentials.Azure, name string) (accountCredentials, error) {
+	if c.Connection != "" {
+		return parseConnection(c.Connection)
+	}
+	s := accountCredentials{account: c.Account, key: c.Key, sas: strings.TrimPrefix(c.SAS, "?")}
+	if c.Suffix != "" && cmp.Or(c.Account, name) != "" {
+		s.endpoint = "https://" + cmp.Or(c.Account, name) + ".blob." + c.Suffix
+	}
+	return s, nil
 }
 
 func fromEnvironment() (accountCredentials, error) {
@@ -74,14 +88,29 @@ func parseConnection(text string) (accountCredentials, error) {
 
 var errUnknownAccount = errors.New("the storage account is unknown: name it, or set AZURE_STORAGE_ACCOUNT")
 
+// find returns the credentials of the account. Without a key and a SAS, Azure issues them.
+func (c Config) find() (accountCredentials, error) {
+	own, ok := c.Credentials.Azure()
+	if !ok {
+		found, err := fromEnvironment()
+		if err == nil && c.Account != "" && found.endpoint != "" && found.account != "" && found.account != c.Account {
+			err = fmt.Errorf("AZURE_STORAGE_CONNECTION_STRING is for the account %s, not for %s", found.account, c.Account)
+		}
+		return found, err
+	}
+	found, err := given(own, c.Account)
+	if err == nil && c.Account != "" && found.account != "" && found.account != c.Account {
+		err = fmt.Errorf("%w: they are for the account %s, and the URL names %s: use those of that account",
+			credentials.ErrCredentials, found.account, c.Account)
+	}
+	return found, err
+}
+
 // connect returns a client with the first credentials that exist.
 func connect(c Config) (*container.Client, error) {
-	found, err := fromEnvironment()
+	found, err := c.find()
 	if err != nil {
 		return nil, err
-	}
-	if c.Account != "" && found.endpoint != "" && found.account != "" && found.account != c.Account {
-		return nil, fmt.Errorf("AZURE_STORAGE_CONNECTION_STRING is for the account %s, not for %s", found.account, c.Account)
 	}
 	if c.Account == "" {
 		c.Account = found.account

@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"cloud.google.com/go/auth/credentials"
+	"cloud.google.com/go/auth"
+	google "cloud.google.com/go/auth/credentials"
 	"cloud.google.com/go/auth/httptransport"
 	cloud "cloud.google.com/go/storage"
 	"github.com/googleapis/gax-go/v2"
@@ -18,6 +19,7 @@ import (
 	raw "google.golang.org/api/storage/v1"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
@@ -34,6 +36,9 @@ type Config struct {
 	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's. It receives
 	// the token of the credentials: with http, everyone on the network can read the token.
 	Endpoint string
+	// Credentials are used alone. The zero Credentials are the application default credentials: the file that
+	// GOOGLE_APPLICATION_CREDENTIALS names, gcloud's, or those of the machine or pod.
+	Credentials credentials.Credentials
 	// Transport makes the connections, below the layer that adds the credentials. nil: transport.WithRoots with the
 	// system's roots.
 	Transport http.RoundTripper
@@ -63,9 +68,7 @@ var (
 	_ storage.Versioned = (*Bucket)(nil)
 )
 
-// Open returns a Bucket with the application default credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names,
-// gcloud's, or those of the machine or pod. It returns storage.ErrDenied if there are none. It sends no request to the
-// bucket.
+// Open returns a Bucket. It returns storage.ErrDenied if there are no credentials. It sends no request to the bucket.
 func Open(ctx context.Context, c Config) (*Bucket, error) {
 	endpoint, err := c.endpoint()
 	if err != nil {
@@ -122,15 +125,44 @@ func (c Config) authenticated() (*http.Client, error) {
 	if base == nil {
 		base = transport.WithRoots(nil)
 	}
-	found, err := credentials.DetectDefault(&credentials.DetectOptions{Scopes: []string{cloud.ScopeReadWrite}})
+	found, err := c.issuer()
 	if err != nil {
-		return nil, fmt.Errorf("%w: no usable credentials (%s): set GOOGLE_APPLICATION_CREDENTIALS to the file of a service "+
-			"account, or run where the machine or pod has one", storage.ErrDenied, oneLine(err.Error()))
+		return nil, err
 	}
 	found.TokenProvider = tokens{found.TokenProvider}
 	return httptransport.NewClient(&httptransport.Options{
 		BaseRoundTripper: base, Credentials: found, Headers: http.Header{}, DisableTelemetry: true,
 	})
+}
+
+// issuer returns the issuer of access tokens.
+func (c Config) issuer() (*auth.Credentials, error) {
+	options := &google.DetectOptions{Scopes: []string{cloud.ScopeReadWrite}}
+	given, ok := c.Credentials.GCS()
+	switch {
+	case !ok:
+		found, err := google.DetectDefault(options)
+		if err != nil {
+			return nil, fmt.Errorf("%w: no usable credentials (%s): set GOOGLE_APPLICATION_CREDENTIALS to the file of a service "+
+				"account, or run where the machine or pod has one", storage.ErrDenied, oneLine(err.Error()))
+		}
+		return found, nil
+	case given.Token != "":
+		return auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: fixedToken(given.Token)}), nil
+	}
+	found, err := google.NewCredentialsFromJSON(google.CredType(given.Type), given.JSON, options)
+	if err != nil { // err may contain a part of the key
+		return nil, fmt.Errorf("%w: the JSON is incomplete: create the key of the service account again", credentials.ErrCredentials)
+	}
+	return found, nil
+}
+
+// fixedToken is an access token that nothing renews.
+type fixedToken string
+
+// Token returns the token.
+func (t fixedToken) Token(context.Context) (*auth.Token, error) {
+	return &auth.Token{Value: string(t), Type: "Bearer"}, nil
 }
 
 func (b *Bucket) bucket() *cloud.BucketHandle { return b.client.Bucket(b.name) }

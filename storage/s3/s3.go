@@ -18,11 +18,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	static "github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
@@ -36,11 +38,10 @@ const (
 	ChecksumsSupported Checksums = "when-supported" // CRC32C, which Amazon and the newer stores keep and check
 )
 
-// Config locates a bucket. Credentials come from the SDK's default chain: the environment, the shared files, web
-// identity, the container's or the instance's role.
+// Config locates a bucket.
 type Config struct {
 	Bucket    string
-	Region    string    // "": from the environment or the shared files; us-east-1 with an Endpoint
+	Region    string    // "": that of Credentials, or without them of the environment or the shared files; us-east-1 with an Endpoint
 	Endpoint  string    // "": Amazon; else http:// or https:// and a host
 	PathStyle bool      // https://host/bucket/key in place of https://bucket.host/key
 	Checksums Checksums // "": ChecksumsAuto
@@ -49,9 +50,12 @@ type Config struct {
 	// StorageClass is the class of large objects; "": the store's default. Small objects, which are many and often
 	// rewritten or read, always get the default class: other classes charge for at least 128 KiB and at least a month.
 	StorageClass string
-	Transport    http.RoundTripper // nil: trust AWS_CA_BUNDLE or else the system's roots
-	Parts        storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
-	PageSize     int32             // keys in a page of a listing, at most 1,000; 0: 1,000
+	// Credentials are used alone, without any setting of the environment. The zero Credentials are those of the SDK's default
+	// chain: the environment, the shared files, web identity, the container's or the instance's role.
+	Credentials credentials.Credentials
+	Transport   http.RoundTripper // nil: trust the system's roots or, without Credentials, those of AWS_CA_BUNDLE
+	Parts       storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
+	PageSize    int32             // keys in a page of a listing, at most 1,000; 0: 1,000
 	// Retry is the policy for repeating a single request, and so each part of an upload. Zero fields: 6 tries with
 	// pauses from 0.2 s to 5 s, which bridge an outage of some seconds. storage.WithRetry is for longer ones.
 	Retry storage.RetryPolicy
@@ -94,9 +98,9 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	aws, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
+	aws, err := c.load(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the configuration of the AWS SDK (environment, ~/.aws): %w", oneLine(err))
+		return nil, err
 	}
 	doer := newHTTPClient(c.Transport, aws)
 	b := &Bucket{name: c.Bucket, parts: withDefaults(c.Parts), page: cmp.Or(c.PageSize, maxPage), stored: c.stored()}
@@ -106,10 +110,29 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 		b.region, b.checksums = o.Region, c.useChecksums(o.BaseEndpoint != nil)
 		setChecksums(o, b.checksums)
 	})
-	if b.region == "" {
-		return nil, errors.New("no region: give the bucket's (region=eu-central-1), or set AWS_REGION")
+	switch {
+	case b.region != "":
+		return b, nil
+	case !c.Credentials.None():
+		return nil, errors.New("no region: give the bucket's (region=eu-central-1), or add AWS_REGION to its credentials")
 	}
-	return b, nil
+	return nil, errors.New("no region: give the bucket's (region=eu-central-1), or set AWS_REGION")
+}
+
+// load returns the SDK's configuration. With c.Credentials it contains nothing of the environment.
+func (c Config) load(ctx context.Context) (aws.Config, error) {
+	given, ok := c.Credentials.AWS()
+	if ok {
+		return aws.Config{
+			Region: given.Region, Logger: logging.Nop{},
+			Credentials: static.NewStaticCredentialsProvider(given.AccessKeyID, given.SecretAccessKey, given.SessionToken),
+		}, nil
+	}
+	loaded, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
+	if err != nil {
+		return aws.Config{}, fmt.Errorf("the configuration of the AWS SDK (environment, ~/.aws): %w", oneLine(err))
+	}
+	return loaded, nil
 }
 
 // stored holds the settings with which the store keeps new objects.

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/azure"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/gcs"
 	"github.com/etcd-dr/etcd-dr/storage/s3"
@@ -34,6 +35,9 @@ type Options struct {
 	AsOf     time.Time `json:"asOf,omitzero"`      // the store as it was then, by its own clock, and read-only
 	Limit    int64     `json:"limit,omitempty"`    // bytes a second in each direction; 0: no limit
 	Parallel int       `json:"parallel,omitempty"` // concurrent requests for one large object
+	// Credentials open an object store; the zero Credentials are those of the environment. A directory needs none. They are not
+	// part of the Options' JSON: who sends Options to another process sends Credentials.Secrets too.
+	Credentials credentials.Credentials `json:"-"`
 	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`
 }
@@ -45,8 +49,8 @@ const DefaultParallel = 4
 const rangeSize = 8 << 20
 
 // Open returns the bucket at text, a URL in one of the forms of package address. A missing directory causes ErrURL.
-// Object stores get no request before the first method call. Calls are retried if that may help, and credentials come
-// from the places where each store's own tools look for them. With AsOf, a store without versions causes
+// Object stores get no request before the first method call. Calls are retried if that may help. Without
+// Options.Credentials they come from the places where each store's own tools look for them. With AsOf, a store without versions causes
 // storage.ErrUnsupported.
 func Open(ctx context.Context, text string, o Options) (storage.Bucket, error) {
 	return open(ctx, text, openDirectory, o)
@@ -101,7 +105,7 @@ func bare(ctx context.Context, a address.Address, directory func(string) (*file.
 	if a.Scheme == address.File {
 		return directory(a.Path)
 	}
-	return openObjectStore(ctx, a, o.Parallel)
+	return openObjectStore(ctx, a, o)
 }
 
 func openDirectory(dir string) (*file.Bucket, error) {
@@ -131,7 +135,11 @@ func openRepository(ctx context.Context, dir string) (*file.Bucket, error) {
 }
 
 // openObjectStore opens an object store without decorators.
-func openObjectStore(ctx context.Context, a address.Address, parallel int) (storage.Bucket, error) {
+func openObjectStore(ctx context.Context, a address.Address, o Options) (storage.Bucket, error) {
+	err := o.Credentials.Check(a.Scheme)
+	if err != nil {
+		return nil, err
+	}
 	// Without a CA each store uses its own transport: S3's also trusts AWS_CA_BUNDLE.
 	var connections http.RoundTripper
 	if a.CA != "" {
@@ -148,15 +156,16 @@ func openObjectStore(ctx context.Context, a address.Address, parallel int) (stor
 			Checksums: s3.Checksums(a.Checksums),
 			SSE:       a.SSE, KMSKey: a.KMSKey, StorageClass: a.StorageClass,
 			// Few stores except Amazon's have a host name for each bucket.
-			PathStyle: a.PathStyle == "true" || a.PathStyle == "" && a.Endpoint != "",
-			Parts:     storage.Parts{Workers: parallel},
+			PathStyle:   a.PathStyle == "true" || a.PathStyle == "" && a.Endpoint != "",
+			Parts:       storage.Parts{Workers: o.Parallel},
+			Credentials: o.Credentials,
 		})
 	case address.GCS:
-		return gcs.Open(ctx, gcs.Config{Bucket: a.Bucket, Endpoint: a.Endpoint, Transport: connections})
+		return gcs.Open(ctx, gcs.Config{Bucket: a.Bucket, Endpoint: a.Endpoint, Transport: connections, Credentials: o.Credentials})
 	default:
 		return azure.Open(ctx, azure.Config{
 			Container: a.Bucket, Account: a.Account, Endpoint: a.Endpoint, Transport: connections,
-			Parts: storage.Parts{Workers: parallel},
+			Parts: storage.Parts{Workers: o.Parallel}, Credentials: o.Credentials,
 		})
 	}
 }
