@@ -8,8 +8,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
+
+// Ask refuses while a member of the cluster that p replaces answers. restored is the id of the restored cluster, whose members may
+// run already; "": none does.
+func Ask(ctx context.Context, p plan.Plan, restored string, report storage.Report) error {
+	r := &run{plan: p, report: report, result: Result{ClusterID: restored}}
+	return r.ask(ctx)
+}
 
 // ask refuses while a member of the old cluster, or of one restored from it, answers: clients would see two clusters as one.
 func (r *run) ask(ctx context.Context) error {
@@ -22,6 +30,7 @@ func (r *run) ask(ctx context.Context) error {
 	for _, answer := range cluster.Knock(ctx, r.plan.Old.ClientURLs) {
 		switch {
 		case !answer.Alive:
+		case r.result.ClusterID != "" && catalog.SameClusterID(answer.ClusterID, r.result.ClusterID):
 		case r.plan.IsStranger(answer.ClusterID, answer.Members):
 			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
 		default:
@@ -53,4 +62,13 @@ func (r *run) refuseHeld() error {
 // Layout.Known: the hosts that run one plan may reach different members.
 func LiveRevision(ctx context.Context, p plan.Plan) int64 {
 	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
+}
+
+// Need returns the most that a run of p needs on the disks of its data dirs and of its --wal-dir, in bytes.
+func Need(p plan.Plan) (data, wal int64) {
+	r := &run{plan: p}
+	if p.Into.WALDir != "" {
+		wal = walSpace
+	}
+	return r.space(), wal
 }

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -59,7 +60,7 @@ func newWork(target, planID string) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	inside, err := isMountPoint(target)
+	inside, err := filesystem.IsMountPoint(target)
 	if err != nil {
 		return nil, fmt.Errorf("check %s: %w", target, err)
 	}
@@ -254,13 +255,13 @@ func (w *work) takeAway(dir string) error {
 
 // enough returns an error if the disk has less than need bytes free.
 func (w *work) enough(need int64) error {
-	free, err := freeSpace(w.dir)
+	space, err := filesystem.SpaceOf(w.dir)
 	if err != nil {
-		return fmt.Errorf("determine the free space of %s: %w", w.dir, err)
+		return err
 	}
-	if free < need {
+	if space.Free < need {
 		return fmt.Errorf("%w: %s has %d MiB free, the restore needs up to %d MiB there: make room, or choose another disk",
-			fault.Refused, filepath.Dir(w.dir), free>>20, need>>20+1)
+			fault.Refused, filepath.Dir(w.dir), space.Free>>20, need>>20+1)
 	}
 	return nil
 }
@@ -271,20 +272,8 @@ func (w *work) sync() error {
 		if err != nil {
 			return err
 		}
-		return syncPath(path)
+		return filesystem.Sync(path)
 	})
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("make %s durable: %w", path, err)
-	}
-	return nil
 }
 
 // publish renames the tree to the target, in one step; in a mount point in one step for each folder. An empty target keeps its owner.
@@ -292,14 +281,14 @@ func (w *work) publish() error {
 	if err := w.refuseOccupied(); err != nil {
 		return err
 	}
-	if err := inheritOwner(w.target, w.tree); err != nil {
+	if err := filesystem.InheritOwner(w.target, w.tree); err != nil {
 		return err
 	}
 	if !w.inside {
-		if err := replaceDir(w.tree, w.target); err != nil {
+		if err := filesystem.ReplaceDir(w.tree, w.target); err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)
 		}
-		return syncPath(filepath.Dir(w.target))
+		return filesystem.Sync(filepath.Dir(w.target))
 	}
 	entries, err := os.ReadDir(w.tree)
 	if err != nil {
@@ -314,7 +303,7 @@ func (w *work) publish() error {
 			return fmt.Errorf("put the restore into place: %w", err)
 		}
 	}
-	return syncPath(w.target)
+	return filesystem.Sync(w.target)
 }
 
 // remove removes and unlocks the work dir. It may be gone already.

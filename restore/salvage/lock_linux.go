@@ -16,8 +16,11 @@ import (
 // Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It only
 // queries the locks and takes none: an etcd that starts at that moment would fail. It cannot see the locks of another machine
 // that has mounted the disk.
-func Running(dir string) (bool, error) {
-	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+func Running(dir string) (bool, error) { return RunningWith(dir, filepath.Join(dir, "member", "wal")) }
+
+// RunningWith is Running for a data dir with its log in walDir.
+func RunningWith(dir, walDir string) (bool, error) {
+	logs, err := filepath.Glob(filepath.Join(walDir, "*.wal"))
 	if err != nil {
 		return false, err
 	}

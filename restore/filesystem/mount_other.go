@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package restore
+package filesystem
 
 // isMountRoot returns false: on this system only device numbers show a mount point.
 func isMountRoot(string) bool { return false }

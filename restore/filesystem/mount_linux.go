@@ -1,4 +1,4 @@
-package restore
+package filesystem
 
 import "golang.org/x/sys/unix"
 

@@ -1,0 +1,104 @@
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// Seal moves the old data aside and puts blockers in its place. It refuses while etcd runs, and unless the new data is complete.
+func (s *Swap) Seal() error { return s.reach(Seal) }
+
+// Place puts the new data in the place of the blockers, with the owner and the mode of the old data.
+func (s *Swap) Place() error { return s.reach(Place) }
+
+// Undo puts the old data back. Restored data on which etcd may have started is kept in failed. It refuses while etcd runs.
+func (s *Swap) Undo() error { return s.reach(Undo) }
+
+// reach carries out one action after the other until the disk is at goal.
+func (s *Swap) reach(goal Goal) error {
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for {
+		more, err := s.step(goal)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// step carries out the next action towards goal; more is false if there is none.
+func (s *Swap) step(goal Goal) (more bool, err error) {
+	f, err := s.facts()
+	if err != nil {
+		return false, err
+	}
+	a, err := next(goal, f)
+	if err != nil {
+		return false, fmt.Errorf("restore %s of %s: %w", s.ID, s.DataDir, err)
+	}
+	if a.do == done {
+		return false, nil
+	}
+	err = s.act(a, f.slot(a.part).Live)
+	if err != nil {
+		return false, fmt.Errorf("restore %s of %s: %w", s.ID, s.DataDir, err)
+	}
+	return true, nil
+}
+
+// act carries out a. live is the kind of its slot's live entry.
+func (s *Swap) act(a action, live Kind) error {
+	p := s.data
+	if a.part == log {
+		p = *s.log
+	}
+	switch a.do {
+	case block:
+		return p.block(p.live)
+	case prepare:
+		return p.block(p.at(a.with))
+	}
+	if live == Blocker && a.with == newName {
+		err := p.adopt()
+		if err != nil {
+			return err
+		}
+	}
+	if live == Dir && a.part == data {
+		release, err := s.holdLocks()
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return p.exchange(a.with)
+}
+
+// lock excludes other Swaps of the same data dir. The lock is on a directory that exists anyway, so that it leaves no file.
+func (s *Swap) lock() (unlock func(), err error) {
+	parent, err := os.Open(filepath.Dir(s.data.folder))
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errors.Join(s.busy(), parent.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", parent.Name(), err), parent.Close())
+	}
+	return func() { parent.Close() }, nil
+}
+
+func (s *Swap) busy() error {
+	return fmt.Errorf("%w: another dr restore of %s is running: wait for it, or stop it", fault.Refused, s.DataDir)
+}

@@ -1,0 +1,10 @@
+package swap
+
+// Step carries out one action towards a goal.
+func (s *Swap) Step(goal Goal) (more bool, err error) { return s.step(goal) }
+
+// Mounted returns the Swap of a data dir as if it were a mount point.
+func Mounted(s *Swap) *Swap {
+	s.data = dataPlace(s.ID, s.DataDir, true)
+	return s
+}

@@ -1,0 +1,88 @@
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// holdLocks takes the locks that etcd takes in the live data, so that no etcd begins to use it before it is aside. It refuses if
+// etcd has one of them.
+func (s *Swap) holdLocks() (release func(), err error) {
+	var held []interface{ Close() error }
+	release = func() {
+		for _, lock := range held {
+			lock.Close()
+		}
+	}
+	logs, err := filepath.Glob(filepath.Join(s.walDir(), "*.wal"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range logs {
+		lock, err := fileutil.TryLockFile(file, os.O_WRONLY, 0o600)
+		if err != nil {
+			release()
+			return nil, s.lockError(file, err)
+		}
+		held = append(held, lock)
+	}
+	file := s.database()
+	lock, err := lockDatabase(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return release, nil
+	}
+	if err != nil {
+		release()
+		return nil, s.lockError(file, err)
+	}
+	held = append(held, lock)
+	return release, nil
+}
+
+// lockDatabase locks file as bbolt does.
+func lockDatabase(file string) (*os.File, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fileutil.ErrLocked
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (s *Swap) lockError(file string, err error) error {
+	if errors.Is(err, fileutil.ErrLocked) {
+		return s.runs()
+	}
+	return fmt.Errorf("lock %s: %w", file, err)
+}
+
+// runs returns the error for a member that runs.
+func (s *Swap) runs() error {
+	return fmt.Errorf("%w: etcd runs on %s: stop etcd, then run the same command again", fault.Refused, s.DataDir)
+}
+
+// walDir returns the directory of the live log.
+func (s *Swap) walDir() string {
+	if s.log != nil {
+		return s.WALDir
+	}
+	return filepath.Join(s.DataDir, member, "wal")
+}
+
+// database returns the file of the live database.
+func (s *Swap) database() string { return filepath.Join(s.DataDir, member, "snap", "db") }

@@ -1,0 +1,98 @@
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// Stage builds the new data of p next to the live data, which etcd may use meanwhile. run is restore.Spawn, or another way to
+// carry out a plan. The plan places one member in the data dir of s. New data of an earlier plan is removed.
+func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (restore.Result, error) {
+	lock, err := s.begin(p)
+	if err != nil {
+		return restore.Result{}, err
+	}
+	defer lock.Close()
+	aside := p
+	aside.Into = s.Into(p.Into.Name)
+	aside.OldIsDead = true // that the old members are dead is checked before Seal
+	result, err := run(aside)
+	if err != nil {
+		return restore.Result{}, errors.Join(err, s.remove())
+	}
+	for i, m := range p.DataDirs() {
+		result.Members[i].DataDir = p.Into.DataDir
+		result.Members[i].Command = p.Command(m.Member, p.Into.DataDir)
+	}
+	return result, s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Result: &result})
+}
+
+// begin makes and locks the folders for the new data of p.
+func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
+	for _, place := range s.places() {
+		err := os.Mkdir(place.folder, 0o700)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("make a folder for the new data: %w", err)
+		}
+	}
+	lock, err := s.lockFolder()
+	if err != nil {
+		return nil, err
+	}
+	err = s.vacate(p)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// vacate removes new data of an earlier plan, and records p.
+func (s *Swap) vacate(p plan.Plan) error {
+	f, err := s.facts()
+	if err != nil {
+		return err
+	}
+	if state := f.State(); state != Unstaged && state != Staged {
+		return fmt.Errorf("%w: restore %s of %s is %s: run dr restore --undo %s --data-dir %s first",
+			fault.Refused, s.ID, s.DataDir, state, s.ID, s.DataDir)
+	}
+	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p}) // before the removal: half of it is not complete
+	if err != nil {
+		return err
+	}
+	into := s.Into("")
+	for _, dir := range []string{into.DataDir, into.WALDir} {
+		if dir == "" {
+			continue
+		}
+		err := os.RemoveAll(dir)
+		if err != nil {
+			return fmt.Errorf("remove the new data of an earlier restore: %w", err)
+		}
+	}
+	for _, place := range s.places() {
+		err := place.probe()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockFolder excludes another process that stages or cleans the same Swap.
+func (s *Swap) lockFolder() (*fileutil.LockedFile, error) {
+	lock, err := child.LockDir(s.data.folder)
+	if errors.Is(err, child.ErrTaken) {
+		return nil, s.busy()
+	}
+	return lock, err
+}

@@ -1,0 +1,205 @@
+// Package swap replaces the data dir of one member by a restored one, on the member's own disk, and can take that back.
+//
+//	            live path   aside
+//	unstaged    old
+//	   │ Stage: the restore engine builds new
+//	staged      old         new
+//	   │ Seal        ▲ Undo
+//	sealed      blocker     new old
+//	   │ Place
+//	placed      new         old
+//	   │ Undo
+//	withdrawn   blocker     old failed
+//	   │
+//	undone      old         failed
+//
+// Clean removes the directories that are aside.
+//
+// A data dir that is missing, or that contains nothing of etcd's, is no fence: with --initial-cluster-state=new etcd starts on it as a new,
+// empty cluster. So the live path is never missing. A blocker, a regular file, is in it while old and new data change places, and etcd
+// exits on that. Each step exchanges two names in one operation of the file system (filesystem.Exchange), so a kill or a power
+// failure leaves a state of the table in state.go. Each method looks at the disk, then acts, and can be repeated after a kill.
+//
+// The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed:
+// there member is exchanged, and the directories are in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// Swap is one restore in place of a member's data dir.
+type Swap struct {
+	ID      string // names its folders
+	DataDir string // absolute, without a symbolic link at its end
+	WALDir  string // likewise; "": the log is in the data dir
+
+	data place
+	log  *place // nil: the log is in the data dir
+}
+
+// folderPrefix begins the names of the folders.
+const folderPrefix = ".dr-swap-"
+
+var validID = regexp.MustCompile(`^[0-9a-f]{8,32}$`)
+
+// New returns the Swap with this id, 8 to 32 hex digits, of the member with its data in dataDir and its log in walDir, "" if that is in
+// the data dir. It changes nothing on the disk.
+func New(id, dataDir, walDir string) (*Swap, error) {
+	if !validID.MatchString(id) {
+		return nil, fmt.Errorf("%w: %q is no id of a restore in place: use one that dr restore --replace printed", fault.Usage, id)
+	}
+	s := &Swap{ID: id}
+	var err error
+	s.DataDir, err = resolve(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	mounted, err := filesystem.IsMountPoint(s.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("check %s: %w", s.DataDir, err)
+	}
+	s.data = dataPlace(id, s.DataDir, mounted)
+	if walDir == "" {
+		return s, nil
+	}
+	return s, s.addLog(walDir)
+}
+
+// dataPlace returns the place of a data dir; mounted: it is a mount point.
+func dataPlace(id, dir string, mounted bool) place {
+	if mounted {
+		return place{live: filepath.Join(dir, member), folder: filepath.Join(dir, folderPrefix+id), sub: member, text: blockerText(id, dir)}
+	}
+	return place{live: dir, folder: filepath.Join(filepath.Dir(dir), prefixOf(dir)+id), text: blockerText(id, dir)}
+}
+
+// member is the directory in a data dir that contains everything that etcd must keep.
+const member = "member"
+
+// addLog adds the slot of a log in a directory of its own. etcd itself cannot make its log in a mount point: it renames a directory onto
+// it.
+func (s *Swap) addLog(walDir string) error {
+	var err error
+	s.WALDir, err = resolve(walDir)
+	if err != nil {
+		return err
+	}
+	mounted, err := filesystem.IsMountPoint(s.WALDir)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", s.WALDir, err)
+	}
+	if mounted {
+		return fmt.Errorf("%w: --wal-dir %s is a mount point, which cannot be exchanged: stop etcd, move the content of %s and %s aside, "+
+			"and restore without --replace", fault.Refused, s.WALDir, s.WALDir, s.DataDir)
+	}
+	folder := filepath.Join(filepath.Dir(s.WALDir), prefixOf(s.WALDir)+s.ID)
+	s.log = &place{live: s.WALDir, folder: folder, text: s.data.text}
+	return nil
+}
+
+// resolve returns the directory to which path leads, or path if it is missing.
+func resolve(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil
+	}
+	return real, err
+}
+
+// prefixOf returns the beginning of the names of folders next to dir; the id follows.
+func prefixOf(dir string) string { return folderPrefix + filepath.Base(dir) + "-" }
+
+// blockerText is the content of a blocker, for an operator who finds it.
+func blockerText(id, dataDir string) string {
+	return fmt.Sprintf("dr restore %s is replacing the data dir %s. This file keeps etcd from starting on a part of it.\n"+
+		"To complete the restore, run the same dr restore --replace again.\n"+
+		"To take it back: dr restore --undo %s --data-dir %s\n", id, dataDir, id, dataDir)
+}
+
+// Find returns all Swaps of a data dir that are on its disk, by id.
+func Find(dataDir string) ([]*Swap, error) {
+	probe, err := New(strings.Repeat("0", 8), dataDir, "")
+	if err != nil {
+		return nil, err
+	}
+	parent, name := filepath.Split(probe.data.folder)
+	prefix := strings.TrimSuffix(name, probe.ID)
+	entries, err := os.ReadDir(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find restores of %s: %w", dataDir, err)
+	}
+	var found []*Swap
+	for _, e := range entries {
+		id, ok := strings.CutPrefix(e.Name(), prefix)
+		if !ok || !validID.MatchString(id) || !e.IsDir() {
+			continue
+		}
+		s, err := Load(id, dataDir)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, s)
+	}
+	return found, nil
+}
+
+// Load returns the Swap with this id of a data dir. The error matches fault.NotFound if its folder is missing.
+func Load(id, dataDir string) (*Swap, error) {
+	s, err := New(id, dataDir, "")
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.Record()
+	if err != nil {
+		return nil, err
+	}
+	if r.WALDir != "" {
+		err = s.addLog(r.WALDir)
+	}
+	return s, err
+}
+
+// Into returns where the restore engine builds the new data.
+func (s *Swap) Into(name string) plan.Into {
+	into := plan.Into{Name: name, DataDir: filepath.Join(s.data.folder, newName)}
+	if s.log != nil {
+		into.WALDir = filepath.Join(s.log.folder, newName)
+	}
+	return into
+}
+
+// OldData returns where the old data is after Seal: the data, and the log if it has a directory of its own.
+func (s *Swap) OldData() []string { return s.aside(oldName) }
+
+func (s *Swap) aside(name string) []string {
+	var all []string
+	for _, p := range s.places() {
+		all = append(all, p.at(name))
+	}
+	return all
+}
+
+func (s *Swap) places() []place {
+	if s.log == nil {
+		return []place{s.data}
+	}
+	return []place{s.data, *s.log}
+}
