@@ -259,7 +259,7 @@ func (r *run) explain(err error) error {
 func CheckSegment(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error {
 	err := replay.Check(ctx, replay.Log{Source: s.Source, Records: records})
 	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
-		return fmt.Errorf("%w: the log can be replayed up to position %d and no further: %w", catalog.ErrDamaged, bad.After, err)
+		return fmt.Errorf("%w: the log can be replayed only up to position %d: %w", catalog.ErrDamaged, bad.After, err)
 	}
 	return err
 }

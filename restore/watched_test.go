@@ -213,7 +213,7 @@ func TestVerifyFindsWhatCannotBeReplayed(t *testing.T) {
 		if !test.fault {
 			continue
 		}
-		words := fmt.Sprintf("the log can be replayed up to position %d and no further", d.revision+13)
+		words := fmt.Sprintf("the log can be replayed only up to position %d", d.revision+13)
 		if f := l.Faults[0]; f.Seq != 2 || !errors.Is(f.Err, catalog.ErrDamaged) || !strings.Contains(f.Err.Error(), words) || !strings.HasPrefix(f.Err.Error(), f.Key) {
 			t.Errorf("%s: %+v", name, f)
 		}

@@ -52,7 +52,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if g.access.open() && !isLoopbackName(r.Host) {
-		refuse(w, &failure{http.StatusForbidden, "this is not how this service is called", "use http://127.0.0.1 or http://localhost"})
+		refuse(w, &failure{http.StatusForbidden, "unexpected Host header", "use http://127.0.0.1 or http://localhost"})
 		return
 	}
 	if isProbe(r.URL.Path) {
@@ -108,7 +108,7 @@ func (g *guard) check(r *http.Request, who visitor) error {
 		return nil
 	}
 	if who.role < operator {
-		return fail(http.StatusForbidden, "%s may read, and not operate", who.name)
+		return fail(http.StatusForbidden, "%s has only the role read", who.name)
 	}
 	if err := g.cross.Check(r); err != nil {
 		return fail(http.StatusForbidden, "the request comes from another site: %v", err)

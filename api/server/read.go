@@ -48,28 +48,28 @@ func (a *api) routes() []route {
 		return route{method: http.MethodPost, path: path, summary: summary, query: query, body: body, status: status, document: document, do: do}
 	}
 	return []route{
-		get(root+"/clusters", "All clusters, the worst first, and which configuration is in force.", document.ServeStatus{}, a.clusters),
+		get(root+"/clusters", "All clusters, the worst first, and the active configuration.", document.ServeStatus{}, a.clusters),
 		get(ofCluster, "One cluster.", document.ServedCluster{}, a.cluster),
 		get(ofCluster+"/backups", "What a repository holds of a cluster: dr list.", document.List{}, a.backups, inRepository),
-		get(ofCluster+"/windows", "What of the log can be restored to any point, and its gaps.", document.Recovery{}, a.windows, inRepository),
+		get(ofCluster+"/windows", "Windows of the log that can be restored to any point, and gaps.", document.Recovery{}, a.windows, inRepository),
 		get(ofCluster+"/drills", "The drills of a cluster, newest first.", document.Drills{}, a.drills, inRepository),
 		get(ofCluster+"/retention", "What the next pruning removes, and why: dr prune --dry-run.", document.Prune{}, a.retention, inRepository),
-		get(ofCluster+"/plan", "How a point comes back, as the command that a person runs. Without a target: the newest point.",
+		get(ofCluster+"/plan", "The command that restores a point. Without a target: the newest point.",
 			document.Way{}, a.plan, inRepository,
 			parameter{"time", "date-time", "the last state that is surely not later"},
 			parameter{"revision", "integer", "the state right after the request that made it"},
 			parameter{"backup", "string", "this backup alone, by its id, or latest"},
 			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
-		get(root+"/jobs", "What runs, what waits, and how the last jobs of all clusters went.", document.Jobs{}, a.jobs),
-		post(ofCluster+"/trigger", "Start a job now: dr trigger. How it goes is in the cluster's jobs.", http.StatusAccepted,
+		get(root+"/jobs", "Running, waiting and finished jobs of all clusters.", document.Jobs{}, a.jobs),
+		post(ofCluster+"/trigger", "Start a job now: dr trigger. Its progress is in the cluster's jobs.", http.StatusAccepted,
 			order{}, document.Ordered{}, a.trigger),
-		post(ofCluster+"/suspend", "Start nothing more for the cluster, in all services, until it is resumed.", http.StatusOK,
+		post(ofCluster+"/suspend", "Start no more jobs for the cluster, in all services, until it is resumed.", http.StatusOK,
 			because{}, document.ServedCluster{}, a.suspend),
 		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", http.StatusOK, nothing{}, document.ServedCluster{}, a.resume),
 		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, pinning{}, document.Pins{}, a.pin, inRepository),
 		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, nothing{}, document.Pins{}, a.unpin, inRepository),
 		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),
-		get("/status", "All clusters by name, and which configuration is in force.", document.ServeStatus{},
+		get("/status", "All clusters by name, and the active configuration.", document.ServeStatus{},
 			func(*http.Request) (any, error) { return a.Status(), nil }),
 	}
 }
@@ -199,7 +199,7 @@ func targetOf(q url.Values) (t plan.Target, newest bool, err error) {
 		}
 	}
 	if said > 1 {
-		return t, false, fail(http.StatusBadRequest, "time, revision, backup: say one of them")
+		return t, false, fail(http.StatusBadRequest, "time, revision, backup: give only one")
 	}
 	if text := q.Get("time"); q.Has("time") {
 		if t.Time, err = time.Parse(time.RFC3339, text); err != nil || t.Time.IsZero() {

@@ -219,7 +219,7 @@ func (a *archiver) turn(ctx context.Context) error {
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
 	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && leavesOut(v) {
 		a.warnedOf = v
-		a.warn("etcd %s may omit changes from a watch that lags (fixed in 3.4.36 and 3.5.18): update it, or use --source wal", v)
+		a.warn("etcd %s may omit changes from a slow watch (fixed in 3.4.36 and 3.5.18): update it, or use --source wal", v)
 	}
 	lease, err := a.stand(ctx, from)
 	if err != nil {

@@ -96,9 +96,9 @@ func (a *archiver) mustBeginAnew(from source, tail log.Tail) (why string, after 
 	case tail.Broken != nil:
 		return fmt.Sprintf("the previous log cannot be continued: %v", tail.Broken), after
 	case !catalog.SameClusterID(last.ClusterID, from.clusterID()):
-		return fmt.Sprintf("this is another cluster: %s, the log is of %s", from.clusterID(), last.ClusterID), after
+		return fmt.Sprintf("cluster id %s differs from the log's, %s", from.clusterID(), last.ClusterID), after
 	case last.Source != a.config.Source:
-		return fmt.Sprintf("the previous log was read from %s, this one is read from %s", last.Source, a.config.Source), after
+		return fmt.Sprintf("the source changed from %s to %s", last.Source, a.config.Source), after
 	case a.breach != nil && a.breach.from == 0:
 		return a.breach.why, after
 	}
@@ -156,7 +156,7 @@ func (w *work) gap(ctx context.Context, b *breach) error {
 	return nil
 }
 
-// basesRead is how many of the newest backups are read to find a base, next to those from about the log's beginning.
+// basesRead is how many of the newest backups are read to find a base, in addition to those near its beginning.
 const basesRead = 8
 
 // needBase takes a backup if the stretch that is continued has none before it, for example after a failed snapshot. It reads a

@@ -101,7 +101,7 @@ func (w *work) encoded(one waiting) (segment.Encoded, error) {
 	}
 	e, err := w.spool.get(one.Header)
 	if errors.Is(err, storage.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-		return e, fmt.Errorf("the segments in the spool are lost, and are read again from the cluster unless it has compacted them: %v", w.clearSpool(err))
+		return e, fmt.Errorf("segments in the spool are lost; the agent reads those changes again unless the cluster has compacted them: %v", w.clearSpool(err))
 	}
 	return e, err
 }

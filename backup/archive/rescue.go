@@ -14,7 +14,7 @@ import (
 )
 
 // errUseless reports a segment of the spool that can never be stored.
-var errUseless = errors.New("it continues another segment than the stored one")
+var errUseless = errors.New("the stored segment before it is a different one")
 
 // emptySpool stores the segments of the spool while this agent does not work, because another one does or the cluster does not
 // respond. After a disaster they may be the last copy. It needs no lease, because a segment's name is the fence.

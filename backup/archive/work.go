@@ -142,7 +142,7 @@ func (w *work) stuck() error {
 	}
 	if first := w.awaiting[0]; first.Position > w.pending.last && time.Since(first.NotAfter) > patience {
 		w.patience.over(w.pending.last, patience)
-		return fmt.Errorf("the member has committed position %d, and %s ends at %d: it may be damaged there, or slow",
+		return fmt.Errorf("the member has committed position %d, and %s ends at %d: the log may be damaged there, or slow",
 			first.Position, w.source.name(), w.pending.last)
 	}
 	return nil
@@ -182,7 +182,7 @@ func (w *work) mark(ctx context.Context) error {
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
 	if mark.Position < w.stored.Position { // a leader has just confirmed an earlier end: the history went back
-		w.cannotGoOn = fmt.Errorf("%w: all that is committed ends at position %d, stored is %d", errForked, mark.Position, w.stored.Position)
+		w.cannotGoOn = fmt.Errorf("%w: the committed log ends at position %d, before the stored position %d", errForked, mark.Position, w.stored.Position)
 		return nil
 	}
 	w.pending.mark(mark)
@@ -238,7 +238,7 @@ func (w *work) takeHash() {
 			w.note("no HashKV for the log: %v", h.err)
 		case h.err != nil:
 		case h.Position+1 < w.pending.first:
-			w.note("no HashKV for the log this time: the log went past position %d before the member answered", h.Position)
+			w.note("no HashKV for the log this time: segments past position %d were stored before the member answered", h.Position)
 		default:
 			w.pending.hash(h.Hash)
 		}

@@ -41,7 +41,7 @@ with --values in full. A key that was rewritten with the same value does not dif
 	keys.add(cmd)
 	cmd.Flags().BoolVar(&values, "values", false, "show the values")
 	cmd.Flags().StringVar(&lineage, "lineage", "",
-		"history of the revision, if several have it (default: the newest)")
+		"lineage to read, if several contain the revision (default: the newest)")
 	cmd.Flags().BoolVar(&best, "best", false, "if a point cannot be reached, use the nearest one before it")
 	a.archiveFlags(cmd, &archive)
 	archive.plain.add(cmd)

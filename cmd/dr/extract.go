@@ -53,7 +53,7 @@ that controllers create again (owned objects, except Secrets and claims), Events
 	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that created this revision")
 	flags.Int64Var(&f.before, "before-revision", 0, "the state right before the request that created this revision, such as a delete")
 	flags.StringVar(&f.target.Lineage, "lineage", "",
-		"history of the revision, if several have it (default: the newest)")
+		"lineage to read, if several contain the revision (default: the newest)")
 	flags.BoolVar(&f.target.Best, "best", false, "if the point cannot be reached, use the nearest one before it")
 	flags.StringVar(&dir, "output-dir", "", "write one file per key into this directory, which must be empty or missing")
 	flags.BoolVar(&rebuild.FinishedJobs, "finished-jobs", false, "with --namespace: include finished Jobs; they will run again")

@@ -30,7 +30,7 @@ func TestFindBadInput(t *testing.T) {
 		{"find --key a x", `unexpected "x"`},
 		{"extract", "use --key KEY, --prefix PREFIX or --namespace NAME"},
 		{"extract --key a -o table", "use yaml, json or raw"},
-		{"extract --key a --to-revision 3 --before-revision 3", "use only one of them"},
+		{"extract --key a --to-revision 3 --before-revision 3", "use only one"},
 		{"extract --key a --before-revision 1", "at least 2"},
 		{"diff r1", "expected two points, got 1"},
 		{"diff r0 latest", `"r0" is not a point`},

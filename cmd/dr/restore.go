@@ -74,7 +74,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
 	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that created this revision")
 	flags.Int64Var(&f.before, "before-revision", 0, "the state right before the request that created this revision, such as a delete")
-	flags.StringVar(&f.target.Lineage, "lineage", "", "history of the revision, if several have it (default: the newest)")
+	flags.StringVar(&f.target.Lineage, "lineage", "", "lineage to restore from, if several contain the revision (default: the newest)")
 	flags.BoolVar(&f.target.Best, "best", false, "if the point cannot be reached, restore the nearest one before it")
 	flags.StringVar(&f.target.File, "from-file", "", "restore this plain snapshot.db instead of a backup")
 	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "accept a file without the digest at its end, such as a copy of member/snap/db")
@@ -250,7 +250,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 		said = append(said, args[0])
 	}
 	if len(said) > 1 {
-		return usagef("%s: use only one of them", strings.Join(said, ", "))
+		return usagef("%s: use only one", strings.Join(said, ", "))
 	}
 	id, err := parseID(args)
 	if err != nil {

@@ -67,7 +67,7 @@ func TestTriggerFails(t *testing.T) {
 		want   string
 		code   int
 	}{
-		{403, `{"message": "grafana may read, and not operate"}`, "grafana may read, and not operate", 4},
+		{403, `{"message": "grafana has only the role read"}`, "grafana has only the role read", 4},
 		{401, `{"message": "nobody is logged in", "cure": "send a token"}`, "nobody is logged in: send a token", 4},
 		{400, `{"message": "job: use backup"}`, "use backup", 2},
 		{404, `{"message": "cluster \"prod\" is not in the configuration"}`, "not in the configuration", 3},

@@ -35,7 +35,7 @@ type Request struct {
 	Now     time.Time
 }
 
-// ErrSameWay is Around's error if the plan would lead through the last obstacle again, because the catalog does not show it.
+// ErrSameWay is Around's error if the only plan left meets the last obstacle again.
 var ErrSameWay = errors.New("the only way left is the one that failed")
 
 // Around returns a plan for r that avoids the obstacles met of earlier plans, in their order. Without obstacles it returns the
@@ -157,7 +157,7 @@ func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catal
 	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
 	r, err := findRoute(c, held)
 	if err == nil && !t.Best {
-		why := fmt.Sprintf("the log can be replayed up to position %d and no further", o.Marked)
+		why := fmt.Sprintf("the log can be replayed only up to position %d", o.Marked)
 		err = &UnreachableError{Why: why, Nearest: r.words()}
 	}
 	return c, held, err

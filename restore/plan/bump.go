@@ -72,7 +72,7 @@ func autoBump(c catalog.Catalog, file string, known int64) Bump {
 	b := Bump{To: known + kubernetesBump, Known: known}
 	switch {
 	case slices.ContainsFunc(c.Backups, func(b catalog.Backup) bool { return b.Kubernetes }):
-		b.Reason = "the key space is Kubernetes': API servers, controllers and kubelets must see that their caches are void"
+		b.Reason = "the key space belongs to Kubernetes: API servers, controllers and kubelets must notice that their caches are stale"
 		return b
 	case file != "":
 		b.To, b.By = 0, kubernetesBump

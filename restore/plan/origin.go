@@ -61,7 +61,7 @@ func originNotes(c catalog.Catalog, base catalog.Backup) (notes []string) {
 		return nil
 	}
 	if !c.Signed {
-		notes = append(notes, "unsigned: --trust was not given, so anyone who may write to the repository can have stored this backup")
+		notes = append(notes, "unsigned: --trust was not given, so anyone who can write to the repository could have stored this backup")
 	}
 	b, ok := lastOther(c, base, func(b catalog.Backup) bool { return b.ClusterID == base.ClusterID })
 	if ok {

@@ -51,6 +51,6 @@ func (p Plan) RefusePlain() error {
 
 // RefusePlain returns the error for an object that is not encrypted although a key was given. It matches fault.Refused.
 func RefusePlain(object string) error {
-	return fmt.Errorf("%w: %s: not encrypted, though a key was given: anyone who may write to the repository can have stored it: "+
+	return fmt.Errorf("%w: %s: not encrypted, though a key was given: anyone who can write to the repository could have stored it: "+
 		"--skip-plain leaves out unencrypted objects, --allow-plain uses them", fault.Refused, object)
 }

@@ -138,7 +138,7 @@ func (t Target) routeIn(c catalog.Catalog) (route, error) {
 func (t Target) way(c catalog.Catalog) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if t.Lineage != "" && len(usable) == 0 {
-		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or it continues no backup", t.Lineage)}
+		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or no backup precedes it", t.Lineage)}
 	}
 	switch {
 	case t.Revision > 0:
@@ -150,7 +150,7 @@ func (t Target) way(c catalog.Catalog) (route, error) {
 	case len(usable) > 0:
 		return toLatest(c, t, usable)
 	case len(c.Lineages) > 0:
-		return latestBackup(c, t, "the log continues no backup: this backup is restored without it")
+		return latestBackup(c, t, "no backup precedes the log: this backup is restored without it")
 	}
 	return latestBackup(c, t, "")
 }

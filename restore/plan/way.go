@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// toRevision returns the way that ends right after the request that made the revision. After a restore two histories may contain the
-// same revision: the newer one counts, unless t names a lineage.
+// toRevision returns the route that ends right after the request that created the revision. After a restore two histories may
+// contain the same revision: the newer one counts, unless t names a lineage.
 func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	var r route
 	histories := map[string]bool{}
@@ -61,14 +61,14 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
 		func(m segment.Mark) bool { return m.Revision > 0 && m.Revision < n },
 		func(m segment.Mark) bool { return m.Revision >= n })
-	if r.base.HighestRevision() == n && r.base.Finished.After(r.reach.NotAfter) { // it may contain the revision already
+	if r.base.HighestRevision() == n && r.base.Finished.After(r.reach.NotAfter) { // the base may already contain the revision
 		r.reach.NotAfter = r.base.Finished
 	}
 	return r, true
 }
 
-// around returns the times between which s reached a point in its first upTo segments, by its marks: held reports whether the point
-// contains a mark, reached whether a mark contains the point.
+// around returns the times between which s reached a point in its first upTo segments, by its marks: held reports whether the
+// target state includes the state at a mark, reached whether the state at a mark includes the target.
 func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
 	for _, segment := range s.Segments {
 		for _, m := range segment.Marks {
@@ -93,7 +93,7 @@ func (s stretch) written(upTo int) time.Time {
 	return last.Written
 }
 
-// nearestRevision returns the way to the last point before a revision that no part of c contains.
+// nearestRevision returns the way to the nearest restorable point before a revision that c does not contain.
 func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	known := newest(c).Revision
 	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
@@ -135,7 +135,7 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	for i, s := range slices.Backward(usable) {
 		r, goesOn, ok := s.toTime(t.Time)
 		if !ok {
-			continue // its bases are younger than that: an older stretch may have the point before
+			continue // all its bases are newer than t: an older stretch may contain the point before t
 		}
 		end := r.reach.NotAfter
 		if goesOn || end.Equal(t.Time) {
@@ -155,8 +155,8 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
-// toTime returns the way to the last state of s that is certainly not later than t: that of a mark, or of a base after it. A base alone
-// is better than a doubtful way to a mark. goesOn reports whether s is known up to t.
+// toTime returns the way to the last state of s that is certainly not later than t: that of a mark, or of a base after it. It
+// prefers a usable base without log to a route from a doubtful one. goesOn reports whether s is known up to t.
 func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	mark, next, marked := s.AtTime(t)
 	if marked {
@@ -178,7 +178,7 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
 }
 
-// noteworthy is the longest time before the requested time at which a route may end without a note: marks come about once a
+// noteworthy is the longest time by which a route may end before the requested time without a note: marks come about once a
 // second.
 const noteworthy = 3 * time.Second
 
@@ -283,8 +283,8 @@ func (s stretch) toEnd() route {
 			r.reach.NotAfter = mark.NotAfter
 		}
 	}
-	// A cluster at rest writes no log: a backup that contains no more than s proves that nothing was written before it began. One
-	// without a quorum proves nothing.
+	// A cluster at rest writes no log: a later backup that contains no more than s proves that nothing was written before that
+	// backup started. One without a quorum proves nothing.
 	for _, b := range s.bases {
 		if !b.NoQuorum && s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
 			r.reach.NotBefore = b.Started
@@ -358,12 +358,12 @@ func beyond(c catalog.Catalog, last stretch, lineage string) string {
 	}
 	at := slices.IndexFunc(c.Lineages, func(l catalog.Lineage) bool { return l.ID == last.Lineage })
 	if lineage == "" && at < len(c.Lineages)-1 {
-		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: its log continues no backup", c.Lineages[at+1].ID)
+		return fmt.Sprintf("a newer history, lineage %s, cannot be restored: no backup precedes its log", c.Lineages[at+1].ID)
 	}
 	for _, g := range c.Gaps() {
 		within := g.Lineage == last.Lineage && (g.NextLineage == "" || g.NextLineage == last.Lineage)
 		if within && (g.From > last.Last() || g.From == 0 && !g.Since.Before(end.Time)) {
-			return fmt.Sprintf("the log does not end at %s, but what follows cannot be restored: %s", text(end.Time), g.Reason)
+			return fmt.Sprintf("the log continues after %s, but that part cannot be restored: %s", text(end.Time), g.Reason)
 		}
 	}
 	return ""

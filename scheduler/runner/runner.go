@@ -1,4 +1,4 @@
-// Package runner decides how one job proceeds from the moment at which it is due or requested. Backups, prunings, copies,
+// Package runner is the state machine of one job, from due or requested to done. Backups, prunings, copies,
 // drills and the backup that an archived log needs all take the same way:
 //
 //	Queued      waits for its turn among the clusters with the same repositories
@@ -46,7 +46,7 @@ type Action string
 // The actions that lead to a next state.
 const (
 	Queue          Action = "queue"           // wait for a turn: the first action, in state Queued
-	ReadSuspension Action = "read suspension" // and note which repositories answer
+	ReadSuspension Action = "read suspension" // and record which repositories respond
 	AcquireLease   Action = "acquire lease"
 	ReadStored     Action = "read stored"
 	TakeSlot       Action = "take slot"

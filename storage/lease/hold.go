@@ -11,7 +11,7 @@ import (
 )
 
 // ErrLost means that another process has taken the lease.
-var ErrLost = fault.New(fault.Busy, "another has taken the lease")
+var ErrLost = fault.New(fault.Busy, "another process has taken the lease")
 
 // Hold is a lease that lasts as long as Keep renews it.
 type Hold struct {
@@ -96,7 +96,7 @@ func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
 	return h.in.Renew(ctx, h.reached(), h.ttl, now)
 }
 
-// Release ends h, also if ctx has ended. It takes at most 5 s. If it fails, other processes wait until the lease ends.
+// Release ends h, even if ctx is done. It takes at most 5 s. If it fails, other processes wait until the lease ends.
 func (h Hold) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()

@@ -6,8 +6,8 @@
 // names the process that works now and until when. Each change of it replaces exactly the version that was read, so of
 // several processes one gets the lease, and a process that slept past the end of its lease cannot take it back.
 //
-// A lease avoids double work and guards nothing: a process may sleep between the check of its lease and a write. Objects that
-// must exist only once have create-only names instead.
+// A lease prevents duplicate work; it does not guarantee mutual exclusion: a process may sleep between the check of its lease
+// and a write. Objects that must exist only once have create-only names instead.
 //
 // Some stores that speak S3 ignore or refuse the condition (storage.PutOptions.IfVersion). Hold detects them: it then
 // waits and reads the lease again, so that two processes have it at once only if one is slower than that wait.
@@ -66,7 +66,7 @@ var Kind = document.Kind[Lease]{Format: 1, Check: Lease.validate}
 // validate returns an error if a field has a value that Acquire does not write.
 func (l Lease) validate() error {
 	if !jobName.MatchString(l.Job) || l.Holder == "" {
-		return fmt.Errorf("job %q and holder %q are none of dr's", l.Job, l.Holder)
+		return fmt.Errorf("invalid job %q or empty holder %q", l.Job, l.Holder)
 	}
 	if l.LogEnd != nil && catalog.ValidLineage(l.LogEnd.Lineage) != nil {
 		return fmt.Errorf("the log that it names is no lineage: %q", l.LogEnd.Lineage)
@@ -86,8 +86,8 @@ func (l Lease) same(other Lease) bool {
 
 // Acquire takes the lease on job for holder, for ttl from now on. If another process holds it, held is false and Acquire
 // returns that process's Lease. In a store that honors conditions, only one of several processes gets the lease; for other
-// stores use Hold. The job has up to 100 lower-case letters, digits and dashes, the holder is a name that no other process has,
-// and ttl is at most MaxLease. An invalid job or an empty holder gives catalog.ErrName.
+// stores use Hold. The job has up to 100 lower-case letters, digits and dashes, the holder's name must be unique to the
+// process, and ttl is at most MaxLease. An invalid job or an empty holder gives catalog.ErrName.
 func (a *Access) Acquire(
 	ctx context.Context, job, holder string, ttl time.Duration, now time.Time,
 ) (l Lease, held bool, err error) {

@@ -46,7 +46,7 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	case !f.Has(catalog.ManifestName):
 		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.store.Cluster, catalog.ErrNotFound)
 	case len(f.Tombstones()) > 0:
-		return fmt.Errorf("backup %s of cluster %s is %w: it has been deleted, and its objects go soon: choose another", id, c.store.Cluster, catalog.ErrNotFound)
+		return fmt.Errorf("backup %s of cluster %s is %w: it was deleted and its objects will be removed: choose another", id, c.store.Cluster, catalog.ErrNotFound)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) erro
 	key := catalog.BackupKey(c.store.Cluster, u.Backup, backups.UnpinPrefix+p.ID+catalog.JSONSuffix)
 	err = c.store.CreateSigned(ctx, key, data)
 	if errors.Is(err, storage.ErrExist) { // an invalid document, as the pin still holds
-		return fmt.Errorf("%s is there and counts for nothing: remove it, and try again: %w", key, err)
+		return fmt.Errorf("%s exists but is invalid: remove it, and try again: %w", key, err)
 	}
 	return err
 }
