@@ -216,10 +216,8 @@ func (r *run) compareWithLast() error {
 		if len(catalog.Backups) == 1 && catalog.Backups[0].Seal.Encryption != "" {
 			exposed.Store(&catalog.Backups[0])
 		}
-		if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID {
-			r.warn("%v", r.to.withName(one, fmt.Errorf(
-				"the newest backup of %s is of cluster %s, this cluster is %s: expected right after a restore; otherwise check --cluster and --endpoints",
-				catalog.Cluster, catalog.Backups[0].ClusterID, r.manifest.ClusterID)))
+		if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID && r.manifest.ClusterID != "" {
+			r.warn("%v", r.to.withName(one, r.anotherCluster(catalog.Backups[0])))
 		}
 		return nil
 	})
@@ -228,6 +226,15 @@ func (r *run) compareWithLast() error {
 			"to store every secret of etcd without encryption", fault.Refused, b.Cluster, b.ID)
 	}
 	return err
+}
+
+// anotherCluster returns the warning that the newest backup is of another cluster than the one to store.
+func (r *run) anotherCluster(newest catalog.Backup) error {
+	expected := "expected right after a restore; otherwise check --cluster and --endpoints"
+	if r.manifest.Origin != nil {
+		expected = "an imported backup may be, for a restore finds it only by its id; otherwise check --cluster"
+	}
+	return fmt.Errorf("the newest backup of %s is of cluster %s, this cluster is %s: %s", newest.Cluster, newest.ClusterID, r.manifest.ClusterID, expected)
 }
 
 // complete adds the facts to the manifest that are known only at the end of the stream, and returns it.

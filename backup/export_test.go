@@ -25,7 +25,7 @@ func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, re
 	if err := run.compareWithLast(); err != nil {
 		return Result{}, err
 	}
-	id, err := run.to.freeID(run.started, run.manifest.Revision)
+	id, err := run.to.freeID(catalog.NewID(run.started, run.manifest.Revision))
 	if err != nil {
 		return Result{}, err
 	}

@@ -18,7 +18,7 @@ var errSlow = errors.New("the stream did not end in time")
 // store streams the snapshot into the stores. The time limit covers the member's part only: a slow reader keeps a read
 // transaction open in the member, which cannot reuse pages meanwhile.
 func (r *run) store(ctx context.Context) error {
-	id, err := r.to.freeID(r.started, r.manifest.Revision)
+	id, err := r.to.freeID(catalog.NewID(r.started, r.manifest.Revision))
 	if err != nil {
 		return err
 	}

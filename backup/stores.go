@@ -188,13 +188,13 @@ func (s *stores) each(do func(one *store) error) error {
 	return s.failed()
 }
 
-// freeID returns a backup's name that is free in all stores.
-func (s *stores) freeID(started time.Time, revision int64) (catalog.ID, error) {
-	for at := started; ; {
+// freeID returns the first ID from id on that is free in all stores.
+func (s *stores) freeID(id catalog.ID) (catalog.ID, error) {
+	for {
 		ids := sync.Map{} // by store
 		err := s.each(func(one *store) error {
-			id, err := one.Cluster.FreeID(one.ctx, at, revision)
-			ids.Store(one, id)
+			free, err := one.Cluster.FreeID(one.ctx, id)
+			ids.Store(one, free)
 			return err
 		})
 		if err != nil {
@@ -203,14 +203,14 @@ func (s *stores) freeID(started time.Time, revision int64) (catalog.ID, error) {
 		var latest catalog.ID
 		same := true
 		for _, one := range s.remaining() {
-			id, _ := ids.Load(one)
-			same = same && (latest == "" || latest == id)
-			latest = max(latest, id.(catalog.ID))
+			free, _ := ids.Load(one)
+			same = same && (latest == "" || latest == free)
+			latest = max(latest, free.(catalog.ID))
 		}
 		if same {
 			return latest, nil
 		}
-		at = latest.Started()
+		id = latest
 	}
 }
 

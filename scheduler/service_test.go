@@ -140,7 +140,7 @@ type memberState struct {
 func create(
 	ctx context.Context, c *repository.Cluster, started time.Time, revision int64, position uint64, labels catalog.Labels,
 ) (catalog.Backup, error) {
-	id, err := c.FreeID(ctx, started, revision)
+	id, err := c.FreeID(ctx, catalog.NewID(started, revision))
 	if err != nil {
 		return catalog.Backup{}, err
 	}

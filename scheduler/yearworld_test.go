@@ -319,7 +319,7 @@ func (s *subject) store(
 	ctx context.Context, c *repository.Cluster, began time.Time, labels catalog.Labels, p plan,
 ) (catalog.Backup, error) {
 	started := began.Add(p.ahead)
-	id, err := c.FreeID(ctx, started, 1000)
+	id, err := c.FreeID(ctx, catalog.NewID(started, 1000))
 	if err != nil {
 		return catalog.Backup{}, err
 	}

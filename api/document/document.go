@@ -29,7 +29,7 @@ type Error struct {
 
 // List is dr list.
 type List struct {
-	Backups []Backup `json:"backups"` // by cluster, newest first
+	Backups []Backup `json:"backups"` // by cluster, newest first, the imported ones after the others
 	Damaged []Damage `json:"damaged"`
 	// Untrusted are backups that no trusted key has signed, and tombstones and pins that are ignored for that or another reason.
 	Untrusted []Damage `json:"untrusted"`
@@ -112,7 +112,7 @@ func NewList() List {
 
 // Add appends a cluster's catalog to l.
 func (l *List) Add(c catalog.Catalog) {
-	for _, b := range c.Backups {
+	for _, b := range c.All() {
 		l.Backups = append(l.Backups, NewBackup(b))
 	}
 	for _, d := range c.Damaged {

@@ -47,6 +47,20 @@ func manifest() catalog.Manifest {
 	}
 }
 
+// importedManifest has a value in every field of its origin.
+func importedManifest() catalog.Manifest {
+	m := manifest()
+	m.ID = catalog.NewImportID(at, 4711)
+	m.Origin = &catalog.Origin{
+		Kind: catalog.OriginSalvage, Imported: at.Add(time.Hour), Written: at, Given: true, File: "/srv/snapshot.db", Unhashed: true,
+		Salvage: &catalog.Salvage{
+			Disks:  []catalog.SalvagedDisk{{Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Used: true}},
+			Voters: 3, Majority: true, Certain: 4709, Probable: 2, LeftOut: 3, Most: 4714,
+		},
+	}
+	return m
+}
+
 const lineage = "0123456789abcdef0123456789abcdef"
 
 func window() document.Window {
@@ -104,10 +118,11 @@ func goldens() map[string]any {
 		"event": document.Line{Event: &storage.Event{
 			Time: at, Stage: "fetch", Level: storage.Warning, Message: "slow", Cluster: "prod", Object: "snapshot.db.zst.age", Done: 5, Total: 9,
 		}},
-		"result":      document.Line{Result: document.Verify{Proofs: []catalog.Proof{proof()}}},
-		"error":       document.Line{Error: &document.Error{Message: "refused: it is not empty", ExitCode: 6}},
-		"backup":      backup(),
-		"backup-bare": document.NewBackup(catalog.Backup{Manifest: bare}),
+		"result":          document.Line{Result: document.Verify{Proofs: []catalog.Proof{proof()}}},
+		"error":           document.Line{Error: &document.Error{Message: "refused: it is not empty", ExitCode: 6}},
+		"backup":          backup(),
+		"backup-bare":     document.NewBackup(catalog.Backup{Manifest: bare}),
+		"backup-imported": document.NewBackup(catalog.Backup{Manifest: importedManifest()}),
 		"list": document.List{
 			Backups: []document.Backup{backup()}, Damaged: []document.Damage{{Cluster: "prod", ID: id,
 				Message: "damaged: it is cut off"}},
@@ -234,7 +249,8 @@ var sections = map[string]string{
 }
 
 // elsewhere are fields that only another shape of the document has.
-var elsewhere = map[string]string{"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers",
+var elsewhere = map[string]string{"backup origin": "backup-imported",
+	"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers",
 	"list since": "leftovers",
 	"plan file":  "plan-file", "plan skipHashCheck": "plan-file", "plan salvage": "plan-salvage"}
 

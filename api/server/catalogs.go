@@ -56,7 +56,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 	loaded, err, _ := c.flights.Do(key, func() (any, error) {
 		k := keptCatalog{}
 		if k.err = c.turns.Acquire(ctx, 1); k.err == nil {
-			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
+			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
 			c.turns.Release(1)
 		}
 		if k.err != nil {

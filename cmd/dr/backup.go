@@ -149,15 +149,43 @@ func (a *app) printBackup(r backup.Result) error {
 	}
 	a.printf("backup %s of cluster %s is stored\n", r.ID, r.Cluster)
 	a.facts(
-		"member", fmt.Sprintf("%s (%s), etcd %s", r.Member.Name, r.Member.ID, r.EtcdVersion),
+		"origin", originText(r.Manifest),
+		"member", memberText(r.Manifest),
 		"revision", fmt.Sprintf("%d%s", r.Revision, hashText(r.Manifest)),
 		"database", size(r.Plain.Size),
 		"stored", fmt.Sprintf("%s, %s", size(r.Stored.Size), sealText(r.Backup)),
 		"marks", strings.Join(marks(r.Backup), ", "),
-		"took", seconds(r.Finished.Sub(r.Started).Seconds()),
+		"took", tookText(r.Manifest),
 	)
 	a.printStores(r.Stores)
 	return nil
+}
+
+func memberText(m catalog.Manifest) string {
+	var parts []string
+	if m.Member.ID != "" {
+		parts = append(parts, fmt.Sprintf("%s (%s)", m.Member.Name, m.Member.ID))
+	}
+	if m.EtcdVersion != "" {
+		parts = append(parts, "etcd "+m.EtcdVersion)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// originText describes where an imported backup came from; "" for a backup of the live cluster.
+func originText(m catalog.Manifest) string {
+	if m.Origin == nil {
+		return ""
+	}
+	return m.Origin.String()
+}
+
+// tookText returns "" for an imported backup, whose times are those of its data.
+func tookText(m catalog.Manifest) string {
+	if m.Origin != nil {
+		return ""
+	}
+	return seconds(m.Finished.Sub(m.Started).Seconds())
 }
 
 // printStores prints which of several repositories have the backup.
@@ -221,6 +249,11 @@ func sealText(b catalog.Backup) string {
 // marks returns the properties of a backup that an operator should notice, such as missing encryption.
 func marks(b catalog.Backup) []string {
 	var m []string
+	if b.Origin != nil && b.Origin.Salvage != nil {
+		m = append(m, "salvaged")
+	} else if b.Origin != nil {
+		m = append(m, "imported")
+	}
 	if b.NoQuorum {
 		m = append(m, "no-quorum")
 	}

@@ -20,7 +20,9 @@ const (
 // complete registers shell completion of backup IDs and cluster names from the repository.
 func (a *app) complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
+		if !strings.HasSuffix(cmd.Use, " FILE") {
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
 		if strings.Contains(cmd.Use, "ID|latest") {
 			cmd.ValidArgsFunction = a.completeID
 		}
@@ -44,11 +46,11 @@ func (a *app) completeID(cmd *cobra.Command, args []string, _ string) (ids []cob
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs})
+	catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs, Imported: true})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	for _, b := range catalog.Backups {
+	for _, b := range catalog.All() {
 		ids = append(ids, cobra.CompletionWithDesc(string(b.ID), fmt.Sprintf("revision %d, %s", b.Manifest.Revision, age(b.Manifest.Started, time.Now()))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

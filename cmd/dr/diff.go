@@ -62,7 +62,7 @@ with --values in full. A key that was rewritten with the same value does not dif
 				points[i].Lineage = lineage
 			}
 		}
-		catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true})
+		catalog, err := a.load(cmd.Context(), backups.LoadOptions{Imported: true, Proofs: true, Log: true})
 		if err != nil {
 			return err
 		}

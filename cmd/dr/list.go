@@ -85,7 +85,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 	var damaged, nothing error
 	now := time.Now()
 	for _, c := range clusters {
-		cat, err := c.Load(ctx, backups.LoadOptions{Newest: newest, Proofs: true, Log: newest == 0})
+		cat, err := c.Load(ctx, backups.LoadOptions{Newest: newest, Imported: true, Proofs: true, Log: newest == 0})
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 			nothing = err // of this cluster: the folder may belong to another program
 		}
 		list.Add(cat)
-		for _, b := range cat.Backups {
+		for _, b := range cat.All() {
 			rows = append(rows, listRow(b, now))
 		}
 		for _, d := range cat.Damaged {

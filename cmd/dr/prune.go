@@ -22,6 +22,7 @@ import (
 func (a *app) prune() *cobra.Command {
 	var keep keepFlags
 	var o repository.PruneOptions
+	var imports []string
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove the backups, and the part of the log, that no rule keeps",
@@ -33,11 +34,15 @@ that the kept log continues from, or anything of another cluster. It removes not
 A doubtful backup takes no slot of a good one: of a member with the alarm CORRUPT, of members that had diverged, one that failed
 its last check, or one with a database far smaller than the one before it.
 
+No rule counts or removes an imported backup (dr import, dr salvage): --imported removes those that it names.
+
 A removed backup is no longer listed. A later prune deletes its data, after the grace.`,
-		Example: `  dr prune --keep-last 3 --keep-daily 7 --keep-monthly 12 --window 14d --dry-run`,
-		Args:    noArgs,
+		Example: `  dr prune --keep-last 3 --keep-daily 7 --keep-monthly 12 --window 14d --dry-run
+  dr prune --imported 20261121T092433Z-000000000000abcd-import`,
+		Args: noArgs,
 	}
 	keep.add(cmd)
+	cmd.Flags().StringSliceVar(&imports, "imported", nil, "remove these imported backups, and nothing else")
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print the decisions and their reasons, and change nothing")
 	cmd.Flags().DurationVar(&o.Grace, "grace", grace, "how long data stays after its backup was removed; must be longer than any backup or restore takes")
 	a.repositoryFlags(cmd)
@@ -45,7 +50,7 @@ A removed backup is no longer listed. A later prune deletes its data, after the 
 	a.store.signFlags(cmd, a.getenv)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		policy, err := keep.policy()
+		decide, err := decider(&keep, imports)
 		if err != nil {
 			return err
 		}
@@ -53,12 +58,40 @@ A removed backup is no longer listed. A later prune deletes its data, after the 
 			return usagef("--grace must be above zero")
 		}
 		o.Now = time.Now().UTC()
-		return a.runPrune(cmd.Context(), policy, o)
+		return a.runPrune(cmd.Context(), decide, o)
 	}
 	return cmd
 }
 
-func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.PruneOptions) error {
+// pruneDecider returns what a prune of c at the time now removes.
+type pruneDecider func(c catalog.Catalog, now time.Time) (retention.Decisions, error)
+
+// decider returns the decisions of the rules or, if imports are named, those that remove them.
+func decider(keep *keepFlags, imports []string) (pruneDecider, error) {
+	if len(imports) == 0 {
+		policy, err := keep.policy()
+		return func(c catalog.Catalog, now time.Time) (retention.Decisions, error) {
+			_, err := c.Latest()
+			if errors.Is(err, catalog.ErrNotFound) {
+				return retention.Decisions{}, err
+			}
+			return retention.Plan(c, policy, now)
+		}, err
+	}
+	var ids []catalog.ID
+	for _, text := range imports {
+		id, err := catalog.ParseID(text)
+		if err != nil {
+			return nil, usagef("--imported: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return func(c catalog.Catalog, _ time.Time) (retention.Decisions, error) {
+		return retention.RemoveImported(c, ids)
+	}, nil
+}
+
+func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.PruneOptions) error {
 	open := a.openToRemove
 	if o.DryRun {
 		open = a.open
@@ -67,15 +100,12 @@ func (a *app) runPrune(ctx context.Context, p retention.Policy, o repository.Pru
 	if err != nil {
 		return err
 	}
-	cat, err := c.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
+	cat, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
 	if err != nil {
 		return err
 	}
 	a.warnUntrusted(cat)
-	if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
-		return err
-	}
-	decisions, err := retention.Plan(cat, p, o.Now)
+	decisions, err := decide(cat, o.Now)
 	if err != nil {
 		return err
 	}

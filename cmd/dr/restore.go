@@ -274,11 +274,7 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 
 // absolute makes paths absolute: the child and readers of the plan have other working directories.
 func (f *restoreFlags) absolute() (err error) {
-	paths := []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.layout.Into.WALDir, &f.target.File, &f.salvage.base}
-	for i := range f.salvage.dirs {
-		paths = append(paths, &f.salvage.dirs[i])
-	}
-	for _, path := range paths {
+	for _, path := range []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.layout.Into.WALDir, &f.target.File} {
 		if *path == "" {
 			continue
 		}
@@ -286,7 +282,7 @@ func (f *restoreFlags) absolute() (err error) {
 			return err
 		}
 	}
-	return nil
+	return f.salvage.absolute()
 }
 
 func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, error) {
@@ -301,7 +297,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
 	// Load all backups even if one is named: the plan notes how it differs from those before it.
-	catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
+	catalog, err := a.load(cmd.Context(), backups.LoadOptions{Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}

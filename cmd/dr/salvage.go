@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/disk"
+	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -39,6 +44,97 @@ func (f *salvageFlags) add(cmd *cobra.Command) {
 
 var fullVersion = regexp.MustCompile(`^3\.[0-9]+\.[0-9]+$`)
 
+func (a *app) salvage() *cobra.Command {
+	var disks salvageFlags
+	var f importFlags
+	var toRepository, oldIsDead bool
+	cmd := &cobra.Command{
+		Use:   "salvage",
+		Short: "Show what the disks of stopped members hold, and store it as a backup",
+		Long: `salvage reads the data dirs of stopped members, which it never changes, and prints what can be restored from them and how certain
+it is. With --to-repository it stores the result as a backup, whose manifest names the disks and the revision up to which
+everything is known to be committed. Restore that backup by its id.
+
+It uses the disks alone. If the log was archived, dr restore --from-data-dir with --repo continues the archive, and may lose less.`,
+		Example: `  dr salvage --from-data-dir /mnt/a/etcd,/mnt/b/etcd
+  dr salvage --from-data-dir /mnt/a/etcd --salvage-tail all --to-repository --repo file:///var/backups/etcd --cluster prod --recipient age1…`,
+		Args: noArgs,
+	}
+	disks.add(cmd)
+	cmd.Flags().BoolVar(&toRepository, "to-repository", false, "store the result as a backup in --repo")
+	cmd.Flags().BoolVar(&oldIsDead, "old-is-dead", false, "read a data dir even if a process holds it")
+	f.add(cmd, a)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o, err := f.load()
+		if err != nil {
+			return err
+		}
+		found, err := a.salvagePlan(cmd.Context(), &disks, oldIsDead)
+		if err != nil {
+			return err
+		}
+		if !toRepository {
+			return a.printSalvage(found)
+		}
+		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, report storage.Report) (*imported.Database, error) {
+			return imported.FromDisks(ctx, found, o, report)
+		})
+	}
+	return cmd
+}
+
+// salvagePlan returns the plan that salvages from the disks alone.
+func (a *app) salvagePlan(ctx context.Context, f *salvageFlags, oldIsDead bool) (plan.Plan, error) {
+	if len(f.dirs) == 0 {
+		return plan.Plan{}, usagef("no data dir: name those of the stopped members with --from-data-dir")
+	}
+	err := f.absolute()
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	found, err := salvage.Survey(ctx, catalog.Catalog{}, f.dirs, nil)
+	if errors.Is(err, salvage.ErrNoMember) {
+		return plan.Plan{}, usagef("--from-data-dir: %w", err)
+	}
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	return imported.PlanDisks(*f.disks(found), oldIsDead, time.Now())
+}
+
+// absolute makes paths absolute: the child has another working directory.
+func (f *salvageFlags) absolute() (err error) {
+	paths := []*string{&f.base}
+	for i := range f.dirs {
+		paths = append(paths, &f.dirs[i])
+	}
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		*path, err = filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) printSalvage(p plan.Plan) error {
+	if a.output == "json" {
+		return a.document(document.Plan(p))
+	}
+	pairs := append([]string{"base", planSource(p)}, planSalvage(p)...)
+	for _, note := range p.Notes {
+		pairs = append(pairs, "note", note)
+	}
+	a.facts(pairs...)
+	return nil
+}
+
 // checkSalvage returns an error for flags that cannot be combined.
 func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 	s := f.salvage
@@ -46,14 +142,21 @@ func (f *restoreFlags) checkSalvage(cmd *cobra.Command) error {
 	switch {
 	case len(s.dirs) == 0 && (changed("salvage-tail") || changed("salvage-base") || changed("etcd-version")):
 		return usagef("--salvage-tail, --salvage-base and --etcd-version require --from-data-dir")
+	case len(s.dirs) > 0 && (f.target.File != "" || f.target.Backup != "" || f.newestBackup):
+		return usagef("--from-data-dir with a backup or --from-file: use one of them")
+	}
+	return s.check()
+}
+
+// check returns an error for malformed flags.
+func (s *salvageFlags) check() error {
+	switch {
 	case s.base != "" && !slices.Contains(s.dirs, s.base):
 		return usagef("--salvage-base %s: name one of --from-data-dir: %s", s.base, strings.Join(s.dirs, ", "))
 	case s.tail != "auto" && s.tail != string(plan.TailAll):
 		return usagef("--salvage-tail %s: use auto or all", s.tail)
 	case s.version != "" && !fullVersion.MatchString(s.version):
 		return usagef("--etcd-version %s: use a form like 3.5.12", s.version)
-	case len(s.dirs) > 0 && (f.target.File != "" || f.target.Backup != "" || f.newestBackup):
-		return usagef("--from-data-dir with a backup or --from-file: use one of them")
 	}
 	return nil
 }
@@ -70,12 +173,17 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) er
 	if errors.Is(err, salvage.ErrNoMember) {
 		return usagef("--from-data-dir: %w", err)
 	}
-	disks := &plan.Disks{Found: found, Base: f.salvage.base, Version: f.salvage.version}
-	if f.salvage.tail == string(plan.TailAll) {
+	f.target.Disks = f.salvage.disks(found)
+	return err
+}
+
+// disks returns the disks and their use, for a plan.
+func (f *salvageFlags) disks(found []disk.Disk) *plan.Disks {
+	disks := &plan.Disks{Found: found, Base: f.base, Version: f.version}
+	if f.tail == string(plan.TailAll) {
 		disks.Tail = plan.TailAll
 	}
-	f.target.Disks = disks
-	return err
+	return disks
 }
 
 // planSalvage returns the lines about the content of each disk and its use.

@@ -63,9 +63,11 @@ func (a *app) printShow(b catalog.Backup) {
 	now := time.Now()
 	a.printf("backup %s of cluster %s\n", b.ID, b.Cluster)
 	a.facts(
-		"taken", fmt.Sprintf("%s (%s), in %s", b.Started.Format(time.RFC3339), age(b.Started, now), seconds(b.Finished.Sub(b.Started).Seconds())),
+		"taken", takenText(b, now),
+		"origin", originText(b.Manifest),
+		"written", writtenText(b, now),
 		"cluster id", b.ClusterID,
-		"member", fmt.Sprintf("%s (%s), etcd %s", b.Member.Name, b.Member.ID, b.EtcdVersion),
+		"member", memberText(b.Manifest),
 		"revision", fmt.Sprintf("%d%s", b.Revision, hashText(b.Manifest)),
 		"database", fmt.Sprintf("%s, sha256 %s", size(b.Plain.Size), b.Plain.SHA256),
 		"stored", fmt.Sprintf("%s, %s, sha256 %s", size(b.Stored.Size), sealText(b), b.Stored.SHA256),
@@ -89,6 +91,25 @@ func (a *app) printShow(b catalog.Backup) {
 		rows = append(rows, []string{"  " + age(p.Time, now), levelText(p), string(p.Verdict), seconds(p.Seconds), p.Key, p.Finding})
 	}
 	a.table([]string{"  PROOF", "LEVEL", "VERDICT", "TOOK", "KEY", "FINDING"}, rows)
+}
+
+func takenText(b catalog.Backup, now time.Time) string {
+	if b.Origin != nil {
+		return fmt.Sprintf("imported %s (%s)", b.Origin.Imported.Format(time.RFC3339), age(b.Origin.Imported, now))
+	}
+	return fmt.Sprintf("%s (%s), in %s", b.Started.Format(time.RFC3339), age(b.Started, now), seconds(b.Finished.Sub(b.Started).Seconds()))
+}
+
+// writtenText returns when the data of an imported backup was last written, and who knows that; "" for other backups.
+func writtenText(b catalog.Backup, now time.Time) string {
+	if b.Origin == nil {
+		return ""
+	}
+	by := "by the times of the files"
+	if b.Origin.Given {
+		by = "as the operator said"
+	}
+	return fmt.Sprintf("%s (%s), %s", b.Origin.Written.Format(time.RFC3339), age(b.Origin.Written, now), by)
 }
 
 // levelText returns the level of a proof and, for a drill, its target and how long it took.

@@ -95,18 +95,18 @@ func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string,
 		b, err := a.find(cmd, c, args)
 		return []catalog.Backup{b}, nil, err
 	}
-	cat, err := c.Load(cmd.Context(), backups.LoadOptions{})
+	cat, err := c.Load(cmd.Context(), backups.LoadOptions{Imported: true})
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
+	if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) && len(cat.Imported) == 0 {
 		return nil, nil, err
 	}
 	var damaged error
 	for _, d := range slices.Concat(cat.Damaged, cat.Untrusted, cat.Ignored) {
 		damaged = errors.Join(damaged, d.Err)
 	}
-	return cat.Backups, damaged, nil
+	return cat.All(), damaged, nil
 }
 
 func (a *app) printVerify(doc document.Verify) error {

@@ -96,6 +96,7 @@ func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, 
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
 			return b.ID == p.Backup.ID || o.WrongKey && slices.Equal(b.Seal.Recipients, p.Backup.Seal.Recipients)
 		})
+		c.Imported = slices.DeleteFunc(slices.Clone(c.Imported), func(b catalog.Backup) bool { return b.ID == p.Backup.ID })
 		c.Damaged = append(slices.Clone(c.Damaged), catalog.Damage{ID: p.Backup.ID, Err: why})
 	case o.Segment > 0:
 		c.Lineages = slices.Clone(c.Lineages)

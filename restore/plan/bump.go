@@ -71,7 +71,7 @@ func chooseBump(c catalog.Catalog, l Layout, p Plan, known int64) (Bump, error) 
 func autoBump(c catalog.Catalog, file string, known int64) Bump {
 	b := Bump{To: known + kubernetesBump, Known: known}
 	switch {
-	case slices.ContainsFunc(c.Backups, func(b catalog.Backup) bool { return b.Kubernetes }):
+	case slices.ContainsFunc(c.All(), func(b catalog.Backup) bool { return b.Kubernetes }):
 		b.Reason = "the key space belongs to Kubernetes: API servers, controllers and kubelets must notice that their caches are stale"
 		return b
 	case file != "":
@@ -130,8 +130,11 @@ func newestKnown(c catalog.Catalog, t Target, base *catalog.Backup) int64 {
 
 // newestRevision returns the newest revision of any history in c; 0 if c names none.
 func newestRevision(c catalog.Catalog) (newest int64) {
-	for _, b := range c.Backups {
+	for _, b := range c.All() {
 		newest = max(newest, b.HighestRevision())
+		if b.Origin != nil && b.Origin.Salvage != nil {
+			newest = max(newest, b.Origin.Salvage.Most)
+		}
 	}
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {

@@ -30,6 +30,9 @@ func oldCluster(c catalog.Catalog, r route) Old {
 		return Old{}
 	case r.members.ID != "":
 		old.Backup, old.Members = r.members.ID, r.members.Members
+		if r.members.Origin != nil && r.members.ClusterID != "" {
+			old.ClusterIDs = append(old.ClusterIDs, r.members.ClusterID)
+		}
 	case r.salvage != nil:
 		old.Members = r.salvage.Members
 	}

@@ -14,6 +14,9 @@ func lossNotes(r route, now time.Time) (notes []string) {
 	if r.isNone() || r.salvage != nil {
 		return nil
 	}
+	if r.base.Origin != nil {
+		return importNotes(r)
+	}
 	end, age := r.base.Started, "the backup is %s old"
 	if r.log != nil {
 		end, age = r.reach.NotAfter, "that was %s ago"
@@ -24,6 +27,26 @@ func lossNotes(r route, now time.Time) (notes []string) {
 			r.reach.Newest.Revision, text(r.reach.Newest.Time), lost.Round(time.Second)))
 	}
 	return append(notes, fmt.Sprintf("everything written after %s is lost ("+age+")", end.Format(time.RFC3339), now.Sub(end).Round(time.Second)))
+}
+
+// importNotes returns notes on where an imported backup came from, how certain it is, and the newer data that it leaves out.
+func importNotes(r route) []string {
+	o := r.base.Origin
+	notes := []string{o.String()}
+	from := "by the times of the files"
+	if o.Given {
+		from = "by the word of the operator who imported it"
+	}
+	notes = append(notes, fmt.Sprintf("its data was last written at %s, %s: everything later is lost", o.Written.UTC().Format(time.RFC3339), from))
+	if r.base.ClusterID == "" {
+		notes = append(notes, "the file does not name its cluster id: check that it is of this cluster")
+	}
+	lost := r.reach.Newest.Time.Sub(o.Written)
+	if lost > 0 {
+		notes = append(notes, fmt.Sprintf("the newest known point of the cluster is revision %d at %s, %s later", r.reach.Newest.Revision,
+			text(r.reach.Newest.Time), lost.Round(time.Second)))
+	}
+	return notes
 }
 
 // backupNotes returns notes on the state in which b was taken.
@@ -64,7 +87,7 @@ func originNotes(c catalog.Catalog, base catalog.Backup) (notes []string) {
 		notes = append(notes, "unsigned: --trust was not given, so anyone who can write to the repository could have stored this backup")
 	}
 	b, ok := lastOther(c, base, func(b catalog.Backup) bool { return b.ClusterID == base.ClusterID })
-	if ok {
+	if ok && base.ClusterID != "" {
 		notes = append(notes, fmt.Sprintf("another cluster: this backup is of cluster id %s, backup %s (%s) of %s: expected only after a restore, or for a new cluster",
 			base.ClusterID, b.ID, b.Started.UTC().Format(time.RFC3339), b.ClusterID))
 	}

@@ -22,6 +22,7 @@ const (
 // encrypted returns c without the backups and segments that are not encrypted.
 func encrypted(c catalog.Catalog) catalog.Catalog {
 	c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool { return b.Seal.Encryption == "" })
+	c.Imported = slices.DeleteFunc(slices.Clone(c.Imported), func(b catalog.Backup) bool { return b.Seal.Encryption == "" })
 	c.Lineages = slices.Clone(c.Lineages)
 	for i, l := range c.Lineages {
 		c.Lineages[i] = l.Encrypted()

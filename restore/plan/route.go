@@ -167,7 +167,11 @@ func backupAlone(c catalog.Catalog, id catalog.ID) (route, error) {
 
 // alone returns the way to a backup, without the log.
 func alone(b catalog.Backup) route {
-	return route{base: b, members: b, reach: Reach{NotBefore: b.Started, NotAfter: b.Finished}}
+	reach := Reach{NotBefore: b.Started, NotAfter: b.Finished}
+	if b.Origin != nil {
+		reach.NotBefore = time.Time{} // nothing shows which acknowledged writes it contains
+	}
+	return route{base: b, members: b, reach: reach}
 }
 
 // newest returns the newest point in c, whether it can be reached or not.

@@ -27,13 +27,23 @@ type Salvage struct {
 
 // Dirs returns the data dirs of which the plan uses something.
 func (s *Salvage) Dirs() (dirs []string) {
+	base := s.BaseDir()
 	for _, d := range s.Disks {
-		base := s.Database != nil && strings.HasPrefix(s.Database.File, d.Dir+string(filepath.Separator))
-		if base || s.Log != nil && s.Log.Dir == d.Dir {
+		if d.Dir == base || s.Log != nil && s.Log.Dir == d.Dir {
 			dirs = append(dirs, d.Dir)
 		}
 	}
 	return dirs
+}
+
+// BaseDir returns the data dir whose database is the base; "" if a backup is.
+func (s *Salvage) BaseDir() string {
+	for _, d := range s.Disks {
+		if s.Database != nil && strings.HasPrefix(s.Database.File, d.Dir+string(filepath.Separator)) {
+			return d.Dir
+		}
+	}
+	return ""
 }
 
 // Remains describes one data dir.

@@ -352,7 +352,7 @@ func loneBackup(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) 
 func beyond(c catalog.Catalog, last stretch, lineage string) string {
 	end := last.End()
 	for _, d := range c.Damaged {
-		if d.ID.Started().After(last.surely()) && lineage == "" {
+		if d.ID.Started().After(last.surely()) && lineage == "" && !d.ID.IsImport() {
 			return fmt.Sprintf("a newer backup is damaged: %v", d.Err)
 		}
 	}

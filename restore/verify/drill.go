@@ -31,7 +31,7 @@ type DrillRequest struct {
 func Drill(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
 ) (proofs []catalog.Proof, all error) {
-	catalog, err := c.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
+	catalog, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
 	if err != nil {
 		return nil, err
 	}

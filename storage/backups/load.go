@@ -18,7 +18,9 @@ type LoadOptions struct {
 	Newest int        // the number of backups, newest first by name; 0: all
 	Only   catalog.ID // this backup only; "": all
 	After  catalog.ID // only backups with a later name; it need not exist; "": all
-	Proofs bool       // read proofs and pins
+	// Imported selects imported backups too. Newest does not count them. A backup in Only is read in any case.
+	Imported bool
+	Proofs   bool // read proofs and pins
 	// Log reads the log. Windows are computed only from the backups that are read. The segments of an index become one folded
 	// Segment, see Segment.Folded, so that memory does not grow with their number.
 	Log     bool
@@ -79,12 +81,19 @@ func (r *Reader) Catalog(folders []Folder, loads []Loaded) catalog.Catalog {
 		for _, err := range loads[i].ignored {
 			cat.Ignored = append(cat.Ignored, catalog.Damage{ID: f.ID, Err: err})
 		}
-		cat.Backups = append(cat.Backups, loads[i].backup)
+		if f.ID.IsImport() {
+			cat.Imported = append(cat.Imported, loads[i].backup)
+		} else {
+			cat.Backups = append(cat.Backups, loads[i].backup)
+		}
 	}
-	slices.SortStableFunc(cat.Backups, func(a, b catalog.Backup) int {
-		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
-	})
+	slices.SortStableFunc(cat.Backups, newestFirst)
+	slices.SortStableFunc(cat.Imported, newestFirst)
 	return cat
+}
+
+func newestFirst(a, b catalog.Backup) int {
+	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.Revision, a.Revision), cmp.Compare(b.ID, a.ID))
 }
 
 // loadBackup reads one backup and checks its manifest against the listing.

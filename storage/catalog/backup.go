@@ -13,9 +13,12 @@ type Backup struct {
 }
 
 // Best returns the highest level that b has passed, and the time of that proof. A later proof that b is bad, at that level or
-// below, resets the level to "". Without proofs Best returns Stored and b.Finished.
+// below, resets the level to "". Without proofs Best returns Stored and the time when b was stored.
 func (b Backup) Best() (Level, time.Time) {
 	level, at := Stored, b.Finished
+	if b.Origin != nil {
+		at = b.Origin.Imported
+	}
 	for _, p := range b.Proofs {
 		switch {
 		case p.Verdict == Passed && p.Level.Rank() >= level.Rank():

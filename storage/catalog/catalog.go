@@ -57,8 +57,10 @@ func (c Catalog) WindowFolds() (folds []Segment) {
 // Catalog describes the contents of a repository for one cluster, as they were when it was loaded.
 type Catalog struct {
 	Cluster string
-	Backups []Backup // newest first, by the times in their manifests
-	Damaged []Damage // newest first by name
+	Backups []Backup // of the live cluster, newest first, by the times in their manifests
+	// Imported are the backups with an Origin, newest first. They belong to no history: only All and Find return them.
+	Imported []Backup
+	Damaged  []Damage // newest first by name
 	// Untrusted are backups without the signature of a trusted key, newest first by name. They may be forged and are never
 	// used.
 	Untrusted []Damage
@@ -78,10 +80,13 @@ type Damage struct {
 	Err error
 }
 
+// All returns Backups, followed by Imported.
+func (c Catalog) All() []Backup { return slices.Concat(c.Backups, c.Imported) }
+
 // Find returns the backup called id. The error matches ErrNotFound if it is missing. If it cannot be used, the error is the
 // Err of its Damage.
 func (c Catalog) Find(id ID) (Backup, error) {
-	for _, b := range c.Backups {
+	for _, b := range c.All() {
 		if b.ID == id {
 			return b, nil
 		}
@@ -94,10 +99,15 @@ func (c Catalog) Find(id ID) (Backup, error) {
 	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.Cluster, ErrNotFound)
 }
 
-// Latest returns the newest backup. The error matches ErrNotFound if there is no backup. It matches ErrDamaged if a newer
+// Latest returns the newest backup of the live cluster. The error matches ErrNotFound if there is no backup. It matches ErrDamaged if a newer
 // backup than the newest good one is damaged, since only the operator can decide to use an older one. Untrusted backups are
 // skipped: otherwise an attacker could block every restore by adding a forged one.
 func (c Catalog) Latest() (Backup, error) {
+	c.Damaged = slices.DeleteFunc(slices.Clone(c.Damaged), func(d Damage) bool { return d.ID.IsImport() })
+	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) == 0 && len(c.Imported) > 0 {
+		return Backup{}, fmt.Errorf("a backup of the live cluster %s is %w: only imported ones are there, which a restore finds by their ids: dr list shows them",
+			c.Cluster, ErrNotFound)
+	}
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) > 0 {
 		return Backup{}, fmt.Errorf("no backup of cluster %s is trusted: %w", c.Cluster, c.Untrusted[0].Err)
 	}

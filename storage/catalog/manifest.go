@@ -53,6 +53,10 @@ type Manifest struct {
 	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that responded were compared
 	Diverged            string   `json:"diverged,omitempty"`  // how the members differ; "" if they do not or were not compared
 	Labels              Labels   `json:"labels,omitempty"`    // chosen by the operator
+
+	// Origin is set for an imported backup. Its ClusterID and Member may be unknown (""), its EtcdVersion is a minor version,
+	// Started and Finished are Origin.Written, and HashKV was computed when it was imported.
+	Origin *Origin `json:"origin,omitempty"`
 }
 
 // Labels are names and values that the operator gives a backup.
@@ -140,6 +144,9 @@ func (m Manifest) Validate() error {
 	}
 	if err := m.Stored.validate(); err != nil {
 		return fmt.Errorf("stored: %w", err)
+	}
+	if err := m.validOrigin(); err != nil {
+		return err
 	}
 	if m.Stored.Name != SnapshotName+m.Seal.Extension() {
 		return fmt.Errorf("stored: name %q does not fit the seal", m.Stored.Name)

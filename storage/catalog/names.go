@@ -43,14 +43,23 @@ func ValidCluster(name string) error {
 }
 
 // ID names one backup of a cluster. IDs sort by the time at which the backup began, in seconds, then by revision. They are
-// names only: facts about a backup come from its manifest.
+// names only: facts about a backup come from its manifest. The ID of an imported backup ends in "-import", so that a listing
+// distinguishes it from the backups of the live cluster: see Origin.
 type ID string
 
-const idTime = "20060102T150405Z"
+const (
+	idTime     = "20060102T150405Z"
+	importMark = "-import"
+)
 
 // NewID returns the ID of a backup that began at started, cut to the second, and contains at least revision.
 func NewID(started time.Time, revision int64) ID {
 	return ID(appendID(nil, started, revision))
+}
+
+// NewImportID is like NewID for a backup that was imported at that time.
+func NewImportID(imported time.Time, revision int64) ID {
+	return NewID(imported, revision) + importMark
 }
 
 func appendID(b []byte, started time.Time, revision int64) []byte {
@@ -63,18 +72,29 @@ func appendID(b []byte, started time.Time, revision int64) []byte {
 
 // ParseID returns text as an ID. The error matches ErrName unless NewID can return text.
 func ParseID(text string) (ID, error) {
-	id := ID(text)
+	id, own := ID(text), strings.TrimSuffix(text, importMark)
 	var room [40]byte // on the stack: a listing parses the id of every backup
-	if started, revision, err := id.parts(); err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != text {
+	if started, revision, err := id.parts(); err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != own {
 		return "", fmt.Errorf("%w: backup %q: use an id like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil
 }
 
+// IsImport reports whether id is that of an imported backup.
+func (id ID) IsImport() bool { return strings.HasSuffix(string(id), importMark) }
+
+// Later returns the ID with the same revision and mark, and the time d later.
+func (id ID) Later(d time.Duration) ID {
+	later := NewID(id.Started().Add(d), id.Revision())
+	if id.IsImport() {
+		later += importMark
+	}
+	return later
+}
+
 // Revision returns the revision in the name, which the backup contains; 0 if id is malformed.
 func (id ID) Revision() int64 {
-	_, hex, _ := strings.Cut(string(id), "-")
-	revision, _ := strconv.ParseInt(hex, 16, 64)
+	_, revision, _ := id.parts()
 	return revision
 }
 
@@ -85,7 +105,7 @@ func (id ID) Started() time.Time {
 }
 
 func (id ID) parts() (started time.Time, revision int64, err error) {
-	stamp, hex, ok := strings.Cut(string(id), "-")
+	stamp, hex, ok := strings.Cut(strings.TrimSuffix(string(id), importMark), "-")
 	if !ok {
 		return time.Time{}, 0, ErrName
 	}

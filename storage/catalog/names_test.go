@@ -202,7 +202,7 @@ func TestNeighbours(t *testing.T) {
 			c := stored.OpenCluster(t, b, name)
 			stored.Create(t, c, stored.IdAt(i))
 			stored.Put(t, b, stored.Folder(name, stored.IdAt(100+i))+stored.PlainName, []byte("left"))
-			if id, err := c.FreeID(t.Context(), stored.IdAt(i+1).Started(), int64(1001+i)); err != nil || id != stored.IdAt(i+1) {
+			if id, err := c.FreeID(t.Context(), stored.IdAt(i+1)); err != nil || id != stored.IdAt(i+1) {
 				t.Errorf("%s: the next name is %q, %v", name, id, err)
 			}
 		}

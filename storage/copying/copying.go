@@ -96,7 +96,7 @@ type side struct {
 
 func readSource(ctx context.Context, c *repository.Cluster, o Options) (side, error) {
 	// The catalog must be read before the listing, so that the listing contains its objects unless they are deleted since.
-	catalog, err := c.Load(ctx, backups.LoadOptions{Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
+	catalog, err := c.Load(ctx, backups.LoadOptions{Imported: true, Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
 	if err != nil {
 		return side{}, err
 	}

@@ -82,7 +82,7 @@ func planCopy(source, target side, o Options) plan {
 			}
 		}
 	}
-	for _, b := range source.catalog.Backups {
+	for _, b := range source.catalog.All() {
 		p.backup(b)
 	}
 	return p.plan
@@ -123,7 +123,11 @@ func (p *planner) backup(b catalog.Backup) {
 	if p.source.deleted[b.ID] { // after the catalog was read
 		return
 	}
-	if p.target.deleted[b.ID] || b.Started.Before(p.since) && !p.bases[b.ID] {
+	began := b.Started
+	if b.Origin != nil {
+		began = b.Origin.Imported
+	}
+	if p.target.deleted[b.ID] || began.Before(p.since) && !p.bases[b.ID] {
 		p.plan.result.LeftOut++
 		return
 	}

@@ -18,11 +18,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// FreeID returns the ID of a backup that begins at now with the given revision. If the repository has objects under that ID, it
-// returns the one of the first later second without objects.
-func (c *Cluster) FreeID(ctx context.Context, now time.Time, revision int64) (catalog.ID, error) {
-	for ; ; now = now.Add(time.Second) {
-		id := catalog.NewID(now, revision)
+// FreeID returns id or, if the repository has objects under it, the ID of the first later second without objects.
+func (c *Cluster) FreeID(ctx context.Context, id catalog.ID) (catalog.ID, error) {
+	for ; ; id = id.Later(time.Second) {
 		taken := false
 		for _, err := range c.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.Folder(c.store.Cluster, id)}) {
 			if err != nil {

@@ -334,7 +334,7 @@ func TestFreeID(t *testing.T) {
 		faults := storagetest.Faulty(b)
 		c := stored.OpenCluster(t, faults, "c")
 		for i := range 4 {
-			id, err := c.FreeID(t.Context(), stored.Noon.Add(500*time.Millisecond), 7)
+			id, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon.Add(500*time.Millisecond), 7))
 			if want := catalog.NewID(stored.Noon.Add(time.Duration(i)*time.Second), 7); err != nil || id != want {
 				t.Fatalf("%d: %q, %v, want %q", i, id, err, want)
 			}
@@ -344,11 +344,11 @@ func TestFreeID(t *testing.T) {
 				stored.Put(t, b, stored.Folder("c", id)+stored.PlainName, stored.Content)
 			}
 		}
-		if id, err := c.FreeID(t.Context(), stored.Noon, 8); err != nil || id != catalog.NewID(stored.Noon, 8) {
+		if id, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon, 8)); err != nil || id != catalog.NewID(stored.Noon, 8) {
 			t.Errorf("at another revision: %q, %v", id, err)
 		}
 		faults.On(storagetest.VerbList).Fail(stored.ErrTest)
-		_, err := c.FreeID(t.Context(), stored.Noon, 7)
+		_, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon, 7))
 		stored.WantError(t, "FreeID", err, stored.ErrTest)
 	})
 }

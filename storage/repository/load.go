@@ -16,9 +16,7 @@ func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Cata
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
-	if o.Newest > 0 && len(folders) > o.Newest {
-		folders = folders[:o.Newest]
-	}
+	folders = newest(folders, o.Newest)
 	loads, err := c.reader.Load(ctx, folders, o.Proofs, backups.Seen{})
 	if err != nil {
 		return catalog.Catalog{}, err
@@ -36,6 +34,23 @@ func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Cata
 		return catalog, err
 	}
 	return c.withExactWindows(ctx, catalog)
+}
+
+// newest returns the first n folders, newest first, and all those of imported backups; all folders if n is 0.
+func newest(folders []backups.Folder, n int) (left []backups.Folder) {
+	if n == 0 {
+		return folders
+	}
+	own := 0
+	for _, f := range folders {
+		if !f.ID.IsImport() {
+			own++
+		}
+		if f.ID.IsImport() || own <= n {
+			left = append(left, f)
+		}
+	}
+	return left
 }
 
 // withExactWindows returns cat with the folded segments at the beginnings of windows unfolded, so that the windows count no

@@ -102,7 +102,7 @@ func clusterName(n int) string { return fmt.Sprintf("cluster-%04d", n) }
 
 // emulated stores a few bytes in place of a snapshot, as if a member had sent them.
 func emulated(ctx context.Context, c *repository.Cluster, started time.Time, labels catalog.Labels) (catalog.Backup, error) {
-	id, err := c.FreeID(ctx, started, 1000)
+	id, err := c.FreeID(ctx, catalog.NewID(started, 1000))
 	if err != nil {
 		return catalog.Backup{}, err
 	}

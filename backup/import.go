@@ -1,0 +1,96 @@
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// Database is a database that no live cluster sends.
+type Database struct {
+	io.Reader                  // ends with the database's digest, as a snapshot that etcd sends
+	Size      int64            // bytes
+	Manifest  catalog.Manifest // its facts, and where it came from; Import adds the rest
+}
+
+// importPatience is how long one of several stores may keep the others waiting: no member waits meanwhile.
+const importPatience = 10 * time.Minute
+
+// Import stores d as an imported backup, the same bytes under the same name, in every store in to. The members' fields of r are not
+// used. Errors and result are those of Run.
+func Import(ctx context.Context, d Database, to []Store, r Request, report storage.Report) (Result, error) {
+	if len(to) == 0 {
+		return Result{}, fmt.Errorf("%w: no repository for the backup: name one or more", fault.Refused)
+	}
+	if r.Patience == 0 && len(to) > 1 {
+		r.Patience = importPatience
+	}
+	run := &run{request: r, report: report, started: time.Now().UTC(), manifest: d.Manifest}
+	run.describeImport()
+	run.to = newStores(ctx, to, r, run.warn)
+	defer run.to.close()
+	err := run.compareWithLast()
+	if err == nil {
+		err = run.storeImport(d)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return run.result(ctx)
+}
+
+// describeImport sets the times of the manifest, and the facts about the request.
+func (r *run) describeImport() {
+	origin := *r.manifest.Origin
+	origin.Imported = r.started
+	r.manifest.Origin = &origin
+	r.manifest.Started, r.manifest.Finished = origin.Written, origin.Written
+	r.manifest.DRVersion, r.manifest.Labels = r.request.Version, r.request.Labels
+}
+
+// storeImport writes the database to the stores, and the manifest when they have all of it.
+func (r *run) storeImport(d Database) error {
+	id, err := r.to.freeID(catalog.NewImportID(r.started, r.manifest.Revision))
+	if err != nil {
+		return err
+	}
+	plain := &hashed{from: r.report.Follow(d, storage.Event{Stage: "stream", Message: "storing the database", Total: d.Size}), digest: sha256.New()}
+	sealed, err := seal.New(plain, r.request.To)
+	if err != nil {
+		return err
+	}
+	defer sealed.Close()
+	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: d.Size}
+	return s.run(sealed, func() (catalog.Manifest, error) {
+		r.report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: plain.size, Total: plain.size})
+		r.manifest.Plain = plain.blob()
+		return r.manifest, nil
+	})
+}
+
+// hashed hashes and counts the bytes that are read through it.
+type hashed struct {
+	from   io.Reader
+	digest hash.Hash
+	size   int64
+}
+
+func (h *hashed) Read(p []byte) (int, error) {
+	n, err := h.from.Read(p)
+	_, _ = h.digest.Write(p[:n]) // never fails
+	h.size += int64(n)
+	return n, err
+}
+
+func (h *hashed) blob() catalog.Blob {
+	return catalog.Blob{Name: catalog.SnapshotName, Size: h.size, SHA256: hex.EncodeToString(h.digest.Sum(nil))}
+}

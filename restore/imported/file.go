@@ -1,0 +1,134 @@
+package imported
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// unit divides the size of every database; a snapshot is larger by its digest (etcdutl/snapshot).
+const unit = 512
+
+// The first bytes of compressed files. A database begins with eight zeros, the number of its first page.
+var (
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+	gzipMagic = []byte{0x1f, 0x8b}
+)
+
+// copyPlain writes the decompressed content of the file from to a new file, and checks the digest at its end. It reports whether there
+// is none, which is an error unless skipHashCheck is true. A digest that is there must match in any case.
+func copyPlain(to, from string, skipHashCheck bool) (unhashed bool, err error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("copy the file: %w", err)
+	}
+	defer dst.Close()
+	size, err := decompress(dst, src)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", from, err)
+	}
+	switch size % unit {
+	case sha256.Size:
+		return false, checkDigest(dst, size, from)
+	case 0:
+		if size > 0 && skipHashCheck {
+			return true, nil
+		}
+	default:
+		return false, fmt.Errorf("%w: %s has %d bytes, which no database has: it is truncated, or another kind of file", catalog.ErrDamaged, from, size)
+	}
+	return false, fmt.Errorf("%w: %s has no digest at its end: it is truncated, or a copy of member/snap/db; --skip-hash-check accepts it",
+		catalog.ErrDamaged, from)
+}
+
+// decompress copies src to dst, decompressed if it begins like a zstd or gzip file, and returns the number of written bytes.
+func decompress(dst io.Writer, src io.Reader) (int64, error) {
+	in := bufio.NewReaderSize(src, 1<<20)
+	begin, _ := in.Peek(len(zstdMagic)) // a shorter file is a database without a single page
+	switch {
+	case bytes.HasPrefix(begin, zstdMagic):
+		plain, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return 0, err
+		}
+		defer plain.Close()
+		return copyWhole(dst, plain)
+	case bytes.HasPrefix(begin, gzipMagic):
+		plain, err := gzip.NewReader(in)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
+		}
+		return copyWhole(dst, plain)
+	}
+	return io.Copy(dst, in)
+}
+
+// copyWhole copies a decompressed file. Its errors are damage, unless they are from dst.
+func copyWhole(dst io.Writer, plain io.Reader) (int64, error) {
+	failing := &writer{to: dst}
+	n, err := io.Copy(failing, plain)
+	if err != nil && !errors.Is(err, failing.err) {
+		err = fmt.Errorf("%w: the compressed file cannot be read to its end: %w", catalog.ErrDamaged, err)
+	}
+	return n, err
+}
+
+// writer remembers the error of its destination.
+type writer struct {
+	to  io.Writer
+	err error
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.err = err
+	return n, err
+}
+
+// checkDigest compares the last bytes of f with the digest of those before them.
+func checkDigest(f io.ReaderAt, size int64, name string) error {
+	want := make([]byte, sha256.Size)
+	_, err := f.ReadAt(want, size-sha256.Size)
+	if err != nil {
+		return err
+	}
+	digest := sha256.New()
+	_, err = io.Copy(digest, io.NewSectionReader(f, 0, size-sha256.Size))
+	if err == nil && !bytes.Equal(want, digest.Sum(nil)) {
+		err = fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, name)
+	}
+	return err
+}
+
+// appendDigest appends the digest of a file to it, as etcd does to a snapshot.
+func appendDigest(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	digest := sha256.New()
+	_, err = io.Copy(digest, f)
+	if err != nil {
+		return fmt.Errorf("compute the digest of the database: %w", err)
+	}
+	_, err = f.Write(digest.Sum(nil))
+	if err != nil {
+		return fmt.Errorf("append the digest of the database: %w", err)
+	}
+	return nil
+}

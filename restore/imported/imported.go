@@ -1,0 +1,131 @@
+// Package imported makes a database that no live cluster sent ready to be stored as a backup: a snapshot file, a copy of a member's
+// database, or the disks of stopped members. A child process copies or rebuilds the database, checks every page, and describes it.
+//
+//	file ──────────────► copy ────────────────────┐
+//	disks ─► plan ─────► database, replayed log ──┴─► checked, described ─► Database: a manifest, and bytes to store
+//
+// The copy is an unlinked file: it disappears with the process.
+package imported
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// Database is a checked database. Read it from its beginning; it ends with its digest, as etcd sends a snapshot.
+type Database struct {
+	io.Reader
+	Size     int64
+	Manifest catalog.Manifest // the facts that the database and its source show, and the Origin
+
+	file *os.File
+}
+
+// Close frees the copy.
+func (d *Database) Close() error { return d.file.Close() }
+
+// Options are the options of FromFile and FromDisks.
+type Options struct {
+	Scratch string    // directory for the copy; "": the system's temporary directory
+	Written time.Time // when the data was last written; zero: the times of the files
+}
+
+// FromFile returns the database in a snapshot file. The file may be compressed with zstd or gzip. Without the digest that etcd appends,
+// FromFile accepts it only if skipHashCheck is true. The error of a damaged file matches catalog.ErrDamaged.
+func FromFile(ctx context.Context, file string, skipHashCheck bool, o Options, report storage.Report) (*Database, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a regular file: name a snapshot, such as one of etcdctl snapshot save", plan.ErrLayout, file)
+	}
+	d, f, err := o.run(ctx, job{File: file, SkipHashCheck: skipHashCheck}, report)
+	if err != nil {
+		return nil, err
+	}
+	origin := o.origin(catalog.OriginFile, info.ModTime())
+	origin.File, origin.Unhashed = file, f.Unhashed
+	d.describe(f, origin)
+	return d, nil
+}
+
+// origin returns an origin with its times. A file's time in the future is wrong.
+func (o Options) origin(kind catalog.OriginKind, written time.Time) *catalog.Origin {
+	if !o.Written.IsZero() {
+		return &catalog.Origin{Kind: kind, Written: o.Written.UTC(), Given: true}
+	}
+	now := time.Now()
+	if written.After(now) {
+		written = now
+	}
+	return &catalog.Origin{Kind: kind, Written: written.UTC()}
+}
+
+// run runs j in a child, in a scratch directory of its own, and returns the database that it made.
+func (o Options) run(ctx context.Context, j job, report storage.Report) (*Database, found, error) {
+	dir, err := child.NewDir(o.Scratch, "import")
+	if err != nil {
+		return nil, found{}, err
+	}
+	defer func() { _ = dir.Remove() }()
+	var f found
+	j.Dir, err = filepath.Abs(dir.Path)
+	if err != nil {
+		return nil, found{}, err
+	}
+	err = child.Run(ctx, ChildVerb, j, &f, report)
+	if err != nil {
+		return nil, found{}, j.named(child.Died(err))
+	}
+	file, err := os.Open(filepath.Join(j.Dir, databaseName))
+	if err != nil {
+		return nil, found{}, fmt.Errorf("open the checked database: %w", err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, found{}, errors.Join(err, file.Close())
+	}
+	return &Database{Reader: file, Size: info.Size(), file: file}, f, nil
+}
+
+// describe sets the manifest.
+func (d *Database) describe(f found, origin *catalog.Origin) {
+	about := f.Description
+	d.Manifest = catalog.Manifest{
+		Members: about.Members, EtcdVersion: about.Version,
+		Revision: about.Revision, RevisionMax: about.Revision,
+		RaftIndex: about.Index, RaftIndexMax: about.Index, RaftTerm: about.Term,
+		HashKV: &about.HashKV, Auth: about.Auth, Kubernetes: about.Kubernetes, KubernetesEncrypted: about.KubernetesEncrypted,
+		Alarms: about.Alarms, Origin: origin,
+	}
+}
+
+// newest returns the latest time at which a file below one of the dirs was written; zero if there is none.
+func newest(dirs []string) (last time.Time, err error) {
+	for _, dir := range dirs {
+		walked := filepath.WalkDir(filepath.Join(dir, "member"), func(_ string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			info, err := e.Info()
+			if err == nil && info.ModTime().After(last) {
+				last = info.ModTime()
+			}
+			return err
+		})
+		err = errors.Join(err, walked)
+	}
+	return last, err
+}

@@ -1,0 +1,29 @@
+package retention
+
+import (
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// RemoveImported returns the decisions that remove the imported backups called ids, and nothing else: no rule counts or removes such
+// backups. The errors match catalog.ErrNotFound, or fault.Refused for a backup of the live cluster.
+func RemoveImported(c catalog.Catalog, ids []catalog.ID) (d Decisions, err error) {
+	for _, b := range c.All() {
+		d.Kept += b.Stored.Size
+	}
+	for _, id := range ids {
+		b, err := c.Find(id)
+		if err != nil {
+			return Decisions{}, err
+		}
+		if b.Origin == nil {
+			return Decisions{}, fmt.Errorf("%w: backup %s was taken of the live cluster: only the rules of a retention remove it", fault.Refused, id)
+		}
+		d.Backups = append(d.Backups, Decision{Backup: b, Reasons: []string{"an imported backup, removed by hand"}})
+		d.Kept -= b.Stored.Size
+		d.Removed += b.Stored.Size
+	}
+	return d, nil
+}
