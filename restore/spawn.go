@@ -19,6 +19,9 @@ type job struct {
 	Source child.Source `json:"source"`
 }
 
+// From returns the repository that the child reads.
+func (j job) From() child.Source { return j.Source }
+
 // Spawn calls Run in a child process. If a database ends that process, the error matches catalog.ErrDamaged and names the stage. Spawn
 // removes the work dirs of a child that died.
 func Spawn(ctx context.Context, p plan.Plan, s child.Source, report storage.Report) (Result, error) {

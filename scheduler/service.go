@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -68,7 +69,7 @@ type Service struct {
 	workers    map[string]*worker           // by cluster
 	faulty     map[string]*faulty           // by cluster that has no worker
 	archivings map[string]*archiving        // by cluster
-	buckets    map[string]*storage.Guard    // by URL and limits
+	buckets    map[string]*storage.Guard    // by bucketKey
 	headers    map[string]rememberedHeaders // by cluster and repository
 	lanes      map[string]*lane
 	running    sync.WaitGroup
@@ -154,6 +155,7 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 			delete(s.workers, name)
 		}
 	}
+	s.forgetBuckets(c)
 	s.applyFaulty(ctx, c, wanted)
 	s.archive(ctx, c, slots)
 }
@@ -223,7 +225,7 @@ func (s *Service) headersOf(spec spec.Spec, r spec.Repository) *log.Headers {
 
 // bucket returns the bucket of r. Its first use opens it.
 func (s *Service) bucket(r spec.Repository) *storage.Guard {
-	key := fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit)
+	key := bucketKey(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, ok := s.buckets[key]
@@ -232,4 +234,21 @@ func (s *Service) bucket(r spec.Repository) *storage.Guard {
 		s.buckets[key] = b
 	}
 	return b
+}
+
+// bucketKey is equal for repositories that can share a bucket.
+func bucketKey(r spec.Repository) string {
+	return fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit, " ", r.Credentials.Digest())
+}
+
+// forgetBuckets forgets the buckets that c does not use: renewed credentials open another one each time. Running jobs keep
+// theirs. The caller holds s.mu.
+func (s *Service) forgetBuckets(c spec.Config) {
+	used := map[string]bool{}
+	for _, spec := range c.Specs {
+		for _, r := range spec.Repositories {
+			used[bucketKey(r)] = true
+		}
+	}
+	maps.DeleteFunc(s.buckets, func(key string, _ *storage.Guard) bool { return !used[key] })
 }

@@ -60,7 +60,7 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
 	flags.StringVar(&require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
 	to.add(cmd, a.getenv)
-	repos := a.repositoriesFlags(cmd)
+	repos, folders := a.repositoriesFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.writeFlags(cmd, a.getenv)
 	a.store.transferFlags(cmd)
@@ -85,7 +85,7 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 		if err != nil {
 			return err
 		}
-		places, err := a.places(cmd.Context(), *repos)
+		places, err := a.places(cmd.Context(), *repos, *folders)
 		if err != nil {
 			return err
 		}
@@ -105,28 +105,54 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	return cmd
 }
 
-// repositoriesFlags is like repositoryFlags, with a --repo that may be given several times.
-func (a *app) repositoriesFlags(cmd *cobra.Command) *[]string {
-	var fromEnv []string
-	if repo := a.getenv("DR_REPO"); repo != "" {
-		fromEnv = []string{repo}
+// repositoriesFlags is like repositoryFlags, with a --repo and a --credentials that may be given several times.
+func (a *app) repositoriesFlags(cmd *cobra.Command) (repos, folders *[]string) {
+	fromEnv := func(name string) []string {
+		value := a.getenv(name)
+		if value == "" {
+			return nil
+		}
+		return []string{value}
 	}
 	a.clusterFlag(cmd)
-	a.store.credentialsFlag(cmd, a.getenv)
-	return cmd.Flags().StringArray("repo", fromEnv, repoUsage+"; may be given several times")
+	repos = cmd.Flags().StringArray("repo", fromEnv("DR_REPO"), repoUsage+"; may be given several times")
+	folders = cmd.Flags().StringArray("credentials", fromEnv("DR_CREDENTIALS"),
+		credentialsUsage+"; one for all stores, or one for each --repo that is not a directory, in their order")
+	return repos, folders
+}
+
+// foldersOf returns the folder with the credentials of each repository.
+func foldersOf(repos, folders []string) ([]string, error) {
+	all, used := make([]string, len(repos)), 0
+	for n, repo := range repos {
+		if strings.HasPrefix(repo, "file:") || len(folders) == 0 {
+			continue
+		}
+		all[n] = folders[min(used, len(folders)-1)]
+		used++
+	}
+	if len(folders) > 1 && len(folders) != used {
+		return nil, usagef("--credentials is given %d times for %d stores: give one for all, or one for each --repo that is not a directory",
+			len(folders), used)
+	}
+	return all, nil
 }
 
 // places opens the repositories for a verb that may write the first backup, and creates missing ones.
-func (a *app) places(ctx context.Context, repos []string) (places []backup.Store, err error) {
+func (a *app) places(ctx context.Context, repos, folders []string) (places []backup.Store, err error) {
 	if len(repos) == 0 {
 		repos = []string{""} // create returns the error
 	}
-	for _, repo := range repos {
+	folders, err = foldersOf(repos, folders)
+	if err != nil {
+		return nil, err
+	}
+	for n, repo := range repos {
 		shown := stores.Shown(repo)
 		if slices.ContainsFunc(places, func(p backup.Store) bool { return p.Repository == shown }) {
 			return nil, usagef("--repo %s is given twice: name each repository once", shown)
 		}
-		a.repo = repo
+		a.repo, a.store.credentials = repo, folders[n]
 		c, err := a.create(ctx)
 		if err != nil {
 			return nil, err

@@ -29,6 +29,11 @@ func (a *app) complete(root *cobra.Command) {
 		if cmd.Flags().Lookup("cluster") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // the flag exists
 		}
+		for _, folder := range []string{"credentials", "from-credentials", "to-credentials"} {
+			if cmd.Flags().Lookup(folder) != nil {
+				_ = cmd.MarkFlagDirname(folder) // the flag exists
+			}
+		}
 		if cmd.Flags().Lookup("output") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 		}

@@ -19,24 +19,28 @@ import (
 )
 
 func (a *app) copy() *cobra.Command {
-	var to, since string
+	var to copyTarget
+	var since string
 	var deletions bool
 	cmd := &cobra.Command{
 		Use:   "copy --from URL --to URL",
 		Short: "Copy backups and the log to another repository",
 		Long: `copy copies backups and the log from one repository to another, byte for byte, so that signatures stay valid. It needs no
-key. It checks everything while it copies, and lists a backup at the target only when it is complete. Objects that are deleted
+key. Each side can have its own credentials. It checks everything while it copies, and lists a backup at the target only when it is complete. Objects that are deleted
 at the source stay at the target, except with --deletions.
 
 Objects that the target already has are neither copied again nor overwritten. After an interruption run copy again: it
 continues where it stopped. Objects that are damaged, that differ from the target's object of the same name or, with --trust,
 that no trusted key has signed are reported and not copied; the rest is copied, and the exit code is 3.`,
-		Example: `  dr copy --from s3://backups/etcd --to file:///mnt/offline/etcd --since "30d ago"`,
-		Args:    noArgs,
+		Example: `  dr copy --from s3://backups/etcd --to file:///mnt/offline/etcd --since "30d ago"
+  dr copy --from s3://backups/etcd --from-credentials /etc/dr/aws --to azblob://vault/etcd?account=vault --to-credentials /etc/dr/azure`,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&a.repo, "from", "", "repository to copy from (read-only)")
-	flags.StringVar(&to, "to", "", "repository to copy to")
+	flags.StringVar(&a.store.credentials, "from-credentials", "", "folder with the credentials of --from, as --credentials of dr list")
+	flags.StringVar(&to.repo, "to", "", "repository to copy to")
+	flags.StringVar(&to.credentials, "to-credentials", "", "folder with the credentials of --to, as --credentials of dr list")
 	flags.StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "copy only this cluster (DR_CLUSTER; default: all)")
 	flags.StringVar(&since, "since", "",
 		"skip backups and segments that began before (2026-11-21T10:00:00Z, \"30d ago\"), except those that restoring the copied log needs")
@@ -47,7 +51,7 @@ that no trusted key has signed are reported and not copied; the rest is copied, 
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if a.repo == "" || to == "" {
+		if a.repo == "" || to.repo == "" {
 			return usagef("source or target missing: set --from and --to")
 		}
 		o := copying.Options{Deletions: deletions, By: identity()}
@@ -71,8 +75,16 @@ func sinceFlag(text string) (t time.Time, err error) {
 	return t, nil
 }
 
-func (a *app) runCopy(ctx context.Context, to string, o copying.Options) error {
-	options, err := a.store.options()
+// copyTarget is the repository to copy to.
+type copyTarget struct {
+	repo        string
+	credentials string // folder with its credentials; "": those of the environment
+}
+
+func (a *app) runCopy(ctx context.Context, to copyTarget, o copying.Options) error {
+	store := a.store
+	store.credentials = to.credentials
+	options, err := store.options()
 	if err != nil {
 		return err
 	}
@@ -84,11 +96,11 @@ func (a *app) runCopy(ctx context.Context, to string, o copying.Options) error {
 	if err != nil {
 		return err
 	}
-	bucket, err := stores.Create(ctx, to, options)
+	bucket, err := stores.Create(ctx, to.repo, options)
 	if err != nil {
 		return err
 	}
-	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to), Clusters: []document.CopiedCluster{}}
+	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to.repo), Clusters: []document.CopiedCluster{}}
 	report, done := a.progress()
 	// The target is read with the same trusted keys: a forged tombstone there would keep the objects that it names from being
 	// copied.

@@ -71,6 +71,8 @@ func TestBadInput(t *testing.T) {
 		{"a malformed backup", append([]string{"show", "newest"}, to...), 2, "20261121T092433Z-000000000000abcd"},
 		{"two backups", append([]string{"show", "latest", "latest"}, to...), 2, "at most one backup"},
 
+		{"credentials that say nothing", append([]string{"list", "--credentials", ""}, to...), 2, "--credentials is given without a value"},
+		{"credentials that are missing", []string{"list", "--repo", "s3://bucket", "--credentials", filepath.Join(dir, "none")}, 2, "check the path"},
 		{"a trust that says nothing", append([]string{"list", "--trust", ""}, to...), 2, "--trust is given without a value"},
 		{"a signing key that says nothing", append([]string{"backup", "--sign-key", ""}, to...), 2, "--sign-key is given"},
 		{"a lock that says nothing", append([]string{"backup", "--lock", ""}, to...), 2, "--lock is given"},

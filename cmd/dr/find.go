@@ -266,7 +266,7 @@ func unseenText(u find.Unseen) string {
 // wayBack returns the command that restores a way's target.
 func (a *app) wayBack(cmd *cobra.Command, w find.Way, several bool) []string {
 	words := []string{"dr", "restore"}
-	for _, flag := range []string{"repo", "cluster"} {
+	for _, flag := range []string{"repo", "credentials", "cluster"} {
 		if cmd.Flags().Changed(flag) {
 			words = append(words, "--"+flag, cmd.Flag(flag).Value.String())
 		}

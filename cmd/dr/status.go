@@ -125,7 +125,7 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 		l := lookup{spec: spec}
 		for _, r := range spec.Repositories {
 			l.places = append(l.places, place{r.Name, func(ctx context.Context) (*repository.Cluster, error) {
-				bucket, err := stores.Open(ctx, r.URL, stores.Options{Parallel: r.Parallel})
+				bucket, err := stores.Open(ctx, r.URL, stores.Options{Parallel: r.Parallel, Credentials: r.Credentials})
 				if err != nil {
 					return nil, err
 				}

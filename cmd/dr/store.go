@@ -33,9 +33,10 @@ type storeFlags struct {
 
 // credentialsFlag adds the flag for the credentials of the repository.
 func (f *storeFlags) credentialsFlag(cmd *cobra.Command, getenv func(string) string) {
-	cmd.Flags().StringVar(&f.credentials, "credentials", getenv("DR_CREDENTIALS"),
-		"folder with the credentials of the store, such as a mounted Secret; then no others are used (DR_CREDENTIALS)")
+	cmd.Flags().StringVar(&f.credentials, "credentials", getenv("DR_CREDENTIALS"), credentialsUsage)
 }
+
+const credentialsUsage = "folder with the credentials of the store, such as a mounted Secret; then no others are used (DR_CREDENTIALS)"
 
 // transferFlags adds the flags of verbs that transfer much data.
 func (f *storeFlags) transferFlags(cmd *cobra.Command) {
@@ -93,6 +94,7 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 	}
 	o.AsOf = f.past
 	if f.credentials != "" {
+		o.CredentialsDir = f.credentials
 		o.Credentials, err = credentials.Read(f.credentials)
 	}
 	return o, err
@@ -119,7 +121,8 @@ func (a *app) checkVariables(cmd *cobra.Command) error {
 // or signatures.
 func (f *storeFlags) check(cmd *cobra.Command) error {
 	for _, name := range []string{
-		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file", "credentials",
+		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file", "credentials", "from-credentials",
+		"to-credentials",
 	} {
 		flag := cmd.Flags().Lookup(name)
 		if flag != nil && flag.Changed && (flag.Value.String() == "" || flag.Value.String() == "[]") {

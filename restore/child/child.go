@@ -72,6 +72,7 @@ func RunItems(
 		return fmt.Errorf("find this program: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self, Argument, verb)
+	cmd.Env = environment(os.Environ(), job)
 	var stderr head
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()

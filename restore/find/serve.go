@@ -34,6 +34,9 @@ type job struct {
 	Values *valuesJob `json:"values,omitempty"`
 }
 
+// From returns the repository that the child reads.
+func (j job) From() child.Source { return j.Source }
+
 type legJob struct {
 	Seen   int64  `json:"seen"`             // changes up to this revision are known
 	Before string `json:"before,omitempty"` // file with the keys at that revision; "": unknown

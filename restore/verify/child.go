@@ -32,6 +32,9 @@ type job struct {
 	Limits     child.Limits          `json:"limits,omitzero"`
 }
 
+// From returns the repository that the child reads.
+func (j job) From() child.Source { return j.Source }
+
 // found is the result of a child, or of a level that needs no child.
 type found struct {
 	Key        string              `json:"key,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 	"github.com/etcd-dr/etcd-dr/scheduler/notify"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
@@ -112,13 +114,39 @@ func (l *loader) config() spec.Config {
 }
 
 func (l *loader) repositories() declared.Repositories {
-	read := map[string]declared.Repository{}
+	read, unreadable := map[string]declared.Repository{}, map[string]error{}
 	for name, part := range l.file.Repositories {
-		read[name] = l.in("repositories", name).repository(part)
+		d := l.in("repositories", name).repository(part)
+		var err error
+		d.Credentials, err = l.credentials(part.CredentialsDir)
+		if err != nil {
+			unreadable[name] = err
+		}
+		read[name] = d
 	}
 	all, faults := declared.BuildRepositories(read)
+	for name, err := range unreadable {
+		all.Refuse(name, err)
+	}
 	l.in("repositories").blameAll(faults)
 	return all
+}
+
+// credentials returns the files in a folder with credentials, nil for "".
+func (l *loader) credentials(dir string) (map[string][]byte, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	l.read.note(dir)
+	entries, _ := os.ReadDir(dir) // ReadFiles returns the error
+	for _, e := range entries {
+		l.read.note(filepath.Join(dir, e.Name()))
+	}
+	files, err := credentials.ReadFiles(dir)
+	if err != nil {
+		return nil, fmt.Errorf("credentialsDir %s: %w", dir, err)
+	}
+	return files, nil
 }
 
 // spec returns the Spec of one cluster.

@@ -60,12 +60,13 @@ type heartbeatPart struct {
 
 // repositoryPart declares a repository.
 type repositoryPart struct {
-	URL         string   `yaml:"url"`
-	Lock        lockPart `yaml:"lock"`
-	SignKeyFile string   `yaml:"signKeyFile"`
-	Trust       []string `yaml:"trust"`
-	Parallel    int      `yaml:"parallel"`
-	Limit       amount   `yaml:"limit"`
+	URL            string   `yaml:"url"`
+	CredentialsDir string   `yaml:"credentialsDir"`
+	Lock           lockPart `yaml:"lock"`
+	SignKeyFile    string   `yaml:"signKeyFile"`
+	Trust          []string `yaml:"trust"`
+	Parallel       int      `yaml:"parallel"`
+	Limit          amount   `yaml:"limit"`
 
 	Retention retentionPart `yaml:"retention"`
 }
@@ -526,6 +527,8 @@ func cure(key string) string {
 		return ": secrets are not allowed in this file: use passphraseFile or passphraseEnv"
 	case "identity", "identities":
 		return ": secrets are not allowed in this file: use identityFiles"
+	case "credentials", "accesskey", "secretkey", "accesskeyid", "secretaccesskey":
+		return ": secrets are not allowed in this file: use credentialsDir"
 	case "signkey":
 		return ": secrets are not allowed in this file: use signKeyFile"
 	}

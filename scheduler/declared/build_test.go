@@ -61,6 +61,15 @@ func TestBuildNamesTheField(t *testing.T) {
 		"main.signKey: ": func(_ *declared.Cluster, r repositories) {
 			r["main"] = declared.Repository{URL: "file:///a", SignKey: "x"}
 		},
+		"repositories: repository main: bad credentials: no set of names": func(_ *declared.Cluster, r repositories) {
+			r["main"] = declared.Repository{URL: "s3://a-bucket", Credentials: map[string][]byte{}}
+		},
+		"repositories: repository main: bad credentials: these are for gs://": func(_ *declared.Cluster, r repositories) {
+			r["main"] = declared.Repository{URL: "s3://backups/{{cluster}}", Credentials: map[string][]byte{"access-token": []byte("x")}}
+		},
+		"repositories: repository main: bad credentials: a directory needs none": func(_ *declared.Cluster, r repositories) {
+			r["main"] = declared.Repository{URL: "file:///a", Credentials: map[string][]byte{"access-token": []byte("x")}}
+		},
 		"main.url: bad repository URL":               func(_ *declared.Cluster, r repositories) { r["main"] = declared.Repository{URL: "ftp://a"} },
 		"other.url: the URL is that of repository m": func(_ *declared.Cluster, r repositories) { r["main"] = r["other"] },
 		"repositories: repository main has the same URL for this cluster as repository other": func(_ *declared.Cluster, r repositories) {
@@ -92,6 +101,30 @@ func TestBuildDigest(t *testing.T) {
 	third, _ := build(c, repositories)
 	if other.Digest == first.Digest || third.Digest == first.Digest || third.Digest == other.Digest {
 		t.Error("a changed declaration has the same digest")
+	}
+}
+
+// Unusable credentials refuse the clusters that use the repository, and no other.
+func TestBuildCredentials(t *testing.T) {
+	c, repositories := valid()
+	first, _ := build(c, repositories)
+	secret := map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("id"), "AWS_SECRET_ACCESS_KEY": []byte("secret")}
+	repositories["main"] = declared.Repository{URL: "s3://backups/{{cluster}}", Credentials: secret}
+	repositories["other"] = declared.Repository{URL: "s3://backups/other", Credentials: map[string][]byte{"x": nil}}
+	s, faults := build(c, repositories)
+	got, ok := s.Repositories[0].Credentials.AWS()
+	if len(faults) > 0 || !ok || got.SecretAccessKey != "secret" || s.Digest == first.Digest {
+		t.Errorf("%+v, digest %s, faults %q", got, s.Digest, faults)
+	}
+	secret["AWS_SECRET_ACCESS_KEY"] = []byte("renewed")
+	renewed, _ := build(c, repositories)
+	if renewed.Digest == s.Digest {
+		t.Error("renewed credentials have the same digest")
+	}
+	c.Repositories = []string{"main", "other"}
+	_, faults = build(c, repositories)
+	if len(faults) != 1 {
+		t.Errorf("faults %q, want one", faults)
 	}
 }
 

@@ -20,13 +20,16 @@ type Fault struct {
 
 // Repository declares a place for backups.
 type Repository struct {
-	URL       string // may contain Placeholder
-	Lock      Lock
-	SignKey   string   // a minisign secret key; "": manifests are not signed
-	Trust     []string // public keys; empty: everything is trusted
-	Parallel  int      // requests at a time for one large object; 0: 4
-	Limit     int64    // bytes a second; 0: no limit
-	Retention Retention
+	URL string // may contain Placeholder
+	// Credentials are the files of a folder, or the keys of a Secret, that credentials.Parse accepts. nil: the store's
+	// credentials are those of the environment.
+	Credentials map[string][]byte
+	Lock        Lock
+	SignKey     string   // a minisign secret key; "": manifests are not signed
+	Trust       []string // public keys; empty: everything is trusted
+	Parallel    int      // requests at a time for one large object; 0: 4
+	Limit       int64    // bytes a second; 0: no limit
+	Retention   Retention
 }
 
 // Placeholder is replaced by the cluster's name in a repository's URL.

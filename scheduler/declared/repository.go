@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/address"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
@@ -25,16 +26,26 @@ type Repositories struct {
 	declared map[string]Repository
 	built    map[string]spec.Repository
 	places   map[address.Address]string // repository names by address
+	refused  map[string]error           // by repository that no cluster can use
 }
 
+// Refuse adds a fault to each cluster that uses the repository.
+func (r Repositories) Refuse(name string, err error) { r.refused[name] = err }
+
 // BuildRepositories returns the repositories and their faults. The first element of a fault's path is the repository's name.
+// Unusable credentials are not among the faults: they change while a service runs, so Build returns them for the clusters that
+// use the repository, and all others continue.
 func BuildRepositories(declared map[string]Repository) (Repositories, []Fault) {
-	all := Repositories{declared, map[string]spec.Repository{}, map[address.Address]string{}}
+	all := Repositories{declared, map[string]spec.Repository{}, map[address.Address]string{}, map[string]error{}}
 	var faults []Fault
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
 		b := builder{path: []string{name}}
-		all.built[name] = b.repository(name, declared[name])
+		r := b.repository(name, declared[name])
 		place, err := placeOf(declared[name].URL, noCluster)
+		if err == nil {
+			r.Credentials = all.credentials(name, place.Scheme)
+		}
+		all.built[name] = r
 		other, taken := all.places[place]
 		switch {
 		case err != nil:
@@ -46,6 +57,22 @@ func BuildRepositories(declared map[string]Repository) (Repositories, []Fault) {
 		faults = append(faults, b.faults...)
 	}
 	return all, faults
+}
+
+// credentials returns the credentials of a repository with that scheme. It refuses the repository if they are not usable.
+func (r Repositories) credentials(name, scheme string) credentials.Credentials {
+	files := r.declared[name].Credentials
+	if files == nil {
+		return credentials.Credentials{}
+	}
+	c, err := credentials.Parse(files)
+	if err == nil {
+		err = c.Check(scheme)
+	}
+	if err != nil {
+		r.Refuse(name, err)
+	}
+	return c
 }
 
 // builder collects the faults of one declaration.
@@ -130,6 +157,9 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 			continue
 		case strings.Contains(r.URL, Placeholder):
 			r = b.filled(r, cluster, all.places, own)
+		}
+		if all.refused[name] != nil {
+			b.fault(fmt.Errorf("repository %s: %w", name, all.refused[name]), "repositories")
 		}
 		used = append(used, r)
 	}

@@ -45,7 +45,11 @@ func NewService(who Identity, report storage.Report) *scheduler.Service {
 }
 
 func open(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
-	return stores.Create(ctx, r.URL, stores.Options{Parallel: r.Parallel, Limit: r.Limit})
+	return stores.Create(ctx, r.URL, optionsOf(r))
+}
+
+func optionsOf(r spec.Repository) stores.Options {
+	return stores.Options{Parallel: r.Parallel, Limit: r.Limit, Credentials: r.Credentials}
 }
 
 func (who Identity) backup(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error) {
@@ -75,7 +79,8 @@ func (who Identity) drill(
 	}
 	for _, from := range s.Repositories {
 		if from.Name == in.Repository {
-			options := stores.Options{Parallel: from.Parallel, Limit: from.Limit, Guard: scheduler.Patience}
+			options := optionsOf(from)
+			options.Guard = scheduler.Patience
 			r.Source = child.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -108,7 +109,9 @@ type Repository struct {
 	Pattern  string // URL before the cluster's name was filled in; "": URL is the same for all clusters
 	Parallel int    // requests at a time for one large object
 	Limit    int64  // bytes a second; 0: no limit
-	Policy   records.Policy
+	// Credentials open the store; the zero Credentials are those of the environment.
+	Credentials credentials.Credentials
+	Policy      records.Policy
 	// Retention replaces the cluster's in this repository. The zero Policy does not.
 	Retention retention.Policy
 }

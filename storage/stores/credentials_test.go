@@ -141,3 +141,39 @@ func TestCredentialsOfAnotherStore(t *testing.T) {
 		}
 	}
 }
+
+// TestRenewedCredentials checks that an open bucket follows its folder, and keeps the last usable credentials.
+func TestRenewedCredentials(t *testing.T) {
+	stores.FollowAtOnce(t)
+	s := objectstores.S3(t)
+	bucket := s.Bucket(t)
+	wrong := map[string]string{"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
+	dir := objectstores.Mount(t, wrong)
+	b, err := stores.Open(t.Context(), s.URL(bucket, "p"), stores.Options{CredentialsDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrDenied) {
+		t.Errorf("wrong credentials: %v", err)
+	}
+	objectstores.Remount(t, dir, s.Secret())
+	put(t, b, "key", "content")
+	wantKeys(t, b, "key")
+	if _, ok := storage.AsSweeper(b); !ok {
+		t.Error("a bucket that follows a folder hides its leftovers")
+	}
+	objectstores.Remount(t, dir, map[string]string{"AWS_ACCESS_KEY_ID": "half"})
+	wantContent(t, b, "key", "content")
+	objectstores.Remount(t, dir, wrong)
+	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrDenied) {
+		t.Errorf("wrong again: %v", err)
+	}
+	objectstores.Remount(t, dir, map[string]string{"AWS_ACCESS_KEY_ID": "half"})
+	_, err = b.Stat(t.Context(), "key")
+	if !errors.Is(err, storage.ErrDenied) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "AWS_SECRET_ACCESS_KEY") {
+		t.Errorf("wrong and half: %v", err)
+	}
+	if _, err := stores.Open(t.Context(), s.URL(bucket, "p"), stores.Options{CredentialsDir: dir}); !errors.Is(err, credentials.ErrCredentials) {
+		t.Errorf("Open with half of a set: %v", err)
+	}
+}

@@ -38,6 +38,9 @@ type Options struct {
 	// Credentials open an object store; the zero Credentials are those of the environment. A directory needs none. They are not
 	// part of the Options' JSON: who sends Options to another process sends Credentials.Secrets too.
 	Credentials credentials.Credentials `json:"-"`
+	// CredentialsDir is the folder from which Credentials were read; "": none. The bucket reads it again while it is in use, so that
+	// a process that runs for months uses renewed credentials. It is not part of the JSON: another process may not see it.
+	CredentialsDir string `json:"-"`
 	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`
 }
@@ -70,8 +73,21 @@ func open(ctx context.Context, text string, directory func(string) (*file.Bucket
 	if err != nil {
 		return nil, err
 	}
+	if a.Scheme == address.File || o.CredentialsDir == "" {
+		return openAt(ctx, a, directory, o)
+	}
+	return follow(ctx, o.CredentialsDir, func(ctx context.Context, c credentials.Credentials) (storage.Bucket, error) {
+		o := o
+		o.Credentials = c
+		return openAt(ctx, a, directory, o)
+	})
+}
+
+// openAt opens the bucket at a, with o.Credentials.
+func openAt(
+	ctx context.Context, a address.Address, directory func(string) (*file.Bucket, error), o Options,
+) (b storage.Bucket, err error) {
 	openBare := func(ctx context.Context) (storage.Bucket, error) { return bare(ctx, a, directory, o) }
-	var b storage.Bucket
 	if o.Guard.Limit > 0 {
 		b = storage.NewGuard(openBare, o.Guard) // opening a directory may hang
 	} else {

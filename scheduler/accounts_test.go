@@ -1,0 +1,75 @@
+package scheduler_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
+)
+
+func token(t *testing.T, text string) credentials.Credentials {
+	t.Helper()
+	c, err := credentials.Parse(map[string][]byte{"access-token": []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestServiceOpensEachAccount checks that clusters share a bucket only with equal credentials, and that renewed ones are used.
+func TestServiceOpensEachAccount(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var opened []string
+		withAccount := func(cluster, account string) spec.Spec {
+			s := specOf(t, cluster, "@daily", "main")
+			s.Repositories[0].Credentials, s.Digest = token(t, account), cluster+account
+			return s
+		}
+		s := w.start("a", configOf(withAccount("a", "one"), withAccount("b", "one"), withAccount("c", "two")), func(s *scheduler.Service) {
+			s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				given, _ := r.Credentials.GCS()
+				opened = append(opened, given.Token)
+				return w.open(ctx, r)
+			}
+		})
+		wantOpened := func(want ...string) {
+			t.Helper()
+			w.pass(time.Hour)
+			mu.Lock()
+			defer mu.Unlock()
+			slices.Sort(opened)
+			if !slices.Equal(opened, want) {
+				t.Errorf("opened %q, want %q", opened, want)
+			}
+			opened = nil
+		}
+		store := func() {
+			t.Helper()
+			if _, _, err := s.Store(t.Context(), "a", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantOpened("one", "two")
+		s.changes <- configOf(withAccount("a", "renewed"), withAccount("b", "one"), withAccount("c", "two"))
+		w.pass(time.Minute)
+		store()
+		wantOpened("renewed")
+		s.changes <- configOf(withAccount("a", "one"), withAccount("b", "two"), withAccount("c", "two"))
+		w.pass(time.Minute)
+		store()
+		wantOpened()
+		s.changes <- configOf(withAccount("a", "renewed"), withAccount("b", "two"), withAccount("c", "two"))
+		w.pass(time.Minute)
+		store()
+		wantOpened("renewed") // the service has forgotten the bucket that no cluster used
+	})
+}

@@ -1,0 +1,107 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/config"
+)
+
+// twoAccounts has a cluster in each of two accounts. DIR is the folder of its file.
+const twoAccounts = `repositories:
+  one: {url: "s3://one-bucket", credentialsDir: DIR/one}
+  two: {url: "gs://two-bucket", credentialsDir: DIR/two}
+clusters:
+  a: {etcd: {endpoints: [http://127.0.0.1:2379]}, repositories: [one], schedule: {cron: "@daily"}}
+  b: {etcd: {endpoints: [http://127.0.0.1:2379]}, repositories: [two], schedule: {cron: "@daily"}}
+`
+
+// accounts writes the folders of twoAccounts, with a secret for each.
+func accounts(t *testing.T, dir string) {
+	t.Helper()
+	for folder, files := range map[string]map[string]string{
+		"one": {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "Hunter2"}, "two": {"access-token": "Hunter2"},
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range files {
+			write(t, filepath.Join(dir, folder), name, content)
+		}
+	}
+}
+
+func TestCredentialsDir(t *testing.T) {
+	dir := t.TempDir()
+	accounts(t, dir)
+	path := write(t, dir, "dr.yaml", strings.ReplaceAll(twoAccounts, "DIR", dir))
+	c, err := config.Load(path, nothing)
+	if err != nil || c.RefusedErr() != nil {
+		t.Fatal(err, c.RefusedErr())
+	}
+	one, isAWS := c.Specs[0].Repositories[0].Credentials.AWS()
+	two, isGCS := c.Specs[1].Repositories[0].Credentials.GCS()
+	if !isAWS || one.SecretAccessKey != "Hunter2" || !isGCS || two.Token != "Hunter2" {
+		t.Errorf("%+v, %+v", one, two)
+	}
+	for name, spoil := range map[string]func() error{
+		"credentialsDir " + dir + "/one: bad credentials: one: no such file":           func() error { return os.RemoveAll(dir + "/one") },
+		"bad credentials: AWS_ACCESS_KEY_ID needs AWS_SECRET_ACCESS_KEY too":           func() error { return os.Remove(dir + "/one/AWS_SECRET_ACCESS_KEY") },
+		"bad credentials: AWS_ACCESS_KEY_ID is empty":                                  func() error { return os.Truncate(dir+"/one/AWS_ACCESS_KEY_ID", 0) },
+		"bad credentials: these are for azblob:// and the repository is s3://: use th": func() error { return azure(dir + "/one") },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		broken, err := config.Load(path, nothing)
+		if err != nil || len(broken.Specs) != 1 || broken.Specs[0].Cluster != "b" || broken.RefusedErr() == nil {
+			t.Fatalf("%s: %+v, %v", name, broken, err)
+		}
+		text := broken.RefusedErr().Error()
+		if !strings.Contains(text, "dr.yaml:5: repository one: ") || !strings.Contains(text, name) || strings.Contains(text, "Hunter2") {
+			t.Errorf("refused: %s, want %s", text, name)
+		}
+		if kept := broken.Keeping(c); len(kept.Specs) != 2 || kept.Specs[0].Repositories[0].Credentials.None() {
+			t.Errorf("%s: the last valid settings are lost: %+v", name, kept.Specs)
+		}
+		if err := os.RemoveAll(dir + "/one"); err != nil {
+			t.Fatal(err)
+		}
+		accounts(t, dir)
+	}
+}
+
+// azure replaces the files in dir by those of another store.
+func azure(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "storage-key"), []byte("x"), 0o600)
+}
+
+// Renewed credentials are a change of the configuration.
+func TestWatchCredentials(t *testing.T) {
+	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan call) {
+		accounts(t, dir)
+		write(t, dir, "dr.yaml", strings.ReplaceAll(twoAccounts, "DIR", dir))
+		before := <-tells
+		if before.err != nil {
+			t.Fatal(before.err)
+		}
+		quiet(t, "nothing has changed", tells)
+		write(t, dir+"/one", "AWS_SECRET_ACCESS_KEY", "renewed-secret")
+		got := <-tells
+		if got.err != nil || got.c.Specs[0].Digest == before.c.Specs[0].Digest || got.c.Specs[1].Digest != before.c.Specs[1].Digest {
+			t.Errorf("renewed: %+v", got)
+		}
+		write(t, dir+"/one", "AWS_SESSION_TOKEN", "added")
+		if got := <-tells; got.err != nil || got.c.Specs[0].Digest == before.c.Specs[0].Digest {
+			t.Errorf("a file was added: %+v", got)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// account is a user of a store with a bucket that no other user can open.
+type account struct {
+	url    string
+	folder string // with the credentials
+	secret string
+}
+
+func newAccount(t *testing.T, s *objectstores.S3Server) account {
+	t.Helper()
+	bucket := s.Bucket(t)
+	user := s.As(t, bucket, objectstores.NoDelete)
+	return account{s.URL(bucket, "p"), objectstores.Mount(t, user.Secret()), user.SecretKey}
+}
+
+// TestTwoAccounts uses two accounts of one store in one service and in one copy, restores with a third, and never finds
+// usable credentials in its environment.
+func TestTwoAccounts(t *testing.T) {
+	withServers(t)
+	etcd := servers.Start(t, servers.Options{})
+	put(t, etcd.Client(t), "key", "value")
+	store := objectstores.S3(t)
+	main, offsite := newAccount(t, store), newAccount(t, store)
+	azure := objectstores.Azure(t)
+	vault := account{azure.URL(azure.Bucket(t), "p"), objectstores.Mount(t, azure.Secret()), azure.Key}
+	config := filepath.Join(t.TempDir(), "dr.yaml")
+	text := fmt.Sprintf(`
+repositories:
+  main: {url: %q, credentialsDir: %s}
+  offsite: {url: %q, credentialsDir: %s}
+clusters:
+  prod:
+    etcd: {endpoints: [%s]}
+    repositories: [main, offsite]
+    require: all
+    schedule: {cron: "@daily"}
+`, main.url, main.folder, offsite.url, offsite.folder, etcd.Endpoints()[0])
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(objectstores.WrongEnv(), "DR_CLUSTER=prod")
+	var said strings.Builder
+	must := func(args ...string) string {
+		out := command.Run(t, env, args...)
+		if out.Code != 0 {
+			t.Fatalf("dr %s: exit code %d\n%s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
+		}
+		said.WriteString(out.Stdout + out.Stderr)
+		return out.Stdout
+	}
+
+	s := serve(t, config, env...)
+	s.until(t, "both repositories have the backup", func(status document.ServeStatus) bool {
+		return len(status.Clusters) == 1 && status.Clusters[0].Last != nil && status.Clusters[0].Counted(document.JobBackup, document.Succeeded) > 0
+	})
+	for _, a := range []account{main, offsite} {
+		if out := must("list", "--repo", a.url, "--credentials", a.folder, "-o", "json"); !strings.Contains(out, `"id"`) {
+			t.Errorf("no backup in %s:\n%s", a.url, out)
+		}
+	}
+	for folder, url := range map[string]string{main.folder: offsite.url, offsite.folder: main.url} {
+		out := command.Run(t, env, "list", "--repo", url, "--credentials", folder)
+		if out.Code != 1 {
+			t.Errorf("the other account's credentials: exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
+		}
+		said.WriteString(out.Stderr)
+	}
+	must("status", "--config", config, "-o", "json")
+	must("check", "--repo", main.url, "--credentials", main.folder, "-o", "json")
+	must("copy", "--from", offsite.url, "--from-credentials", offsite.folder, "--to", vault.url, "--to-credentials", vault.folder, "-o", "json")
+	dir := filepath.Join(t.TempDir(), "restored")
+	must("restore", "--repo", vault.url, "--credentials", vault.folder, "--output-dir", dir, "--old-is-dead", "-o", "json")
+	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+	must("drill", "--repo", vault.url, "--credentials", vault.folder)
+	must("backup", "--plain", "--endpoints", etcd.Endpoints()[0], "-o", "json", "--repo", main.url, "--repo", offsite.url,
+		"--credentials", main.folder, "--credentials", offsite.folder)
+
+	if code := s.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	log, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Write(log)
+	for _, a := range []account{main, offsite, vault} {
+		if strings.Contains(said.String(), a.secret) {
+			t.Errorf("a secret is shown:\n%s", said.String())
+		}
+	}
+}
