@@ -60,7 +60,7 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
 	flags.StringVar(&require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
 	to.add(cmd, a.getenv)
-	repos, folders := a.repositoriesFlags(cmd)
+	repos := a.repositoriesFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.writeFlags(cmd, a.getenv)
 	a.store.transferFlags(cmd)
@@ -85,7 +85,7 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 		if err != nil {
 			return err
 		}
-		places, err := a.places(cmd.Context(), *repos, *folders)
+		places, err := a.places(cmd.Context(), *repos)
 		if err != nil {
 			return err
 		}
@@ -105,8 +105,15 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	return cmd
 }
 
+// repositories are those that one backup goes to.
+type repositories struct {
+	urls    []string
+	folders []string // with credentials: see foldersOf
+}
+
 // repositoriesFlags is like repositoryFlags, with a --repo and a --credentials that may be given several times.
-func (a *app) repositoriesFlags(cmd *cobra.Command) (repos, folders *[]string) {
+func (a *app) repositoriesFlags(cmd *cobra.Command) *repositories {
+	r := &repositories{}
 	fromEnv := func(name string) []string {
 		value := a.getenv(name)
 		if value == "" {
@@ -115,10 +122,10 @@ func (a *app) repositoriesFlags(cmd *cobra.Command) (repos, folders *[]string) {
 		return []string{value}
 	}
 	a.clusterFlag(cmd)
-	repos = cmd.Flags().StringArray("repo", fromEnv("DR_REPO"), repoUsage+"; may be given several times")
-	folders = cmd.Flags().StringArray("credentials", fromEnv("DR_CREDENTIALS"),
+	cmd.Flags().StringArrayVar(&r.urls, "repo", fromEnv("DR_REPO"), repoUsage+"; may be given several times")
+	cmd.Flags().StringArrayVar(&r.folders, "credentials", fromEnv("DR_CREDENTIALS"),
 		credentialsUsage+"; one for all stores, or one for each --repo that is not a directory, in their order")
-	return repos, folders
+	return r
 }
 
 // foldersOf returns the folder with the credentials of each repository.
@@ -139,15 +146,15 @@ func foldersOf(repos, folders []string) ([]string, error) {
 }
 
 // places opens the repositories for a verb that may write the first backup, and creates missing ones.
-func (a *app) places(ctx context.Context, repos, folders []string) (places []backup.Store, err error) {
-	if len(repos) == 0 {
-		repos = []string{""} // create returns the error
+func (a *app) places(ctx context.Context, r repositories) (places []backup.Store, err error) {
+	if len(r.urls) == 0 {
+		r.urls = []string{""} // create returns the error
 	}
-	folders, err = foldersOf(repos, folders)
+	folders, err := foldersOf(r.urls, r.folders)
 	if err != nil {
 		return nil, err
 	}
-	for n, repo := range repos {
+	for n, repo := range r.urls {
 		shown := stores.Shown(repo)
 		if slices.ContainsFunc(places, func(p backup.Store) bool { return p.Repository == shown }) {
 			return nil, usagef("--repo %s is given twice: name each repository once", shown)

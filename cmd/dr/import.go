@@ -20,7 +20,7 @@ type importFlags struct {
 	require string
 	written string
 	scratch string
-	repos   *[]string
+	repos   *repositories
 }
 
 func (f *importFlags) add(cmd *cobra.Command, a *app) {
