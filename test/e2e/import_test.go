@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// signing returns j with variables that sign everything and trust only that signature.
+func signing(t *testing.T, j job) job {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "sign.key")
+	public := strings.TrimSpace(command.Must(t, nil, "keygen", "--signing", "--to", key))
+	j.env = append(j.env, "DR_SIGN_KEY="+key, "DR_TRUST="+public)
+	return j
+}
+
+// saved returns the file of etcdctl snapshot save.
+func saved(t *testing.T, c *servers.Cluster) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "snapshot.db")
+	cmd := exec.Command(servers.Tool(t, c.Version, "etcdctl"), "--endpoints", c.Endpoints()[0], "--cacert", c.Certificates.CA,
+		"--cert", c.Certificates.Cert, "--key", c.Certificates.Key, "snapshot", "save", path)
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("etcdctl snapshot save: %v\n%s", err, out)
+	}
+	return path
+}
+
+// zipped returns the file, compressed with gzip.
+func zipped(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path + ".gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := gzip.NewWriter(f)
+	_, err = w.Write(data)
+	if err = errors.Join(err, w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path + ".gz"
+}
+
+// shown returns the manifest that dr show prints.
+func shown(t *testing.T, j job, id string) (m catalog.Manifest) {
+	t.Helper()
+	out := command.Must(t, j.env, "show", id, "-o", "json")
+	if err := json.NewDecoder(strings.NewReader(out)).Decode(&m); err != nil || m.Origin == nil {
+		t.Fatalf("no imported backup: %v\n%s", err, out)
+	}
+	return m
+}
+
+// TestImportedSnapshotComesBackTheSame imports a snapshot of etcdctl of every version, with leases and users, into a signed and
+// encrypted repository, and restores it by its id.
+func TestImportedSnapshotComesBackTheSame(t *testing.T) {
+	withServers(t)
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			source := servers.Start(t, servers.Options{Version: version, TLS: true, Auth: true})
+			revision := servers.Fill(t, source.Client(t), 1, servers.FillOptions{Keys: 1000})
+			file := saved(t, source)
+			j := signing(t, newJob(t))
+			imported := lastResult(t, command.Must(t, j.env, "import", "-o", "json", zipped(t, file)))
+			m := shown(t, j, imported.ID)
+			if m.Revision < revision || !m.Auth || m.Origin.Unhashed || !strings.HasPrefix(version, m.EtcdVersion) || m.EtcdVersion == "" {
+				t.Errorf("revision %d (want %d), auth %v, etcd %q, %+v", m.Revision, revision, m.Auth, m.EtcdVersion, m.Origin)
+			}
+			if out := command.Run(t, j.env, "restore", "latest", "--dry-run"); out.Code != 3 || !strings.Contains(out.Stderr, "only imported ones") {
+				t.Errorf("latest means the import: exit code %d\n%s", out.Code, out.Stderr)
+			}
+			booted, _ := restored(t, j, servers.Options{
+				Version: version, TLS: true, Auth: true, Certificates: source.Certificates,
+			}, imported.ID)
+			checkSame(t, source, booted, m.Revision)
+		})
+	}
+}
+
+// TestDamagedImportStoresNothing refuses files that are damaged, and leaves the repository as it was.
+func TestDamagedImportStoresNothing(t *testing.T) {
+	withServers(t)
+	c := servers.Start(t, servers.Options{TLS: true})
+	servers.Fill(t, c.Client(t), 2, servers.FillOptions{Keys: 300})
+	file := saved(t, c)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := newJob(t)
+	for name, data := range map[string][]byte{
+		"cut off": whole[:len(whole)/2], "no digest": whole[:len(whole)-32], "empty": nil, "another file": []byte("not a database"),
+	} {
+		path := filepath.Join(t.TempDir(), "damaged.db")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out := command.Run(t, j.env, "import", path)
+		if out.Code != 3 || !strings.Contains(out.Stderr, path) {
+			t.Errorf("%s: exit code %d\n%s", name, out.Code, out.Stderr)
+		}
+	}
+	spoiled := filepath.Join(t.TempDir(), "spoiled.db")
+	if err := os.WriteFile(spoiled, whole[:len(whole)-32], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spoil(t, spoiled, 0.1, 0.9)
+	if out := command.Run(t, j.env, "import", "--skip-hash-check", spoiled); out.Code != 3 {
+		t.Errorf("damaged pages: exit code %d\n%s", out.Code, out.Stderr)
+	}
+	if found, _ := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*")); len(found) > 0 {
+		t.Errorf("stored: %q", found)
+	}
+	missing := command.Run(t, j.env, "import", filepath.Join(t.TempDir(), "none"))
+	if missing.Code != 3 {
+		t.Errorf("a missing file: exit code %d\n%s", missing.Code, missing.Stderr)
+	}
+}
+
+// TestSalvageIntoTheRepository loses two of three members for good, and stores the disk of the third as a backup. With the tail it has
+// everything that was committed, key by key; without it, everything up to the revision that its manifest calls certain.
+func TestSalvageIntoTheRepository(t *testing.T) {
+	withServers(t)
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			c := servers.Start(t, servers.Options{Version: version, Members: 3})
+			servers.Fill(t, c.Client(t), 3, servers.FillOptions{Keys: 500})
+			waitForDatabase() // 3.4 writes only then how far its database is
+			put(t, c.Client(t), "the last", "acknowledged")
+			third := c.Client(t, servers.At(c.Members[2]))
+			want, err := third.Get(t.Context(), "\x00", clientv3.WithFromKey()) // linearizable: the third has everything
+			if err != nil {
+				t.Fatal(err)
+			}
+			killAll(t, c, 0, 1, 2)
+
+			j := signing(t, newJob(t))
+			disk := dirs(c, 2)
+			before := content(t, disk)
+			plan := command.Must(t, j.env, "salvage", "--from-data-dir", disk)
+			if !strings.Contains(plan, disk) || !strings.Contains(plan, "less than a majority is here") {
+				t.Errorf("the plan:\n%s", plan)
+			}
+			store := func(args ...string) catalog.Manifest {
+				args = append([]string{"salvage", "--from-data-dir", disk, "--to-repository", "-o", "json"}, args...)
+				return shown(t, j, lastResult(t, command.Must(t, j.env, args...)).ID)
+			}
+			whole, certain := store("--salvage-tail", "all"), store()
+			if after := content(t, disk); len(after) != len(before) {
+				t.Errorf("the disk has %d files, had %d", len(after), len(before))
+			} else {
+				for path, digest := range before {
+					if after[path] != digest {
+						t.Errorf("%s was changed", path)
+					}
+				}
+			}
+			for name, m := range map[string]catalog.Manifest{"whole": whole, "certain": certain} {
+				s := m.Origin.Salvage
+				if m.ClusterID == "" || m.Member.Name != c.Members[2].Name || s.Voters != 3 || s.Majority || len(s.Disks) != 1 || !s.Disks[0].Used {
+					t.Errorf("%s: cluster %q, member %q, %+v", name, m.ClusterID, m.Member.Name, s)
+				}
+				if s.Certain > m.Revision || s.Certain != whole.Origin.Salvage.Certain || s.Most < want.Header.Revision {
+					t.Errorf("%s: revision %d, %+v", name, m.Revision, s)
+				}
+			}
+			if certain.Revision != certain.Origin.Salvage.Certain || whole.Revision != want.Header.Revision {
+				t.Errorf("revisions %d and %d, certain %d, want %d", certain.Revision, whole.Revision, certain.Origin.Salvage.Certain, want.Header.Revision)
+			}
+
+			booted, _ := restored(t, j, servers.Options{Version: version}, string(whole.ID))
+			got, err := booted.Client(t).Get(t.Context(), "\x00", clientv3.WithFromKey())
+			if err != nil || len(got.Kvs) != len(want.Kvs) {
+				t.Fatalf("%d keys came back, want %d: %v", len(got.Kvs), len(want.Kvs), err)
+			}
+			for i, kv := range want.Kvs {
+				if g := got.Kvs[i]; string(g.Key) != string(kv.Key) || string(g.Value) != string(kv.Value) || g.ModRevision != kv.ModRevision ||
+					g.Version != kv.Version || g.Lease != kv.Lease {
+					t.Fatalf("key %d is %v, want %v", i, g, kv)
+				}
+			}
+			less, _ := restored(t, j, servers.Options{Version: version}, string(certain.ID))
+			at := clientv3.WithRev(certain.Revision)
+			a, err := booted.Client(t).Get(t.Context(), "\x00", clientv3.WithFromKey(), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := less.Client(t).Get(t.Context(), "\x00", clientv3.WithFromKey(), at)
+			if err != nil || len(a.Kvs) != len(b.Kvs) {
+				t.Fatalf("at the certain revision: %d keys and %d, %v", len(a.Kvs), len(b.Kvs), err)
+			}
+			for i := range a.Kvs {
+				if string(a.Kvs[i].Key) != string(b.Kvs[i].Key) || string(a.Kvs[i].Value) != string(b.Kvs[i].Value) {
+					t.Fatalf("at the certain revision key %d is %v, want %v", i, b.Kvs[i], a.Kvs[i])
+				}
+			}
+		})
+	}
+}
+
+// TestImportedBackupIsRemovedByItsID checks that no rule removes an imported backup, and that its id does.
+func TestImportedBackupIsRemovedByItsID(t *testing.T) {
+	withServers(t)
+	c := servers.Start(t, servers.Options{TLS: true})
+	servers.Fill(t, c.Client(t), 4, servers.FillOptions{})
+	j := newJob(t)
+	imported := lastResult(t, command.Must(t, j.env, "import", "-o", "json", "--time", "1000d ago", saved(t, c)))
+	own := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(c)...)...))
+	time.Sleep(time.Second) // the next backup has another name
+	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	command.Must(t, j.env, "prune", "--keep-last", "1")
+	if out := command.Must(t, j.env, "list"); !strings.Contains(out, imported.ID) {
+		t.Errorf("a rule has removed the import:\n%s", out)
+	}
+	if out := command.Run(t, j.env, "prune", "--imported", own.ID); out.Code == 0 {
+		t.Errorf("a backup of the live cluster is removed by its id:\n%s", out.Stdout)
+	}
+	command.Must(t, j.env, "prune", "--imported", imported.ID)
+	if out := command.Must(t, j.env, "list"); strings.Contains(out, imported.ID) {
+		t.Errorf("the import is still listed:\n%s", out)
+	}
+	_, err := os.Stat(filepath.Join(j.repo, "prod", "backups", imported.ID))
+	if err != nil {
+		t.Errorf("its data went before the grace: %v", err)
+	}
+}

@@ -1,0 +1,56 @@
+package faults
+
+import (
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/database"
+)
+
+var importStages = []stage{{"fetch", 2, 100}, {"prove", 1, 30}, {"stream", 2, 100}, {"commit", 1, 0}}
+
+// snapshotFile returns a file as etcdctl snapshot save writes it, of that many bytes.
+func snapshotFile(t *testing.T, size int64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := database.Generate(path, size); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	if err := os.WriteFile(path, append(data, sum[:]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestKilledImports kills imports at every stage: only whole backups are listed, and neither the repository nor the scratch directory
+// keeps anything of the killed ones.
+func TestKilledImports(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	r, scratch := repo(filepath.Join(t.TempDir(), "repo")), t.TempDir()
+	key := newKey(t, filepath.Join(t.TempDir(), "key.txt"))
+	args := r.flags("import", snapshotFile(t, largeSize), "--recipient", key.recipient, "--scratch-dir", scratch)
+	verified := map[catalog.ID]bool{}
+	for k := newKills(t, importStages, 12); k.more(t); {
+		k.killOnce(t, dr, args...)
+		noProcess(t)
+		verifyNew(t, r, key, verified)
+	}
+	waitPastLeftovers(t, r)
+	run(t, append(args, "--grace", "1ns")...).good(t, nil)
+	nothingIn(t, scratch)
+	if left := r.leftovers(t); len(left) > 0 {
+		t.Errorf("a short grace has left %q", left)
+	}
+	verifyNew(t, r, key, verified)
+	onlyBackups(t, r)
+}
