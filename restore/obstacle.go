@@ -20,23 +20,23 @@ type ObstacleError struct {
 func (e *ObstacleError) Error() string { return e.err.Error() }
 func (e *ObstacleError) Unwrap() error { return e.err }
 
-// Met is an ObstacleError as JSON, for a child's answer.
-type Met struct {
+// EncodedObstacle is an ObstacleError as JSON, for a child's answer.
+type EncodedObstacle struct {
 	Obstacle plan.Obstacle `json:"obstacle"`
 	Error    fault.Packed  `json:"error"`
 }
 
-// Meet returns the ObstacleError in err as a Met, and nil if there is none.
-func Meet(err error) *Met {
+// EncodeObstacle returns the ObstacleError in err as an EncodedObstacle, and nil if there is none.
+func EncodeObstacle(err error) *EncodedObstacle {
 	o, ok := errors.AsType[*ObstacleError](err)
 	if !ok {
 		return nil
 	}
-	return &Met{o.Obstacle, fault.Pack(err)}
+	return &EncodedObstacle{o.Obstacle, fault.Pack(err)}
 }
 
 // Err returns the ObstacleError that m was made from, and nil for nil.
-func (m *Met) Err() error {
+func (m *EncodedObstacle) Err() error {
 	if m == nil {
 		return nil
 	}

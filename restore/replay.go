@@ -65,7 +65,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 		From: r.facts.revision, To: at.Revision, Proven: provenText(at),
 		Unseen: plan.UnseenBy(log.Source), GuessedLeases: at.GuessedLeases + r.guessedLeases,
 	}
-	return r.lookAgain(at)
+	return r.rereadFacts(at)
 }
 
 func noSegments(func(catalog.Segment, error) bool) {}
@@ -82,8 +82,8 @@ func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment
 	}
 }
 
-// lookAgain reads the facts that the replay has changed.
-func (r *run) lookAgain(at replay.At) error {
+// rereadFacts reads the facts that the replay has changed.
+func (r *run) rereadFacts(at replay.At) error {
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return fmt.Errorf("open the database after the replay: %w", err)

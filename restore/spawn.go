@@ -39,8 +39,8 @@ func Spawn(ctx context.Context, p plan.Plan, s child.Source, report storage.Repo
 
 // answer is the child's answer: a result, or an obstacle.
 type answer struct {
-	Result Result `json:"result"`
-	Met    *Met   `json:"met,omitempty"`
+	Result Result           `json:"result"`
+	Met    *EncodedObstacle `json:"met,omitempty"`
 }
 
 // removeDead removes the work dirs of a child that died. It leaves those that a live process has locked.
@@ -70,7 +70,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	}
 	debug.SetGCPercent(200) // at the default a replay spends a quarter of its time on garbage collection
 	result, err := Run(ctx, j.Plan, c, keys, report)
-	met := Meet(err)
+	met := EncodeObstacle(err)
 	if met != nil {
 		return answer{Met: met}, nil
 	}

@@ -194,7 +194,7 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 			return fmt.Errorf("%w: another restore into %s is running: wait for it, or stop it", fault.Refused, w.target)
 		}
 		if err == nil {
-			err = errors.Join(w.takeAway(dir), lock.Close())
+			err = errors.Join(w.renameAndRemove(dir), lock.Close())
 		}
 		if err != nil {
 			return fmt.Errorf("remove the work dir of a killed restore: %w", err)
@@ -235,8 +235,8 @@ func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error)
 	}
 }
 
-// takeAway renames dir, then removes it: another run of the same plan may make and lock a dir of that name as soon as the lock is gone.
-func (w *work) takeAway(dir string) error {
+// renameAndRemove renames dir, then removes it: another run of the same plan may make and lock a dir of that name as soon as the lock is gone.
+func (w *work) renameAndRemove(dir string) error {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	away := filepath.Join(w.folder(), w.prefix()+hex.EncodeToString(random[:]))
@@ -308,6 +308,6 @@ func (w *work) publish() error {
 
 // remove removes and unlocks the work dir. It may be gone already.
 func (w *work) remove() {
-	_ = w.takeAway(w.dir)
+	_ = w.renameAndRemove(w.dir)
 	w.lock.Close()
 }

@@ -57,7 +57,7 @@ func (j *workerJob) end(a runner.Action) time.Time {
 
 // standBy lets another service work, and returns when its lease may have ended.
 func (w *worker) standBy(theirs lease.Lease) time.Time {
-	w.notBefore = w.until(theirs)
+	w.notBefore = w.nextLook(theirs)
 	w.board.set(func(s *Status) { s.State, s.Holder, s.Next = Standby, theirs.Holder, time.Time{} })
 	return w.notBefore
 }
@@ -131,7 +131,7 @@ func (j *backupJob) record(ctx context.Context) {
 	j.report(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		j.result.ID, j.result.Revision, j.result.Stored.Size, j.result.Finished.Sub(j.result.Started).Seconds())
 	j.noteMissed(j.result, j.r.stores)
-	if j.service.possible(j.spec, JobPrune) == nil {
+	if j.service.checkJob(j.spec, JobPrune) == nil {
 		j.prune(ctx, reached(j.r.stores, j.result), "after a backup")
 	}
 }

@@ -126,5 +126,5 @@ func (j *baseJob) end(a runner.Action) time.Time {
 	case runner.Retry, runner.GiveUp, runner.Drop:
 		j.err = j.r.why
 	}
-	return j.r.until(j.r.theirs)
+	return j.r.nextLook(j.r.theirs)
 }

@@ -106,7 +106,7 @@ func (j *copyJob) record(context.Context) { j.catchup.tries, j.catchup.after = 0
 func (j *copyJob) end(a runner.Action) time.Time {
 	switch a {
 	case runner.StandBy:
-		j.catchup.after = j.until(j.r.theirs)
+		j.catchup.after = j.nextLook(j.r.theirs)
 		return j.catchup.after
 	case runner.Retry, runner.GiveUp:
 		return j.uncopied(j.r.why)

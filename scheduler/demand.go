@@ -34,7 +34,7 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	if spec.Suspend || w.board.get().Suspension != nil {
 		return fmt.Errorf("cluster %s is %w: resume it first", cluster, ErrSuspended)
 	}
-	if err := s.possible(spec, job); err != nil {
+	if err := s.checkJob(spec, job); err != nil {
 		return fmt.Errorf("a %s of cluster %s is %w: %w", job, cluster, ErrNotPossible, err)
 	}
 	if len(reason) > MaxReason {
@@ -63,8 +63,8 @@ func unknown(cluster string) error {
 	return fmt.Errorf("cluster %q is %w of this service: correct the name, or add the cluster", cluster, ErrUnknown)
 }
 
-// possible returns an error with the remedy if the Spec does not describe the job.
-func (s *Service) possible(spec spec.Spec, job Job) error {
+// checkJob returns an error with the remedy if the Spec does not describe the job.
+func (s *Service) checkJob(spec spec.Spec, job Job) error {
 	switch {
 	case job == JobBackup:
 		return nil

@@ -69,13 +69,13 @@ func (d *driller) turn(ctx context.Context) time.Time {
 // wake-up a minute for each cluster.
 func (d *driller) idle(again time.Time) time.Time {
 	if again.IsZero() && d.spec.Drill.Schedule.None() {
-		return onlyAsked
+		return noDeadline
 	}
 	return again
 }
 
 func (d *driller) unconfigured() string {
-	err := d.service.possible(d.spec, JobDrill)
+	err := d.service.checkJob(d.spec, JobDrill)
 	if err != nil {
 		return err.Error()
 	}
@@ -108,7 +108,7 @@ func (d *driller) next(at time.Time) {
 
 // queue starts a run.
 func (d *driller) queue(ctx context.Context, t task) time.Time {
-	r := &run{loop: &d.loop, task: t, claim: JobDrill, require: spec.Any, turns: d.lane.drills, slot: d.service.drills}
+	r := &run{loop: &d.loop, task: t, claim: JobDrill, require: spec.Any, turns: d.group.drills, slot: d.service.drills}
 	return r.do(ctx, &drillJob{r: r, driller: d})
 }
 
@@ -160,7 +160,7 @@ func (j *drillJob) record(context.Context) {
 func (j *drillJob) end(a runner.Action) time.Time {
 	switch a {
 	case runner.StandBy:
-		j.notBefore = j.until(j.r.theirs)
+		j.notBefore = j.nextLook(j.r.theirs)
 		return j.notBefore
 	case runner.Adopt:
 		j.ended(j.r.outcome(), []catalog.Proof{j.newest}, nil)
@@ -264,7 +264,7 @@ func (d *driller) retry() time.Time {
 
 // readFirst calls readAnew, in turns with other clusters.
 func (d *driller) readFirst(ctx context.Context) (err error) {
-	ended := d.lane.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = d.readAnew(ctx) })
+	ended := d.group.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = d.readAnew(ctx) })
 	return cmp.Or(err, ended)
 }
 

@@ -35,7 +35,7 @@ func (h *loop) assign(o order) {
 const longestSleep = time.Minute
 
 // onlyAsked is the time for a loop that has nothing to do until a request or an order arrives.
-var onlyAsked = time.Unix(1<<40, 0)
+var noDeadline = time.Unix(1<<40, 0)
 
 // work calls turn until ctx ends. Each call returns when to look again; the zero Time: at the next shared tick.
 func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
@@ -56,7 +56,7 @@ func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, t
 func (h *loop) wait(again time.Time) <-chan time.Time {
 	wait := longestSleep - time.Since(h.service.began)%longestSleep
 	switch {
-	case again.Equal(onlyAsked):
+	case again.Equal(noDeadline):
 		return nil
 	case !again.IsZero():
 		wait = min(wait, max(0, time.Until(again)))
@@ -110,8 +110,8 @@ func (h *loop) refuse(why string) {
 	}
 }
 
-// until returns when to look again whether another service, which has a lease, has ended.
-func (h *loop) until(theirs lease.Lease) time.Time {
+// nextLook returns when to look again whether another service, which has a lease, has ended.
+func (h *loop) nextLook(theirs lease.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)
 	if theirs.Until.After(now) && theirs.Until.Before(again) {

@@ -105,7 +105,7 @@ func (o *observer) run(ctx, service context.Context) {
 			wait = 0
 			continue
 		}
-		o.survey(ctx, spec, ordered.lane)
+		o.survey(ctx, spec, ordered.group)
 		if sleep(ctx, nil, min(observeRest, spec.Observe)) != nil {
 			break
 		}
@@ -141,13 +141,13 @@ func sleep(ctx context.Context, nudges <-chan struct{}, wait time.Duration) erro
 }
 
 // survey publishes twice: the state of the repositories must not wait for a cluster that does not answer.
-func (o *observer) survey(ctx context.Context, spec spec.Spec, lane *lane) {
+func (o *observer) survey(ctx context.Context, spec spec.Spec, group *repositoryGroup) {
 	if len(spec.Repositories) == 0 {
 		o.publish()
 		o.lookedNow()
 		return
 	}
-	if lane.reads.do(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
+	if group.reads.do(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
 		return
 	}
 	o.publish()
@@ -240,7 +240,7 @@ func (s *Service) standing(
 		return Standing{}, "", err
 	}
 	c.Remembering(s.headersOf(spec, in))
-	read := condition.Survey(!spec.Drill.Schedule.None(), time.Now())
+	read := condition.SurveyOptions(!spec.Drill.Schedule.None(), time.Now())
 	read.Seen = *seen
 	survey, err := c.Survey(ctx, read)
 	if err != nil {

@@ -47,11 +47,11 @@ type run struct {
 func (r *run) do(ctx context.Context, s steps) time.Time {
 	r.leave = func() {}
 	defer func() { r.leave() }()
-	return s.end(r.last(ctx, s))
+	return s.end(r.runStates(ctx, s))
 }
 
-// last returns the action with which the run ends. The lease and the slot are given back by then.
-func (r *run) last(ctx context.Context, s steps) runner.Action {
+// runStates returns the action with which the run ends. The lease and the slot are given back by then.
+func (r *run) runStates(ctx context.Context, s steps) runner.Action {
 	r.yield = func() {}
 	defer func() { r.yield() }()
 	state, action := runner.Queued, runner.Queue
@@ -76,7 +76,7 @@ func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Fac
 		f.Suspended = r.suspended() != ""
 	case runner.AcquireLease:
 		f.Held, r.why = r.acquire(ctx)
-		f.Overdue = r.until(r.theirs).Sub(r.requested) > 2*r.lease
+		f.Overdue = r.nextLook(r.theirs).Sub(r.requested) > 2*r.lease
 	case runner.ReadStored:
 		f.Stored, r.why = s.stored(ctx)
 	case runner.TakeSlot:
@@ -196,7 +196,7 @@ func (r *run) end(a runner.Action) time.Time {
 
 // postpone puts the request back until the other service's lease may have ended.
 func (r *run) postpone() time.Time {
-	again := r.until(r.theirs)
+	again := r.nextLook(r.theirs)
 	r.requests.end(r.job)
 	r.requests.add(request{r.job, r.text, r.requested, again})
 	return again

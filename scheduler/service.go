@@ -71,9 +71,9 @@ type Service struct {
 	archivings map[string]*archiving        // by cluster
 	buckets    map[string]*storage.Guard    // by bucketKey
 	headers    map[string]rememberedHeaders // by cluster and repository
-	lanes      map[string]*lane
+	groups     map[string]*repositoryGroup
 	running    sync.WaitGroup
-	firstReads *semaphore.Weighted // of all lanes, like reads
+	firstReads *semaphore.Weighted // of all groups, like reads
 	reads      *semaphore.Weighted
 	drills     *semaphore.Weighted
 	checks     *semaphore.Weighted // of clusters, by observers
@@ -92,7 +92,7 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	s.began = time.Now()
 	s.mu.Lock()
 	s.archivings = map[string]*archiving{}
-	s.workers, s.buckets, s.lanes = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*lane{}
+	s.workers, s.buckets, s.groups = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*repositoryGroup{}
 	s.faulty = map[string]*faulty{}
 	s.firstReads, s.drills = semaphore.NewWeighted(firstReadsOfAll), semaphore.NewWeighted(drillsAtOnce)
 	s.reads, s.checks = semaphore.NewWeighted(readsOfAll), semaphore.NewWeighted(checkedAtOnce)
@@ -135,7 +135,7 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
-		o := order{spec, s.lane(spec.Repositories, c.Concurrency), slots, c.Lease, c.Faulty[spec.Cluster]}
+		o := order{spec, s.groupOf(spec.Repositories, c.Concurrency), slots, c.Lease, c.Faulty[spec.Cluster]}
 		if w, ok := s.workers[spec.Cluster]; ok {
 			w.inForce = spec
 			w.assign(o)

@@ -121,7 +121,7 @@ func (w *worker) resumed(ctx context.Context) bool {
 	if w.spec.Suspend {
 		return false
 	}
-	ended := w.lane.firstReads.do(ctx, askTime, func(ctx context.Context) {
+	ended := w.group.firstReads.do(ctx, askTime, func(ctx context.Context) {
 		stores, err := w.stores()
 		if err == nil {
 			_, err = w.updateSuspension(ctx, stores, w.spec.Backup.Require)

@@ -32,7 +32,7 @@ func (w *worker) triggeredByLog(ctx context.Context) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	ended := w.lane.reads.do(ctx, readTime, func(ctx context.Context) {
+	ended := w.group.reads.do(ctx, readTime, func(ctx context.Context) {
 		log, failed := stores[0].Cluster.Load(ctx, backups.LoadOptions{Newest: 1, Log: true})
 		err = failed
 		if err == nil {

@@ -17,7 +17,7 @@ import (
 // order is the configuration of one cluster, with the semaphores that its jobs share with others.
 type order struct {
 	spec  spec.Spec
-	lane  *lane
+	group *repositoryGroup
 	slots *semaphore.Weighted // of backups at a time
 	lease time.Duration
 	fault string // why the configuration as written is not in force; "": it is
@@ -121,7 +121,7 @@ func (w *worker) queue(ctx context.Context, t task) time.Time {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
-	r := &run{loop: &w.loop, task: t, claim: JobBackup, require: w.spec.Backup.Require, turns: w.lane.jobs}
+	r := &run{loop: &w.loop, task: t, claim: JobBackup, require: w.spec.Backup.Require, turns: w.group.jobs}
 	return r.do(ctx, w.steps(r))
 }
 
@@ -205,7 +205,7 @@ type slotAfter struct{ started, at time.Time }
 
 // readFirst calls readAnew, in turns with other clusters.
 func (w *worker) readFirst(ctx context.Context) (err error) {
-	ended := w.lane.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = w.readAnew(ctx) })
+	ended := w.group.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = w.readAnew(ctx) })
 	return cmp.Or(err, ended)
 }
 
@@ -239,7 +239,7 @@ func (w *worker) readAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ended := w.lane.firstReads.do(ctx, askTime, func(ctx context.Context) { _, err = w.readNewest(ctx, stores) })
+	ended := w.group.firstReads.do(ctx, askTime, func(ctx context.Context) { _, err = w.readNewest(ctx, stores) })
 	return cmp.Or(err, ended)
 }
 

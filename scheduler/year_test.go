@@ -62,15 +62,15 @@ type taking struct {
 
 // plan is the fate of one backup.
 type plan struct {
-	took    time.Duration
-	fails   bool // before it is stored
-	partial bool // only the first store takes it
-	lost    bool // stored, but the answer is lost
-	corrupt bool
-	size    int64
-	ahead   time.Duration // of the clock that it was taken by, which was set right since
-	robbery string        // of the lease, or a standstill
-	after   time.Duration // it has begun
+	took       time.Duration
+	fails      bool // before it is stored
+	partial    bool // only the first store takes it
+	lost       bool // stored, but the answer is lost
+	corrupt    bool
+	size       int64
+	ahead      time.Duration // of the clock that it was taken by, which was set right since
+	disruption string        // of the lease, or a standstill
+	after      time.Duration // it has begun
 }
 
 // usualSize is the size of a good backup's database, in bytes.
@@ -100,7 +100,7 @@ func (s *subject) plan(began time.Time) plan {
 	case 10:
 		p.took = 20 * time.Minute
 	case 11, 12, 13:
-		p.robbery = []string{"gone", "rubbish", "taken", "still"}[r.IntN(4)]
+		p.disruption = []string{"gone", "rubbish", "taken", "still"}[r.IntN(4)]
 		p.took = 2 * time.Minute
 		p.after = time.Duration(r.Int64N(int64(p.took)))
 	}
@@ -111,17 +111,17 @@ func (s *subject) plan(began time.Time) plan {
 func (s *subject) enter(by *server, p plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running++; s.running > 1 && !s.robbedSince(time.Now().Add(-robberyLasts)) {
+	if s.running++; s.running > 1 && !s.leaseDisruptedSince(time.Now().Add(-robberyLasts)) {
 		s.errorf("two backups at once")
 	}
-	if p.robbery == "" {
+	if p.disruption == "" {
 		return
 	}
 	time.AfterFunc(p.after, func() {
-		s.rob(by, p.robbery)
+		s.disruptLease(by, p.disruption)
 		for _, other := range s.f.subjects {
-			if other == s || p.robbery == "still" {
-				other.miss(by, p.robbery)
+			if other == s || p.disruption == "still" {
+				other.miss(by, p.disruption)
 			}
 		}
 	})
@@ -134,8 +134,8 @@ func (s *subject) leave() {
 	s.over = time.Now()
 }
 
-// rob removes the leases of their holder, or freezes its host.
-func (s *subject) rob(from *server, how string) {
+// disruptLease removes the leases of their holder, or freezes its host.
+func (s *subject) disruptLease(from *server, how string) {
 	if how == "still" {
 		from.freeze(time.Now().Add(4 * time.Minute))
 		return
@@ -169,7 +169,7 @@ func (s *subject) miss(by *server, how string) {
 	s.note("a lease of %s: %s", by.name, how)
 }
 
-func (s *subject) robbedSince(t time.Time) bool {
+func (s *subject) leaseDisruptedSince(t time.Time) bool {
 	return slices.ContainsFunc(s.robbed, func(at time.Time) bool { return !at.Before(t) })
 }
 
@@ -255,7 +255,7 @@ func (s *subject) double(before, b taking) {
 
 // excused reports whether a service has reported that the slot has no backup, none ran, or a thief has the lease.
 func (s *subject) excused(slot, began time.Time) bool {
-	robbed := s.robbedSince(slot.Add(-robberyLasts)) && began.Sub(slot) < 2*robberyLasts
+	robbed := s.leaseDisruptedSince(slot.Add(-robberyLasts)) && began.Sub(slot) < 2*robberyLasts
 	return robbed || !s.warned.Before(slot) || began.Sub(s.f.unserved) < inTime
 }
 
@@ -264,7 +264,7 @@ func (s *subject) wantTold(all []scheduler.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slot := s.nextSlot()
-	if time.Since(slot) < inTime || s.running > 0 || time.Since(s.over) < inTime || s.robbedSince(time.Now().Add(-2*robberyLasts)) {
+	if time.Since(slot) < inTime || s.running > 0 || time.Since(s.over) < inTime || s.leaseDisruptedSince(time.Now().Add(-2*robberyLasts)) {
 		return
 	}
 	told := slices.ContainsFunc(all, func(one scheduler.Status) bool {
@@ -432,7 +432,7 @@ func aYear(t *testing.T, seed uint64, clusters int) {
 		quiet := time.Now().After(f.end.AddDate(0, 0, -2))
 		f.serve(c, quiet)
 		if !quiet {
-			f.befall()
+			f.injectEvent()
 		}
 		f.look()
 	}
@@ -471,8 +471,8 @@ func (f *fleet) serve(c spec.Config, quiet bool) {
 	synctest.Wait()
 }
 
-// befall causes a random event, about every third hour.
-func (f *fleet) befall() {
+// injectEvent causes a random event, about every third hour.
+func (f *fleet) injectEvent() {
 	r := f.draw("event", time.Now().Unix())
 	if r.IntN(18) > 0 {
 		return

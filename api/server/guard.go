@@ -52,7 +52,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if g.access.open() && !isLoopbackName(r.Host) {
-		refuse(w, &failure{http.StatusForbidden, "unexpected Host header", "use http://127.0.0.1 or http://localhost"})
+		writeError(w, &failure{http.StatusForbidden, "unexpected Host header", "use http://127.0.0.1 or http://localhost"})
 		return
 	}
 	if isProbe(r.URL.Path) {
@@ -62,7 +62,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, err := g.access.visitor(r)
 	if !g.limiter(g.client(r, who)).Allow() {
 		header.Set("Retry-After", "1")
-		refuse(w, fail(http.StatusTooManyRequests, "more than %d requests a second", perSecond))
+		writeError(w, fail(http.StatusTooManyRequests, "more than %d requests a second", perSecond))
 		return
 	}
 	if isPage(r.URL.Path) {
@@ -77,13 +77,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if failed, ok := err.(*failure); ok && failed.status == http.StatusUnauthorized {
 			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic a browser would ask before the page can
 		}
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	// Places are for clients with a login: one without, which reads the page slowly or never, must not take one.
 	if !g.places.TryAcquire(1) {
 		header.Set("Retry-After", "1")
-		refuse(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
+		writeError(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
 		return
 	}
 	defer g.places.Release(1)
@@ -167,7 +167,7 @@ func (g *guard) limiter(client string) *rate.Limiter {
 	limit, ok := g.clients[client]
 	if !ok {
 		if len(g.clients) >= manyClients {
-			g.forget()
+			g.evictIdle()
 		}
 		limit = rate.NewLimiter(perSecond, burst)
 		g.clients[client] = limit
@@ -175,8 +175,8 @@ func (g *guard) limiter(client string) *rate.Limiter {
 	return limit
 }
 
-// forget drops the idle clients, or all if none is idle.
-func (g *guard) forget() {
+// evictIdle drops the idle clients, or all if none is idle.
+func (g *guard) evictIdle() {
 	now := time.Now()
 	for from, limit := range g.clients {
 		if limit.TokensAt(now) >= burst {

@@ -52,7 +52,7 @@ func (m methods) answer(w http.ResponseWriter, r *http.Request) {
 			allowed = append(allowed, one.method)
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		refuse(w, fail(http.StatusMethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
+		writeError(w, fail(http.StatusMethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
 		return
 	}
 	if m[i].plain != nil {
@@ -61,7 +61,7 @@ func (m methods) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	result, err := m[i].do(r)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	answer(w, m[i].status, result)
@@ -80,8 +80,8 @@ func fail(status int, format string, args ...any) *failure {
 	return &failure{status: status, message: fmt.Sprintf(format, args...)}
 }
 
-// refuse writes err as the response.
-func refuse(w http.ResponseWriter, err error) {
+// writeError writes err as the response.
+func writeError(w http.ResponseWriter, err error) {
 	status, problem := statusOf(err), document.Problem{Message: err.Error(), Cure: fault.RemedyOf(err)}
 	if problem.Cure != "" {
 		problem.Message = strings.TrimSuffix(problem.Message, ": "+problem.Cure)

@@ -37,7 +37,7 @@ func Serve(s Service, a Access) http.Handler {
 		mux.Handle("GET /assets/", s.Page)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, fail(http.StatusNotFound, "there is nothing at %s", r.URL.Path))
+		writeError(w, fail(http.StatusNotFound, "there is nothing at %s", r.URL.Path))
 	})
 	return newGuard(a, mux)
 }

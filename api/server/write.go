@@ -20,13 +20,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// because is the body of requests that take only a reason.
-type because struct {
+// suspendRequest is the body of requests that take only a reason.
+type suspendRequest struct {
 	Reason string `json:"reason,omitempty"` // free text, shown with the result
 }
 
-// pinning is the body of a request that pins a backup.
-type pinning struct {
+// pinRequest is the body of a request that pins a backup.
+type pinRequest struct {
 	Reason string    `json:"reason,omitempty"` // free text, shown with the pin
 	Until  time.Time `json:"until,omitzero"`   // the end of the pin; absent: it holds until it is lifted
 }
@@ -63,24 +63,24 @@ func reasonOf(text string) (string, error) {
 
 // reason returns the reason in the body of r.
 func reason(r *http.Request) (string, error) {
-	sent, err := body[because](r)
+	sent, err := body[suspendRequest](r)
 	if err != nil {
 		return "", err
 	}
 	return reasonOf(sent.Reason)
 }
 
-// nothing is the body of requests without parameters.
-type nothing struct{}
+// emptyRequest is the body of requests without parameters.
+type emptyRequest struct{}
 
-// order is the body of a request that triggers a job.
-type order struct {
+// triggerRequest is the body of a request that triggers a job.
+type triggerRequest struct {
 	Job    document.Job `json:"job,omitempty"` // backup, prune or drill; backup if it is absent
 	Reason string       `json:"reason,omitempty"`
 }
 
 func (a *api) trigger(r *http.Request) (any, error) {
-	sent, err := body[order](r)
+	sent, err := body[triggerRequest](r)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (a *api) suspend(r *http.Request) (any, error) {
 }
 
 func (a *api) resume(r *http.Request) (any, error) {
-	if _, err := body[nothing](r); err != nil {
+	if _, err := body[emptyRequest](r); err != nil {
 		return nil, err
 	}
 	if err := a.Scheduler.Resume(r.Context(), r.PathValue("cluster"), a.by(r)); err != nil {
@@ -123,7 +123,7 @@ func (a *api) by(r *http.Request) string {
 }
 
 func (a *api) pin(r *http.Request) (any, error) {
-	asked, err := body[pinning](r)
+	asked, err := body[pinRequest](r)
 	if err == nil {
 		asked.Reason, err = reasonOf(asked.Reason)
 	}
@@ -146,7 +146,7 @@ func (a *api) pin(r *http.Request) (any, error) {
 }
 
 func (a *api) unpin(r *http.Request) (any, error) {
-	if _, err := body[nothing](r); err != nil {
+	if _, err := body[emptyRequest](r); err != nil {
 		return nil, err
 	}
 	place, c, b, err := a.toPin(r)

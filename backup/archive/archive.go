@@ -217,11 +217,11 @@ func (a *archiver) turn(ctx context.Context) error {
 	defer from.close()
 	a.found, a.stood = true, true
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
-	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && leavesOut(v) {
+	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && mayDropEvents(v) {
 		a.warnedOf = v
 		a.warn("etcd %s may omit changes from a slow watch (fixed in 3.4.36 and 3.5.18): update it, or use --source wal", v)
 	}
-	lease, err := a.stand(ctx, from)
+	lease, err := a.waitForLease(ctx, from)
 	if err != nil {
 		return errors.Join(err, a.emptySpool(ctx))
 	}

@@ -27,14 +27,14 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	}
 	w := &work{archiver: a, source: from, heardAt: time.Now(), tookAt: time.Now()}
 	w.version = from.version()
-	w.standOn(tail.Last)
+	w.setStored(tail.Last)
 	if err := w.loadUnindexed(ctx, tail); err != nil {
 		return nil, err
 	}
 	if err := w.loadSpool(&tail); err != nil {
 		return nil, err
 	}
-	why, after := a.mustBeginAnew(from, tail)
+	why, after := a.newLineageReason(from, tail)
 	if why != "" {
 		return w, w.beginLineage(ctx, why, after)
 	}
@@ -42,13 +42,13 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	w.next = segment.Header{Lineage: last.Lineage, Seq: last.Seq + 1, Previous: last.Digest}
 	w.pending = startAfter(last.End)
 	if b := a.breach; b != nil && b.from > 0 { // no agent has the part in between
-		return w, w.gap(ctx, b)
+		return w, w.continueAfterGap(ctx, b)
 	}
-	if err := from.goOn(ctx, last.End); err != nil {
-		return nil, w.broken(err)
+	if err := from.continueAfter(ctx, last.End); err != nil {
+		return nil, w.recordBreach(err)
 	}
 	w.note("continues lineage %s after position %d", last.Lineage, last.Last)
-	w.joint(ctx)
+	w.requestHashAtResume(ctx)
 	return w, w.needBase(ctx)
 }
 
@@ -61,24 +61,24 @@ func (c Config) refuseExposing(last catalog.Segment) error {
 		"or --plain to store every secret of etcd without encryption", fault.Refused, last.Cluster, last.Seq)
 }
 
-// standOn sets s as the last stored segment.
-func (w *work) standOn(s catalog.Segment) {
+// setStored sets s as the last stored segment.
+func (w *work) setStored(s catalog.Segment) {
 	w.stored = s.End
-	w.reached(s)
+	w.publishLogEnd(s)
 	if n := len(s.Marks); n > 0 {
 		w.lastMark = s.Marks[n-1]
 	}
 }
 
-// reached publishes s in the lease, for the agents on standby.
-func (w *work) reached(s catalog.Segment) {
+// publishLogEnd publishes s in the lease, for the agents on standby.
+func (w *work) publishLogEnd(s catalog.Segment) {
 	if s.Seq > 0 {
 		w.logEnd.Store(&lease.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
 	}
 }
 
-// mustBeginAnew returns why the log cannot be continued, "" if it can.
-func (a *archiver) mustBeginAnew(from source, tail log.Tail) (why string, after *segment.After) {
+// newLineageReason returns why the log cannot be continued, "" if it can.
+func (a *archiver) newLineageReason(from source, tail log.Tail) (why string, after *segment.After) {
 	last := tail.Last
 	if tail.Lineage == "" {
 		return "the first of this cluster", nil
@@ -108,7 +108,7 @@ func (a *archiver) mustBeginAnew(from source, tail log.Tail) (why string, after 
 func (w *work) beginLineage(ctx context.Context, why string, after *segment.After) error {
 	w.next = segment.Header{Lineage: newLineage(), Seq: 1, Reason: why, After: after}
 	w.stored, w.unindexed = segment.End{}, nil
-	behind, err := w.source.restart(ctx)
+	behind, err := w.source.startNew(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,14 +123,14 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 	return nil
 }
 
-// joint requests the member's hash at the point where a watch continues, so that a replay can check the whole key space there.
+// requestHashAtResume requests the member's hash at the point where a watch continues, so that a replay can check the whole key space there.
 // An equal last revision alone does not prove an equal history: two histories may write the same value last.
-func (w *work) joint(ctx context.Context) {
+func (w *work) requestHashAtResume(ctx context.Context) {
 	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
 		return
 	}
 	member, most, revision := w.source.server(), w.config.HashMax, int64(w.pending.last)
-	w.ask(ctx, func(ctx context.Context) (segment.Hash, error) {
+	w.startHash(ctx, func(ctx context.Context) (segment.Hash, error) {
 		now, err := member.Now(ctx)
 		if err != nil {
 			return segment.Hash{}, err
@@ -143,9 +143,9 @@ func (w *work) joint(ctx context.Context) {
 	})
 }
 
-// gap continues the same lineage after positions that are lost.
-func (w *work) gap(ctx context.Context, b *breach) error {
-	if err := w.source.resume(ctx, b.from); err != nil {
+// continueAfterGap continues the same lineage after positions that are lost.
+func (w *work) continueAfterGap(ctx context.Context, b *breach) error {
+	if err := w.source.skipTo(ctx, b.from); err != nil {
 		return err
 	}
 	w.next.Reason = b.why
@@ -176,7 +176,7 @@ func (w *work) needBase(ctx context.Context) error {
 	for _, b := range c.Backups { // the log will reach it with the next segment
 		begin, _ := b.Span(w.config.Source)
 		if catalog.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
-			b.Started.After(w.lastMark.NotBefore) && b.Usable() == nil {
+			b.Started.After(w.lastMark.NotBefore) && b.CheckUsable() == nil {
 			w.based.Store(true)
 			w.snapshots.Go(func() { w.watchHistory(ctx) })
 			return nil

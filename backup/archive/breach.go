@@ -19,11 +19,11 @@ type breach struct {
 	since time.Time
 }
 
-// broken records an error of which the cause is that this source does not continue the repository's log, so that the next turn
+// recordBreach records an error of which the cause is that this source does not continue the repository's log, so that the next turn
 // starts a new lineage if no other agent can continue. It returns other errors unchanged.
-func (w *work) broken(err error) error {
+func (w *work) recordBreach(err error) error {
 	b := &breach{why: err.Error(), end: w.pending.end, since: time.Now()}
-	from, gap, same := w.behindGap(err)
+	from, gap, same := w.positionAfterGap(err)
 	switch {
 	case gap && same:
 		b.from = from
@@ -52,9 +52,9 @@ func isForked(err error) bool {
 	return errors.Is(err, wal.ErrForked) || errors.Is(err, watch.ErrForked) || errors.Is(err, errForked)
 }
 
-// behindGap returns the first position after the gap that err describes, 0 if it describes none. same reports whether the history
+// positionAfterGap returns the first position after the gap that err describes, 0 if it describes none. same reports whether the history
 // there is known to be the same.
-func (w *work) behindGap(err error) (from uint64, gap, same bool) {
+func (w *work) positionAfterGap(err error) (from uint64, gap, same bool) {
 	if e, ok := errors.AsType[*wal.GapError](err); ok {
 		return e.To + 1, true, w.took
 	}

@@ -76,15 +76,15 @@ func (d *disk) close() {
 	}
 }
 
-func (d *disk) goOn(_ context.Context, after segment.End) error { return d.log.Skip(after) }
+func (d *disk) continueAfter(_ context.Context, after segment.End) error { return d.log.Skip(after) }
 
-func (d *disk) resume(_ context.Context, from uint64) error {
+func (d *disk) skipTo(_ context.Context, from uint64) error {
 	d.log.Resume(from)
 	return nil
 }
 
-// restart moves to the oldest entry in the member's log, so that backups taken before the agent started can be bases too.
-func (d *disk) restart(context.Context) (uint64, error) {
+// startNew moves to the oldest entry in the member's log, so that backups taken before the agent started can be bases too.
+func (d *disk) startNew(context.Context) (uint64, error) {
 	d.log.Close()
 	log, err := wal.Open(d.config.DataDir, segment.End{})
 	if err != nil {

@@ -21,13 +21,13 @@ func (w *work) follow(ctx context.Context) error {
 		if err := w.step(ctx, storing); err != nil {
 			return errors.Join(err, w.drain(storing)) // committed requests may be in no other log
 		}
-		if w.cannotGoOn != nil && len(w.queue) == 0 && len(w.pending.requests) == 0 {
-			return w.broken(w.cannotGoOn)
+		if w.sourceErr != nil && len(w.queue) == 0 && len(w.pending.requests) == 0 {
+			return w.recordBreach(w.sourceErr)
 		}
-		w.goOnAgain(ctx)
+		w.resumeSource(ctx)
 		select {
 		case <-ctx.Done():
-			return w.farewell(ctx, storing)
+			return w.drainOnStop(ctx, storing)
 		case o := <-w.storing:
 			if err := w.finishStore(storing, o); err != nil {
 				return err
@@ -38,17 +38,17 @@ func (w *work) follow(ctx context.Context) error {
 	}
 }
 
-// goOnAgain resumes a source that broke off while segments wait for the store: this turn may last long, and the cluster compacts
+// resumeSource resumes a source that broke off while segments wait for the store: this turn may last long, and the cluster compacts
 // meanwhile.
-func (w *work) goOnAgain(ctx context.Context) {
-	if w.cannotGoOn == nil || len(w.queue) == 0 || isBreach(w.cannotGoOn) || time.Since(w.triedAgain) < 2*firstWait {
+func (w *work) resumeSource(ctx context.Context) {
+	if w.sourceErr == nil || len(w.queue) == 0 || isBreach(w.sourceErr) || time.Since(w.triedAgain) < 2*firstWait {
 		return
 	}
 	w.triedAgain = time.Now()
 	w.took = false // it may be another history now, after a restore in place
-	err := w.source.goOn(ctx, w.pending.end)
+	err := w.source.continueAfter(ctx, w.pending.end)
 	if err == nil || isBreach(err) {
-		w.cannotGoOn = err
+		w.sourceErr = err
 	}
 }
 
@@ -56,8 +56,8 @@ func (w *work) goOnAgain(ctx context.Context) {
 // few hundred requests.
 func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Millisecond) }
 
-// farewell stores the pending requests when the agent is stopped. An agent that lost the lease leaves them to the next one.
-func (w *work) farewell(ctx, storing context.Context) error {
+// drainOnStop stores the pending requests when the agent is stopped. An agent that lost the lease leaves them to the next one.
+func (w *work) drainOnStop(ctx, storing context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, lease.ErrLost) {
 		return cause

@@ -18,9 +18,9 @@ const leaseJob = "archive"
 // errBreach ends a turn and not the agent.
 var errBreach = errors.New("the log in the repository cannot be continued")
 
-// stand waits until this agent may work: its member has a leader, no other agent holds the lease and, after a breach, the other
+// waitForLease waits until this agent may work: its member has a leader, no other agent holds the lease and, after a breach, the other
 // agents have had time to take over. Meanwhile it keeps those files of the member's log open that are not completely stored.
-func (a *archiver) stand(ctx context.Context, from source) (lease.Hold, error) {
+func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, error) {
 	a.released = lease.LogEnd{}
 	for {
 		if err := from.server().Confirm(ctx); err != nil {
@@ -29,7 +29,7 @@ func (a *archiver) stand(ctx context.Context, from source) (lease.Hold, error) {
 		if err := from.hold(); err != nil {
 			return lease.Hold{}, err
 		}
-		theirs, problem, err := a.yields(ctx)
+		theirs, problem, err := a.yieldReason(ctx)
 		if err != nil {
 			return lease.Hold{}, err
 		}
@@ -70,9 +70,9 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.Lo
 	}
 }
 
-// yields returns why this agent must not work yet, "" if it may: after a breach, agents whose members have the missing part get
+// yieldReason returns why this agent must not work yet, "" if it may: after a breach, agents whose members have the missing part get
 // time to take over. The time runs only while no other agent holds the lease, because one that does may be stuck.
-func (a *archiver) yields(ctx context.Context) (theirs lease.Lease, problem string, err error) {
+func (a *archiver) yieldReason(ctx context.Context) (theirs lease.Lease, problem string, err error) {
 	if a.breach == nil {
 		return theirs, "", nil
 	}

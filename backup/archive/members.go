@@ -35,8 +35,8 @@ func (m *members) difference() string {
 	return cmp.Or(m.revisions, m.hashes, m.alarm)
 }
 
-// see clears all differences if c is another cluster than before, or has only one member.
-func (m *members) see(c *cluster.Cluster) {
+// resetIfChanged clears all differences if c is another cluster than before, or has only one member.
+func (m *members) resetIfChanged(c *cluster.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.ID != m.cluster || len(c.Members) == 1 {
@@ -48,14 +48,14 @@ func (m *members) see(c *cluster.Cluster) {
 func (m *members) seeRevisions(a cluster.Agreement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.revisions = after(m.revisions, a)
+	m.revisions = nextDifference(m.revisions, a)
 }
 
 // seeHashes also ends a difference of revisions: equal hashes imply equal revisions.
 func (m *members) seeHashes(a cluster.Agreement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hashes = after(m.hashes, a)
+	m.hashes = nextDifference(m.hashes, a)
 	if a.Equal {
 		m.revisions = ""
 	}
@@ -70,8 +70,8 @@ func (m *members) seeAlarm(corrupt bool) {
 	}
 }
 
-// after returns the difference that is known after a, where before was known before.
-func after(before string, a cluster.Agreement) string {
+// nextDifference returns the difference that is known after a, where before was known before.
+func nextDifference(before string, a cluster.Agreement) string {
 	if a.Equal {
 		return ""
 	}
@@ -101,7 +101,7 @@ func (a *archiver) compareOnce(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	a.members.see(c)
+	a.members.resetIfChanged(c)
 	alarms, err := c.Alarms(ctx)
 	if err == nil {
 		a.members.seeAlarm(slices.Contains(alarms, "CORRUPT"))

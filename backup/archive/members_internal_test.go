@@ -23,12 +23,12 @@ func TestADifferenceHoldsUntilMembersWereSeenEqual(t *testing.T) {
 		"equal revisions":         {func(m *members) { m.seeRevisions(equal) }, "hashes"},
 		"equal hashes":            {func(m *members) { m.seeHashes(equal) }, "the alarm CORRUPT is raised"},
 		"and no alarm":            {func(m *members) { m.seeHashes(equal); m.seeAlarm(false) }, ""},
-		"the same cluster":        {func(m *members) { m.see(&cluster.Cluster{ID: 7, Members: three}) }, "revisions"},
-		"another cluster":         {func(m *members) { m.see(&cluster.Cluster{ID: 8, Members: three}) }, ""},
-		"one member that is left": {func(m *members) { m.see(&cluster.Cluster{ID: 7, Members: three[:1]}) }, ""},
+		"the same cluster":        {func(m *members) { m.resetIfChanged(&cluster.Cluster{ID: 7, Members: three}) }, "revisions"},
+		"another cluster":         {func(m *members) { m.resetIfChanged(&cluster.Cluster{ID: 8, Members: three}) }, ""},
+		"one member that is left": {func(m *members) { m.resetIfChanged(&cluster.Cluster{ID: 7, Members: three[:1]}) }, ""},
 	} {
 		var m members
-		m.see(&cluster.Cluster{ID: 7, Members: three})
+		m.resetIfChanged(&cluster.Cluster{ID: 7, Members: three})
 		m.seeRevisions(cluster.Agreement{Difference: "revisions"})
 		m.seeHashes(cluster.Agreement{Difference: "hashes"})
 		m.seeAlarm(true)

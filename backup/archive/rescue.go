@@ -36,7 +36,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 		if err != nil && !isTaken(err) {
 			return fmt.Errorf("store the spool: %v", err)
 		}
-		a.rescued(s, err)
+		a.finishSpooled(s, err)
 	}
 	for _, s := range following {
 		if err := a.storeSpooled(ctx, s); err != nil {
@@ -90,8 +90,8 @@ func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	return nil
 }
 
-// rescued removes s from the spool: it is stored, or can never be for the reason in outcome.
-func (a *archiver) rescued(s catalog.Segment, outcome error) {
+// finishSpooled removes s from the spool: it is stored, or can never be for the reason in outcome.
+func (a *archiver) finishSpooled(s catalog.Segment, outcome error) {
 	if outcome != nil {
 		a.removeUseless(s, outcome)
 		return

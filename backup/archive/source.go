@@ -21,12 +21,12 @@ type source interface {
 
 	// hold keeps data open that the member may remove while this agent is on standby or the store is slow.
 	hold() error
-	// goOn makes take continue after the stored end. Only take may find out that the history is another one.
-	goOn(ctx context.Context, after segment.End) error
-	// resume continues at a position, or the first later one that is available: everything before it is a gap.
-	resume(ctx context.Context, from uint64) error
-	// restart moves to the beginning of a new lineage, and returns the position before it; 0 if only the first batch determines it.
-	restart(ctx context.Context) (behind uint64, err error)
+	// continueAfter makes take continue after the stored end. Only take may find out that the history is another one.
+	continueAfter(ctx context.Context, after segment.End) error
+	// skipTo continues at a position, or the first later one that is available: everything before it is a gap.
+	skipTo(ctx context.Context, from uint64) error
+	// startNew moves to the beginning of a new lineage, and returns the position before it; 0 if only the first batch determines it.
+	startNew(ctx context.Context) (behind uint64, err error)
 
 	// take returns committed requests that were not taken yet, up to about maxBytes; none if there are none now, and an
 	// error if there will be no more: see work.broken.

@@ -88,7 +88,7 @@ func (w *work) finishStore(ctx context.Context, outcome error) error {
 	}
 	w.unindexed = append(w.unindexed, s)
 	w.board.set(func(b *Status) { b.stored(s, time.Now()) })
-	w.reached(s)
+	w.publishLogEnd(s)
 	w.source.release(s.Last)
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
 }
@@ -100,7 +100,7 @@ func (w *work) finishStranded(ctx context.Context, outcome error) error {
 	}
 	s := w.queue[0].Segment
 	w.queue = w.queue[1:]
-	w.rescued(s, outcome)
+	w.finishSpooled(s, outcome)
 	return w.sendNext(ctx)
 }
 

@@ -49,9 +49,9 @@ func (w *watched) choose(ctx context.Context) error {
 	return nil
 }
 
-// leavesOut reports whether the server may lose or duplicate events of watches that lag or are moved to another member: those
+// mayDropEvents reports whether the server may lose or duplicate events of watches that lag or are moved to another member: those
 // before 3.4.36 and 3.5.18 may.
-func leavesOut(version string) bool {
+func mayDropEvents(version string) bool {
 	v, err := semver.NewVersion(version)
 	if err != nil || v.Major != 3 {
 		return false
@@ -79,8 +79,8 @@ func (w *watched) stop() {
 	}
 }
 
-// goOn connects to another member if the stream broke.
-func (w *watched) goOn(ctx context.Context, after segment.End) error {
+// continueAfter connects to another member if the stream broke.
+func (w *watched) continueAfter(ctx context.Context, after segment.End) error {
 	if w.stream != nil {
 		w.stream.Close()
 		if err := w.choose(ctx); err != nil {
@@ -94,20 +94,20 @@ func (w *watched) goOn(ctx context.Context, after segment.End) error {
 	return err
 }
 
-func (w *watched) resume(ctx context.Context, from uint64) (err error) {
+func (w *watched) skipTo(ctx context.Context, from uint64) (err error) {
 	w.stop()
 	w.stream, err = watch.From(ctx, w.member, w.leases, int64(from))
 	return err
 }
 
-// restart begins at the current revision. Earlier changes that the member still has may be many, and are not needed, because a new
+// startNew begins at the current revision. Earlier changes that the member still has may be many, and are not needed, because a new
 // lineage begins with a backup.
-func (w *watched) restart(ctx context.Context) (uint64, error) {
+func (w *watched) startNew(ctx context.Context) (uint64, error) {
 	now, err := w.member.Revision(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return uint64(now), w.resume(ctx, uint64(now)+1)
+	return uint64(now), w.skipTo(ctx, uint64(now)+1)
 }
 
 func (w *watched) take(ctx context.Context, maxBytes int) (segment.Batch, error) {

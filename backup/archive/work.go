@@ -33,11 +33,11 @@ type work struct {
 	markedAt time.Time // when the last mark was taken
 	tookAt   time.Time // when requests were last taken, or the turn began
 	took     bool      // requests were taken, so the source continues the repository's log
-	// cannotGoOn is the error after which the source returns no more; pending requests can still be stored.
-	cannotGoOn error
-	queue      []waiting    // cut and not stored yet, in order; the first one is being stored
-	storing    chan error   // nil while no segment is being stored
-	away       atomic.Value // string: why the current segment is not stored yet; "" while the first try runs
+	// sourceErr is the error after which the source returns no more; pending requests can still be stored.
+	sourceErr error
+	queue     []waiting    // cut and not stored yet, in order; the first one is being stored
+	storing   chan error   // nil while no segment is being stored
+	away      atomic.Value // string: why the current segment is not stored yet; "" while the first try runs
 	// spoolFailed is when writing to the spool last failed.
 	spoolFailed time.Time
 	triedAgain  time.Time    // when a broken source was last resumed
@@ -60,8 +60,8 @@ func (w *work) step(ctx, storing context.Context) error {
 	if err := w.take(ctx); err != nil {
 		return err
 	}
-	asked, err := w.hear(ctx)
-	if err := w.patient(err); err != nil {
+	asked, err := w.requestMark(ctx)
+	if err := w.suppressErr(err); err != nil {
 		return err
 	}
 	if asked { // requests that the member has committed since
@@ -76,10 +76,10 @@ func (w *work) step(ctx, storing context.Context) error {
 	}
 	w.takeHash()
 	w.confirm()
-	w.tell()
+	w.publishStatus()
 	err = w.stuck()
-	if err != nil && w.isAway() != "" { // as in patient
-		w.cannotGoOn, err = err, nil
+	if err != nil && w.storeProblem() != "" { // as in patient
+		w.sourceErr, err = err, nil
 	}
 	return err
 }
@@ -90,25 +90,25 @@ func (w *work) due() bool {
 	now := time.Now()
 	switch {
 	case len(w.pending.requests) == 0:
-		return w.fillsFiles()
+		return w.needsEmptySegment()
 	case len(w.queue) == 0:
-		return w.cannotGoOn != nil || w.pending.due(now, w.config.Flush, w.config.SegmentSize)
+		return w.sourceErr != nil || w.pending.due(now, w.config.Flush, w.config.SegmentSize)
 	}
-	return (len(w.queue) > 1 || w.isAway() != "") && w.canSpool() &&
+	return (len(w.queue) > 1 || w.storeProblem() != "") && w.canSpool() &&
 		w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
 }
 
-// fillsFiles reports whether the member's log has begun another file with entries that need no segment, such as logins. Then the
+// needsEmptySegment reports whether the member's log has begun another file with entries that need no segment, such as logins. Then the
 // position is stored all the same: otherwise the entries would count as lost when the file is purged and the agent restarts.
-func (w *work) fillsFiles() bool {
+func (w *work) needsEmptySegment() bool {
 	marked := slices.ContainsFunc(w.pending.marks, func(m segment.Mark) bool {
 		return m.Position+1 >= w.pending.first && m.Position <= w.pending.last
 	})
 	return len(w.queue) == 0 && marked && w.pending.last > w.stored.Position && w.source.headroom().Files > 1
 }
 
-// isAway returns why the current segment is not stored yet, "" while the first try runs.
-func (w *work) isAway() string {
+// storeProblem returns why the current segment is not stored yet, "" while the first try runs.
+func (w *work) storeProblem() string {
 	why, _ := w.away.Load().(string)
 	return why
 }
@@ -116,12 +116,12 @@ func (w *work) isAway() string {
 // markEvery is the interval of marks while nothing is stored.
 const markEvery = time.Second
 
-// hear asks the member for its position: before a segment is sent, so that the segment ends with a mark and the catalog knows its
+// requestMark asks the member for its position: before a segment is sent, so that the segment ends with a mark and the catalog knows its
 // newest point precisely; at least every markEvery; and when the log has entries that it does not record as committed. asked is
 // false if there was no need to ask.
-func (w *work) hear(ctx context.Context) (asked bool, err error) {
+func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 	switch {
-	case w.cannotGoOn != nil:
+	case w.sourceErr != nil:
 		return false, nil
 	case w.due() || time.Since(w.markedAt) >= markEvery:
 		w.hash(ctx)
@@ -136,7 +136,7 @@ func (w *work) hear(ctx context.Context) (asked bool, err error) {
 // like a record that is still being written.
 func (w *work) stuck() error {
 	patience := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
-	if len(w.awaiting) == 0 || w.cannotGoOn != nil || w.isFull() ||
+	if len(w.awaiting) == 0 || w.sourceErr != nil || w.isFull() ||
 		time.Since(w.tookAt) < patience || time.Since(w.source.heardAt()) < patience {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (w *work) mark(ctx context.Context) error {
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
 	if mark.Position < w.stored.Position { // a leader has just confirmed an earlier end: the history went back
-		w.cannotGoOn = fmt.Errorf("%w: the committed log ends at position %d, before the stored position %d", errForked, mark.Position, w.stored.Position)
+		w.sourceErr = fmt.Errorf("%w: the committed log ends at position %d, before the stored position %d", errForked, mark.Position, w.stored.Position)
 		return nil
 	}
 	w.pending.mark(mark)
@@ -190,11 +190,11 @@ func (w *work) mark(ctx context.Context) error {
 	return nil
 }
 
-// patient returns nil in place of err until the member has been without a leader for the duration of a lease: then another agent
+// suppressErr returns nil in place of err until the member has been without a leader for the duration of a lease: then another agent
 // should work. Until then the entries that the log records as committed are still archived. While the store is unreachable it
 // always returns nil: no other agent could begin a turn, and changes that this one does not spool may be compacted.
-func (w *work) patient(err error) error {
-	if err == nil || time.Since(w.heardAt) < w.config.Lease || w.isAway() != "" {
+func (w *work) suppressErr(err error) error {
+	if err == nil || time.Since(w.heardAt) < w.config.Lease || w.storeProblem() != "" {
 		return nil
 	}
 	return err
@@ -208,11 +208,11 @@ func (w *work) hash(ctx context.Context) {
 		return
 	}
 	w.lastHash = time.Now()
-	w.ask(ctx, w.source.hasher())
+	w.startHash(ctx, w.source.hasher())
 }
 
-// ask requests one hash concurrently with archiving.
-func (w *work) ask(ctx context.Context, hash func(context.Context) (segment.Hash, error)) {
+// startHash requests one hash concurrently with archiving.
+func (w *work) startHash(ctx context.Context, hash func(context.Context) (segment.Hash, error)) {
 	hashing := make(chan hashed, 1)
 	w.hashing = hashing
 	go func() {
@@ -248,12 +248,12 @@ func (w *work) takeHash() {
 
 // take moves committed requests from the source to pending, until it has caught up or pending is full.
 func (w *work) take(ctx context.Context) error {
-	for w.cannotGoOn == nil && !w.isFull() {
+	for w.sourceErr == nil && !w.isFull() {
 		batch, err := w.source.take(ctx, w.config.SegmentSize)
 		if errors.Is(err, fault.Refused) {
 			return err
 		}
-		if w.cannotGoOn = err; err != nil || batch.Last == 0 {
+		if w.sourceErr = err; err != nil || batch.Last == 0 {
 			return nil
 		}
 		w.pending.add(batch, time.Now())
@@ -281,8 +281,8 @@ func (w *work) confirm() {
 	}
 }
 
-func (w *work) tell() {
-	problem := cmp.Or(w.isAway(), w.missesBase())
+func (w *work) publishStatus() {
+	problem := cmp.Or(w.storeProblem(), w.baseProblem())
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Holder = Working, problem, ""
 		if problem != "" {
@@ -296,9 +296,9 @@ func (w *work) tell() {
 	})
 }
 
-// missesBase returns why the log has no base backup yet, "" if it has one. Without it the log restores nothing, so the agent must
+// baseProblem returns why the log has no base backup yet, "" if it has one. Without it the log restores nothing, so the agent must
 // not look healthy.
-func (w *work) missesBase() string {
+func (w *work) baseProblem() string {
 	if w.based.Load() {
 		return ""
 	}

@@ -24,7 +24,7 @@ func (s slowSource) hasher() func(context.Context) (segment.Hash, error) {
 	}
 }
 
-func (slowSource) goOn(context.Context, segment.End) error { return nil }
+func (slowSource) continueAfter(context.Context, segment.End) error { return nil }
 
 // TestAHashIsWaitedForByNobody checks that a slow hash does not delay archiving, and is kept if its position is not stored yet.
 func TestAHashIsWaitedForByNobody(t *testing.T) {
@@ -52,10 +52,10 @@ func TestAHashIsWaitedForByNobody(t *testing.T) {
 // restored in place.
 func TestAWatchThatIsTakenUpAgainProvesNothing(t *testing.T) {
 	w := workOf(t, spool{})
-	w.source, w.took, w.cannotGoOn = slowSource{}, true, errors.New("the connection broke")
+	w.source, w.took, w.sourceErr = slowSource{}, true, errors.New("the connection broke")
 	w.queue = []waiting{{}}
-	w.goOnAgain(t.Context())
-	if _, gap, same := w.behindGap(&watch.GapError{From: 101, To: 200}); !gap || same {
+	w.resumeSource(t.Context())
+	if _, gap, same := w.positionAfterGap(&watch.GapError{From: 101, To: 200}); !gap || same {
 		t.Errorf("behind a gap: gap %v, the same history %v", gap, same)
 	}
 }

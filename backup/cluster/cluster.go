@@ -55,7 +55,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	c.connectAll(ctx, cfg, c.otherURLs(cfg))
-	c.dropStrangers()
+	c.dropForeignServers()
 	c.probeQuorum(ctx)
 	return c, nil
 }
@@ -175,9 +175,9 @@ func (c *Cluster) Drop(memberID uint64) {
 	})
 }
 
-// dropStrangers drops servers that answer under a member's URL but belong to another cluster. A remote member with the
+// dropForeignServers drops servers that answer under a member's URL but belong to another cluster. A remote member with the
 // default URL 127.0.0.1 leads to a server on this machine.
-func (c *Cluster) dropStrangers() {
+func (c *Cluster) dropForeignServers() {
 	c.Servers = slices.DeleteFunc(c.Servers, func(s *Server) bool {
 		stranger := s.Status.Header.ClusterId != c.ID
 		if stranger {

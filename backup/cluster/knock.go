@@ -40,14 +40,14 @@ func Knock(ctx context.Context, urls []string) []Answer {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 			defer cancel()
-			answers[i] = knock(ctx, u)
+			answers[i] = probe(ctx, u)
 		})
 	}
 	wg.Wait()
 	return answers
 }
 
-func knock(ctx context.Context, text string) Answer {
+func probe(ctx context.Context, text string) Answer {
 	answer := Answer{URL: text}
 	u, err := url.Parse(text)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// errWanting reports that a check found something that would fail when it is needed.
-var errWanting = fault.New(fault.Damaged, "wanting")
+// errCheckFailed reports that a check found something that would fail when it is needed.
+var errCheckFailed = fault.New(fault.Damaged, "wanting")
 
 // shortestLock is long enough to try a lock on a slow store.
 const shortestLock = time.Minute
@@ -141,7 +141,7 @@ func (a *app) endCheck(ctx context.Context, doc document.Check, err error) error
 	}
 	if n := len(doc.Wanting); n > 0 {
 		return fmt.Errorf("%d of %d checks are %w: %s",
-			n, len(doc.Store)+len(doc.Etcd), errWanting, strings.Join(doc.Wanting, ", "))
+			n, len(doc.Store)+len(doc.Etcd), errCheckFailed, strings.Join(doc.Wanting, ", "))
 	}
 	return nil
 }

@@ -122,12 +122,12 @@ space for one copy of the database.`,
 			return err
 		}
 		report, done := a.searching()
-		s, err := find.Find(cmd.Context(), in, asked, window, now, a.teller(keys.namespace == ""), report)
+		s, err := find.Find(cmd.Context(), in, asked, window, now, a.findPrinter(keys.namespace == ""), report)
 		done()
 		if err != nil {
 			return err
 		}
-		doc := convert.Find(s, func(w find.Way) []string { return a.wayBack(cmd, w, len(catalog.Lineages) > 1) })
+		doc := convert.Find(s, func(w find.Way) []string { return a.restoreCommand(cmd, w, len(catalog.Lineages) > 1) })
 		return a.printFind(doc, keys)
 	}
 	return cmd
@@ -168,8 +168,8 @@ func (a *app) searching() (storage.Report, func()) {
 
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
-// teller prints changes and unseen parts as they are found; the table omits the changes unless changes is set.
-func (a *app) teller(changes bool) find.Teller {
+// findPrinter prints changes and unseen parts as they are found; the table omits the changes unless changes is set.
+func (a *app) findPrinter(changes bool) find.Teller {
 	if a.output == "json" {
 		return find.Teller{
 			Change: func(c find.Change) error {
@@ -263,8 +263,8 @@ func unseenText(u find.Unseen) string {
 	return fmt.Sprintf("-- not seen: %s (%s to %s): %s", what, momentOr(u.Since), momentOr(u.Until), u.Why)
 }
 
-// wayBack returns the command that restores a way's target.
-func (a *app) wayBack(cmd *cobra.Command, w find.Way, several bool) []string {
+// restoreCommand returns the command that restores a way's target.
+func (a *app) restoreCommand(cmd *cobra.Command, w find.Way, several bool) []string {
 	words := []string{"dr", "restore"}
 	for _, flag := range []string{"repo", "credentials", "cluster"} {
 		if cmd.Flags().Changed(flag) {

@@ -120,7 +120,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		}
 		return a.runPlan(cmd, f, plan)
 	}
-	catalog, err := a.aim(cmd, f, args)
+	catalog, err := a.readTarget(cmd, f, args)
 	if err != nil {
 		return err
 	}
@@ -201,8 +201,8 @@ func (a *app) spawn(ctx context.Context, p plan.Plan, keys seal.Keys, report sto
 	return restore.Spawn(ctx, p, source, report)
 }
 
-// aim reads the target from the command line, and returns the catalog in which to plan it.
-func (a *app) aim(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.Catalog, error) {
+// readTarget reads the target from the command line, and returns the catalog in which to plan it.
+func (a *app) readTarget(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.Catalog, error) {
 	if err := f.setTarget(cmd, args, time.Now()); err != nil {
 		return catalog.Catalog{}, err
 	}
@@ -301,7 +301,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	if err != nil || !f.newestBackup {
 		return catalog, err
 	}
-	err = plan.CheckNewest(catalog)
+	err = plan.CheckAmbiguous(catalog)
 	if err != nil {
 		return catalog, err
 	}

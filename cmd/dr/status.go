@@ -72,7 +72,7 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 			a.printStatus(doc, path == "", time.Now())
 		}
 		if err == nil && doc.Wanting > 0 {
-			err = fmt.Errorf("%d of %d are %w", doc.Wanting, len(doc.Clusters), errWanting)
+			err = fmt.Errorf("%d of %d are %w", doc.Wanting, len(doc.Clusters), errCheckFailed)
 		}
 		return cmp.Or(unread, err)
 	}
@@ -162,7 +162,7 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 	d := document.ClusterStatus{Cluster: l.spec.Cluster, Suspended: l.spec.Suspend, Standings: []condition.Standing{}}
 	var last suspension.Suspension
 	for _, p := range l.places {
-		standing, word := l.stand(ctx, p, all, now)
+		standing, word := l.readStanding(ctx, p, all, now)
 		d.Standings = append(d.Standings, standing)
 		if word.Time.After(last.Time) {
 			last = word
@@ -178,8 +178,8 @@ func (l lookup) look(ctx context.Context, all, live bool, now time.Time) documen
 	return d
 }
 
-func (l lookup) stand(ctx context.Context, p place, all bool, now time.Time) (condition.Standing, suspension.Suspension) {
-	read := condition.Survey(!l.spec.Drill.Schedule.None(), now)
+func (l lookup) readStanding(ctx context.Context, p place, all bool, now time.Time) (condition.Standing, suspension.Suspension) {
+	read := condition.SurveyOptions(!l.spec.Drill.Schedule.None(), now)
 	if all {
 		read.Newest = 0
 	}

@@ -23,7 +23,7 @@ func Died(err error) error {
 // the error matches that syscall.Errno; otherwise, at stages that read the database, it matches catalog.ErrDamaged.
 func Blame(stage, words string) error {
 	words, _, _ = strings.Cut(strings.TrimSpace(words), "\n")
-	lack := lacking(words)
+	lack := resourceError(words)
 	if lack != nil {
 		return fmt.Errorf("at stage %s: %w", stage, lack)
 	}
@@ -34,8 +34,8 @@ func Blame(stage, words string) error {
 	return fmt.Errorf("at stage %s: %w", stage, errors.New(words))
 }
 
-// lacking returns the resource that the machine ran out of, according to words; nil if they name none.
-func lacking(words string) error {
+// resourceError returns the resource that the machine ran out of, according to words; nil if they name none.
+func resourceError(words string) error {
 	for _, lack := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if strings.Contains(words, lack.Error()) {
 			return lack

@@ -53,7 +53,7 @@ func (l Log) Term(position uint64) uint64 {
 	return l.Terms[i].Term
 }
 
-// GoesOnFrom reports whether the log contains every entry from the one after position to its end.
-func (l Log) GoesOnFrom(position uint64) bool {
+// ContinuesFrom reports whether the log contains every entry from the one after position to its end.
+func (l Log) ContinuesFrom(position uint64) bool {
 	return l.There && l.First <= position+1 && position <= l.Last.Position
 }

@@ -58,7 +58,7 @@ func legsOf(c catalog.Catalog, w Window) []leg {
 		}
 	}
 	for _, b := range c.Backups {
-		if w.Lineage == "" && !passed[b.ID] && b.Usable() == nil {
+		if w.Lineage == "" && !passed[b.ID] && b.CheckUsable() == nil {
 			legs = append(legs, leg{base: b})
 		}
 	}

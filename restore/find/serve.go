@@ -52,9 +52,9 @@ type valuesJob struct {
 
 // ended is a child's result.
 type ended struct {
-	Revision int64        `json:"revision"`
-	Position uint64       `json:"position,omitempty"` // 0: the log was not replayed
-	Met      *restore.Met `json:"met,omitempty"`
+	Revision int64                    `json:"revision"`
+	Position uint64                   `json:"position,omitempty"` // 0: the log was not replayed
+	Met      *restore.EncodedObstacle `json:"met,omitempty"`
 }
 
 // spawn runs a job in a child.
@@ -84,7 +84,7 @@ func Serve(ctx context.Context, input []byte, give func(any) error, report stora
 	debug.SetGCPercent(200) // as in a restore: otherwise a replay spends a quarter of its time in the garbage collector
 	s := &server{job: j, give: give, report: report}
 	e, err := s.serve(ctx)
-	e.Met = restore.Meet(err)
+	e.Met = restore.EncodeObstacle(err)
 	if e.Met != nil {
 		return e, nil
 	}

@@ -109,7 +109,7 @@ func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, 
 		c.Lineages = slices.Clone(c.Lineages)
 		for i, l := range c.Lineages {
 			if l.ID == p.Log.Lineage {
-				c.Lineages[i] = endingAt(l, p.Log.Last, o.Ended)
+				c.Lineages[i] = withEndRevision(l, p.Log.Last, o.Ended)
 			}
 		}
 	default:
@@ -118,8 +118,8 @@ func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, 
 	return c, t, nil
 }
 
-// endingAt returns l with a mark at the end of a segment, whose revision a replay has shown.
-func endingAt(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
+// withEndRevision returns l with a mark at the end of a segment, whose revision a replay has shown.
+func withEndRevision(l catalog.Lineage, seq uint64, revision int64) catalog.Lineage {
 	l.Segments = slices.Clone(l.Segments)
 	for i, s := range l.Segments {
 		if s.Seq != seq {
@@ -152,20 +152,20 @@ func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catal
 	c.Backups = slices.Clone(c.Backups)
 	for i, b := range c.Backups {
 		if b.ID == p.Backup.ID { // the run reached the mark from it
-			c.Backups[i] = notBeyond(b, p.Log.Source, o.Marked)
+			c.Backups[i] = clampPosition(b, p.Log.Source, o.Marked)
 		}
 	}
 	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
 	r, err := findRoute(c, held)
 	if err == nil && !t.Best {
 		why := fmt.Sprintf("the log can be replayed only up to position %d", o.Marked)
-		err = &UnreachableError{Why: why, Nearest: r.words()}
+		err = &UnreachableError{Why: why, Nearest: r.describeEnd()}
 	}
 	return c, held, err
 }
 
-// notBeyond returns b with its bounds limited to a position of the log.
-func notBeyond(b catalog.Backup, log segment.Source, position uint64) catalog.Backup {
+// clampPosition returns b with its bounds limited to a position of the log.
+func clampPosition(b catalog.Backup, log segment.Source, position uint64) catalog.Backup {
 	if log == segment.Watch {
 		b.RevisionMax = min(b.RevisionMax, int64(position))
 		return b

@@ -70,7 +70,7 @@ func (d *Disks) archivedAt(position uint64) (revision int64) {
 
 // requests returns an upper bound for the number of requests after one position, up to another.
 func (d *Disks) requests(after, upTo uint64) uint64 {
-	log, ok := d.furthest(func(l disk.Log) bool { return l.GoesOnFrom(after) && upTo <= l.Last.Position })
+	log, ok := d.furthest(func(l disk.Log) bool { return l.ContinuesFrom(after) && upTo <= l.Last.Position })
 	if !ok {
 		return upTo - after
 	}

@@ -49,7 +49,7 @@ func (t Target) folds(c catalog.Catalog) (folds []catalog.Segment) {
 		for _, s := range l.Stretches() {
 			for i, one := range s.Segments {
 				last := t.Revision > 0 && i == len(s.Segments)-1 // its requests may reach further than its marks
-				if one.Folded > 0 && (last || t.mayLieIn(one)) {
+				if one.Folded > 0 && (last || t.mayContain(one)) {
 					folds = append(folds, one)
 				}
 			}
@@ -58,8 +58,8 @@ func (t Target) folds(c catalog.Catalog) (folds []catalog.Segment) {
 	return folds
 }
 
-// mayLieIn reports whether t is between the first and the last place that s knows.
-func (t Target) mayLieIn(s catalog.Segment) bool {
+// mayContain reports whether t is between the first and the last place that s knows.
+func (t Target) mayContain(s catalog.Segment) bool {
 	switch {
 	case t.Revision > 0 && s.Source == segment.Watch:
 		return s.First <= uint64(t.Revision) && uint64(t.Revision) <= s.Last

@@ -130,7 +130,7 @@ func checkTarget(c catalog.Catalog, t Target, l Layout) error {
 		}
 	}
 	if t.isLatest() {
-		return CheckNewest(c)
+		return CheckAmbiguous(c)
 	}
 	return nil
 }

@@ -22,12 +22,12 @@ func (e *ChooseError) Error() string {
 // Unwrap makes e match catalog.ErrNotFound.
 func (e *ChooseError) Unwrap() error { return catalog.ErrNotFound }
 
-// CheckNewest returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the same
+// CheckAmbiguous returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the same
 // cluster started again without data, or of another cluster that is far smaller. Members that lost their data form an empty cluster,
 // whose backups must not pass for the newest state.
-func CheckNewest(c catalog.Catalog) error {
+func CheckAmbiguous(c catalog.Catalog) error {
 	change, ok := catalog.NewChange(c.Cluster, c.Backups)
-	if !ok || !change.BeganAnew() && !change.Newest.FarSmaller(change.Before) {
+	if !ok || !change.SameCluster() && !change.Newest.FarSmaller(change.Before) {
 		return nil
 	}
 	return &ChooseError{change: change, newest: flagsFor(c, change.Newest), before: flagsFor(c, change.Before)}

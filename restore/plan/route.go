@@ -160,13 +160,13 @@ func backupAlone(c catalog.Catalog, id catalog.ID) (route, error) {
 	if err != nil {
 		return route{}, err
 	}
-	r := alone(b)
+	r := backupRoute(b)
 	r.reach.Newest = newest(c)
 	return r, nil
 }
 
-// alone returns the way to a backup, without the log.
-func alone(b catalog.Backup) route {
+// backupRoute returns the way to a backup, without the log.
+func backupRoute(b catalog.Backup) route {
 	reach := Reach{NotBefore: b.Started, NotAfter: b.Finished}
 	if b.Origin != nil {
 		reach.NotBefore = time.Time{} // nothing shows which acknowledged writes it contains
@@ -192,9 +192,9 @@ func newest(c catalog.Catalog) catalog.Point {
 	return p
 }
 
-// onto returns the fastest way from an allowed base through the first upTo segments of s; from a doubtful backup only if no base is
+// routeFrom returns the fastest way from an allowed base through the first upTo segments of s; from a doubtful backup only if no base is
 // allowed.
-func (s stretch) onto(upTo int, allowed func(catalog.Backup) bool) (route, bool) {
+func (s stretch) routeFrom(upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	r, ok := s.from(s.bases, upTo, allowed)
 	if !ok {
 		r, ok = s.from(s.doubtful, upTo, allowed)
@@ -237,7 +237,7 @@ func (s stretch) hasBase(allowed func(catalog.Backup) bool) bool {
 // log returns the part of s after b, up to segment upTo. The backup's index is a lower bound; etcd 3.4 may write it one too high.
 func (s stretch) log(b catalog.Backup, upTo int) *Log {
 	begin, _ := b.Span(s.Source())
-	from := min(max(s.ForPosition(max(begin, s.First())), 1), upTo) - 1
+	from := min(max(s.SegmentsUpTo(max(begin, s.First())), 1), upTo) - 1
 	last := s.Segments[upTo-1]
 	l := &Log{Lineage: s.Lineage, Source: s.Source(), First: s.Segments[from].FirstSeq(), Last: last.Seq, Digest: last.Digest}
 	for _, segment := range s.Segments[from:upTo] {
@@ -278,14 +278,14 @@ const nearestNote = "not the requested point, and the nearest that can be restor
 // orNearest returns r, the way to the nearest point, if t allows it; else an error that names that point.
 func (t Target) orNearest(r route, why string) (route, error) {
 	if !t.Best {
-		return route{}, &UnreachableError{Why: why, Nearest: r.words()}
+		return route{}, &UnreachableError{Why: why, Nearest: r.describeEnd()}
 	}
 	r.notes = append(r.notes, nearestNote+": "+why)
 	return r, nil
 }
 
-// words describes the end of r.
-func (r route) words() string {
+// describeEnd describes the end of r.
+func (r route) describeEnd() string {
 	switch {
 	case r.salvage != nil:
 		return fmt.Sprintf("the disks' position %d", r.salvage.end())
@@ -314,7 +314,7 @@ func nextPoint(c catalog.Catalog, t Target) string {
 	var next *catalog.Backup
 	for i, b := range bases {
 		after := t.Revision > 0 && b.Revision > t.Revision || !t.Time.IsZero() && b.Started.After(t.Time)
-		if after && b.Usable() == nil && (next == nil || b.Started.Before(next.Started)) {
+		if after && b.CheckUsable() == nil && (next == nil || b.Started.Before(next.Started)) {
 			next = &bases[i]
 		}
 	}

@@ -194,14 +194,14 @@ func refusePair(a, b disk.Disk) error {
 			fault.Refused, b.Dir, b.Cluster, a.Dir, a.Cluster)
 	case a.Member != "" && a.Member == b.Member:
 		return fmt.Errorf("%w: %s and %s are both of member %s: name only the newer one", fault.Refused, b.Dir, a.Dir, a.Member)
-	case (a.Cluster == "" || b.Cluster == "") && !acquainted(a, b):
+	case (a.Cluster == "" || b.Cluster == "") && !shareMember(a, b):
 		return fmt.Errorf("%w: nothing in %s and %s shows that they are of one cluster: name only one of them", fault.Refused, b.Dir, a.Dir)
 	}
 	return nil
 }
 
-// acquainted reports whether both disks know the same member.
-func acquainted(a, b disk.Disk) bool {
+// shareMember reports whether both disks know the same member.
+func shareMember(a, b disk.Disk) bool {
 	ids := func(d disk.Disk) (all []string) {
 		for _, db := range d.Databases {
 			for _, m := range db.Members {

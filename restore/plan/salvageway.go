@@ -24,7 +24,7 @@ func withoutArchive(c catalog.Catalog, t Target) (route, error) {
 		if !ok || t.Revision > 0 && (t.Revision < b.HighestRevision() || t.Revision > most) {
 			continue
 		}
-		r := alone(b)
+		r := backupRoute(b)
 		r.setDisks(t, nil, &l)
 		r.notes = append(r.notes, "no database on the disks leads there: the backup is the base")
 		return r, nil
@@ -103,7 +103,7 @@ func (d *Disks) onto(t Target, db disk.Database) route {
 func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	best, ok := d.furthest(func(l disk.Log) bool {
 		term := l.Term(after.Position)
-		return l.GoesOnFrom(after.Position) && l.Last.Digest != "" && (term == 0 || after.Term == 0 || term == after.Term)
+		return l.ContinuesFrom(after.Position) && l.Last.Digest != "" && (term == 0 || after.Term == 0 || term == after.Term)
 	})
 	if !ok {
 		return DiskLog{}, false
@@ -147,11 +147,11 @@ func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	}
 	log, ok := t.Disks.log(end, t.Revision)
 	if !ok || !t.Disks.holds(log.Dir, end) {
-		return t.apart(last, end)
+		return t.routeIfDisjoint(last, end)
 	}
 	log.Version = t.Disks.Version // the archive knows the version more exactly than the disks
 	all := len(last.Segments)
-	r, ok := last.onto(all, func(b catalog.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
+	r, ok := last.routeFrom(all, func(b catalog.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
 	if !ok {
 		return t.archiveAlone(c, "")
 	}
@@ -194,10 +194,10 @@ func (d *Disks) holds(dir string, end segment.End) bool {
 	})
 }
 
-// apart returns the way if the disks' logs do not continue the archive: from the disks alone, else from the archive alone.
-func (t Target) apart(last stretch, end segment.End) (route, error) {
+// routeIfDisjoint returns the way if the disks' logs do not continue the archive: from the disks alone, else from the archive alone.
+func (t Target) routeIfDisjoint(last stretch, end segment.End) (route, error) {
 	why := fmt.Sprintf("the disks' logs do not continue the archive, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
-	ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.GoesOnFrom(end.Position) })
+	ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.ContinuesFrom(end.Position) })
 	if ok {
 		why += fmt.Sprintf(": %s has another entry there, so they are of another history", ends.Dir)
 	}
@@ -267,8 +267,8 @@ func (s *Salvage) end() uint64 {
 	return s.Database.Index
 }
 
-// ahead returns a disk whose log is further than s and cannot be used; ok is false if there is none.
-func (s *Salvage) ahead() (d Remains, ok bool) {
+// unusableAhead returns a disk whose log is further than s and cannot be used; ok is false if there is none.
+func (s *Salvage) unusableAhead() (d Remains, ok bool) {
 	from := s.end()
 	term := uint64(0) // of the last restored entry
 	if s.Log != nil {
@@ -308,8 +308,8 @@ func salvageNotes(p Plan) (notes []string) {
 	if s.Disagree != "" {
 		notes = append(notes, s.Disagree+": the base decides which history is restored; --salvage-base chooses another data dir's")
 	}
-	notes = append(notes, p.worth())
-	d, ok := s.ahead()
+	notes = append(notes, p.lossNote())
+	d, ok := s.unusableAhead()
 	switch {
 	case ok:
 		notes = append(notes, fmt.Sprintf("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First))
@@ -333,8 +333,8 @@ func (p Plan) stopsBefore() bool {
 	return s.Log != nil && s.Log.Revision > 0 || s.Log == nil && p.Reach.Revision > 0
 }
 
-// worth describes the data that may be missing after a restore from the disks.
-func (p Plan) worth() string {
+// lossNote describes the data that may be missing after a restore from the disks.
+func (p Plan) lossNote() string {
 	s := p.Salvage
 	var probable Part
 	if s.Log != nil {

@@ -28,11 +28,11 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 		return r, nil
 	}
 	exact := func(b catalog.Backup) bool { // taken of a cluster at rest
-		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.Usable() == nil
+		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.CheckUsable() == nil
 	}
-	b, ok := loneBackup(c, t, exact)
+	b, ok := newestAllowed(c, t, exact)
 	if ok {
-		r := alone(b)
+		r := backupRoute(b)
 		r.reach.Revision = t.Revision
 		return r, nil
 	}
@@ -45,20 +45,20 @@ func (s stretch) toRevision(n int64) (route, bool) {
 		return route{}, false
 	}
 	upTo = max(1, upTo) // a mark may be right before the first segment
-	r, ok := s.onto(upTo, func(b catalog.Backup) bool { return b.HighestRevision() <= n })
+	r, ok := s.routeFrom(upTo, func(b catalog.Backup) bool { return b.HighestRevision() <= n })
 	if !ok {
 		return route{}, false
 	}
 	if r.base.Revision == n && r.base.RevisionMax == n {
 		members := r.members
-		r = alone(r.base)
+		r = backupRoute(r.base)
 		r.members = members
 		r.reach.Revision = n
 		return r, true
 	}
 	r.log.Revision = n
 	r.reach.Revision = n
-	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
+	r.reach.NotBefore, r.reach.NotAfter = s.timeBounds(upTo,
 		func(m segment.Mark) bool { return m.Revision > 0 && m.Revision < n },
 		func(m segment.Mark) bool { return m.Revision >= n })
 	if r.base.HighestRevision() == n && r.base.Finished.After(r.reach.NotAfter) { // the base may already contain the revision
@@ -67,9 +67,9 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	return r, true
 }
 
-// around returns the times between which s reached a point in its first upTo segments, by its marks: held reports whether the
+// timeBounds returns the times between which s reached a point in its first upTo segments, by its marks: held reports whether the
 // target state includes the state at a mark, reached whether the state at a mark includes the target.
-func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
+func (s stretch) timeBounds(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
 	for _, segment := range s.Segments {
 		for _, m := range segment.Marks {
 			if held(m) {
@@ -80,11 +80,11 @@ func (s stretch) around(upTo int, held, reached func(segment.Mark) bool) (notBef
 			}
 		}
 	}
-	return notBefore, s.written(upTo)
+	return notBefore, s.writtenBy(upTo)
 }
 
-// written returns a time by which everything in the first upTo segments had been written.
-func (s stretch) written(upTo int) time.Time {
+// writtenBy returns a time by which everything in the first upTo segments had been written.
+func (s stretch) writtenBy(upTo int) time.Time {
 	last := s.Segments[upTo-1]
 	n := len(last.Marks)
 	if n > 0 && last.Marks[n-1].NotAfter.After(last.Written) {
@@ -106,9 +106,9 @@ func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, erro
 			return t.nearest(c, s, s.toEnd(), before, why)
 		}
 	}
-	b, ok := loneBackup(c, t, before)
+	b, ok := newestAllowed(c, t, before)
 	if ok {
-		return t.orNearest(alone(b), why)
+		return t.orNearest(backupRoute(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
@@ -148,9 +148,9 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 		return t.nearest(c, s, r, by, why)
 	}
 	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
-	b, ok := loneBackup(c, t, by)
+	b, ok := newestAllowed(c, t, by)
 	if ok {
-		return t.orNearest(alone(b), why)
+		return t.orNearest(backupRoute(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
@@ -166,11 +166,11 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	doubtful := slices.ContainsFunc(s.doubtful, func(b catalog.Backup) bool { return b.ID == r.base.ID })
 	i := slices.IndexFunc(s.bases, by)
 	if i >= 0 && (!ok || doubtful || s.begins(s.bases[i]) > mark.Position) {
-		r, ok = alone(s.bases[i]), true
+		r, ok = backupRoute(s.bases[i]), true
 	}
 	i = slices.IndexFunc(s.doubtful, by)
 	if i >= 0 && !ok {
-		r, ok = alone(s.doubtful[i]), true
+		r, ok = backupRoute(s.doubtful[i]), true
 	}
 	if ok && next != nil {
 		r.noteEarly(t, *next)
@@ -201,7 +201,7 @@ func (r *route) noteEarly(t time.Time, next segment.Mark) {
 }
 
 func (s stretch) toMark(m segment.Mark) (route, bool) {
-	r, ok := s.onto(max(1, s.ForPosition(m.Position)), func(b catalog.Backup) bool { return s.ends(b) <= m.Position })
+	r, ok := s.routeFrom(max(1, s.SegmentsUpTo(m.Position)), func(b catalog.Backup) bool { return s.ends(b) <= m.Position })
 	if !ok {
 		return route{}, false
 	}
@@ -233,14 +233,14 @@ func toPosition(t Target, usable []stretch) (route, error) {
 }
 
 func (s stretch) toPosition(p uint64) (route, bool) {
-	upTo := max(1, s.ForPosition(p))
-	r, ok := s.onto(upTo, func(b catalog.Backup) bool { return s.ends(b) <= p })
+	upTo := max(1, s.SegmentsUpTo(p))
+	r, ok := s.routeFrom(upTo, func(b catalog.Backup) bool { return s.ends(b) <= p })
 	if !ok {
 		return route{}, false
 	}
 	r.log.Position = p
 	r.reach.Position, r.reach.Revision = p, s.RevisionAt(p)
-	r.reach.NotBefore, r.reach.NotAfter = s.around(upTo,
+	r.reach.NotBefore, r.reach.NotAfter = s.timeBounds(upTo,
 		func(m segment.Mark) bool { return m.Position <= p },
 		func(m segment.Mark) bool { return m.Position >= p })
 	return r, true
@@ -261,10 +261,10 @@ func (s stretch) ends(b catalog.Backup) uint64 {
 func toLatest(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	last := usable[len(usable)-1]
 	r := last.toEnd()
-	if youngerBackup(c, last) && t.Lineage == "" {
+	if newestBackupIsAfter(c, last) && t.Lineage == "" {
 		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: later writes are not archived", text(r.reach.NotAfter)))
 	}
-	why := beyond(c, last, t.Lineage)
+	why := unrestorableAfter(c, last, t.Lineage)
 	if why != "" {
 		return t.orNearest(r, why)
 	}
@@ -274,8 +274,8 @@ func toLatest(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 // toEnd returns the way to the end of s.
 func (s stretch) toEnd() route {
 	all := len(s.Segments)
-	r, _ := s.onto(all, func(catalog.Backup) bool { return true }) // a stretch has a base
-	r.reach = Reach{Position: s.Last(), Revision: s.RevisionAt(s.Last()), NotAfter: s.written(all)}
+	r, _ := s.routeFrom(all, func(catalog.Backup) bool { return true }) // a stretch has a base
+	r.reach = Reach{Position: s.Last(), Revision: s.RevisionAt(s.Last()), NotAfter: s.writtenBy(all)}
 	mark, ok := s.LastMark()
 	if ok {
 		r.reach.NotBefore = mark.NotBefore
@@ -306,7 +306,7 @@ func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	if err != nil {
 		b = c.Backups[0]
 	}
-	r := alone(b)
+	r := backupRoute(b)
 	if err != nil {
 		r.notes = append(r.notes, err.Error())
 	}
@@ -316,29 +316,29 @@ func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	return r, nil
 }
 
-// youngerBackup reports whether the newest backup was taken after the end of s.
-func youngerBackup(c catalog.Catalog, s stretch) bool {
+// newestBackupIsAfter reports whether the newest backup was taken after the end of s.
+func newestBackupIsAfter(c catalog.Catalog, s stretch) bool {
 	b := c.Backups[0]
 	c.Backups = c.Backups[:1]
 	if len(c.Bases(s.Stretch)) > 0 {
 		return false // s continues it, regardless of the clocks
 	}
-	return b.Started.After(s.End().Time) || b.Started.After(s.surely()) && s.begins(b) > s.Last()
+	return b.Started.After(s.End().Time) || b.Started.After(s.coveredUntil()) && s.begins(b) > s.Last()
 }
 
-// surely returns a time up to which every write is in s.
-func (s stretch) surely() time.Time {
+// coveredUntil returns a time up to which every write is in s.
+func (s stretch) coveredUntil() time.Time {
 	mark, _ := s.LastMark()
 	return mark.NotBefore
 }
 
-// loneBackup returns the newest allowed backup, an unusable one only if there is no other. The history of a backup without a log is
+// newestAllowed returns the newest allowed backup, an unusable one only if there is no other. The history of a backup without a log is
 // unknown, so a lineage has none.
-func loneBackup(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) (catalog.Backup, bool) {
+func newestAllowed(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) (catalog.Backup, bool) {
 	if t.Lineage != "" {
 		return catalog.Backup{}, false
 	}
-	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return allowed(b) && b.Usable() == nil })
+	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return allowed(b) && b.CheckUsable() == nil })
 	if i < 0 {
 		i = slices.IndexFunc(c.Backups, allowed)
 	}
@@ -348,11 +348,11 @@ func loneBackup(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) 
 	return c.Backups[i], true
 }
 
-// beyond describes known data after the last usable stretch that cannot be restored; "" if there is none.
-func beyond(c catalog.Catalog, last stretch, lineage string) string {
+// unrestorableAfter describes known data after the last usable stretch that cannot be restored; "" if there is none.
+func unrestorableAfter(c catalog.Catalog, last stretch, lineage string) string {
 	end := last.End()
 	for _, d := range c.Damaged {
-		if d.ID.Started().After(last.surely()) && lineage == "" && !d.ID.IsImport() {
+		if d.ID.Started().After(last.coveredUntil()) && lineage == "" && !d.ID.IsImport() {
 			return fmt.Sprintf("a newer backup is damaged: %v", d.Err)
 		}
 	}
@@ -371,9 +371,9 @@ func beyond(c catalog.Catalog, last stretch, lineage string) string {
 
 // nearest returns r, which ends in s, or the way to a later backup alone, as orNearest does.
 func (t Target) nearest(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool, why string) (route, error) {
-	b, ok := loneBackup(c, t, allowed)
+	b, ok := newestAllowed(c, t, allowed)
 	if ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
-		r = alone(b)
+		r = backupRoute(b)
 	}
 	return t.orNearest(r, why)
 }

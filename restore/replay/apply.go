@@ -29,7 +29,7 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	case r.Put != nil && !m.alarmed && !m.auth.IsAuthEnabled() && plain(r.Put):
 		m.put(r.Put)
 		return nil
-	case m.refuses(r):
+	case m.checkOldRules(r):
 		return nil
 	case r.Compaction != nil:
 		m.compact(r)
@@ -45,7 +45,7 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 // submit passes a request to etcd's applier as a member does when no client waits for the response.
 func (m *member) submit(r *pb.InternalRaftRequest) *apply.Result {
 	applier := m.applier
-	if r.Txn != nil && m.rules.nestedTxnFree && m.onlyFull() && !putsItself(r.Txn) {
+	if r.Txn != nil && m.rules.nestedTxnFree && m.onlyNoSpaceAlarm() && !hasTopLevelPut(r.Txn) {
 		applier = m.unalarmed
 	}
 	return applier.Apply(&apply.InternalRaftRequestWrapper{
@@ -53,13 +53,13 @@ func (m *member) submit(r *pb.InternalRaftRequest) *apply.Result {
 	}, membership.ApplyBoth)
 }
 
-// onlyFull reports whether NOSPACE is the only alarm that is raised.
-func (m *member) onlyFull() bool {
+// onlyNoSpaceAlarm reports whether NOSPACE is the only alarm that is raised.
+func (m *member) onlyNoSpaceAlarm() bool {
 	return m.alarmed && len(m.alarms.Get(pb.AlarmType_CORRUPT)) == 0
 }
 
-// putsItself reports whether t contains a put, not counting transactions nested in t.
-func putsItself(t *pb.TxnRequest) bool {
+// hasTopLevelPut reports whether t contains a put, not counting transactions nested in t.
+func hasTopLevelPut(t *pb.TxnRequest) bool {
 	isPut := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
 }
@@ -115,8 +115,8 @@ func (m *member) dropTombstones(revision int64) {
 	}
 }
 
-// obey switches to the rules of the server version that applied the following requests.
-func (m *member) obey(version string) error {
+// setVersion switches to the rules of the server version that applied the following requests.
+func (m *member) setVersion(version string) error {
 	next, err := rulesOf(version)
 	if err != nil {
 		return fmt.Errorf("the log's server version: %w", err)

@@ -5,13 +5,12 @@ import (
 	"encoding/base64"
 	"sort"
 
-	"golang.org/x/crypto/bcrypt"
-	"google.golang.org/protobuf/proto"
-
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/auth"
 	"go.etcd.io/etcd/server/v3/lease"
+	"golang.org/x/crypto/bcrypt"
+	"google.golang.org/protobuf/proto"
 )
 
 // gate is the applier's auth store. It follows the rules of the server version whose requests are applied.
@@ -50,9 +49,9 @@ func (g *gate) IsAdminPermitted(who *auth.AuthInfo) error {
 	return g.AuthStore.IsAdminPermitted(who)
 }
 
-// refuses reports whether an older rule refuses r. If an older rule permits r, it sets lift, so that the newer rules do not
+// checkOldRules reports whether an older rule refuses r. If an older rule permits r, it sets lift, so that the newer rules do not
 // refuse it.
-func (m *member) refuses(r *pb.InternalRaftRequest) bool {
+func (m *member) checkOldRules(r *pb.InternalRaftRequest) bool {
 	m.auth.lift = false
 	if !m.auth.IsAuthEnabled() {
 		return false

@@ -47,11 +47,11 @@ func (m *marks) add(d *decoded, base, seen uint64) error {
 	return nil
 }
 
-// settle checks the marks up to a position. The caller has applied every request up to there.
-func (r *run) settle(upTo uint64) error {
+// compareMarks checks the marks up to a position. The caller has applied every request up to there.
+func (r *run) compareMarks(upTo uint64) error {
 	reached := 0
 	for ; reached < len(r.marks) && r.marks[reached].Position <= upTo; reached++ {
-		if err := r.hold(r.marks[reached]); err != nil {
+		if err := r.compareMark(r.marks[reached]); err != nil {
 			return err
 		}
 	}
@@ -59,11 +59,11 @@ func (r *run) settle(upTo uint64) error {
 	return nil
 }
 
-// hold compares the database in its current state with a mark.
-func (r *run) hold(m mark) error {
+// compareMark compares the database in its current state with a mark.
+func (r *run) compareMark(m mark) error {
 	switch {
 	case m.Kind == segment.ServerVersion:
-		return r.badRecord(max(m.Position, r.at.Position), r.obey(m.version))
+		return r.badRecord(max(m.Position, r.at.Position), r.setVersion(m.version))
 	case r.source == segment.Watch && m.Position != r.at.Position: // the log ends without a revision that it names
 		return r.differs(m.Position, int64(m.Position))
 	case m.Kind == segment.CompactionMark:

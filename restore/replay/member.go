@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
-
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -22,6 +20,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -81,7 +80,7 @@ func open(db string, source segment.Source) (*member, error) {
 	m.kv = mvcc.NewStore(log, m.be, m.lessor, mvcc.StoreConfig{
 		CompactionBatchLimit: compactionBatch, CompactionSleepInterval: time.Nanosecond,
 	})
-	if m.index.ConsistentIndex() == 0 && source == segment.WAL && m.held() {
+	if m.index.ConsistentIndex() == 0 && source == segment.WAL && m.everHadKeys() {
 		err := fmt.Errorf("%w: it has no consistent index and holds revisions, so it is not a member's", ErrForeign)
 		m.lessor.Stop()
 		return nil, errors.Join(err, m.kv.Close(), m.be.Close())
@@ -105,8 +104,8 @@ func open(db string, source segment.Source) (*member, error) {
 	return m, nil
 }
 
-// held reports whether the key space has ever contained a key.
-func (m *member) held() bool {
+// everHadKeys reports whether the key space has ever contained a key.
+func (m *member) everHadKeys() bool {
 	newest, _ := m.revisions()
 	return newest > 1
 }

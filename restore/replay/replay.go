@@ -185,7 +185,7 @@ func (r *run) all(ctx context.Context, records iter.Seq2[segment.Record, error])
 	if err := r.endsWhole(); err != nil {
 		return err
 	}
-	return r.settle(lastPosition)
+	return r.compareMarks(lastPosition)
 }
 
 // alreadyThere compares the database with the stop before any record is read.
@@ -221,9 +221,9 @@ func (r *run) record(d *decoded) error {
 	}
 	if r.stop.Position != 0 && d.Position > r.stop.Position {
 		r.at.Stopped = true
-		return r.settle(r.stop.Position)
+		return r.compareMarks(r.stop.Position)
 	}
-	if err := r.settle(d.Position - 1); err != nil {
+	if err := r.compareMarks(d.Position - 1); err != nil {
 		return err
 	}
 	if d.err != nil {
@@ -294,7 +294,7 @@ func (r *run) request(d *decoded) error {
 		return r.differs(d.Position, int64(d.Position))
 	}
 	if r.at.Stopped = r.arrived(); r.at.Stopped {
-		return r.settle(d.Position)
+		return r.compareMarks(d.Position)
 	}
 	return nil
 }

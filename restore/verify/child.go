@@ -46,7 +46,7 @@ type found struct {
 	Steps      []catalog.Step      `json:"steps,omitempty"`
 	Assertions []catalog.Assertion `json:"assertions,omitempty"`
 
-	Met        *restore.Met `json:"met,omitempty"` // the obstacle to a target after the backup; nil if there was none
+	Met        *restore.EncodedObstacle `json:"met,omitempty"` // the obstacle to a target after the backup; nil if there was none
 	sealedOnly bool
 }
 
@@ -100,7 +100,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 		debug.SetGCPercent(200) // as in a restore, whose duration is estimated from this one
 	}
 	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
-	met := restore.Meet(err)
+	met := restore.EncodeObstacle(err)
 	if met != nil && j.Plan.Log != nil {
 		return found{Met: met}, nil
 	}

@@ -55,7 +55,7 @@ func (e exercise) run(
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
 	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // at most one of them is not nil
-	if marked := e.plan.Backup.Marked(); err == nil && marked != nil {
+	if marked := e.plan.Backup.CheckCluster(); err == nil && marked != nil {
 		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
 	}
 	proof := catalog.Proof{

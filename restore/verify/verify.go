@@ -34,7 +34,7 @@ func Run(
 ) (catalog.Proof, error) {
 	begin := time.Now()
 	proof := catalog.Proof{Format: catalog.Proofs.Format, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
-	found, err := climb(ctx, c, b, keys, r, report)
+	found, err := verifyLevel(ctx, c, b, keys, r, report)
 	found.tell(&proof)
 	proof.Seconds = time.Since(begin).Seconds()
 	proof.Verdict, proof.Finding = judge(r.Level, found, err)
@@ -68,7 +68,7 @@ func judge(level catalog.Level, f found, err error) (catalog.Verdict, string) {
 	return catalog.NotRun, err.Error()
 }
 
-func climb(
+func verifyLevel(
 	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
 ) (found, error) {
 	switch r.Level {

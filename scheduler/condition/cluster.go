@@ -24,7 +24,7 @@ func lineIs(name Name, s Severity) func(*judgement, check.Line) {
 }
 
 func (j *judgement) line(name Name, s Severity, l check.Line) {
-	j.add(name, wrong{s, "", l.Cure}, "%s", l.Seen)
+	j.add(name, finding{s, "", l.Cure}, "%s", l.Seen)
 }
 
 // silent adds that members do not answer. If none does, no other check has run, and the condition is critical.
@@ -33,7 +33,7 @@ func (j *judgement) silent(l check.Line) {
 	for _, o := range j.Checks {
 		others = others || o.Name == "quorum and leader" && o.Verdict != check.NotRun
 	}
-	j.line(MembersAway, unless(others), l)
+	j.line(MembersAway, warningIf(others), l)
 }
 
 // quorum adds that there is no quorum, or only that the leader does not answer this host.
@@ -58,6 +58,6 @@ func (j *judgement) alarms(l check.Line) {
 func (j *judgement) certificate(l check.Line) {
 	left := l.Ends.Sub(j.now)
 	if left < j.Limits.Certificate {
-		j.line(CertificateExpires, unless(left > certificateCritical), l)
+		j.line(CertificateExpires, warningIf(left > certificateCritical), l)
 	}
 }

@@ -64,15 +64,15 @@ type judgement struct {
 	found []Condition
 }
 
-// wrong holds the parts of a Condition that its rule determines.
-type wrong struct {
+// finding holds the parts of a Condition that its rule determines.
+type finding struct {
 	severity Severity
 	in       string // repository
 	cure     string
 }
 
 // add adds a condition, unless it is accepted. If it exists already, add joins the messages, and keeps the worse severity.
-func (j *judgement) add(name Name, w wrong, format string, args ...any) {
+func (j *judgement) add(name Name, w finding, format string, args ...any) {
 	if slices.Contains(j.Limits.Accept, name) {
 		return
 	}
@@ -94,8 +94,8 @@ func (j *judgement) add(name Name, w wrong, format string, args ...any) {
 // oneLine joins the lines of errors.Join.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// unless returns Warning if held, otherwise Critical.
-func unless(held bool) Severity {
+// warningIf returns Warning if held, otherwise Critical.
+func warningIf(held bool) Severity {
 	if held {
 		return Warning
 	}
@@ -131,31 +131,31 @@ func (j *judgement) inTimeBeside(r Repository) bool {
 }
 
 func (j *judgement) backups(r Repository) {
-	beside := unless(j.inTimeBeside(r))
+	beside := warningIf(j.inTimeBeside(r))
 	if r.Problem != "" {
-		j.add(RepositoryAway, wrong{beside, r.Repository, j.command("check", r)}, "%s", r.Problem)
+		j.add(RepositoryAway, finding{beside, r.Repository, j.command("check", r)}, "%s", r.Problem)
 	}
 	switch late := j.late(r); {
 	case r.Good == nil && (r.Problem == "" || !r.At.IsZero()):
-		j.add(NoBackup, wrong{beside, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
+		j.add(NoBackup, finding{beside, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
 			"%s", cmp.Or(r.Doubt, "there is no backup"))
 	case r.Good != nil && late > 0:
 		j.backupLate(r, late)
 	case r.Good != nil && r.Problem == "":
-		j.lacking(r)
+		j.behindOthers(r)
 	}
 	if r.Damaged > 0 {
-		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
+		j.add(BackupDamaged, finding{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
 	}
 	if r.Diverged != "" {
-		j.add(MembersDiverged, wrong{Critical, r.Repository, divergedCure + ", and see that dr backup --compare-members ends with 0"}, "%s", r.Diverged)
+		j.add(MembersDiverged, finding{Critical, r.Repository, divergedCure + ", and see that dr backup --compare-members ends with 0"}, "%s", r.Diverged)
 	}
 	if r.Future != "" {
-		j.add(ClocksApart, wrong{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
+		j.add(ClocksApart, finding{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
 			"backup %s says that it was taken in the future", r.Future)
 	}
 	if r.Changed != "" {
-		j.add(ClusterChanged, wrong{Critical, r.Repository, "mend the endpoints, or restore what was there before (" + j.command("list", r) +
+		j.add(ClusterChanged, finding{Critical, r.Repository, "mend the endpoints, or restore what was there before (" + j.command("list", r) +
 			" names it); if the change is right: " + j.command("pin latest --confirm", r)}, "%s", r.Changed)
 	}
 	j.shrunk(r)
@@ -166,7 +166,7 @@ const divergedCure = "find out which member is right, replace the other"
 
 // backupLate adds that a backup is late. While it waits for its turn that is a warning, until the next slot has passed too.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
-	w := wrong{unless(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)}
+	w := finding{warningIf(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)}
 	waiting := ""
 	if j.Jobs.Queued {
 		waiting, w.cure = "; it waits for its turn among other clusters", "raise concurrency in dr.yaml, or spread the schedules by a larger jitter"
@@ -177,13 +177,13 @@ func (j *judgement) backupLate(r Repository, late time.Duration) {
 	j.add(BackupLate, w, "the last good backup is of %s, and the next was due %s ago%s%s", clock(r.Good.Started), span(late), waiting, because(r.Doubt))
 }
 
-// lacking adds that another repository has a newer good backup than r. r itself is not late.
-func (j *judgement) lacking(r Repository) {
+// behindOthers adds that another repository has a newer good backup than r. r itself is not late.
+func (j *judgement) behindOthers(r Repository) {
 	for _, o := range j.Repositories {
 		if o.Good == nil || !o.Good.Started.After(r.Good.Started) || j.now.Sub(o.Good.Started) <= j.Agreed.Slack {
 			continue
 		}
-		j.add(BackupLate, wrong{Warning, r.Repository, fmt.Sprintf("dr serve copies it as soon as it can (require: any); by hand: dr copy from %s", o.Repository)},
+		j.add(BackupLate, finding{Warning, r.Repository, fmt.Sprintf("dr serve copies it as soon as it can (require: any); by hand: dr copy from %s", o.Repository)},
 			"the last good backup is of %s, and repository %s has one of %s%s", clock(r.Good.Started), o.Repository, clock(o.Good.Started), because(r.Doubt))
 		return
 	}
@@ -197,7 +197,7 @@ func because(doubt string) string {
 }
 
 func (j *judgement) shrunk(r Repository) {
-	w := wrong{Warning, r.Repository, "see what is missing: " + j.command("diff", r) + "; a defragmentation makes a database smaller too"}
+	w := finding{Warning, r.Repository, "see what is missing: " + j.command("diff", r) + "; a defragmentation makes a database smaller too"}
 	if r.Good != nil && j.isShrunk(r.Good.Size, r.UsualSize) {
 		j.add(BackupShrunk, w, "the database of the newest backup has %s, those before it had %s",
 			bytes(r.Good.Size), bytes(r.UsualSize))
@@ -224,12 +224,12 @@ func (j *judgement) proofs(r Repository) {
 	}
 	switch long := j.Limits.Proven; {
 	case j.now.Sub(later(r.Verified, begin)) > long && r.Verified.IsZero():
-		j.add(NeverProven, wrong{Warning, r.Repository, j.drillCommand(r)}, "none of %d backups was ever verified", r.Backups)
+		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)}, "none of %d backups was ever verified", r.Backups)
 	case j.now.Sub(later(r.Verified, begin)) > long:
-		j.add(NeverProven, wrong{Warning, r.Repository, j.drillCommand(r)},
+		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)},
 			"nothing was verified for %s", span(j.now.Sub(r.Verified)))
 	case r.Good != nil && r.Good.Encrypted && r.Decrypted.IsZero() && j.now.Sub(begin) > long:
-		j.add(NeverDecrypted, wrong{Warning, r.Repository, j.command("verify --level opened --identity KEY", r)},
+		j.add(NeverDecrypted, finding{Warning, r.Repository, j.command("verify --level opened --identity KEY", r)},
 			"no key has been shown to open any of %d backups", r.Backups)
 	}
 }
@@ -255,10 +255,10 @@ func (j *judgement) drill(r Repository) {
 	}
 	cure := j.drillCommand(r)
 	if failed.Verdict == catalog.Failed {
-		j.add(DrillFailed, wrong{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(failed.Time), failed.Finding)
+		j.add(DrillFailed, finding{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(failed.Time), failed.Finding)
 	}
 	if last.Verdict == catalog.NotRun {
-		j.add(DrillNotRun, wrong{Warning, r.Repository, cure}, "the drill of %s could not run: %s", clock(last.Time), last.Finding)
+		j.add(DrillNotRun, finding{Warning, r.Repository, cure}, "the drill of %s could not run: %s", clock(last.Time), last.Finding)
 	}
 }
 
@@ -280,18 +280,18 @@ func (j *judgement) fault() {
 	if kept {
 		without = "what was in force before stays so"
 	}
-	j.add(ConfigRefused, wrong{unless(kept), "", "put it right; dr config check --config FILE shows whether it is, and it is read again by itself"},
+	j.add(ConfigRefused, finding{warningIf(kept), "", "put it right; dr config check --config FILE shows whether it is, and it is read again by itself"},
 		"its configuration cannot be used, and %s: %s", without, j.Fault)
 }
 
 // policy adds missing signatures and locks.
 func (j *judgement) policy(r Repository) {
 	if j.Agreed.Written && !r.Signed && slices.ContainsFunc(j.Repositories, func(o Repository) bool { return o.Signed }) {
-		j.add(NotSigned, wrong{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
+		j.add(NotSigned, finding{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
 			"nobody can tell who has written the backups here, which another of the cluster's repositories signs")
 	}
 	if j.Agreed.Written && !r.Locked {
-		j.add(NotLocked, wrong{Warning, r.Repository, "give the repository a lock, in a bucket that knows object locks (dr check --lock tries)"},
+		j.add(NotLocked, finding{Warning, r.Repository, "give the repository a lock, in a bucket that knows object locks (dr check --lock tries)"},
 			"whoever may delete can delete every backup")
 	}
 }
@@ -305,30 +305,30 @@ func (j *judgement) encryption() {
 	}
 	switch {
 	case len(plain) > 0:
-		j.add(NotEncrypted, wrong{Warning, "", "give the cluster recipients, or dr backup --recipient"},
+		j.add(NotEncrypted, finding{Warning, "", "give the cluster recipients, or dr backup --recipient"},
 			"the newest backup in %s is readable by whoever can read the bucket, with every Secret in it", strings.Join(plain, " and "))
 	case j.Agreed.Written && !j.Agreed.Encrypted:
-		j.add(NotEncrypted, wrong{Warning, "", "give the cluster recipients"}, "the cluster has no recipients")
+		j.add(NotEncrypted, finding{Warning, "", "give the cluster recipients"}, "the cluster has no recipients")
 	}
 }
 
 func (j *judgement) log(r Repository) {
 	if r.Gap != "" {
-		j.add(LogGap, wrong{Critical, r.Repository, j.command("backup", r) + ", or a trigger gap: true"},
+		j.add(LogGap, finding{Critical, r.Repository, j.command("backup", r) + ", or a trigger gap: true"},
 			"no good backup has come after the last gap in the log: %s", r.Gap)
 	}
 	if r.LogDamaged > 0 {
-		j.add(BackupDamaged, wrong{Warning, r.Repository, j.command("archive verify --headers", r)},
+		j.add(BackupDamaged, finding{Warning, r.Repository, j.command("archive verify --headers", r)},
 			"%d objects of the log cannot be used: %s", r.LogDamaged, r.LogDoubt)
 	}
 	w, good := r.Window, r.Good
 	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
-		j.add(LogStopped, wrong{Critical, r.Repository, "see on its host that dr archive runs, and what it says"},
+		j.add(LogStopped, finding{Critical, r.Repository, "see on its host that dr archive runs, and what it says"},
 			"the log ends at %s with revision %d, and the backup of %s has revision %d",
 			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
 	}
 	if w == nil && good != nil && j.neverLogged(r) {
-		j.add(LogStopped, wrong{Critical, r.Repository, "see on its host that dr serve runs, and what it reports of the archive"},
+		j.add(LogStopped, finding{Critical, r.Repository, "see on its host that dr serve runs, and what it reports of the archive"},
 			"the log is to be archived, and nothing of it that restores has been stored since the backup of %s", clock(good.Started))
 	}
 }
@@ -342,16 +342,16 @@ func (j *judgement) neverLogged(r Repository) bool {
 func (j *judgement) jobs() {
 	n := j.Jobs.Failures
 	if n >= j.Limits.Failures {
-		j.add(BackupFailing, wrong{Warning, "", "mend what stands in the way; dr check with the cluster's endpoints looks for it"},
+		j.add(BackupFailing, finding{Warning, "", "mend what stands in the way; dr check with the cluster's endpoints looks for it"},
 			"the last %d tries have failed: %s", n, j.Jobs.Problem)
 	}
 	if j.Jobs.Unpruned != "" {
-		j.add(RetentionFailing, wrong{Warning, "", "mend what stands in the way; dr prune --dry-run shows what is to go"},
+		j.add(RetentionFailing, finding{Warning, "", "mend what stands in the way; dr prune --dry-run shows what is to go"},
 			"old backups stay: %s", j.Jobs.Unpruned)
 	}
 	due := j.Agreed.Drill
 	if !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
-		j.add(DrillNotRun, wrong{Warning, "", "see on its host what dr serve says of drills, or run dr drill by hand"},
+		j.add(DrillNotRun, finding{Warning, "", "see on its host what dr serve says of drills, or run dr drill by hand"},
 			"a drill was due %s ago, and none was run", span(j.now.Sub(due)))
 	}
 }
@@ -363,22 +363,22 @@ func (j *judgement) archive() {
 	}
 	lag := j.now.Sub(j.Since)
 	if !l.Known && !j.Since.IsZero() && lag > j.Limits.Lag {
-		j.add(LogLagging, wrong{unless(lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes are in etcd alone"},
+		j.add(LogLagging, finding{warningIf(lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes are in etcd alone"},
 			"of nothing that was written is it known that it is stored%s", because(l.Problem))
 	}
 	if l.Known && l.Lag > j.Limits.Lag {
-		j.add(LogLagging, wrong{unless(l.Lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes of that time are in etcd alone"},
+		j.add(LogLagging, finding{warningIf(l.Lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes of that time are in etcd alone"},
 			"what was written in the last %s is not all stored%s", span(l.Lag), because(l.Problem))
 	}
 	if l.Purges && l.Headroom < j.Limits.Headroom {
-		j.add(PurgeHeadroomShort, wrong{Critical, "", "mend what keeps it from storing, or give etcd more --max-wals"},
+		j.add(PurgeHeadroomShort, finding{Critical, "", "mend what keeps it from storing, or give etcd more --max-wals"},
 			"etcd purges what is not stored in %s", span(l.Headroom))
 	}
 	if l.Diverged != "" {
-		j.add(MembersDiverged, wrong{Critical, "", divergedCure + "; the archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
+		j.add(MembersDiverged, finding{Critical, "", divergedCure + "; the archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
 	}
 	if l.SpoolMax > 0 && float64(l.Spool) > j.Limits.Spool*float64(l.SpoolMax) {
-		j.add(SpoolFilling, wrong{Warning, "", "mend the store, or give the spool more room"},
+		j.add(SpoolFilling, finding{Warning, "", "mend the store, or give the spool more room"},
 			"%s of %s wait for the store", bytes(l.Spool), bytes(l.SpoolMax))
 	}
 }

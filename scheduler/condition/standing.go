@@ -70,9 +70,9 @@ type Good struct {
 // or forged.
 const ClockAllowance = 10 * time.Minute
 
-// Survey returns the options for reading a repository for a Standing: the newest few backups, and the newest proofs until they
+// SurveyOptions returns the options for reading a repository for a Standing: the newest few backups, and the newest proofs until they
 // contain the needed facts; drills adds the newest drill. Damage in older backups is not found: set Newest to 0 to read all.
-func Survey(drills bool, now time.Time) repository.SurveyOptions {
+func SurveyOptions(drills bool, now time.Time) repository.SurveyOptions {
 	return repository.SurveyOptions{Newest: newest, Enough: func(latest []catalog.Proof) bool {
 		var s Standing
 		s.proven(latest, now)
@@ -126,7 +126,7 @@ func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 			d.Future = cmp.Or(d.Future, b.ID)
 			continue
 		}
-		err := b.Usable()
+		err := b.CheckUsable()
 		if err != nil {
 			d.Doubt = cmp.Or(d.Doubt, string(b.ID)+": "+err.Error())
 			continue

@@ -174,7 +174,7 @@ func TestSurveyIsEnough(t *testing.T) {
 		{[]catalog.Proof{drill}, true, false},
 		{[]catalog.Proof{future, opened}, true, false},
 	} {
-		if got := condition.Survey(test.drills, now).Enough(test.latest); got != test.want {
+		if got := condition.SurveyOptions(test.drills, now).Enough(test.latest); got != test.want {
 			t.Errorf("%d: %v, want %v", i, got, test.want)
 		}
 	}

@@ -97,7 +97,7 @@ func similarTo(c *candidate, small []*candidate) []*candidate {
 }
 
 func doubtOf(c *candidate, doubtful map[catalog.ID]bool, now time.Time) string {
-	err := c.Usable()
+	err := c.CheckUsable()
 	if err != nil {
 		return err.Error()
 	}

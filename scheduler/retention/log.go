@@ -137,7 +137,7 @@ func (k *keeping) oldestUse() (t time.Time) {
 // may contain its time, and so does one with an earlier mark, which proves that b is of this history.
 func (s *stretch) from(b catalog.Backup) int {
 	own, _ := b.Span(s.Source())
-	i := max(0, s.ForPosition(own)-1)
+	i := max(0, s.SegmentsUpTo(own)-1)
 	for i > 0 && own >= s.Segments[i].First && !hasMarkBefore(s.Segments[i], own) {
 		i--
 	}

@@ -174,7 +174,7 @@ func (k *keeping) keepEachHistory() {
 			continue
 		}
 		k.find(h.Backups[len(h.Backups)-1].ID).keepFirmly("the first of cluster id " + h.ClusterID)
-		i := slices.IndexFunc(h.Backups, func(b catalog.Backup) bool { return b.Usable() == nil })
+		i := slices.IndexFunc(h.Backups, func(b catalog.Backup) bool { return b.CheckUsable() == nil })
 		if i >= 0 {
 			k.find(h.Backups[i].ID).keepFirmly("the newest of cluster id " + h.ClusterID)
 		}

@@ -93,7 +93,7 @@ func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) 
 }
 
 // deleteAbandoned deletes an abandoned blob, and the version that remains in an account with versions. A default policy
-// may have locked that version. It is invisible all the same, so bury ignores the error.
+// may have locked that version. It is invisible even then, so deleteAbandoned ignores that error.
 func (b *Bucket) deleteAbandoned(ctx context.Context, key, versioned, current string) error {
 	if err := b.deleteOnly(ctx, key, current); err != nil {
 		return err

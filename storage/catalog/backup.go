@@ -23,7 +23,7 @@ func (b Backup) Best() (Level, time.Time) {
 		switch {
 		case p.Verdict == Passed && p.Level.Rank() >= level.Rank():
 			level, at = p.Level, p.Time
-		case p.condemns() && p.Level.Rank() <= level.Rank():
+		case p.countsAgainst() && p.Level.Rank() <= level.Rank():
 			level, at = "", p.Time
 		}
 	}
@@ -34,8 +34,8 @@ func (b Backup) Best() (Level, time.Time) {
 // run, or its drill blames something other than the backup.
 func (b Backup) Failed() (Proof, bool) {
 	for _, p := range slices.Backward(b.Proofs) {
-		if !p.spares() {
-			return p, p.condemns()
+		if !p.isInconclusive() {
+			return p, p.countsAgainst()
 		}
 	}
 	return Proof{}, false

@@ -45,7 +45,7 @@ func (c Catalog) WindowFolds() (folds []Segment) {
 				continue
 			}
 			begin, _ := s.oldest(bases).Span(s.Source())
-			i := min(s.Holding(begin+1), len(s.Segments)-1)
+			i := min(s.SegmentIndex(begin+1), len(s.Segments)-1)
 			if s.Segments[i].Folded > 0 {
 				folds = append(folds, s.Segments[i])
 			}

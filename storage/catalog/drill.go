@@ -51,14 +51,14 @@ const (
 	BlameAssertion Blame = "assertion" // an expectation of the restored data
 )
 
-// condemns reports whether p shows that the backup itself is bad.
-func (p Proof) condemns() bool {
+// countsAgainst reports whether p shows that the backup itself is bad.
+func (p Proof) countsAgainst() bool {
 	return p.Verdict == Failed && (p.Drill == nil || p.Drill.Blames == BlameBackup)
 }
 
-// spares reports whether p shows nothing for or against the backup.
-func (p Proof) spares() bool {
-	return p.Verdict == NotRun || p.Verdict == Failed && !p.condemns()
+// isInconclusive reports whether p shows nothing for or against the backup.
+func (p Proof) isInconclusive() bool {
+	return p.Verdict == NotRun || p.Verdict == Failed && !p.countsAgainst()
 }
 
 // CoveredBy reports whether later, a proof made after p, shows that the fault found by p is gone. p must be the proof of a

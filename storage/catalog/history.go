@@ -26,10 +26,10 @@ const farSmaller = 2
 // FarSmaller reports whether b's database has less than half the size of that in before.
 func (b Backup) FarSmaller(before Backup) bool { return b.Plain.Size < before.Plain.Size/farSmaller }
 
-// beganAnew reports whether b belongs to another history than before, an earlier backup with the same cluster id. Members
+// restartedEmpty reports whether b belongs to another history than before, an earlier backup with the same cluster id. Members
 // that lose their data form a cluster with the same id if they have the same URLs and token. The size of a small database is
 // close to that of an empty one, so the revisions count too.
-func (b Backup) beganAnew(before Backup) bool {
+func (b Backup) restartedEmpty(before Backup) bool {
 	revision := b.HighestRevision()
 	return revision < before.Revision && (b.FarSmaller(before) || revision < before.Revision/farSmaller)
 }
@@ -79,7 +79,7 @@ func (f *finder) add(cluster string, b Backup) {
 func (f *finder) of(b Backup) *History {
 	for _, h := range slices.Backward(f.found) {
 		current := h == f.own || h.Doubtful
-		if current && SameClusterID(h.ClusterID, b.ClusterID) && !b.beganAnew(h.Backups[len(h.Backups)-1]) {
+		if current && SameClusterID(h.ClusterID, b.ClusterID) && !b.restartedEmpty(h.Backups[len(h.Backups)-1]) {
 			return h
 		}
 	}
@@ -114,8 +114,8 @@ func NewChange(cluster string, backups []Backup) (Change, bool) {
 	return Change{Newest: newest.Newest(), Before: own.Newest()}, true
 }
 
-// BeganAnew reports whether the same cluster lost its data. Otherwise another cluster was backed up.
-func (c Change) BeganAnew() bool { return SameClusterID(c.Newest.ClusterID, c.Before.ClusterID) }
+// SameCluster reports whether the same cluster lost its data; if not, another cluster was backed up.
+func (c Change) SameCluster() bool { return SameClusterID(c.Newest.ClusterID, c.Before.ClusterID) }
 
 // String returns a sentence that describes both histories.
 func (c Change) String() string {
@@ -124,7 +124,7 @@ func (c Change) String() string {
 			b.ID, b.Started.UTC().Format(time.RFC3339), b.ClusterID, b.HighestRevision(), b.Plain.Size>>10)
 	}
 	how := "another cluster was backed up under this name"
-	if c.BeganAnew() {
+	if c.SameCluster() {
 		how = "the cluster began anew with the same id, as members do that lost their data"
 	}
 	return fmt.Sprintf("%s, and no restore by dr explains it: %s came after %s", how, describe(c.Newest), describe(c.Before))

@@ -82,10 +82,10 @@ func TestSurveyFindsHistories(t *testing.T) {
 	big, small := stored.Noise(4000), stored.Noise(100)
 	var all []catalog.ID
 	for n := range 40 {
-		id, m := catalog.NewID(stored.IdAt(n).Started(), int64(1000+n)), stored.ManifestOf(big, stored.IdAt(n).Started())
+		id, m := catalog.NewID(stored.IDAt(n).Started(), int64(1000+n)), stored.ManifestOf(big, stored.IDAt(n).Started())
 		if n >= 20 {
-			id = catalog.NewID(stored.IdAt(n).Started(), int64(980+2*n-38)) // the new history soon has higher revisions than the old one
-			m = stored.ManifestOf(small, stored.IdAt(n).Started())
+			id = catalog.NewID(stored.IDAt(n).Started(), int64(980+2*n-38)) // the new history soon has higher revisions than the old one
+			m = stored.ManifestOf(small, stored.IDAt(n).Started())
 		}
 		m.Revision = id.Revision()
 		_, err := stored.TryCreate(t, c, id, m)

@@ -64,7 +64,7 @@ type Stretch struct {
 // Stretches returns the longest runs of l's segments that can be replayed without a gap, oldest first. Segments that are
 // missing, damaged or doubled, belong elsewhere or break the chain are in none of them.
 func (l Lineage) Stretches() []Stretch {
-	kept, _ := l.sift()
+	kept, _ := l.partition()
 	var stretches []Stretch
 	var after time.Time
 	if len(kept) > 0 && kept[0].After != nil {
@@ -86,15 +86,15 @@ func (l Lineage) Stretches() []Stretch {
 // joins reports whether b continues directly after a. Both must be segments that sift kept, a directly before b.
 func joins(a, b *Segment) bool { return b.FirstSeq() == a.Seq+1 && b.First == a.Last+1 }
 
-// sift separates the segments that belong to this history from those that do not.
-func (l Lineage) sift() (kept []Segment, misfits []Fault) {
+// partition separates the segments that belong to this history from those that do not.
+func (l Lineage) partition() (kept []Segment, misfits []Fault) {
 	kept = l.Segments[:0:0]
 	var end tip
 	for i := range l.Segments {
 		s := &l.Segments[i]
 		switch err := end.refuses(l.ID, s); {
 		case err != nil:
-			misfits = append(misfits, misfit(s, err))
+			misfits = append(misfits, misfitFault(s, err))
 			continue
 		case len(misfits) == 0:
 			kept = l.Segments[: i+1 : i+1] // shares the array: a week of the log has half a GB of segments
@@ -106,8 +106,8 @@ func (l Lineage) sift() (kept []Segment, misfits []Fault) {
 	return kept, misfits
 }
 
-// misfit returns the Fault of a segment that tip.refuses.
-func misfit(s *Segment, err error) Fault {
+// misfitFault returns the Fault of a segment that tip.refuses.
+func misfitFault(s *Segment, err error) Fault {
 	key := SegmentKey(s.Cluster, s.Lineage, s.FirstSeq())
 	return Fault{
 		Key: key, Seq: s.FirstSeq(), Upto: s.Seq, First: s.First, Last: s.Last,
@@ -167,7 +167,7 @@ func goesBack(a, b segment.Mark) bool {
 
 // WithMisfits returns l with a fault for each segment that is in none of its Stretches.
 func (l Lineage) WithMisfits() Lineage {
-	_, misfits := l.sift()
+	_, misfits := l.partition()
 	l.Faults = slices.Concat(l.Faults, misfits)
 	slices.SortStableFunc(l.Faults, func(a, b Fault) int { return cmp.Compare(a.Seq, b.Seq) })
 	return l

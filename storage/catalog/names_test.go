@@ -57,7 +57,7 @@ func FuzzClusterName(f *testing.F) {
 			return
 		}
 		b := mem.New()
-		stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(0))
+		stored.Create(t, stored.OpenCluster(t, b, name), stored.IDAt(0))
 		for _, key := range stored.Keys(t, b) {
 			if storage.ValidKey(key) != nil || !strings.HasPrefix(key, name+"/backups/") && key != name+"/repository.json" {
 				t.Errorf("%q has the key %q", name, key)
@@ -165,8 +165,8 @@ func TestClusters(t *testing.T) {
 			stored.Put(t, b, key, []byte("a stranger's"))
 		}
 		for _, name := range names {
-			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(0))
-			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(1))
+			stored.Create(t, stored.OpenCluster(t, b, name), stored.IDAt(0))
+			stored.Create(t, stored.OpenCluster(t, b, name), stored.IDAt(1))
 		}
 		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, names) {
 			t.Errorf("got  %q, %v\nwant %q", got, err, names)
@@ -179,7 +179,7 @@ func TestClustersCost(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	for _, name := range []string{"a", "b", "c"} {
 		for i := range 20 {
-			stored.Create(t, stored.OpenCluster(t, b, name), stored.IdAt(i))
+			stored.Create(t, stored.OpenCluster(t, b, name), stored.IDAt(i))
 		}
 	}
 	before := b.Calls(storagetest.VerbList)
@@ -200,21 +200,21 @@ func TestNeighbours(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		for i, name := range names {
 			c := stored.OpenCluster(t, b, name)
-			stored.Create(t, c, stored.IdAt(i))
-			stored.Put(t, b, stored.Folder(name, stored.IdAt(100+i))+stored.PlainName, []byte("left"))
-			if id, err := c.FreeID(t.Context(), stored.IdAt(i+1)); err != nil || id != stored.IdAt(i+1) {
+			stored.Create(t, c, stored.IDAt(i))
+			stored.Put(t, b, stored.Folder(name, stored.IDAt(100+i))+stored.PlainName, []byte("left"))
+			if id, err := c.FreeID(t.Context(), stored.IDAt(i+1)); err != nil || id != stored.IDAt(i+1) {
 				t.Errorf("%s: the next name is %q, %v", name, id, err)
 			}
 		}
 		for i, name := range names {
 			c := stored.OpenCluster(t, b, name)
 			cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
-			stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(i)}, nil)
+			stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(i)}, nil)
 			if cat.Cluster != name {
 				t.Errorf("the catalog of %s is of %s", name, cat.Cluster)
 			}
 			left, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
-			if want := stored.Folder(name, stored.IdAt(100+i)) + stored.PlainName; err != nil || len(left) != 1 || left[0].Key != want {
+			if want := stored.Folder(name, stored.IDAt(100+i)) + stored.PlainName; err != nil || len(left) != 1 || left[0].Key != want {
 				t.Errorf("%s has swept %+v, %v", name, left, err)
 			}
 		}

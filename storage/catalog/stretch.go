@@ -19,24 +19,24 @@ func (s Stretch) First() uint64 { return s.Segments[0].First }
 // Last returns the last position of s.
 func (s Stretch) Last() uint64 { return s.Segments[len(s.Segments)-1].Last }
 
-// ForPosition returns the number of segments, counted from the first, that are needed to reach position p: 0 if p is before
+// SegmentsUpTo returns the number of segments, counted from the first, that are needed to reach position p: 0 if p is before
 // s, all if p is after s.
-func (s Stretch) ForPosition(p uint64) int {
+func (s Stretch) SegmentsUpTo(p uint64) int {
 	if p < s.First() {
 		return 0
 	}
-	return min(s.Holding(p)+1, len(s.Segments))
+	return min(s.SegmentIndex(p)+1, len(s.Segments))
 }
 
 // ForRevision returns the number of segments, counted from the first, that suffice to reach revision n of the key space. If
 // no mark is that high, known is false and all segments are needed; n may still be out of reach.
 func (s Stretch) ForRevision(n int64) (upTo int, known bool) {
 	if last := s.revisionOf(s.Last()); last > 0 {
-		return s.ForPosition(uint64(max(n, 0))), n <= last
+		return s.SegmentsUpTo(uint64(max(n, 0))), n <= last
 	}
 	for m := range s.marks() {
 		if m.Revision >= n {
-			return s.ForPosition(m.Position), true
+			return s.SegmentsUpTo(m.Position), true
 		}
 	}
 	return len(s.Segments), false
@@ -114,14 +114,14 @@ func (s Stretch) marks() iter.Seq[segment.Mark] {
 	}
 }
 
-// Holding returns the index of the first segment that ends at position p or later; len(s.Segments) if p is after s.
-func (s Stretch) Holding(p uint64) int {
+// SegmentIndex returns the index of the first segment that ends at position p or later; len(s.Segments) if p is after s.
+func (s Stretch) SegmentIndex(p uint64) int {
 	return sort.Search(len(s.Segments), func(i int) bool { return s.Segments[i].Last >= p })
 }
 
 // markBefore returns the last mark before position p.
 func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
-	for i := min(s.Holding(p), len(s.Segments)-1); i >= 0; i-- {
+	for i := min(s.SegmentIndex(p), len(s.Segments)-1); i >= 0; i-- {
 		for _, m := range slices.Backward(s.Segments[i].Marks) {
 			if m.Position < p {
 				return m, true
@@ -133,7 +133,7 @@ func (s Stretch) markBefore(p uint64) (segment.Mark, bool) {
 
 // markFrom returns the first mark at position p or later.
 func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
-	for i := s.Holding(p); i < len(s.Segments); i++ {
+	for i := s.SegmentIndex(p); i < len(s.Segments); i++ {
 		for _, m := range s.Segments[i].Marks {
 			if m.Position >= p {
 				return m, true

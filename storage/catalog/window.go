@@ -62,9 +62,9 @@ type Gap struct {
 // log.
 const ClockAllowance = 5 * time.Minute
 
-// Usable returns the reason to use b as a base only as a last resort; nil if there is none.
-func (b Backup) Usable() error {
-	if err := b.Marked(); err != nil {
+// CheckUsable returns the reason to use b as a base only as a last resort; nil if there is none.
+func (b Backup) CheckUsable() error {
+	if err := b.CheckCluster(); err != nil {
 		return err
 	}
 	if proof, failed := b.Failed(); failed {
@@ -73,9 +73,9 @@ func (b Backup) Usable() error {
 	return nil
 }
 
-// Marked returns the problem of the cluster that was known when the backup was taken; nil if there was none. The bytes of
+// CheckCluster returns the problem of the cluster that was known when the backup was taken; nil if there was none. The bytes of
 // such a backup can be intact and still wrong.
-func (m Manifest) Marked() error {
+func (m Manifest) CheckCluster() error {
 	if slices.Contains(m.Alarms, "CORRUPT") {
 		return errors.New("a member had the alarm CORRUPT when it was taken")
 	}
@@ -111,7 +111,7 @@ func (c Catalog) bases(s Stretch) (usable, doubtful []Backup) {
 	for _, b := range c.Backups {
 		switch {
 		case !b.fits(s) || c.fitsElsewhere(b, s):
-		case b.Usable() == nil:
+		case b.CheckUsable() == nil:
 			usable = append(usable, b)
 		default:
 			doubtful = append(doubtful, b)
@@ -148,7 +148,7 @@ func (b Backup) fitsTerm(s Stretch) bool {
 	if s.Source() == segment.Watch {
 		return true
 	}
-	at := s.Holding(b.RaftIndex)
+	at := s.SegmentIndex(b.RaftIndex)
 	tooLow := at > 0 && s.Segments[at-1].Last < b.RaftIndex && b.RaftTerm < s.Segments[at-1].End.Term
 	tooHigh := b.RaftTerm > s.Segments[len(s.Segments)-1].End.Term
 	return b.RaftTerm == 0 || !tooLow && !tooHigh
@@ -159,7 +159,7 @@ func (b Backup) fitsTerm(s Stretch) bool {
 // check is needed only where no mark before b bounds its time, at the beginning of a log from WAL.
 func (b Backup) fitsRevision(s Stretch) bool {
 	_, bounded := s.markBefore(b.RaftIndex)
-	if bounded || !s.begins() || s.Source() == segment.Watch {
+	if bounded || !s.startsLineage() || s.Source() == segment.Watch {
 		return true
 	}
 	for m := range s.marks() {
@@ -173,15 +173,15 @@ func (b Backup) fitsRevision(s Stretch) bool {
 }
 
 // fitsTime reports whether b was started when the cluster was at b's position, give or take ClockAllowance.
-func (b Backup) fitsTime(s Stretch) bool { return b.outside(s) <= ClockAllowance }
+func (b Backup) fitsTime(s Stretch) bool { return b.startedOutside(s) <= ClockAllowance }
 
-// outside returns how far b.Started lies outside the interval that its position in s implies; 0 if it lies inside.
-func (b Backup) outside(s Stretch) time.Duration {
+// startedOutside returns how far b.Started lies outside the interval that its position in s implies; 0 if it lies inside.
+func (b Backup) startedOutside(s Stretch) time.Duration {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
 	position, _ := b.Span(s.Source())
 	if m, ok := s.markBefore(position); ok {
 		earliest = m.NotBefore
-	} else if m, ok := s.markFrom(0); ok && position >= s.First() && !s.begins() {
+	} else if m, ok := s.markFrom(0); ok && position >= s.First() && !s.startsLineage() {
 		earliest = m.NotBefore
 	}
 	latest := latest(last.Written, s.until())
@@ -191,16 +191,16 @@ func (b Backup) outside(s Stretch) time.Duration {
 	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
 }
 
-// begins reports whether s begins its lineage. The first segment contains requests from before the agent started. Before the
+// startsLineage reports whether s begins its lineage. The first segment contains requests from before the agent started. Before the
 // first mark their times have only an upper bound, unless the segment names the history that it follows.
-func (s Stretch) begins() bool {
+func (s Stretch) startsLineage() bool {
 	return s.Segments[0].FirstSeq() == 1
 }
 
 // fitsElsewhere reports whether b fits another history better by time. After a restore in place a backup fits the history
 // before it too: by all numbers, and nearly by time.
 func (c Catalog) fitsElsewhere(b Backup, s Stretch) bool {
-	outside := b.outside(s)
+	outside := b.startedOutside(s)
 	if outside == 0 {
 		return false
 	}
@@ -209,7 +209,7 @@ func (c Catalog) fitsElsewhere(b Backup, s Stretch) bool {
 			continue
 		}
 		for _, other := range l.Stretches() {
-			if b.fits(other) && b.outside(other) < outside {
+			if b.fits(other) && b.startedOutside(other) < outside {
 				return true
 			}
 		}
@@ -275,16 +275,16 @@ func (s Stretch) oldest(bases []Backup) Backup {
 
 // window returns the window of s from base on.
 func window(s Stretch, base Backup) Window {
-	w := Window{Lineage: s.Lineage, Source: s.Source(), Base: base.ID, From: from(s, base), To: s.End()}
+	w := Window{Lineage: s.Lineage, Source: s.Source(), Base: base.ID, From: baseEnd(s, base), To: s.End()}
 	w.To.Revision = max(w.To.Revision, w.From.Revision)
 	if w.To.Time.Before(w.From.Time) {
 		w.To.Time = w.From.Time
 	}
-	if err := base.Usable(); err != nil {
+	if err := base.CheckUsable(); err != nil {
 		w.Doubt = err.Error()
 	}
 	begin, _ := base.Span(s.Source())
-	for _, segment := range s.Segments[s.Holding(begin+1):] {
+	for _, segment := range s.Segments[s.SegmentIndex(begin+1):] {
 		w.Segments += segment.Count()
 		w.Bytes += segment.Size
 		w.Diverged = cmp.Or(segment.Diverged, w.Diverged)
@@ -292,8 +292,8 @@ func window(s Stretch, base Backup) Window {
 	return w
 }
 
-// from returns the first point that is certainly reachable from base: the upper bound of its position.
-func from(s Stretch, base Backup) Point {
+// baseEnd returns the first point that is certainly reachable from base: the upper bound of its position.
+func baseEnd(s Stretch, base Backup) Point {
 	_, end := base.Span(s.Source())
 	p := Point{Position: end, Revision: base.HighestRevision(), Time: base.Finished}
 	if m, ok := s.markFrom(p.Position); ok && m.NotAfter.Before(p.Time) {
@@ -382,7 +382,7 @@ func (l Lineage) gapBetween(a, b Stretch) Gap {
 	first := b.Segments[0]
 	g := Gap{
 		Kind: GapLost, Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
-		Since: a.until(), Until: latest(a.until(), first.Begins()), Reason: l.why(a, first.FirstSeq()),
+		Since: a.until(), Until: latest(a.until(), first.Begins()), Reason: l.firstFault(a, first.FirstSeq()),
 	}
 	if g.Reason == "" {
 		g.Kind, g.Reason = GapRecorded, first.Reason
@@ -399,7 +399,7 @@ func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
 		return Gap{}, false
 	}
 	last := stretches[len(stretches)-1]
-	reason := l.why(last, 0)
+	reason := l.firstFault(last, 0)
 	if reason == "" {
 		return Gap{}, false
 	}
@@ -412,8 +412,8 @@ func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
 	return g, true
 }
 
-// why returns the error of the first fault after a and before segment seq; "" if there is none. Seq 0 means up to the end.
-func (l Lineage) why(a Stretch, seq uint64) string {
+// firstFault returns the error of the first fault after a and before segment seq; "" if there is none. Seq 0 means up to the end.
+func (l Lineage) firstFault(a Stretch, seq uint64) string {
 	end := a.Segments[len(a.Segments)-1].Seq
 	for _, f := range l.Faults {
 		if f.Seq > end && (seq == 0 || f.Seq < seq) {

@@ -112,7 +112,7 @@ func (p *past) drawBackup(rt *rapid.T, n int) catalog.Backup {
 	position := rapid.Uint64Range(max(1, lowest), max(1, highest)).Draw(rt, "index")
 	from, _ := p.during(position)
 	var b catalog.Backup
-	b.ID, b.Cluster, b.ClusterID = stored.IdAt(n), "c", "0cdf818194e3a8c32"
+	b.ID, b.Cluster, b.ClusterID = stored.IDAt(n), "c", "0cdf818194e3a8c32"
 	b.Started, b.Finished = from, from.Add(time.Duration(rapid.IntRange(1, 100).Draw(rt, "took"))*time.Second)
 	b.RaftIndex, b.RaftTerm, b.Revision = position, p.termAt(position), int64(position)+100
 	if rapid.Bool().Draw(rt, "upper bounds") {
@@ -272,8 +272,8 @@ func TestWindows(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			if (base.Usable() == nil) != (window.Doubt == "") {
-				rt.Fatalf("%+v of a base that is %v", window, base.Usable())
+			if (base.CheckUsable() == nil) != (window.Doubt == "") {
+				rt.Fatalf("%+v of a base that is %v", window, base.CheckUsable())
 			}
 			if window.From.Position < max(base.RaftIndex, base.RaftIndexMax) || window.From.Position > window.To.Position ||
 				window.From.Revision > window.To.Revision || window.From.Time.After(window.To.Time) {
@@ -388,7 +388,7 @@ func wantBases(rt *rapid.T, bases []catalog.Backup, usable, doubtful []catalog.I
 	if len(usable) == 0 {
 		want = doubtful
 	}
-	if got := stored.Ids(catalog.Catalog{Backups: bases}); !slices.Equal(got, want) {
+	if got := stored.IDs(catalog.Catalog{Backups: bases}); !slices.Equal(got, want) {
 		rt.Fatalf("bases %q, want %q", got, want)
 	}
 }
@@ -501,7 +501,7 @@ func TestBaseOfTheNearerHistory(t *testing.T) {
 			}
 			for _, l := range c.Lineages {
 				want := map[string]catalog.ID{first.ID: of1.ID, second.ID: of2.ID}[l.ID]
-				if got := stored.Ids(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []catalog.ID{want}) {
+				if got := stored.IDs(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []catalog.ID{want}) {
 					t.Errorf("bases of lineage %s: %q, want %q", l.ID, got, want)
 				}
 			}
@@ -580,7 +580,7 @@ func TestStretchSearch(t *testing.T) {
 			}
 			wantAtTime(rt, s, marks)
 			position := rapid.Uint64Range(0, s.Last()+5).Draw(rt, "position")
-			n := s.ForPosition(position)
+			n := s.SegmentsUpTo(position)
 			if n > 0 && s.Segments[n-1].First > position || n < len(s.Segments) && s.Segments[n].First <= position {
 				rt.Fatalf("%d segments for position %d", n, position)
 			}

@@ -32,15 +32,15 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 	tb.Helper()
 	c := stored.OpenWith(tb, b, p)
 	for n := range 4 {
-		stored.Create(tb, c, stored.IdAt(n))
+		stored.Create(tb, c, stored.IDAt(n))
 	}
-	stored.AppendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1))
-	stored.AppendProof(tb, c, stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 2))
-	gone := catalog.Tombstone{Backup: stored.IdAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
+	stored.AppendProof(tb, c, stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Passed, 1))
+	stored.AppendProof(tb, c, stored.ProofOf(stored.IDAt(0), catalog.Opened, catalog.Passed, 2))
+	gone := catalog.Tombstone{Backup: stored.IDAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
 	if err := c.Delete(tb.Context(), gone); err != nil {
 		tb.Fatal(err)
 	}
-	stored.Put(tb, b, stored.Folder("c", stored.IdAt(9))+stored.PlainName, stored.Content)
+	stored.Put(tb, b, stored.Folder("c", stored.IDAt(9))+stored.PlainName, stored.Content)
 	if _, _, err := c.Leases().Acquire(tb.Context(), "archive", "me", time.Minute, stored.Noon); err != nil {
 		tb.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 
 // isCopied reports whether a copy of fullRepository contains key.
 func isCopied(key string) bool {
-	killed := strings.HasPrefix(key, stored.Folder("c", stored.IdAt(9)))
-	deleted := strings.HasPrefix(key, stored.Folder("c", stored.IdAt(2)))
+	killed := strings.HasPrefix(key, stored.Folder("c", stored.IDAt(9)))
+	deleted := strings.HasPrefix(key, stored.Folder("c", stored.IDAt(2)))
 	return !killed && !deleted && !strings.Contains(key, "/leases/") && !strings.HasPrefix(key, "c/repository")
 }
 
@@ -122,7 +122,7 @@ func TestCopy(t *testing.T) {
 		if diff := cmp.Diff(copying.Result{Present: want.Objects, LeftOut: 1}, again); diff != "" {
 			t.Errorf("the second time (-want +got):\n%s", diff)
 		}
-		stored.AppendProof(t, from, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 3))
+		stored.AppendProof(t, from, stored.ProofOf(stored.IDAt(1), catalog.Hashed, catalog.Failed, 3))
 		if more := stored.MustCopy(t, from, to, copying.Options{}); more.Objects != 1 || more.Present != want.Objects {
 			t.Errorf("a new proof: %+v", more)
 		}
@@ -294,8 +294,8 @@ func lostWith(t *testing.T, key string, source storage.Bucket) (others []string)
 func TestCopyOntoAnotherData(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from := stored.OpenCluster(t, source, "c")
-	stored.Create(t, from, stored.IdAt(0))
-	key := stored.Folder("c", stored.IdAt(0)) + stored.PlainName
+	stored.Create(t, from, stored.IDAt(0))
+	key := stored.Folder("c", stored.IDAt(0)) + stored.PlainName
 	stored.Put(t, target, key, stored.Flip(50, 1)(stored.Get(t, source, key)))
 	result := stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{})
 	wantFaults(t, "copy", result, map[string]error{key: copying.ErrDiffers})
@@ -306,16 +306,16 @@ func TestCopyOntoAnotherData(t *testing.T) {
 func TestCopyDeletedThere(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
-	stored.Create(t, from, stored.IdAt(0))
-	stored.Create(t, from, stored.IdAt(1))
+	stored.Create(t, from, stored.IDAt(0))
+	stored.Create(t, from, stored.IDAt(1))
 	stored.MustCopy(t, from, to, copying.Options{})
 	for n, c := range []*repository.Cluster{from, to} { // one backup is deleted on both sides, at different times
-		gone := catalog.Tombstone{Backup: stored.IdAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
+		gone := catalog.Tombstone{Backup: stored.IDAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
 		if err := c.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := to.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}); err != nil {
+	if err := to.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(1), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	before := stored.Contents(t, target)
@@ -333,14 +333,14 @@ func TestCopyTrusted(t *testing.T) {
 	want := copied(t, source)
 
 	forger := stored.OpenForger(t, source)
-	stored.Create(t, forger, stored.IdAt(20))
-	stored.AppendProof(t, forger, stored.ProofOf(stored.IdAt(1), catalog.Booted, catalog.Passed, 5))
+	stored.Create(t, forger, stored.IDAt(20))
+	stored.AppendProof(t, forger, stored.ProofOf(stored.IDAt(1), catalog.Booted, catalog.Passed, 5))
 	proof := slices.IndexFunc(stored.Keys(t, source), func(k string) bool {
 		return want[k] == "" && strings.Contains(k, "proof-")
 	})
 	forgedProof := stored.Keys(t, source)[proof]
-	tombstone := stored.Folder("c", stored.IdAt(1)) + stored.TombstoneName
-	text, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: 1, Backup: stored.IdAt(1), Time: stored.Noon})
+	tombstone := stored.Folder("c", stored.IDAt(1)) + stored.TombstoneName
+	text, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: 1, Backup: stored.IDAt(1), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestCopyTrusted(t *testing.T) {
 
 	result := stored.MustCopy(t, stored.OpenWith(t, source, stored.Trust(t, me.Public)), stored.OpenCluster(t, target, "c"), copying.Options{})
 	wantFaults(t, "copy", result, map[string]error{
-		stored.Folder("c", stored.IdAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
+		stored.Folder("c", stored.IDAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
 		stored.SegmentKey("c", stored.LineageID(3), 1): sign.ErrUntrusted,
 	})
 	if diff := cmp.Diff(want, stored.Contents(t, target)); diff != "" {
@@ -386,12 +386,12 @@ func TestCopyCancelled(t *testing.T) {
 func TestCopyPastForgedTombstones(t *testing.T) {
 	owner := stored.NewSigner(t)
 	source, target := mem.New(), mem.New()
-	stored.Create(t, stored.OpenWith(t, source, records.Policy{Key: owner.Key}), stored.IdAt(0))
-	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
+	stored.Create(t, stored.OpenWith(t, source, records.Policy{Key: owner.Key}), stored.IDAt(0))
+	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IDAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := stored.Folder("c", stored.IdAt(0)) + stored.TombstoneName
+	key := stored.Folder("c", stored.IDAt(0)) + stored.TombstoneName
 	stored.Put(t, target, key, forged)
 	policy := stored.Trust(t, owner.Public)
 	result := stored.MustCopy(t, stored.OpenWith(t, source, policy), stored.OpenWith(t, target, policy), copying.Options{})

@@ -220,7 +220,7 @@ func (p *planner) keptFrom(s catalog.Stretch) int {
 	for _, b := range p.source.catalog.Bases(s) { // newest first
 		if begin, end := b.Span(s.Source()); end < s.Segments[kept].First {
 			p.bases[b.ID] = true
-			return min(kept, s.Holding(begin+1))
+			return min(kept, s.SegmentIndex(begin+1))
 		}
 	}
 	return kept

@@ -97,8 +97,8 @@ func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (boo
 	return false, nil
 }
 
-// settle records err as a fault of key and returns nil if it is about that object only; otherwise it returns err.
-func (c *copying) settle(key string, err error) error {
+// recordFault records err as a fault of key and returns nil if it is about that object only; otherwise it returns err.
+func (c *copying) recordFault(key string, err error) error {
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, catalog.ErrNotFound) {
 		c.result.Faults = append(c.result.Faults, Fault{key, err})
 		return nil
@@ -119,7 +119,7 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 	}
 	key, err := c.parts(ctx, b)
 	if !errors.Is(err, catalog.ErrNotFound) {
-		return c.settle(key, err)
+		return c.recordFault(key, err)
 	}
 	gone, e := c.deletedMeanwhile(ctx, b)
 	if e != nil {
@@ -129,7 +129,7 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 		c.result.LeftOut++
 		return nil
 	}
-	return c.settle(key, err)
+	return c.recordFault(key, err)
 }
 
 // parts copies the objects of a backup, the manifest last. With an error it returns the key of the object concerned. A manifest
@@ -148,7 +148,7 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !errors.Is(err, ErrDiffers) {
 			return o.key, err
 		}
-		if err := c.settle(o.key, err); err != nil {
+		if err := c.recordFault(o.key, err); err != nil {
 			return o.key, err
 		}
 	}
@@ -270,20 +270,20 @@ func (c *copying) lineage(ctx context.Context, l lineage) error {
 	for _, s := range l.segments {
 		err := c.segment(ctx, s)
 		held[s.segment.Seq] = err == nil
-		if err := c.settleLog(ctx, l.id, s.segment.Seq, s.key, err); err != nil {
+		if err := c.recordLogFault(ctx, l.id, s.segment.Seq, s.key, err); err != nil {
 			return err
 		}
 	}
 	for _, x := range l.indexes {
-		if err := c.settleLog(ctx, l.id, x.first, x.key, c.index(ctx, l.id, x, held)); err != nil {
+		if err := c.recordLogFault(ctx, l.id, x.first, x.key, c.index(ctx, l.id, x, held)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settleLog is settle for an object of the log. One that is missing because it was pruned during the copy is no fault.
-func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key string, err error) error {
+// recordLogFault is recordFault for an object of the log. One that is missing because it was pruned during the copy is no fault.
+func (c *copying) recordLogFault(ctx context.Context, lineage string, seq uint64, key string, err error) error {
 	if errors.Is(err, catalog.ErrNotFound) {
 		pruned, e := c.isPruned(ctx, lineage, seq)
 		if e != nil {
@@ -294,7 +294,7 @@ func (c *copying) settleLog(ctx context.Context, lineage string, seq uint64, key
 			return nil
 		}
 	}
-	return c.settle(key, err)
+	return c.recordFault(key, err)
 }
 
 // segment copies a segment. If the target has one by now, the digests of the headers must be equal.

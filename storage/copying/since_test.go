@@ -160,9 +160,9 @@ func TestCopyOfBackupsReadsNoLog(t *testing.T) {
 	source, target := withoutLog{mem.New(), t}, withoutLog{mem.New(), t}
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
-	stored.Create(t, from, stored.IdAt(0))
-	stored.Create(t, from, stored.IdAt(1))
-	result, err := copying.Copy(t.Context(), from, to, copying.Options{Since: stored.IdAt(1).Started(), BackupsOnly: true}, nil)
+	stored.Create(t, from, stored.IDAt(0))
+	stored.Create(t, from, stored.IDAt(1))
+	result, err := copying.Copy(t.Context(), from, to, copying.Options{Since: stored.IDAt(1).Started(), BackupsOnly: true}, nil)
 	if err != nil || result.Backups != 1 || result.Segments != 0 {
 		t.Errorf("%+v, error %v", result, err)
 	}

@@ -38,7 +38,7 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	err := b.vacant(ctx, key, o) // do not read the source in vain
+	err := b.checkAbsent(ctx, key, o) // do not read the source in vain
 	if err != nil {
 		return storage.Object{}, err
 	}
@@ -57,7 +57,7 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 	return u.resolveLostPut(ctx, err)
 }
 
-func (b *Bucket) vacant(ctx context.Context, key string, o storage.PutOptions) error {
+func (b *Bucket) checkAbsent(ctx context.Context, key string, o storage.PutOptions) error {
 	if err := storage.ValidKey(key); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 	if err != nil || !held {
 		return h, false, err
 	}
-	if a.decides(ctx, l) {
+	if a.honorsConditions(ctx, l) {
 		return h, true, nil
 	}
 	select {
@@ -57,9 +57,9 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 	return h, held, err
 }
 
-// decides reports whether the store honors conditions. It asks the store to replace again the version that l replaced, which
+// honorsConditions reports whether the store honors conditions. It asks the store to replace again the version that l replaced, which
 // such a store refuses. A store that ignores the condition stores l once more, which changes nothing.
-func (a *Access) decides(ctx context.Context, l taken) bool {
+func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 	data, err := Kind.Encode(l.Lease)
 	if err == nil {
 		_, err = a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: l.replaced})
@@ -93,18 +93,18 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.ttl/2)
 	defer cancel()
-	return h.in.Renew(ctx, h.reached(), h.ttl, now)
+	return h.in.Renew(ctx, h.withLogEnd(), h.ttl, now)
 }
 
 // Release ends h, even if ctx is done. It takes at most 5 s. If it fails, other processes wait until the lease ends.
 func (h Hold) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()
-	return h.in.Release(ctx, h.reached(), time.Now())
+	return h.in.Release(ctx, h.withLogEnd(), time.Now())
 }
 
-// reached returns the lease of h with the current LogEnd.
-func (h Hold) reached() Lease {
+// withLogEnd returns the lease of h with the current LogEnd.
+func (h Hold) withLogEnd() Lease {
 	if h.Reached != nil {
 		h.Lease.LogEnd = h.Reached()
 	}

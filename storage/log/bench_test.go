@@ -37,7 +37,7 @@ func longLog(tb testing.TB, dir string, n int) {
 	}
 	m := stored.ManifestOf(stored.Content, stored.Noon)
 	m.RaftIndex, m.RaftTerm = 5, 2
-	if _, err := stored.TryCreate(tb, c, stored.IdAt(0), m); err != nil {
+	if _, err := stored.TryCreate(tb, c, stored.IDAt(0), m); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -33,7 +33,7 @@ func TestIndexBomb(t *testing.T) {
 			for _, last := range []uint64{0, 511, 1 << 62} {
 				t.Run(fmt.Sprintf("signed %v, frame with %s, %d more", !policy.Trust.None(), what, last), func(t *testing.T) {
 					b := mem.New()
-					stored.Create(t, stored.OpenWith(t, b, policy), stored.IdAt(0))
+					stored.Create(t, stored.OpenWith(t, b, policy), stored.IDAt(0))
 					keys := putIndexes(t, b, pack, last)
 					peak := heapPeak()
 					survey, err := stored.OpenWith(t, b, policy).Survey(t.Context(), repository.SurveyOptions{Newest: 6})

@@ -67,7 +67,7 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 		return nil, err
 	}
 	for i := range folders {
-		if err := log.leaveOutPruned(ctx, &folders[i]); err != nil {
+		if err := log.removePruned(ctx, &folders[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -207,7 +207,7 @@ func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (cat
 		if err != nil {
 			return catalog.Lineage{}, err
 		}
-		unread = l.doubtRuns(lineage) // the faults must name single segments
+		unread = l.markDoubtfulIndexes(lineage) // the faults must name single segments
 		if len(unread) == 0 {
 			return lineage, nil
 		}
@@ -218,7 +218,7 @@ func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (cat
 func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	l.learn()
 	l.lay()
-	l.believeIndexes()
+	l.fillFromIndexes()
 	for again := true; again; again = l.doubtIndexes() {
 		err := l.readHeaders(ctx)
 		if err != nil {
@@ -232,8 +232,8 @@ func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).WithMisfits(), nil
 }
 
-// doubtRuns returns the first seqs of the folded indexes that break the chain or are a fault, and marks them as doubted.
-func (l *lineageLoad) doubtRuns(lineage catalog.Lineage) (indexes []uint64) {
+// markDoubtfulIndexes returns the first seqs of the folded indexes that break the chain or are a fault, and marks them as doubted.
+func (l *lineageLoad) markDoubtfulIndexes(lineage catalog.Lineage) (indexes []uint64) {
 	doubt := func(run *catalog.Segment) {
 		if run.Folded > 0 && !l.doubted[run.IndexSeq()] {
 			l.doubted[run.IndexSeq()] = true
@@ -337,8 +337,8 @@ func (l *lineageLoad) lay() {
 	}
 }
 
-// believeIndexes fills each slot whose segment is in an index with the listed size.
-func (l *lineageLoad) believeIndexes() {
+// fillFromIndexes fills each slot whose segment is in an index with the listed size.
+func (l *lineageLoad) fillFromIndexes() {
 	for i := range l.slots {
 		s := &l.slots[i]
 		if known := l.known[s.seq]; known != nil && known.Size == s.size {
@@ -352,7 +352,7 @@ func (l *lineageLoad) believeIndexes() {
 func (l *lineageLoad) doubtIndexes() (any bool) {
 	for i := 1; i < len(l.slots); i++ {
 		a, b := &l.slots[i-1], &l.slots[i]
-		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // doubtRuns handles folded segments
+		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // markDoubtfulIndexes handles folded segments
 			continue
 		}
 		for _, s := range []*slot{a, b} {

@@ -77,8 +77,8 @@ func (log *Log) checkLogTombstone(ctx context.Context, lineage string, upto uint
 	return nil
 }
 
-// leaveOutPruned removes the segments from f that its highest valid tombstone prunes. Invalid ones above that become faults.
-func (log *Log) leaveOutPruned(ctx context.Context, f *logFolder) error {
+// removePruned removes the segments from f that its highest valid tombstone prunes. Invalid ones above that become faults.
+func (log *Log) removePruned(ctx context.Context, f *logFolder) error {
 	for _, upto := range slices.Backward(f.tombstones) {
 		err := log.checkLogTombstone(ctx, f.lineage, upto)
 		if err == nil {

@@ -27,13 +27,13 @@ func TestLoadOrder(t *testing.T) {
 	}{0: {50, 10}, 1: {40, 99}, 2: {60, 5}, 3: {50, 11}, 4: {50, 10}, 5: {30, 1}} {
 		manifest := stored.ManifestOf(stored.Content, stored.Noon.Add(time.Duration(m.started)*time.Minute))
 		manifest.Revision = m.revision
-		if _, err := stored.TryCreate(t, c, stored.IdAt(id), manifest); err != nil {
+		if _, err := stored.TryCreate(t, c, stored.IDAt(id), manifest); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []catalog.ID{stored.IdAt(2), stored.IdAt(3), stored.IdAt(4), stored.IdAt(0), stored.IdAt(1), stored.IdAt(5)}
+	want := []catalog.ID{stored.IDAt(2), stored.IDAt(3), stored.IDAt(4), stored.IDAt(0), stored.IDAt(1), stored.IDAt(5)}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), want, nil)
-	if latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest(); err != nil || latest.ID != stored.IdAt(2) {
+	if latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest(); err != nil || latest.ID != stored.IDAt(2) {
 		t.Errorf("latest %s, %v", latest.ID, err)
 	}
 }
@@ -42,10 +42,10 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	for i := range 10 {
-		stored.Create(t, c, stored.IdAt(i))
-		stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
+		stored.Create(t, c, stored.IDAt(i))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(i), catalog.Hashed, catalog.Passed, i))
 	}
-	newest := []catalog.ID{stored.IdAt(9), stored.IdAt(8), stored.IdAt(7)}
+	newest := []catalog.ID{stored.IDAt(9), stored.IDAt(8), stored.IDAt(7)}
 	for _, o := range []struct {
 		backups.LoadOptions
 		want  []catalog.ID
@@ -54,15 +54,15 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 		{backups.LoadOptions{Newest: 3}, newest, 3},
 		{backups.LoadOptions{Newest: 3, Proofs: true}, newest, 6},
 		{backups.LoadOptions{Newest: 1}, newest[:1], 1},
-		{backups.LoadOptions{Newest: 5, After: stored.IdAt(6)}, newest, 3},
-		{backups.LoadOptions{Newest: 1, After: stored.IdAt(8)}, newest[:1], 1},
-		{backups.LoadOptions{After: catalog.NewID(stored.IdAt(7).Started().Add(-time.Second), 1)}, newest, 3},
-		{backups.LoadOptions{After: stored.IdAt(9)}, nil, 0},
-		{backups.LoadOptions{Only: stored.IdAt(4)}, []catalog.ID{stored.IdAt(4)}, 1},
-		{backups.LoadOptions{Only: stored.IdAt(4), Newest: 2, Proofs: true}, []catalog.ID{stored.IdAt(4)}, 2},
-		{backups.LoadOptions{Only: stored.IdAt(40)}, nil, 0},
+		{backups.LoadOptions{Newest: 5, After: stored.IDAt(6)}, newest, 3},
+		{backups.LoadOptions{Newest: 1, After: stored.IDAt(8)}, newest[:1], 1},
+		{backups.LoadOptions{After: catalog.NewID(stored.IDAt(7).Started().Add(-time.Second), 1)}, newest, 3},
+		{backups.LoadOptions{After: stored.IDAt(9)}, nil, 0},
+		{backups.LoadOptions{Only: stored.IDAt(4)}, []catalog.ID{stored.IDAt(4)}, 1},
+		{backups.LoadOptions{Only: stored.IDAt(4), Newest: 2, Proofs: true}, []catalog.ID{stored.IDAt(4)}, 2},
+		{backups.LoadOptions{Only: stored.IDAt(40)}, nil, 0},
 		{backups.LoadOptions{Only: "../x"}, nil, 0},
-		{backups.LoadOptions{Only: stored.IdAt(4)[:10]}, nil, 0},
+		{backups.LoadOptions{Only: stored.IDAt(4)[:10]}, nil, 0},
 	} {
 		opens, lists := b.Calls(storagetest.VerbOpen), b.Calls(storagetest.VerbList)
 		catalog := stored.Load(t, c, o.LoadOptions)
@@ -86,20 +86,20 @@ func TestStrangers(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		faults := storagetest.Faulty(b)
 		c := stored.OpenCluster(t, faults, "c")
-		stored.Create(t, c, stored.IdAt(0))
-		good := stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json")
+		stored.Create(t, c, stored.IDAt(0))
+		good := stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+"manifest.json")
 		strange := []string{
-			"c/notes.txt", "c/backups0/x", "c/backups/README", "c/backups/" + string(stored.IdAt(1)), "c/backups/old/manifest.json",
-			"c/backups/" + string(stored.IdAt(2)) + ".bak/manifest.json", stored.Folder("c", stored.IdAt(0)) + "notes.txt",
-			stored.Folder("c", stored.IdAt(0)) + "old/manifest.json", stored.Folder("c", stored.IdAt(3)) + "old/manifest.json",
-			stored.Folder("c", stored.IdAt(0)) + "manifest.json.bak", stored.Folder("c", stored.IdAt(0)) + "xproof-1.json",
+			"c/notes.txt", "c/backups0/x", "c/backups/README", "c/backups/" + string(stored.IDAt(1)), "c/backups/old/manifest.json",
+			"c/backups/" + string(stored.IDAt(2)) + ".bak/manifest.json", stored.Folder("c", stored.IDAt(0)) + "notes.txt",
+			stored.Folder("c", stored.IDAt(0)) + "old/manifest.json", stored.Folder("c", stored.IDAt(3)) + "old/manifest.json",
+			stored.Folder("c", stored.IDAt(0)) + "manifest.json.bak", stored.Folder("c", stored.IDAt(0)) + "xproof-1.json",
 		}
 		for _, key := range strange {
 			stored.Put(t, b, key, good)
 		}
 		opens := faults.Calls(storagetest.VerbOpen)
 		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
-		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
+		stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
 		if reads := faults.Calls(storagetest.VerbOpen) - opens; reads != 1 || len(cat.Backups[0].Proofs) > 0 {
 			t.Errorf("%d reads, proofs %v", reads, cat.Backups[0].Proofs)
 		}
@@ -160,17 +160,17 @@ func TestLoadDamaged(t *testing.T) {
 			stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 				c := stored.OpenCluster(t, b, "c")
 				for i := range 3 {
-					stored.Create(t, c, stored.IdAt(i))
+					stored.Create(t, c, stored.IDAt(i))
 				}
-				spoil.do(t, b, stored.Folder("c", stored.IdAt(1)))
+				spoil.do(t, b, stored.Folder("c", stored.IDAt(1)))
 				cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
-				stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, []catalog.ID{stored.IdAt(1)})
+				stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(2), stored.IDAt(0)}, []catalog.ID{stored.IDAt(1)})
 				if len(cat.Damaged) == 0 {
 					return
 				}
-				stored.WantDamaged(t, "Load", cat.Damaged[0].Err, stored.Folder("c", stored.IdAt(1))+spoil.blamed)
-				only := stored.Load(t, c, backups.LoadOptions{Only: stored.IdAt(1)})
-				stored.WantIDs(t, only, nil, []catalog.ID{stored.IdAt(1)})
+				stored.WantDamaged(t, "Load", cat.Damaged[0].Err, stored.Folder("c", stored.IDAt(1))+spoil.blamed)
+				only := stored.Load(t, c, backups.LoadOptions{Only: stored.IDAt(1)})
+				stored.WantIDs(t, only, nil, []catalog.ID{stored.IDAt(1)})
 			})
 		})
 	}
@@ -179,12 +179,12 @@ func TestLoadDamaged(t *testing.T) {
 // TestMovedWhole checks that a folder copied to another name, or to another cluster, counts as damaged there.
 func TestMovedWhole(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
-		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
-		from := stored.Folder("c", stored.IdAt(0))
+		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(0))
+		from := stored.Folder("c", stored.IDAt(0))
 		for _, to := range []struct {
 			cluster string
 			id      catalog.ID
-		}{{"c", stored.IdAt(9)}, {"d", stored.IdAt(0)}, {"C", stored.IdAt(0)}} {
+		}{{"c", stored.IDAt(9)}, {"d", stored.IDAt(0)}, {"C", stored.IDAt(0)}} {
 			for _, name := range []string{stored.PlainName, "manifest.json"} {
 				stored.Put(t, b, stored.Folder(to.cluster, to.id)+name, stored.Get(t, b, from+name))
 			}
@@ -194,7 +194,7 @@ func TestMovedWhole(t *testing.T) {
 			}
 			err := cat.Damaged[0].Err
 			stored.WantDamaged(t, "Load", err, stored.Folder(to.cluster, to.id)+"manifest.json")
-			if text := err.Error(); !strings.Contains(text, string(stored.IdAt(0))) || !strings.Contains(text, "cluster c ") {
+			if text := err.Error(); !strings.Contains(text, string(stored.IDAt(0))) || !strings.Contains(text, "cluster c ") {
 				t.Errorf("%v does not say where it belongs", err)
 			}
 		}
@@ -215,8 +215,8 @@ func TestLoadStoreFails(t *testing.T) {
 		b := storagetest.Faulty(mem.New())
 		c := stored.OpenCluster(t, b, "c")
 		for i := range 3 {
-			stored.Create(t, c, stored.IdAt(i))
-			stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, i))
+			stored.Create(t, c, stored.IDAt(i))
+			stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(i), catalog.Hashed, catalog.Passed, i))
 		}
 		arm(b)
 		catalog, err := c.Load(t.Context(), backups.LoadOptions{Proofs: true})
@@ -241,27 +241,27 @@ func TestLatest(t *testing.T) {
 	}{
 		"all whole":             {nil, ""},
 		"older ones damaged":    {[]int{0, 1}, ""},
-		"the newest damaged":    {[]int{2}, "the newest whole one is " + string(stored.IdAt(1))},
-		"the newest two":        {[]int{1, 2}, "the newest whole one is " + string(stored.IdAt(0))},
+		"the newest damaged":    {[]int{2}, "the newest whole one is " + string(stored.IDAt(1))},
+		"the newest two":        {[]int{1, 2}, "the newest whole one is " + string(stored.IDAt(0))},
 		"every one is damaged":  {[]int{0, 1, 2}, "every backup of cluster c is damaged"},
-		"first and last of all": {[]int{0, 2}, "the newest whole one is " + string(stored.IdAt(1))},
+		"first and last of all": {[]int{0, 2}, "the newest whole one is " + string(stored.IDAt(1))},
 	} {
 		b := mem.New()
 		cluster := stored.OpenCluster(t, b, "c")
 		for i := range 3 {
-			stored.Create(t, cluster, stored.IdAt(i))
+			stored.Create(t, cluster, stored.IDAt(i))
 		}
 		for _, i := range c.spoiled {
-			stored.Remove(t, b, stored.Folder("c", stored.IdAt(i))+stored.PlainName)
+			stored.Remove(t, b, stored.Folder("c", stored.IDAt(i))+stored.PlainName)
 		}
 		latest, err := stored.Load(t, cluster, backups.LoadOptions{}).Latest()
 		if c.want == "" {
-			if err != nil || latest.ID != stored.IdAt(2) {
+			if err != nil || latest.ID != stored.IDAt(2) {
 				t.Errorf("%s: %s, %v", name, latest.ID, err)
 			}
 			continue
 		}
-		stored.WantDamaged(t, name, err, stored.Folder("c", stored.IdAt(2))+stored.PlainName)
+		stored.WantDamaged(t, name, err, stored.Folder("c", stored.IDAt(2))+stored.PlainName)
 		if err != nil && !strings.Contains(err.Error(), c.want) || latest.ID != "" {
 			t.Errorf("%s: %s, %v", name, latest.ID, err)
 		}
@@ -274,18 +274,18 @@ func TestFind(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	for i := range 3 {
-		stored.Create(t, c, stored.IdAt(i))
+		stored.Create(t, c, stored.IDAt(i))
 	}
-	stored.Remove(t, b, stored.Folder("c", stored.IdAt(1))+stored.PlainName)
+	stored.Remove(t, b, stored.Folder("c", stored.IDAt(1))+stored.PlainName)
 	cat := stored.Load(t, c, backups.LoadOptions{})
-	if got, err := cat.Find(stored.IdAt(0)); err != nil || got.ID != stored.IdAt(0) {
+	if got, err := cat.Find(stored.IDAt(0)); err != nil || got.ID != stored.IDAt(0) {
 		t.Errorf("%s, %v", got.ID, err)
 	}
-	_, err := cat.Find(stored.IdAt(1))
-	stored.WantDamaged(t, "Find", err, stored.Folder("c", stored.IdAt(1))+stored.PlainName)
-	_, err = cat.Find(stored.IdAt(5))
+	_, err := cat.Find(stored.IDAt(1))
+	stored.WantDamaged(t, "Find", err, stored.Folder("c", stored.IDAt(1))+stored.PlainName)
+	_, err = cat.Find(stored.IDAt(5))
 	stored.WantError(t, "Find", err, catalog.ErrNotFound)
-	if err != nil && !strings.Contains(err.Error(), string(stored.IdAt(5))) {
+	if err != nil && !strings.Contains(err.Error(), string(stored.IDAt(5))) {
 		t.Errorf("%v does not name it", err)
 	}
 }
@@ -295,8 +295,8 @@ func TestManyBackups(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	var want []catalog.ID
 	for i := range 100 {
-		stored.Create(t, c, stored.IdAt(i))
-		want = append(want, stored.IdAt(99-i))
+		stored.Create(t, c, stored.IDAt(i))
+		want = append(want, stored.IDAt(99-i))
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), want, nil)
 	for _, n := range []int{1, 50, 99, 100, 101} {

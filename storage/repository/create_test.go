@@ -32,8 +32,8 @@ func TestCreateLoadFetch(t *testing.T) {
 			to    seal.Recipients
 			plain []byte
 		}{{seal.Recipients{}, stored.Content}, {to, stored.Content}, {to, stored.Noise(3 << 20)}, {seal.Recipients{}, make([]byte, 1<<20)}} {
-			created := stored.CreateSealed(t, c, stored.IdAt(i), c2.plain, c2.to)
-			loaded, err := stored.Load(t, c, backups.LoadOptions{}).Find(stored.IdAt(i))
+			created := stored.CreateSealed(t, c, stored.IDAt(i), c2.plain, c2.to)
+			loaded, err := stored.Load(t, c, backups.LoadOptions{}).Find(stored.IDAt(i))
 			if diff := cmp.Diff(created, loaded); err != nil || diff != "" {
 				t.Errorf("%d: what was created is not what is loaded: %v\n%s", i, err, diff)
 			}
@@ -63,13 +63,13 @@ func TestCreateFillsIn(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	m := fullManifest()
-	m.Format, m.ID, m.Cluster = 7, stored.IdAt(7), "other"
-	got, err := stored.TryCreate(t, c, stored.IdAt(0), m)
+	m.Format, m.ID, m.Cluster = 7, stored.IDAt(7), "other"
+	got, err := stored.TryCreate(t, c, stored.IDAt(0), m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	written := stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+stored.PlainName)
-	if got.Format != 1 || got.ID != stored.IdAt(0) || got.Cluster != "c" || got.Seal.Encryption != "" ||
+	written := stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+stored.PlainName)
+	if got.Format != 1 || got.ID != stored.IDAt(0) || got.Cluster != "c" || got.Seal.Encryption != "" ||
 		got.Stored.Name != stored.PlainName || got.Stored.Size != int64(len(written)) || got.Labels["by"] != "me" {
 		t.Errorf("%+v", got)
 	}
@@ -80,12 +80,12 @@ func TestCreateFillsIn(t *testing.T) {
 func TestNothingBeforeTheManifest(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
+		_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) {
-				if got := stored.Keys(t, b); !slices.Equal(got, []string{stored.Folder("c", stored.IdAt(0)) + stored.PlainName}) {
+				if got := stored.Keys(t, b); !slices.Equal(got, []string{stored.Folder("c", stored.IDAt(0)) + stored.PlainName}) {
 					t.Errorf("there is %q", got)
 				}
-				for _, o := range []backups.LoadOptions{{}, {Only: stored.IdAt(0), Proofs: true}} {
+				for _, o := range []backups.LoadOptions{{}, {Only: stored.IDAt(0), Proofs: true}} {
 					stored.WantIDs(t, stored.Load(t, c, o), nil, nil)
 				}
 				return stored.ManifestOf(stored.Content, stored.Noon), nil
@@ -93,7 +93,7 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
 	})
 }
 
@@ -117,7 +117,7 @@ func TestCreateBrokenSource(t *testing.T) {
 		c, data := stored.OpenCluster(t, b, "c"), stored.Noise(300_000)
 		for _, at := range []int{0, 1, 1000, len(data) - 1, len(data)} {
 			for _, want := range []error{stored.ErrTest, io.ErrUnexpectedEOF, fmt.Errorf("vetoed: %w", io.EOF)} {
-				_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, &source{data[:at], want},
+				_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, &source{data[:at], want},
 					func() (catalog.Manifest, error) {
 						t.Error("asked for the manifest of a broken stream")
 						return catalog.Manifest{}, nil
@@ -138,7 +138,7 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = stored.OpenCluster(t, b, "c").Create(t.Context(), stored.IdAt(0), to.Seal(), 0, stream, nil)
+			_, err = stored.OpenCluster(t, b, "c").Create(t.Context(), stored.IDAt(0), to.Seal(), 0, stream, nil)
 			stream.Close()
 			stored.WantError(t, fmt.Sprint("broken at ", at), err, stored.ErrTest)
 			stored.WantNothing(t, fmt.Sprint("broken at ", at), b)
@@ -149,14 +149,14 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 func TestCreateManifestRefused(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
+		_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) { return catalog.Manifest{}, stored.ErrTest })
 		stored.WantError(t, "callback", err, stored.ErrTest)
 		stored.WantNothing(t, "a callback that failed", b)
 
 		invalid := stored.ManifestOf(stored.Content, stored.Noon)
 		invalid.Revision = 0
-		if _, err := stored.TryCreate(t, c, stored.IdAt(0), invalid); err == nil || !strings.Contains(err.Error(), string(stored.IdAt(0))) {
+		if _, err := stored.TryCreate(t, c, stored.IDAt(0), invalid); err == nil || !strings.Contains(err.Error(), string(stored.IDAt(0))) {
 			t.Errorf("an invalid manifest: %v", err)
 		}
 		stored.WantNothing(t, "an invalid manifest", b)
@@ -169,20 +169,20 @@ func TestCreateManifestTooLong(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	m := stored.ManifestOf(stored.Content, stored.Noon)
 	m.Labels = catalog.Labels{"essay": strings.Repeat("x", 1<<20)}
-	if _, err := stored.TryCreate(t, c, stored.IdAt(0), m); err == nil || !strings.Contains(err.Error(), "label") {
+	if _, err := stored.TryCreate(t, c, stored.IDAt(0), m); err == nil || !strings.Contains(err.Error(), "label") {
 		t.Errorf("got %v", err)
 	}
 	stored.WantNothing(t, "a manifest that is too long", b)
 	m.Labels["essay"] = strings.Repeat("x", 1<<16)
-	if _, err := stored.TryCreate(t, c, stored.IdAt(0), m); err != nil {
+	if _, err := stored.TryCreate(t, c, stored.IDAt(0), m); err != nil {
 		t.Fatal(err)
 	}
-	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
 }
 
 func TestCreateEmptyStream(t *testing.T) {
 	b := mem.New()
-	_, err := stored.OpenCluster(t, b, "c").Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, strings.NewReader(""),
+	_, err := stored.OpenCluster(t, b, "c").Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, strings.NewReader(""),
 		func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), nil })
 	if err == nil {
 		t.Error("a backup without a byte is one")
@@ -208,11 +208,11 @@ func TestCreateStoreFails(t *testing.T) {
 				faults := storagetest.Faulty(b)
 				c.arm(faults)
 				cluster := stored.OpenCluster(t, faults, "c")
-				_, err := stored.TryCreate(t, cluster, stored.IdAt(0), stored.ManifestOf(stored.Content, stored.Noon))
+				_, err := stored.TryCreate(t, cluster, stored.IDAt(0), stored.ManifestOf(stored.Content, stored.Noon))
 				stored.WantError(t, "Create", err, stored.ErrTest)
 				var want []string
 				for _, name := range c.left {
-					want = append(want, stored.Folder("c", stored.IdAt(0))+name)
+					want = append(want, stored.Folder("c", stored.IDAt(0))+name)
 				}
 				if got := stored.Keys(t, b); !slices.Equal(got, want) {
 					t.Errorf("left is %q, want %q", got, want)
@@ -240,7 +240,7 @@ func TestCreateAnswerLost(t *testing.T) {
 		faults := storagetest.Faulty(b)
 		c := stored.OpenCluster(t, faults, "c")
 		faults.On(storagetest.VerbPut).Nth(2).FailLate(stored.ErrTest)
-		_, err := stored.TryCreate(t, c, stored.IdAt(0), stored.ManifestOf(stored.Content, stored.Noon))
+		_, err := stored.TryCreate(t, c, stored.IDAt(0), stored.ManifestOf(stored.Content, stored.Noon))
 		stored.WantError(t, "Create", err, stored.ErrTest)
 		latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
 		if err != nil {
@@ -254,7 +254,7 @@ func TestCreateAnswerLost(t *testing.T) {
 func TestCreateCancelled(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := stored.OpenCluster(t, b, "c").Create(ctx, stored.IdAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
+		_, err := stored.OpenCluster(t, b, "c").Create(ctx, stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) {
 				cancel()
 				return stored.ManifestOf(stored.Content, stored.Noon), nil
@@ -267,8 +267,8 @@ func TestCreateCancelled(t *testing.T) {
 func TestCreateTaken(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		first := stored.Create(t, c, stored.IdAt(0))
-		_, err := stored.TryCreate(t, c, stored.IdAt(0), stored.ManifestOf(stored.Content, stored.Noon))
+		first := stored.Create(t, c, stored.IDAt(0))
+		_, err := stored.TryCreate(t, c, stored.IDAt(0), stored.ManifestOf(stored.Content, stored.Noon))
 		stored.WantError(t, "Create of a taken name", err, storage.ErrExist)
 		stored.WantContent(t, c, first)
 	})
@@ -280,10 +280,10 @@ func TestCreateTakenByAnotherSeal(t *testing.T) {
 	_, to := stored.Pair(t)
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		first := stored.Create(t, c, stored.IdAt(0))
+		first := stored.Create(t, c, stored.IDAt(0))
 		before := stored.Keys(t, b)
 		for what, cause := range map[string]error{"late": nil, "no manifest": stored.ErrTest} {
-			_, err := c.Create(t.Context(), stored.IdAt(0), to.Seal(), 0, stored.Sealed(t, stored.Content, to),
+			_, err := c.Create(t.Context(), stored.IDAt(0), to.Seal(), 0, stored.Sealed(t, stored.Content, to),
 				func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), cause })
 			if cause == nil {
 				cause = storage.ErrExist
@@ -306,7 +306,7 @@ func TestCreateRace(t *testing.T) {
 			all.Go(func() {
 				m := stored.ManifestOf(stored.Content, stored.Noon)
 				m.Labels = catalog.Labels{"runner": fmt.Sprint(i)}
-				_, errs[i] = stored.TryCreate(t, c, stored.IdAt(0), m)
+				_, errs[i] = stored.TryCreate(t, c, stored.IDAt(0), m)
 			})
 		}
 		all.Wait()

@@ -23,7 +23,7 @@ import (
 // fullManifest returns a manifest with every field set, and with characters that encoding/json escapes.
 func fullManifest() catalog.Manifest {
 	m := stored.ManifestOf(stored.Content, stored.Noon)
-	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, stored.IdAt(0), "prod-eu.1"
+	m.Format, m.ID, m.Cluster = catalog.Manifests.Format, stored.IDAt(0), "prod-eu.1"
 	m.Finished = stored.Noon.Add(3*time.Second + 141592653)
 	m.Member = catalog.Member{
 		ID: "8e9e05c52164694d", Name: "etcd-0 <&> ü", PeerURLs: []string{"https://10.0.0.1:2380"},
@@ -43,7 +43,7 @@ func fullManifest() catalog.Manifest {
 
 func fullProof() catalog.Proof {
 	return catalog.Proof{
-		Format: catalog.Proofs.Format, Backup: stored.IdAt(0), Level: catalog.Opened, Verdict: catalog.Passed,
+		Format: catalog.Proofs.Format, Backup: stored.IDAt(0), Level: catalog.Opened, Verdict: catalog.Passed,
 		Finding: "every page is whole", Time: stored.Noon.Add(123456789), Seconds: 1.25, Key: "age1qqqqqqqqqqqq", HashKV: "equal",
 		Revision: 1000, Keys: 42, By: "host v0.1.0",
 	}
@@ -51,19 +51,19 @@ func fullProof() catalog.Proof {
 
 func fullTombstone() catalog.Tombstone {
 	return catalog.Tombstone{
-		Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Reason: "pruned: no rule keeps it", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
+		Format: catalog.Tombstones.Format, Backup: stored.IDAt(0), Reason: "pruned: no rule keeps it", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullPin() catalog.Pin {
 	return catalog.Pin{
-		Format: catalog.Pins.Format, Backup: stored.IdAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
+		Format: catalog.Pins.Format, Backup: stored.IDAt(0), ID: "0123456789abcdef", Reason: "before \"1.34\"", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
 func fullUnpin() catalog.Unpin {
 	return catalog.Unpin{
-		Format: catalog.Pins.Format, Backup: stored.IdAt(0), Lifts: "0123456789abcdef", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
+		Format: catalog.Pins.Format, Backup: stored.IDAt(0), Lifts: "0123456789abcdef", Time: stored.Noon.Add(1), By: "host, dr v0.1.0",
 	}
 }
 
@@ -276,7 +276,7 @@ func TestManifestInvalid(t *testing.T) {
 
 func FuzzDecodeManifest(f *testing.F) {
 	small := stored.ManifestOf(stored.Content, stored.Noon)
-	small.Format, small.ID, small.Cluster, small.Stored, small.Seal = 1, stored.IdAt(1), "c", small.Plain, seal.Recipients{}.Seal()
+	small.Format, small.ID, small.Cluster, small.Stored, small.Seal = 1, stored.IDAt(1), "c", small.Plain, seal.Recipients{}.Seal()
 	small.Stored.Name = stored.PlainName
 	for _, m := range []catalog.Manifest{fullManifest(), small} {
 		document := encodedManifest(f, m)

@@ -33,18 +33,18 @@ func TestLastDrill(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
 		wantLastDrill(t, "of no backup", c, -1)
-		stored.Create(t, c, stored.IdAt(0))
-		stored.Create(t, c, stored.IdAt(1))
-		stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(0), catalog.Booted, catalog.Passed, 1))
+		stored.Create(t, c, stored.IDAt(0))
+		stored.Create(t, c, stored.IDAt(1))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(0), catalog.Booted, catalog.Passed, 1))
 		wantLastDrill(t, "verified alone", c, -1)
 		for n, v := range []catalog.Verdict{catalog.Passed, catalog.Failed, catalog.NotRun, catalog.Passed} {
-			stored.AppendProof(t, c, drillOf(stored.IdAt(1-n%2), v, 2+n))
+			stored.AppendProof(t, c, drillOf(stored.IDAt(1-n%2), v, 2+n))
 			wantLastDrill(t, "with a later one", c, 2+n)
 		}
-		stored.AppendProof(t, c, drillOf(stored.IdAt(1), catalog.Passed, 3))
-		stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Passed, 9))
+		stored.AppendProof(t, c, drillOf(stored.IDAt(1), catalog.Passed, 3))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(1), catalog.Hashed, catalog.Passed, 9))
 		wantLastDrill(t, "with an older one and a verify", c, 5)
-		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Reason: "test", Time: stored.Noon, By: "test"}); err != nil {
+		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Reason: "test", Time: stored.Noon, By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		wantLastDrill(t, "of a backup that is deleted", c, 5)
@@ -59,18 +59,18 @@ func TestLastDrillBelievesWhatIsInside(t *testing.T) {
 	policy := stored.Trust(t, owner.Public)
 	policy.Key = owner.Key
 	c := stored.OpenWith(t, b, policy)
-	stored.Create(t, c, stored.IdAt(0))
-	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 1))
-	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 2))
-	name := func(stamp string) string { return stored.Folder("c", stored.IdAt(0)) + "proof-" + stamp + ".json" }
+	stored.Create(t, c, stored.IDAt(0))
+	stored.AppendProof(t, c, drillOf(stored.IDAt(0), catalog.Passed, 1))
+	stored.AppendProof(t, c, drillOf(stored.IDAt(0), catalog.Passed, 2))
+	name := func(stamp string) string { return stored.Folder("c", stored.IDAt(0)) + "proof-" + stamp + ".json" }
 	old := stored.Get(t, b, name(stored.Noon.Add(time.Hour).Format("20060102T150405.000Z")))
 	stored.Put(t, b, name("20261123T000000.000Z"), old)
 	stored.Put(t, b, name("20261123T000001.000Z"), stored.Noise(100))
 	stored.Put(t, b, name("20261123T000002.000Z"), nil)
 	stored.Put(t, b, name("tomorrow"), old)
-	stored.AppendProof(t, stored.OpenForger(t, b), drillOf(stored.IdAt(0), catalog.Passed, 5)) // by an attacker without the key
+	stored.AppendProof(t, stored.OpenForger(t, b), drillOf(stored.IDAt(0), catalog.Passed, 5)) // by an attacker without the key
 	wantLastDrill(t, "among junk", c, 2)
-	stored.AppendProof(t, c, drillOf(stored.IdAt(0), catalog.Passed, 101))
+	stored.AppendProof(t, c, drillOf(stored.IDAt(0), catalog.Passed, 101))
 	wantLastDrill(t, "with one from the future", c, 2)
 }
 
@@ -79,8 +79,8 @@ func TestLastDrillIsCheap(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	for n := range 50 {
-		stored.Create(t, c, stored.IdAt(n))
-		stored.AppendProof(t, c, drillOf(stored.IdAt(n), catalog.Passed, n))
+		stored.Create(t, c, stored.IDAt(n))
+		stored.AppendProof(t, c, drillOf(stored.IDAt(n), catalog.Passed, n))
 	}
 	lists, reads := b.Calls(storagetest.VerbList), b.Calls(storagetest.VerbOpen)
 	wantLastDrill(t, "of fifty", c, 49)

@@ -38,8 +38,8 @@ func samples(t *testing.T, plain []byte) map[string]sample {
 	for name, to := range map[string]seal.Recipients{"plain": {}, "encrypted": to} {
 		s := sample{b: storagetest.Faulty(mem.New()), keys: keys}
 		s.c = stored.OpenCluster(t, s.b, "c")
-		s.backup = stored.CreateSealed(t, s.c, stored.IdAt(0), plain, to)
-		s.key = stored.Folder("c", stored.IdAt(0)) + s.backup.Stored.Name
+		s.backup = stored.CreateSealed(t, s.c, stored.IDAt(0), plain, to)
+		s.key = stored.Folder("c", stored.IDAt(0)) + s.backup.Stored.Name
 		s.stored = stored.Get(t, s.b, s.key)
 		all[name] = s
 	}
@@ -136,8 +136,8 @@ func TestFetchManifestLies(t *testing.T) {
 		for name, s := range samples(t, stored.Content) {
 			m := s.backup.Manifest
 			lie(&m)
-			stored.Put(t, s.b, stored.Folder("c", stored.IdAt(0))+"manifest.json", encodedManifest(t, m))
-			b, err := stored.Load(t, s.c, backups.LoadOptions{}).Find(stored.IdAt(0))
+			stored.Put(t, s.b, stored.Folder("c", stored.IDAt(0))+"manifest.json", encodedManifest(t, m))
+			b, err := stored.Load(t, s.c, backups.LoadOptions{}).Find(stored.IDAt(0))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +192,7 @@ func TestFetchStoreFails(t *testing.T) {
 		s.b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 		_, err := stored.Fetch(t, s.c, s.backup, s.keys)
 		stored.WantError(t, name, err, stored.ErrTest)
-		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), string(stored.IdAt(0))) {
+		if errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), string(stored.IDAt(0))) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // createImport stores an imported backup of another cluster, stored n minutes after noon.
 func createImport(t *testing.T, c *repository.Cluster, n int) catalog.ID {
 	t.Helper()
-	id := catalog.NewImportID(stored.IdAt(n).Started(), 1)
+	id := catalog.NewImportID(stored.IDAt(n).Started(), 1)
 	m := stored.ManifestOf(stored.Content, stored.Noon.Add(-24*time.Hour))
 	m.ClusterID, m.Revision = "f00d", 1
 	m.Origin = &catalog.Origin{Kind: catalog.OriginFile, Imported: id.Started(), Written: m.Started, File: "/srv/snapshot.db"}
@@ -30,18 +30,18 @@ func createImport(t *testing.T, c *repository.Cluster, n int) catalog.ID {
 func TestImportsStandApart(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		stored.Create(t, c, stored.IdAt(1))
-		stored.Create(t, c, stored.IdAt(3))
+		stored.Create(t, c, stored.IDAt(1))
+		stored.Create(t, c, stored.IDAt(3))
 		before := stored.Survey(t, c, repository.SurveyOptions{})
 		imports := []catalog.ID{createImport(t, c, 4), createImport(t, c, 2)}
 		stored.AppendProof(t, c, importDrill(imports[0]))
 
 		for name, o := range map[string]backups.LoadOptions{
-			"all": {Proofs: true}, "the newest": {Newest: 1}, "later ones": {After: stored.IdAt(1)},
+			"all": {Proofs: true}, "the newest": {Newest: 1}, "later ones": {After: stored.IDAt(1)},
 		} {
 			cat := stored.Load(t, c, o)
-			if len(cat.Imported) > 0 || len(cat.Backups) == 0 || cat.Backups[0].ID != stored.IdAt(3) {
-				t.Errorf("%s: %d imports, backups %v", name, len(cat.Imported), stored.Ids(cat))
+			if len(cat.Imported) > 0 || len(cat.Backups) == 0 || cat.Backups[0].ID != stored.IDAt(3) {
+				t.Errorf("%s: %d imports, backups %v", name, len(cat.Imported), stored.IDs(cat))
 			}
 		}
 		cat := stored.Load(t, c, backups.LoadOptions{Newest: 1, Imported: true})
@@ -49,8 +49,8 @@ func TestImportsStandApart(t *testing.T) {
 		for _, b := range cat.Imported {
 			found = append(found, b.ID)
 		}
-		if !slices.Equal(found, imports) || !slices.Equal(stored.Ids(cat), []catalog.ID{stored.IdAt(3)}) {
-			t.Errorf("imports %v, backups %v", found, stored.Ids(cat))
+		if !slices.Equal(found, imports) || !slices.Equal(stored.IDs(cat), []catalog.ID{stored.IDAt(3)}) {
+			t.Errorf("imports %v, backups %v", found, stored.IDs(cat))
 		}
 		named := stored.Load(t, c, backups.LoadOptions{Only: imports[1]})
 		if b, err := named.Find(imports[1]); err != nil || b.Origin == nil || len(named.Backups) > 0 {

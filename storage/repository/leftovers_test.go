@@ -52,8 +52,8 @@ func wantSwept(t *testing.T, c *repository.Cluster, now time.Time, want ...strin
 func TestSweepGrace(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		stored.Create(t, c, stored.IdAt(0))
-		key := stored.Folder("c", stored.IdAt(1)) + stored.PlainName
+		stored.Create(t, c, stored.IDAt(0))
+		key := stored.Folder("c", stored.IDAt(1)) + stored.PlainName
 		stored.Put(t, b, key, stored.Content)
 		all := leftovers(t, c)
 		if len(all) != 1 || all[0].Key != key || all[0].Size != int64(len(stored.Content)) || all[0].Since.IsZero() {
@@ -63,7 +63,7 @@ func TestSweepGrace(t *testing.T) {
 		wantSwept(t, c, all[0].Since.Add(stored.Grace-1))
 		wantSwept(t, c, all[0].Since.Add(stored.Grace), key)
 		wantSwept(t, c, all[0].Since.Add(10*stored.Grace))
-		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
 		latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
 		if err != nil {
 			t.Fatal(err)
@@ -95,14 +95,14 @@ func TestSweepAll(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
 		for i := range 4 {
-			stored.Create(t, c, stored.IdAt(i))
-			stored.AppendProof(t, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
+			stored.Create(t, c, stored.IDAt(i))
+			stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(i), catalog.Hashed, catalog.Passed, 1))
 		}
 		var want []string
 		for _, i := range []int{1, 3} {
-			stored.Remove(t, b, stored.Folder("c", stored.IdAt(i))+"manifest.json")
+			stored.Remove(t, b, stored.Folder("c", stored.IDAt(i))+"manifest.json")
 			for _, key := range stored.Keys(t, b) {
-				if strings.HasPrefix(key, stored.Folder("c", stored.IdAt(i))) {
+				if strings.HasPrefix(key, stored.Folder("c", stored.IDAt(i))) {
 					want = append(want, key)
 				}
 			}
@@ -112,7 +112,7 @@ func TestSweepAll(t *testing.T) {
 		}
 		wantSwept(t, c, time.Now().Add(2*stored.Grace), want...)
 		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
-		stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, nil)
+		stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(2), stored.IDAt(0)}, nil)
 		if len(stored.Keys(t, b)) != 8 || len(cat.Backups[0].Proofs) != 1 { // with the marker, and the object that StoreTime writes
 			t.Errorf("left is %q", stored.Keys(t, b))
 		}
@@ -124,19 +124,19 @@ func TestSweepPieces(t *testing.T) {
 	dir := t.TempDir()
 	b := stored.OpenFile(t, dir)
 	c := stored.OpenCluster(t, storage.WithLimit(b, storage.Limits{}), "c")
-	stored.Create(t, c, stored.IdAt(2))
-	data := stored.Folder("c", stored.IdAt(3)) + stored.PlainName
+	stored.Create(t, c, stored.IDAt(2))
+	data := stored.Folder("c", stored.IDAt(3)) + stored.PlainName
 	stored.Put(t, b, data, stored.Content)
 	want := []string{
-		stored.Piece(t, dir, stored.Folder("c", stored.IdAt(1)), stored.PlainName, 2*stored.Grace),
-		stored.Piece(t, dir, stored.Folder("c", stored.IdAt(2)), "proof-20261121T130000.000Z.json", 2*stored.Grace),
+		stored.Piece(t, dir, stored.Folder("c", stored.IDAt(1)), stored.PlainName, 2*stored.Grace),
+		stored.Piece(t, dir, stored.Folder("c", stored.IDAt(2)), "proof-20261121T130000.000Z.json", 2*stored.Grace),
 		data,
-		stored.Piece(t, dir, stored.Folder("c", stored.IdAt(4)), stored.PlainName, 2*stored.Grace),
+		stored.Piece(t, dir, stored.Folder("c", stored.IDAt(4)), stored.PlainName, 2*stored.Grace),
 		stored.Piece(t, dir, "c/leases/", "archive.json", 2*stored.Grace),
 		stored.Piece(t, dir, "c/log/"+strings.Repeat("a", 32)+"/", "0000000000000001.seg", 2*stored.Grace),
 	}
-	young := stored.Piece(t, dir, stored.Folder("c", stored.IdAt(5)), stored.PlainName, stored.Grace-time.Hour)
-	other := stored.Piece(t, dir, stored.Folder("c1", stored.IdAt(1)), stored.PlainName, 2*stored.Grace)
+	young := stored.Piece(t, dir, stored.Folder("c", stored.IDAt(5)), stored.PlainName, stored.Grace-time.Hour)
+	other := stored.Piece(t, dir, stored.Folder("c1", stored.IDAt(1)), stored.PlainName, 2*stored.Grace)
 	if got := leftoverKeys(leftovers(t, c)); !slices.Equal(got, slices.Insert(slices.Clone(want), 4, young)) {
 		t.Errorf("leftovers %q", got)
 	}
@@ -145,7 +145,7 @@ func TestSweepPieces(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, other)); err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
-	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2)}, nil)
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(2)}, nil)
 }
 
 // behind is a store whose clock is slow, which looks the same as a host whose clock is fast.
@@ -208,7 +208,7 @@ func TestSweepLeavesTheRunning(t *testing.T) {
 			wantSwept(t, other, time.Now().Add(stored.Grace-time.Hour))
 		}
 		stream := &asking{stored.Sealed(t, stored.Content, seal.Recipients{}), sweep}
-		backup, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stream, func() (catalog.Manifest, error) {
+		backup, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stream, func() (catalog.Manifest, error) {
 			sweep()
 			return stored.ManifestOf(stored.Content, stored.Noon), nil
 		})
@@ -228,7 +228,7 @@ func TestSweptUnderABackup(t *testing.T) {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}}
-	_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stream,
+	_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stream,
 		func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), nil })
 	if err == nil {
 		t.Error("a backup whose data was swept is one")
@@ -241,7 +241,7 @@ func TestSweepStoreFails(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	var all []string
 	for i := range 3 {
-		all = append(all, stored.Folder("c", stored.IdAt(i))+stored.PlainName)
+		all = append(all, stored.Folder("c", stored.IDAt(i))+stored.PlainName)
 		stored.Put(t, b, all[i], stored.Content)
 	}
 	now := time.Now().Add(2 * stored.Grace)

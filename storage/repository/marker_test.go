@@ -29,13 +29,13 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	segments := stored.Keyed(stored.NewWriter(t, "c", stored.LineageID(1)), owner.Key).Some(6)
 	for _, b := range []storage.Bucket{main, offsite} {
 		for n := range 3 {
-			stored.Create(t, stored.OpenWith(t, b, p), stored.IdAt(n))
+			stored.Create(t, stored.OpenWith(t, b, p), stored.IDAt(n))
 		}
 		stored.StoreSegments(t, stored.OpenWith(t, b, p), segments...)
 	}
 	prune := func(b storage.Bucket, n int) {
 		t.Helper()
-		if err := stored.OpenWith(t, b, p).Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
+		if err := stored.OpenWith(t, b, p).Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,14 +52,14 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 	c := stored.OpenWith(t, offsite, p)
 	after := stored.Load(t, c, backups.LoadOptions{Log: true})
-	stored.WantIDs(t, after, []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
+	stored.WantIDs(t, after, []catalog.ID{stored.IDAt(1), stored.IDAt(0)}, nil)
 	stored.WantLineage(t, "the log", after.Lineages[0], "1-6", "0 damaged")
 	if len(after.Ignored) != 2 {
 		t.Errorf("ignored %+v, want the two tombstones", after.Ignored)
 	}
 	swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
 	for _, l := range swept {
-		if !strings.HasPrefix(l.Key, stored.Folder("c", stored.IdAt(2))) {
+		if !strings.HasPrefix(l.Key, stored.Folder("c", stored.IDAt(2))) {
 			t.Errorf("%s is removed", l.Key)
 		}
 	}
@@ -72,11 +72,11 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 func TestPinBeatsATombstone(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}}) // keeps the manifest
-	stored.Create(t, c, stored.IdAt(0))
-	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), storage.ErrLocked)
+	stored.Create(t, c, stored.IDAt(0))
+	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}), storage.ErrLocked)
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
-	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IDAt(0)))
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
 	if left, err := c.Leftovers(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("leftovers %+v, %v", left, err)
 	}
@@ -112,16 +112,16 @@ func TestSuspensionIsNotReplayed(t *testing.T) {
 func TestPinAndTwoPrunes(t *testing.T) {
 	b := mem.New()
 	plain := stored.OpenCluster(t, b, "c")
-	stored.Create(t, plain, stored.IdAt(0))
-	gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
-	manifest := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
+	stored.Create(t, plain, stored.IDAt(0))
+	gone := catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}
+	manifest := stored.Folder("c", stored.IDAt(0)) + "manifest.json"
 	var pinned error
 	second := stored.OpenWith(t, gated{b, func(v storagetest.Verb, key string) error {
 		if v != storagetest.VerbDelete || key != manifest {
 			return nil
 		}
 		// The second prune has made both checks and is about to remove the manifest. The first prune still sees the pin.
-		_, pinned = plain.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon})
+		_, pinned = plain.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon})
 		_ = plain.Delete(t.Context(), gone)
 		return nil
 	}}, records.Policy{})
@@ -130,7 +130,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 	if pinned == nil && len(cat.Backups) == 0 {
 		t.Error("the pin was acknowledged, and the backup is gone")
 	}
-	_, err := plain.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon})
+	_, err := plain.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon})
 	if err == nil && len(cat.Backups) == 0 {
 		t.Error("what is gone can be pinned")
 	}
@@ -140,7 +140,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	_, err := c.Create(t.Context(), stored.IdAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {
+	_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {
 		swept, err := stored.OpenCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // a prune at the same time
 		if err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
@@ -156,19 +156,19 @@ func TestCopyDeletions(t *testing.T) {
 	source, target := mem.New(), mem.New()
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	for n := range 3 {
-		stored.Create(t, from, stored.IdAt(n))
+		stored.Create(t, from, stored.IDAt(n))
 	}
 	stored.MustCopy(t, from, to, copying.Options{})
-	pin(t, to, stored.IdAt(1), "stays")
+	pin(t, to, stored.IDAt(1), "stays")
 	for n := range 2 {
-		if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(n), Time: stored.Noon}); err != nil {
+		if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(n), Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stored.MustCopy(t, from, to, copying.Options{})
-	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IDAt(2), stored.IDAt(1), stored.IDAt(0)}, nil)
 	result := stored.MustCopy(t, from, to, copying.Options{Deletions: true, By: "test"})
-	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IdAt(2), stored.IdAt(1)}, nil)
+	stored.WantIDs(t, stored.Load(t, to, backups.LoadOptions{}), []catalog.ID{stored.IDAt(2), stored.IDAt(1)}, nil)
 	if result.Deleted != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v", result)
 	}
@@ -179,8 +179,8 @@ func TestCopyWhilePruned(t *testing.T) {
 	for _, prunedAtSource := range []bool{true, false} {
 		source, target := mem.New(), mem.New()
 		from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
-		stored.Create(t, from, stored.IdAt(0))
-		stored.Create(t, from, stored.IdAt(1))
+		stored.Create(t, from, stored.IDAt(0))
+		stored.Create(t, from, stored.IDAt(1))
 		pruned := from
 		if !prunedAtSource {
 			stored.MustCopy(t, from, to, copying.Options{})
@@ -188,8 +188,8 @@ func TestCopyWhilePruned(t *testing.T) {
 		}
 		stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)...)
 		racing := stored.OpenWith(t, gated{source, func(v storagetest.Verb, key string) error {
-			if v == storagetest.VerbOpen && strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))) && strings.HasSuffix(key, "manifest.json") {
-				_ = pruned.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
+			if v == storagetest.VerbOpen && strings.HasPrefix(key, stored.Folder("c", stored.IDAt(0))) && strings.HasSuffix(key, "manifest.json") {
+				_ = pruned.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
 			}
 			return nil
 		}}, records.Policy{})
@@ -207,7 +207,7 @@ func TestCopyWhilePruned(t *testing.T) {
 // unmounted and leaves an empty directory. Other writers make no second marker.
 func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 	for name, store := range map[string]func(*repository.Cluster){
-		"a backup": func(c *repository.Cluster) { stored.Create(t, c, stored.IdAt(0)) },
+		"a backup": func(c *repository.Cluster) { stored.Create(t, c, stored.IDAt(0)) },
 		"a segment": func(c *repository.Cluster) {
 			stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
 		},
@@ -216,14 +216,14 @@ func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		store(c)
 		first := stored.Get(t, b, "c/repository.json")
-		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(1))
+		stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(1))
 		if !bytes.Equal(stored.Get(t, b, "c/repository.json"), first) {
 			t.Errorf("%s: another process made another marker", name)
 		}
 		for _, key := range stored.Keys(t, b) {
 			stored.Remove(t, b, key)
 		}
-		_, err := c.Create(t.Context(), stored.IdAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+		_, err := c.Create(t.Context(), stored.IDAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
 		stored.WantError(t, name+", then another", err, records.ErrNoMarker)
 	}
 }
@@ -233,13 +233,13 @@ func TestTwoFirstWriters(t *testing.T) {
 	b := mem.New()
 	one := stored.OpenWith(t, gated{b, func(v storagetest.Verb, key string) error {
 		if v == storagetest.VerbPut && key == "c/repository.json" {
-			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(1))
+			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(1))
 		}
 		return nil
 	}}, records.Policy{})
-	stored.Create(t, one, stored.IdAt(0))
+	stored.Create(t, one, stored.IDAt(0))
 	stored.Remove(t, b, "c/repository.json")
-	_, err := one.Create(t.Context(), stored.IdAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+	_, err := one.Create(t.Context(), stored.IDAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
 	stored.WantError(t, "the one that was second, when the marker is gone", err, records.ErrNoMarker)
 }
 
@@ -248,9 +248,9 @@ func TestJunkForAMarker(t *testing.T) {
 	b := mem.New()
 	stored.Put(t, b, "c/repository.json", []byte("junk"))
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0))
-	stored.Create(t, c, stored.IdAt(1))
-	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1), stored.IdAt(0)}, nil)
+	stored.Create(t, c, stored.IDAt(0))
+	stored.Create(t, c, stored.IDAt(1))
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(1), stored.IDAt(0)}, nil)
 }
 
 // An agent that may write only segments stores them all the same, and does not try to make the marker with each.

@@ -60,7 +60,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-func drawID(rt *rapid.T) catalog.ID { return stored.IdAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
+func drawID(rt *rapid.T) catalog.ID { return stored.IDAt(rapid.IntRange(0, 9).Draw(rt, "id")) }
 
 func (m *model) create(rt *rapid.T) {
 	id, at := drawID(rt), rapid.IntRange(0, 3).Draw(rt, "started")

@@ -64,7 +64,7 @@ func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, er
 	pins, _, err := c.reader.LoadPins(ctx, f)
 	for i, p := range pins {
 		if err == nil {
-			err = c.lift(ctx, u, p)
+			err = c.createUnpin(ctx, u, p)
 		}
 		if err != nil {
 			return pins[:i], fmt.Errorf("unpin backup %s: %w", u.Backup, err)
@@ -73,8 +73,8 @@ func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, er
 	return pins, err
 }
 
-// lift stores the document that lifts p.
-func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, p catalog.Pin) error {
+// createUnpin stores the document that lifts p.
+func (c *Cluster) createUnpin(ctx context.Context, u catalog.Unpin, p catalog.Pin) error {
 	id, err := c.store.RepositoryID(ctx)
 	if err != nil {
 		return err

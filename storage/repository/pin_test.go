@@ -49,36 +49,36 @@ func TestPin(t *testing.T) {
 	for name, policy := range map[string]records.Policy{"open": {}, "locked": {Lock: records.Lock{For: time.Hour}}} {
 		t.Run(name, func(t *testing.T) {
 			b := mem.New()
-			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
+			stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(0))
 			c := stored.OpenWith(t, b, policy)
-			first := pin(t, c, stored.IdAt(0), "before 1.34")
-			pin(t, c, stored.IdAt(0), "")
+			first := pin(t, c, stored.IDAt(0), "before 1.34")
+			pin(t, c, stored.IDAt(0), "")
 			if got := pinsOf(t, c); !slices.Equal(got, []string{"before 1.34", ""}) && !slices.Equal(got, []string{"", "before 1.34"}) {
 				t.Errorf("pins %q", got)
 			}
-			if want := stored.Folder("c", stored.IdAt(0)) + "pin-" + first.ID + ".json"; !slices.Contains(stored.Keys(t, b), want) {
+			if want := stored.Folder("c", stored.IDAt(0)) + "pin-" + first.ID + ".json"; !slices.Contains(stored.Keys(t, b), want) {
 				t.Errorf("%s is not in %q", want, stored.Keys(t, b))
 			}
-			gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+			gone := catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}
 			stored.WantError(t, "Delete", c.Delete(t.Context(), gone), repository.ErrPinned)
 			if hasTombstone(t, b) {
 				t.Error("a pinned backup has a tombstone")
 			}
 			result, err := c.Prune(t.Context(), repository.Removal{Backups: []catalog.Tombstone{gone}}, pruneOptions(0), nil)
-			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{stored.IdAt(0)}) || len(result.Deleted) > 0 {
+			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{stored.IDAt(0)}) || len(result.Deleted) > 0 {
 				t.Errorf("%+v, %v", result, err)
 			}
-			if n := unpin(t, c, stored.IdAt(0)); n != 2 || len(pinsOf(t, c)) > 0 {
+			if n := unpin(t, c, stored.IDAt(0)); n != 2 || len(pinsOf(t, c)) > 0 {
 				t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 			}
-			if n := unpin(t, c, stored.IdAt(0)); n != 0 {
+			if n := unpin(t, c, stored.IDAt(0)); n != 0 {
 				t.Errorf("%d pins are lifted twice", n)
 			}
-			pin(t, c, stored.IdAt(0), "again")
+			pin(t, c, stored.IDAt(0), "again")
 			if got := pinsOf(t, c); !slices.Equal(got, []string{"again"}) {
 				t.Errorf("pins %q", got)
 			}
-			unpin(t, c, stored.IdAt(0))
+			unpin(t, c, stored.IDAt(0))
 			if err := c.Delete(t.Context(), gone); err != nil {
 				t.Fatal(err)
 			}
@@ -90,28 +90,28 @@ func TestPin(t *testing.T) {
 func TestPinNothing(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0))
-	_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(1)})
+	stored.Create(t, c, stored.IDAt(0))
+	_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(1)})
 	stored.WantError(t, "Pin of nothing", err, catalog.ErrNotFound)
-	_, err = c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(1)})
+	_, err = c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IDAt(1)})
 	stored.WantError(t, "Unpin of nothing", err, catalog.ErrNotFound)
 	b2 := mem.New()
 	locked := stored.OpenWith(t, b2, records.Policy{Lock: records.Lock{For: time.Hour}})
-	stored.Create(t, locked, stored.IdAt(0))
-	stored.WantError(t, "Delete", locked.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0)}), storage.ErrLocked)
-	_, err = locked.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0)})
+	stored.Create(t, locked, stored.IDAt(0))
+	stored.WantError(t, "Delete", locked.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0)}), storage.ErrLocked)
+	_, err = locked.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0)})
 	stored.WantError(t, "Pin of what is deleted", err, catalog.ErrNotFound)
 }
 
 // TestPinRace checks that of a Pin and a Delete at the same time at least one fails, so that no pinned backup is deleted
 // silently.
 func TestPinRace(t *testing.T) {
-	gone := catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}
+	gone := catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}
 	b := mem.New()
 	other := stored.OpenCluster(t, b, "c")
-	stored.Create(t, other, stored.IdAt(0))
+	stored.Create(t, other, stored.IDAt(0))
 	between := &onPut{Bucket: b, text: "/tombstone-", do: func() {
-		_, err := other.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0)})
+		_, err := other.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0)})
 		stored.WantError(t, "Pin beside a tombstone", err, catalog.ErrNotFound)
 	}}
 	if err := stored.OpenCluster(t, between, "c").Delete(t.Context(), gone); err != nil {
@@ -120,12 +120,12 @@ func TestPinRace(t *testing.T) {
 
 	b = mem.New()
 	other = stored.OpenCluster(t, b, "c")
-	stored.Create(t, other, stored.IdAt(0))
+	stored.Create(t, other, stored.IDAt(0))
 	between = &onPut{Bucket: b, text: "/tombstone-", do: func() { // by a process that has found no tombstone before
-		stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IdAt(0)))
+		stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IDAt(0)))
 	}}
 	stored.WantError(t, "Delete beside a pin", stored.OpenCluster(t, between, "c").Delete(t.Context(), gone), repository.ErrPinned)
-	stored.WantIDs(t, stored.Load(t, other, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, other, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
 	if hasTombstone(t, b) {
 		t.Error("the tombstone of a pinned backup stays")
 	}
@@ -151,13 +151,13 @@ func TestForgedPins(t *testing.T) {
 	policy := stored.Trust(t, owner.Public)
 	policy.Key = owner.Key
 	c, forger := stored.OpenWith(t, b, policy), stored.OpenForger(t, b)
-	stored.Create(t, c, stored.IdAt(0))
-	pin(t, forger, stored.IdAt(0), "forged")
+	stored.Create(t, c, stored.IDAt(0))
+	pin(t, forger, stored.IDAt(0), "forged")
 	if got := pinsOf(t, c); len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
-	mine := pin(t, c, stored.IdAt(0), "mine")
-	if n := unpin(t, forger, stored.IdAt(0)); n != 2 {
+	mine := pin(t, c, stored.IDAt(0), "mine")
+	if n := unpin(t, forger, stored.IDAt(0)); n != 2 {
 		t.Errorf("%d pins", n)
 	}
 	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
@@ -168,19 +168,19 @@ func TestForgedPins(t *testing.T) {
 		t.Errorf("ignored %+v", ignored)
 	}
 	for _, d := range ignored {
-		if d.ID != stored.IdAt(0) || !errors.Is(d.Err, catalog.ErrDamaged) || !strings.Contains(d.Err.Error(), "pin-") {
+		if d.ID != stored.IDAt(0) || !errors.Is(d.Err, catalog.ErrDamaged) || !strings.Contains(d.Err.Error(), "pin-") {
 			t.Errorf("ignored %+v", d)
 		}
 	}
-	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IdAt(0)}) // the forged unpin has the same name
+	_, err := c.Unpin(t.Context(), catalog.Unpin{Backup: stored.IDAt(0)}) // the forged unpin has the same name
 	stored.WantError(t, "Unpin", err, storage.ErrExist)
-	unpinKey := stored.Folder("c", stored.IdAt(0)) + "unpin-" + mine.ID + ".json"
-	stored.Put(t, b, unpinKey, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+mine.ID+".json"))
+	unpinKey := stored.Folder("c", stored.IDAt(0)) + "unpin-" + mine.ID + ".json"
+	stored.Put(t, b, unpinKey, stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+"pin-"+mine.ID+".json"))
 	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("a pin under the name of what lifts it leaves %q", got)
 	}
 	stored.Remove(t, b, unpinKey)
-	if n := unpin(t, c, stored.IdAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
+	if n := unpin(t, c, stored.IDAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
 }
@@ -189,14 +189,14 @@ func TestForgedPins(t *testing.T) {
 func TestPinDamaged(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0))
-	p := pin(t, c, stored.IdAt(0), "mine")
-	stored.Change(t, b, stored.Folder("c", stored.IdAt(0))+"pin-"+p.ID+".json", stored.Flip(20, 1))
-	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0)}), repository.ErrPinned)
-	if n := unpin(t, c, stored.IdAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
+	stored.Create(t, c, stored.IDAt(0))
+	p := pin(t, c, stored.IDAt(0), "mine")
+	stored.Change(t, b, stored.Folder("c", stored.IDAt(0))+"pin-"+p.ID+".json", stored.Flip(20, 1))
+	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0)}), repository.ErrPinned)
+	if n := unpin(t, c, stored.IDAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"pin-of-a-stranger.json", stored.Content)
+	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"pin-of-a-stranger.json", stored.Content)
 	if got := pinsOf(t, c); len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
@@ -207,22 +207,22 @@ func TestPinEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stored.OpenCluster(t, mem.New(), "c")
 		for n := range 2 {
-			stored.Create(t, c, stored.IdAt(n))
-			_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
+			stored.Create(t, c, stored.IDAt(n))
+			_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(n), Time: time.Now(), Until: time.Now().Add(90 * 24 * time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		pin(t, c, stored.IdAt(1), "for ever")
+		pin(t, c, stored.IDAt(1), "for ever")
 		time.Sleep(90*24*time.Hour - time.Second)
-		stored.WantError(t, "Delete before the end", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}), repository.ErrPinned)
+		stored.WantError(t, "Delete before the end", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}), repository.ErrPinned)
 		time.Sleep(time.Second)
 		if pins := stored.Load(t, c, backups.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
 			t.Errorf("pins that have ended: %+v", pins)
 		}
-		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
+		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
 			t.Errorf("Delete at the end: %v", err)
 		}
-		stored.WantError(t, "Delete with another pin", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), repository.ErrPinned)
+		stored.WantError(t, "Delete with another pin", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(1), Time: stored.Noon}), repository.ErrPinned)
 	})
 }

@@ -31,26 +31,26 @@ func proofsOf(tb testing.TB, c *repository.Cluster, id catalog.ID) []catalog.Pro
 func TestAppend(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		stored.Create(t, c, stored.IdAt(0))
-		stored.Create(t, c, stored.IdAt(1))
+		stored.Create(t, c, stored.IDAt(0))
+		stored.Create(t, c, stored.IDAt(1))
 		var want []catalog.Proof
 		for i, at := range []time.Duration{0, 0, 100, time.Millisecond, time.Hour, -time.Hour, 200, time.Hour} {
-			p := stored.ProofOf(stored.IdAt(0), catalog.Opened, catalog.Passed, 0)
+			p := stored.ProofOf(stored.IDAt(0), catalog.Opened, catalog.Passed, 0)
 			p.Time, p.Keys = stored.Noon.Add(at).In(time.FixedZone("", 3600)), int64(i)
 			stored.AppendProof(t, c, p)
 			p.Time = p.Time.UTC()
 			want = append(want, p)
 		}
 		slices.SortStableFunc(want, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
-		if diff := cmp.Diff(want, proofsOf(t, c, stored.IdAt(0))); diff != "" {
+		if diff := cmp.Diff(want, proofsOf(t, c, stored.IDAt(0))); diff != "" {
 			t.Error(diff)
 		}
-		if got := proofsOf(t, c, stored.IdAt(1)); len(got) > 0 {
+		if got := proofsOf(t, c, stored.IDAt(1)); len(got) > 0 {
 			t.Errorf("the other backup has %v", got)
 		}
 		names := 0
 		for _, key := range stored.Keys(t, b) {
-			if strings.HasPrefix(key, stored.Folder("c", stored.IdAt(0))+"proof-20261121T1") && strings.HasSuffix(key, "Z.json") {
+			if strings.HasPrefix(key, stored.Folder("c", stored.IDAt(0))+"proof-20261121T1") && strings.HasSuffix(key, "Z.json") {
 				names++
 			}
 		}
@@ -63,10 +63,10 @@ func TestAppend(t *testing.T) {
 func TestAppendFails(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0))
+	stored.Create(t, c, stored.IDAt(0))
 	b.On(storagetest.VerbPut).Fail(stored.ErrTest)
-	err := c.Append(t.Context(), stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 0))
-	if stored.WantError(t, "Append", err, stored.ErrTest); err != nil && !strings.Contains(err.Error(), string(stored.IdAt(0))) {
+	err := c.Append(t.Context(), stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Passed, 0))
+	if stored.WantError(t, "Append", err, stored.ErrTest); err != nil && !strings.Contains(err.Error(), string(stored.IDAt(0))) {
 		t.Errorf("%v does not name the backup", err)
 	}
 	for _, id := range []catalog.ID{"", "../../d/backups/x"} {
@@ -74,7 +74,7 @@ func TestAppendFails(t *testing.T) {
 			t.Errorf("a proof of %q was stored", id)
 		}
 	}
-	if got := proofsOf(t, c, stored.IdAt(0)); len(got) > 0 || len(stored.Keys(t, b)) != 3 { // with the marker
+	if got := proofsOf(t, c, stored.IDAt(0)); len(got) > 0 || len(stored.Keys(t, b)) != 3 { // with the marker
 		t.Errorf("%v, %q", got, stored.Keys(t, b))
 	}
 }
@@ -83,11 +83,11 @@ func TestAppendFails(t *testing.T) {
 func TestDamagedProofs(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0))
-	good := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1)
+	stored.Create(t, c, stored.IDAt(0))
+	good := stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Passed, 1)
 	stored.AppendProof(t, c, good)
-	document := encodedProof(t, stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Failed, 2))
-	other := encodedProof(t, stored.ProofOf(stored.IdAt(1), catalog.Hashed, catalog.Failed, 2))
+	document := encodedProof(t, stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Failed, 2))
+	other := encodedProof(t, stored.ProofOf(stored.IDAt(1), catalog.Hashed, catalog.Failed, 2))
 	for name, p := range map[string][]byte{
 		"flipped":           stored.Flip(30, 1)(slices.Clone(document)),
 		"cut":               document[:len(document)-1],
@@ -98,13 +98,13 @@ func TestDamagedProofs(t *testing.T) {
 		"unknown verdict":   stored.Rewritten(t, document, `"failed"`, `"perhaps"`),
 		"another backup's":  other,
 	} {
-		stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"proof-20261121T150000.000Z.json", p)
-		if diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, stored.IdAt(0))); diff != "" {
+		stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"proof-20261121T150000.000Z.json", p)
+		if diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, stored.IDAt(0))); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+"proof-20261121T150000.000Z.json", document)
-	if got := proofsOf(t, c, stored.IdAt(0)); len(got) != 2 {
+	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"proof-20261121T150000.000Z.json", document)
+	if got := proofsOf(t, c, stored.IDAt(0)); len(got) != 2 {
 		t.Errorf("the one that was spoiled above: %v", got)
 	}
 }
@@ -150,7 +150,7 @@ func TestBest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := catalog.Backup{Manifest: stored.ManifestOf(stored.Content, stored.Noon)}
 			for i, s := range c.steps {
-				b.Proofs = append(b.Proofs, stored.ProofOf(stored.IdAt(0), s.level, s.verdict, i))
+				b.Proofs = append(b.Proofs, stored.ProofOf(stored.IDAt(0), s.level, s.verdict, i))
 			}
 			want := b.Finished
 			if c.at >= 0 {
@@ -171,12 +171,12 @@ func TestBest(t *testing.T) {
 // is bad.
 func TestDrills(t *testing.T) {
 	drill := func(v catalog.Verdict, blames catalog.Blame, n int) catalog.Proof {
-		p := stored.ProofOf(stored.IdAt(0), catalog.Booted, v, n)
+		p := stored.ProofOf(stored.IDAt(0), catalog.Booted, v, n)
 		p.Drill = &catalog.Drill{Target: "the newest backup", Blames: blames}
 		return p
 	}
-	verify := stored.ProofOf(stored.IdAt(0), catalog.Booted, catalog.Passed, 0)
-	bad := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Failed, 0)
+	verify := stored.ProofOf(stored.IDAt(0), catalog.Booted, catalog.Passed, 0)
+	bad := stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Failed, 0)
 	for name, c := range map[string]struct {
 		proofs []catalog.Proof
 		best   catalog.Level
@@ -206,7 +206,7 @@ func TestDrills(t *testing.T) {
 }
 
 func TestDecrypted(t *testing.T) {
-	without, with := stored.ProofOf(stored.IdAt(0), catalog.Hashed, catalog.Passed, 1), fullProof()
+	without, with := stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Passed, 1), fullProof()
 	for name, c := range map[string]struct {
 		encryption string
 		proofs     []catalog.Proof

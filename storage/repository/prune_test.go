@@ -32,8 +32,8 @@ import (
 func fill(tb testing.TB, c *repository.Cluster) {
 	tb.Helper()
 	for i := range 5 {
-		stored.Create(tb, c, stored.IdAt(i))
-		stored.AppendProof(tb, c, stored.ProofOf(stored.IdAt(i), catalog.Hashed, catalog.Passed, 1))
+		stored.Create(tb, c, stored.IDAt(i))
+		stored.AppendProof(tb, c, stored.ProofOf(stored.IDAt(i), catalog.Hashed, catalog.Passed, 1))
 	}
 	w := stored.NewWriter(tb, c.Name(), stored.LineageID(0))
 	w.Key = c.Policy().Key
@@ -55,7 +55,7 @@ func fill(tb testing.TB, c *repository.Cluster) {
 func removal(upto uint64) repository.Removal {
 	r := repository.Removal{Log: []log.Tombstone{{Lineage: stored.LineageID(0), Upto: upto, Reason: "too old", Time: stored.Noon, By: "test"}}}
 	for _, i := range []int{2, 1, 0} {
-		r.Backups = append(r.Backups, catalog.Tombstone{Backup: stored.IdAt(i), Reason: "too old", Time: stored.Noon, By: "test"})
+		r.Backups = append(r.Backups, catalog.Tombstone{Backup: stored.IDAt(i), Reason: "too old", Time: stored.Noon, By: "test"})
 	}
 	return r
 }
@@ -68,7 +68,7 @@ func pruneOptions(later time.Duration) repository.PruneOptions {
 func leftBehind25() []string {
 	var want []string
 	for _, i := range []int{3, 4} {
-		want = append(want, stored.Folder("c", stored.IdAt(i))+"manifest.json", stored.Folder("c", stored.IdAt(i))+"proof-20261121T130000.000Z.json", stored.Folder("c", stored.IdAt(i))+stored.PlainName)
+		want = append(want, stored.Folder("c", stored.IDAt(i))+"manifest.json", stored.Folder("c", stored.IDAt(i))+"proof-20261121T130000.000Z.json", stored.Folder("c", stored.IDAt(i))+stored.PlainName)
 	}
 	want = append(want, "c/leases/clock.json") // StoreTime writes it
 	for seq := uint64(26); seq <= 40; seq++ {
@@ -86,7 +86,7 @@ func wantPruned(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := stored.OpenCluster(tb, b, "c")
 	cat := stored.Load(tb, c, backups.LoadOptions{Proofs: true, Log: true})
-	stored.WantIDs(tb, cat, []catalog.ID{stored.IdAt(4), stored.IdAt(3)}, nil)
+	stored.WantIDs(tb, cat, []catalog.ID{stored.IDAt(4), stored.IDAt(3)}, nil)
 	if len(cat.Lineages) != 2 || cat.Lineages[0].Pruned != 25 {
 		tb.Fatalf("lineages %+v", cat.Lineages)
 	}
@@ -110,7 +110,7 @@ func TestPrune(t *testing.T) {
 			t.Fatalf("a dry run: %+v, %v, %d objects", result, err, len(stored.Keys(t, b)))
 		}
 		result, err = c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
-		if err != nil || !slices.Equal(result.Deleted, []catalog.ID{stored.IdAt(0), stored.IdAt(1), stored.IdAt(2)}) || len(result.Log) != 1 ||
+		if err != nil || !slices.Equal(result.Deleted, []catalog.ID{stored.IDAt(0), stored.IDAt(1), stored.IDAt(2)}) || len(result.Log) != 1 ||
 			len(result.Swept)+len(result.Locked)+len(result.Pinned) > 0 {
 			t.Fatalf("%+v, %v", result, err)
 		}
@@ -244,8 +244,8 @@ func wantWhole(tb testing.TB, b storage.Bucket) {
 	tb.Helper()
 	c := stored.OpenCluster(tb, b, "c")
 	catalog := stored.Load(tb, c, backups.LoadOptions{Proofs: true, Log: true})
-	listed := stored.Ids(catalog)
-	if len(catalog.Damaged) > 0 || !slices.Contains(listed, stored.IdAt(3)) || !slices.Contains(listed, stored.IdAt(4)) {
+	listed := stored.IDs(catalog)
+	if len(catalog.Damaged) > 0 || !slices.Contains(listed, stored.IDAt(3)) || !slices.Contains(listed, stored.IDAt(4)) {
 		tb.Errorf("%q, damaged %q", listed, stored.DamagedIDs(catalog))
 	}
 	for _, backup := range catalog.Backups {
@@ -397,7 +397,7 @@ func TestPruneLocked(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	for i, l := range result.Locked {
-		if until := time.Until(l.Until); l.Backup != stored.IdAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, stored.Folder("c", stored.IdAt(i))) {
+		if until := time.Until(l.Until); l.Backup != stored.IDAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, stored.Folder("c", stored.IDAt(i))) {
 			t.Errorf("locked %+v", l)
 		}
 	}
@@ -458,10 +458,10 @@ func TestCopyAfterPrune(t *testing.T) {
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	fill(t, from)
 	stored.MustCopy(t, from, to, copying.Options{})
-	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
+	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
-	if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
+	if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.Log().Delete(t.Context(), removal(25).Log[0]); err != nil {

@@ -75,11 +75,11 @@ func crowd(t *testing.T, owner, attacker stored.Signer) *mem.Bucket {
 	for _, name := range []string{"c0", "c1"} {
 		fill(t, stored.OpenCluster(t, b, name))
 	}
-	if _, err := stored.OpenWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(0), Time: stored.Noon}); err != nil {
+	if _, err := stored.OpenWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"manifest.json", stored.PlainName} {
-		key := stored.Folder("c", stored.IdAt(1)) + name
+		key := stored.Folder("c", stored.IDAt(1)) + name
 		data := stored.Get(t, b, key)
 		stored.Remove(t, b, key)
 		o := storage.PutOptions{RetainUntil: time.Now().Add(time.Hour)}
@@ -100,11 +100,11 @@ func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 		}
 	}
 	for _, i := range []int{3, 4} {
-		data, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(i), Time: stored.Noon})
+		data, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IDAt(i), Time: stored.Noon})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored.Put(t, b, stored.Folder("c", stored.IdAt(i))+stored.TombstoneName, data)
+		stored.Put(t, b, stored.Folder("c", stored.IDAt(i))+stored.TombstoneName, data)
 	}
 }
 
@@ -140,7 +140,7 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 	time.Sleep(2 * stored.Grace)
 	prune(0, 3, 4)
 	for _, i := range []int{1, 2} {
-		others := func(key string) bool { return !strings.HasPrefix(key, stored.Folder("c", stored.IdAt(i))) }
+		others := func(key string) bool { return !strings.HasPrefix(key, stored.Folder("c", stored.IDAt(i))) }
 		if left := slices.DeleteFunc(stored.Keys(t, below), others); len(left) > 0 {
 			t.Errorf("of backup %d are left %q", i, left)
 		}
@@ -158,9 +158,9 @@ func wantInTheCrowd(t *testing.T, b storage.Bucket, owner stored.Signer, foreign
 	t.Helper()
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	catalog := stored.Load(t, c, backups.LoadOptions{Proofs: true, Log: true})
-	listed := stored.Ids(catalog)
+	listed := stored.IDs(catalog)
 	for _, i := range want {
-		if !slices.Contains(listed, stored.IdAt(i)) {
+		if !slices.Contains(listed, stored.IDAt(i)) {
 			t.Errorf("backup %d is gone", i)
 		}
 	}

@@ -51,8 +51,8 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	b := storagetest.Faulty(bucket)
 	c := stored.OpenCluster(t, b, "prod")
 	for n := range 12 {
-		stored.Create(t, c, stored.IdAt(n))
-		if err := c.Append(t.Context(), provenAt(stored.IdAt(n), n)); err != nil {
+		stored.Create(t, c, stored.IDAt(n))
+		if err := c.Append(t.Context(), provenAt(stored.IDAt(n), n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,9 +72,9 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	}
 	look("at first", 3+3+2+8) // three manifests, their proofs, the oldest backup and its proof, and a batch of older proofs
 	look("the same", 0)
-	stored.Create(t, c, stored.IdAt(12))
+	stored.Create(t, c, stored.IDAt(12))
 	look("another backup", 1+1) // the manifest, and one proof of a batch that now begins one backup later
-	stored.Change(t, b, stored.Folder("prod", stored.IdAt(11))+"manifest.json", stored.Flip(20, 1))
+	stored.Change(t, b, stored.Folder("prod", stored.IDAt(11))+"manifest.json", stored.Flip(20, 1))
 	look("one damaged", 1)
 	look("still damaged", 1)
 }
@@ -84,11 +84,11 @@ func TestSurveySeesAnotherVersionOfTheSameMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
 		c := stored.OpenCluster(t, b, "prod")
-		stored.Create(t, c, stored.IdAt(0))
+		stored.Create(t, c, stored.IDAt(0))
 		s := stored.Survey(t, c, repository.SurveyOptions{})
-		stored.Change(t, b, stored.Folder("prod", stored.IdAt(0))+"manifest.json", stored.Flip(20, 1))
+		stored.Change(t, b, stored.Folder("prod", stored.IDAt(0))+"manifest.json", stored.Flip(20, 1))
 		if s = stored.Survey(t, c, repository.SurveyOptions{Seen: s.Seen}); len(s.Damaged) != 1 {
-			t.Errorf("backups %v, damaged %v", stored.Ids(s.Catalog), s.Damaged)
+			t.Errorf("backups %v, damaged %v", stored.IDs(s.Catalog), s.Damaged)
 		}
 	})
 }
@@ -130,12 +130,12 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.Rand, taken *int) {
 	t.Helper()
 	if *taken == 0 || random.IntN(4) == 0 {
-		stored.Create(t, c, stored.IdAt(*taken))
+		stored.Create(t, c, stored.IDAt(*taken))
 		*taken++
 		return
 	}
 	n := *taken - 1 - random.IntN(min(*taken, 6))
-	id := stored.IdAt(n)
+	id := stored.IDAt(n)
 	manifest, snapshot := stored.Folder(c.Name(), id)+"manifest.json", stored.Folder(c.Name(), id)+"snapshot.db.zst"
 	if _, err := b.Stat(t.Context(), manifest); err != nil {
 		return // it was deleted

@@ -54,7 +54,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		bases, rest := beginnings(others, lineages)
 		toRead, others = append(toRead, bases...), rest
 	}
-	past := landmarks(folders, others)
+	past := historyBoundaries(folders, others)
 	loads, err := c.reader.Load(ctx, slices.Concat(toRead, past), true, o.Seen)
 	if err != nil {
 		return Survey{}, err
@@ -115,10 +115,10 @@ func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, re
 
 const mostLandmarks = 64 // manifests that are read for Survey.Past
 
-// landmarks returns those of others that show, together with the newest, the cluster's histories: the oldest backup, the pinned
+// historyBoundaries returns those of others that show, together with the newest, the cluster's histories: the oldest backup, the pinned
 // ones, and the last one before and the first one after each fall of the revision. Revisions are those in the names of folders;
 // folders and others are newest first.
-func landmarks(folders, others []backups.Folder) (past []backups.Folder) {
+func historyBoundaries(folders, others []backups.Folder) (past []backups.Folder) {
 	unread := map[catalog.ID]bool{}
 	for _, f := range others {
 		unread[f.ID] = true

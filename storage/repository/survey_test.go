@@ -23,12 +23,12 @@ func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog
 	c := stored.OpenCluster(t, b, "prod")
 	var ids []catalog.ID
 	for n := range 30 {
-		m := stored.ManifestOf(stored.Content, stored.IdAt(n).Started())
+		m := stored.ManifestOf(stored.Content, stored.IDAt(n).Started())
 		m.RaftIndex = uint64(10 * n)
-		if _, err := stored.TryCreate(t, c, stored.IdAt(n), m); err != nil {
+		if _, err := stored.TryCreate(t, c, stored.IDAt(n), m); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, stored.IdAt(n))
+		ids = append(ids, stored.IDAt(n))
 	}
 	w := stored.NewWriter(t, "prod", stored.LineageID(1))
 	w.Header.Last = 100
@@ -58,7 +58,7 @@ func TestSurveyReadsFew(t *testing.T) {
 		t.Errorf("%d backups of %d bytes since %s, want 30 of %d since %s", s.Kept, s.Bytes, s.Oldest, bytes, all[0].Started())
 	}
 	if len(s.Backups) < 4 || cmp.Diff(whole.Backups[:4], s.Backups[:4]) != "" {
-		t.Errorf("the newest are %v", stored.Ids(s.Catalog))
+		t.Errorf("the newest are %v", stored.IDs(s.Catalog))
 	}
 	want := whole.Windows()
 	if len(want) != 1 || want[0].From.Position != 100 {

@@ -12,7 +12,7 @@ import (
 func BenchmarkSurvey(b *testing.B) {
 	c := stored.OpenCluster(b, mem.New(), "prod")
 	for n := range 200 {
-		if _, err := stored.TryCreate(b, c, stored.IdAt(n), stored.ManifestOf(stored.Content, stored.IdAt(n).Started())); err != nil {
+		if _, err := stored.TryCreate(b, c, stored.IDAt(n), stored.ManifestOf(stored.Content, stored.IDAt(n).Started())); err != nil {
 			b.Fatal(err)
 		}
 	}

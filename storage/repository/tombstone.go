@@ -18,7 +18,7 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	if err := c.deletable(ctx, t.Backup); err != nil {
 		return err
 	}
-	key, err := c.bury(ctx, t)
+	key, err := c.createTombstone(ctx, t)
 	if err != nil {
 		return fmt.Errorf("delete backup %s: %w", t.Backup, err)
 	}
@@ -36,8 +36,8 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	return nil
 }
 
-// bury stores t under a new random name, and returns its key.
-func (c *Cluster) bury(ctx context.Context, t catalog.Tombstone) (key string, err error) {
+// createTombstone stores t under a new random name, and returns its key.
+func (c *Cluster) createTombstone(ctx context.Context, t catalog.Tombstone) (key string, err error) {
 	t.Format = catalog.Tombstones.Format
 	if t.Repository, err = c.store.RepositoryID(ctx); err != nil {
 		return "", err

@@ -38,13 +38,13 @@ func untrustedIDs(tb testing.TB, c catalog.Catalog) (all []catalog.ID) {
 // of it hides signed backups.
 func TestForgedBackups(t *testing.T) {
 	b, owner, attacker := mem.New(), stored.NewSigner(t), stored.NewSigner(t)
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(1))
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: attacker.Key}), stored.IdAt(2))
-	stored.Create(t, stored.OpenForger(t, b), stored.IdAt(3))
-	stored.Create(t, stored.OpenForger(t, b), stored.IdAt(4))
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(4))+"manifest.json", []byte("junk"))
-	altered := stored.Folder("c", stored.IdAt(1)) + "manifest.json"
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(0))
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(1))
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: attacker.Key}), stored.IDAt(2))
+	stored.Create(t, stored.OpenForger(t, b), stored.IDAt(3))
+	stored.Create(t, stored.OpenForger(t, b), stored.IDAt(4))
+	stored.Put(t, b, stored.Folder("c", stored.IDAt(4))+"manifest.json", []byte("junk"))
+	altered := stored.Folder("c", stored.IDAt(1)) + "manifest.json"
 	signed := stored.Get(t, b, altered)
 	forged, err := document.WithSignature(stored.Rewritten(t, signed, `"revision": 1000`, `"revision": 1001`), document.Signature(signed))
 	if err != nil {
@@ -53,36 +53,36 @@ func TestForgedBackups(t *testing.T) {
 	stored.Put(t, b, altered, forged)
 
 	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
-	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
-	if got, want := untrustedIDs(t, cat), []catalog.ID{stored.IdAt(4), stored.IdAt(3), stored.IdAt(2), stored.IdAt(1)}; !slices.Equal(got, want) {
+	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
+	if got, want := untrustedIDs(t, cat), []catalog.ID{stored.IDAt(4), stored.IDAt(3), stored.IDAt(2), stored.IDAt(1)}; !slices.Equal(got, want) {
 		t.Errorf("untrusted %q, want %q", got, want)
 	}
-	if newest, err := cat.Latest(); err != nil || newest.ID != stored.IdAt(0) {
+	if newest, err := cat.Latest(); err != nil || newest.ID != stored.IDAt(0) {
 		t.Errorf("the newest is %s, error %v", newest.ID, err)
 	}
-	if _, err := cat.Find(stored.IdAt(3)); !errors.Is(err, sign.ErrUntrusted) {
+	if _, err := cat.Find(stored.IDAt(3)); !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("one that is not trusted is found, with the error %v", err)
 	}
 	both := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, attacker.Public, owner.Public)), backups.LoadOptions{})
-	stored.WantIDs(t, both, []catalog.ID{stored.IdAt(2), stored.IdAt(0)}, nil)
+	stored.WantIDs(t, both, []catalog.ID{stored.IDAt(2), stored.IDAt(0)}, nil)
 	nobody := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, stored.NewSigner(t).Public)), backups.LoadOptions{})
 	if _, err := nobody.Latest(); !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("no backup is trusted, and the newest one gives the error %v", err)
 	}
 	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{}),
-		[]catalog.ID{stored.IdAt(3), stored.IdAt(2), stored.IdAt(1), stored.IdAt(0)}, []catalog.ID{stored.IdAt(4)})
+		[]catalog.ID{stored.IDAt(3), stored.IDAt(2), stored.IDAt(1), stored.IDAt(0)}, []catalog.ID{stored.IDAt(4)})
 }
 
 // A document that was signed for one place does not count at another.
 func TestSignedBackupMoved(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(0))
 	for _, name := range []string{"manifest.json", stored.PlainName} {
-		stored.Put(t, b, stored.Folder("c", stored.IdAt(5))+name, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+name))
+		stored.Put(t, b, stored.Folder("c", stored.IDAt(5))+name, stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+name))
 	}
 	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
-	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
-	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IdAt(5)}) {
+	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
+	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IDAt(5)}) {
 		t.Errorf("untrusted %q", got)
 	}
 }
@@ -91,24 +91,24 @@ func TestSignedBackupMoved(t *testing.T) {
 func TestJunkHidesNothing(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
-	stored.Create(t, mine, stored.IdAt(0))
-	proof := catalog.Proof{Backup: stored.IdAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon}
+	stored.Create(t, mine, stored.IDAt(0))
+	proof := catalog.Proof{Backup: stored.IDAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon}
 	if err := mine.Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
 	var signedProof []byte
-	for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IdAt(0)) + "proof-"}) {
+	for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IDAt(0)) + "proof-"}) {
 		signedProof = stored.Get(t, b, o.Key)
 	}
 	for i, junk := range [][]byte{
-		nil, []byte("junk"), make([]byte, 2<<20), signedProof, stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json"),
+		nil, []byte("junk"), make([]byte, 2<<20), signedProof, stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+"manifest.json"),
 	} {
-		stored.Put(t, b, stored.Folder("c", stored.IdAt(5))+"manifest.json", junk)
+		stored.Put(t, b, stored.Folder("c", stored.IDAt(5))+"manifest.json", junk)
 		cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
-		if newest, err := cat.Latest(); err != nil || newest.ID != stored.IdAt(0) {
+		if newest, err := cat.Latest(); err != nil || newest.ID != stored.IDAt(0) {
 			t.Errorf("junk %d: the newest is %s, error %v", i, newest.ID, err)
 		}
-		if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IdAt(5)}) {
+		if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IDAt(5)}) {
 			t.Errorf("junk %d: untrusted %q", i, got)
 		}
 	}
@@ -118,25 +118,25 @@ func TestJunkHidesNothing(t *testing.T) {
 func TestForgedTombstoneAndASigner(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
-	stored.Create(t, mine, stored.IdAt(0))
-	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
+	stored.Create(t, mine, stored.IDAt(0))
+	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IDAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+stored.TombstoneName, forged)
+	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+stored.TombstoneName, forged)
 	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	stored.WantIDs(t, stored.Load(t, mine, backups.LoadOptions{}), []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, stored.Load(t, mine, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
 }
 
 // A tombstone stays as long as any object of its backup, or the backup would be listed again.
 func TestTombstoneGoesLast(t *testing.T) {
 	b := mem.New()
 	locked := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
-	stored.Create(t, locked, stored.IdAt(0))
+	stored.Create(t, locked, stored.IDAt(0))
 	c := stored.OpenCluster(t, b, "c")
-	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
+	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
 		t.Fatal(err)
 	}
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
@@ -148,8 +148,8 @@ func TestTombstoneGoesLast(t *testing.T) {
 func TestForgedProofs(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
-	stored.Create(t, mine, stored.IdAt(0))
-	proof := catalog.Proof{Backup: stored.IdAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon}
+	stored.Create(t, mine, stored.IDAt(0))
+	proof := catalog.Proof{Backup: stored.IDAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon}
 	if err := mine.Append(t.Context(), proof); err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +166,13 @@ func TestForgedProofs(t *testing.T) {
 func TestDelete(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		stored.Create(t, c, stored.IdAt(0))
-		stored.Create(t, c, stored.IdAt(1))
-		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Reason: "a test", Time: stored.Noon}); err != nil {
+		stored.Create(t, c, stored.IDAt(0))
+		stored.Create(t, c, stored.IDAt(1))
+		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Reason: "a test", Time: stored.Noon}); err != nil {
 			t.Fatal(err)
 		}
-		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1)}, nil)
-		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon})
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(1)}, nil)
+		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
 		if !errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("deleted twice: error %v", err)
 		}
@@ -182,10 +182,10 @@ func TestDelete(t *testing.T) {
 		if _, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(2*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IdAt(0))}) {
+		for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IDAt(0))}) {
 			t.Errorf("%s is left", o.Key)
 		}
-		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IdAt(1)}, nil)
+		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(1)}, nil)
 	})
 }
 
@@ -195,7 +195,7 @@ func TestDeleteLocked(t *testing.T) {
 	policy := stored.Trust(t, owner.Public)
 	policy.Key, policy.Lock = owner.Key, records.Lock{For: time.Hour}
 	c := stored.OpenWith(t, b, policy)
-	stored.Create(t, c, stored.IdAt(0))
+	stored.Create(t, c, stored.IDAt(0))
 	for o := range b.List(t.Context(), storage.ListOptions{}) {
 		if err := b.Delete(t.Context(), o.Key, storage.DeleteOptions{}); !errors.Is(err, storage.ErrLocked) {
 			t.Errorf("Delete(%q): error %v", o.Key, err)
@@ -204,23 +204,23 @@ func TestDeleteLocked(t *testing.T) {
 			t.Errorf("Delete(%q, its version): error %v", o.Key, err)
 		}
 	}
-	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IdAt(0), Time: stored.Noon})
+	forged, err := catalog.Tombstones.Encode(catalog.Tombstone{Format: catalog.Tombstones.Format, Backup: stored.IDAt(0), Time: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored.Put(t, b, stored.Folder("c", stored.IdAt(0))+stored.TombstoneName, forged)
+	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+stored.TombstoneName, forged)
 	cat := stored.Load(t, c, backups.LoadOptions{})
-	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
+	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
 	if len(cat.Ignored) != 1 || !errors.Is(cat.Ignored[0].Err, sign.ErrUntrusted) {
 		t.Errorf("the forged tombstone is reported as %+v", cat.Ignored)
 	}
 	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	if err := b.Delete(t.Context(), stored.Folder("c", stored.IdAt(0))+stored.TombstoneName, storage.DeleteOptions{}); err != nil {
+	if err := b.Delete(t.Context(), stored.Folder("c", stored.IDAt(0))+stored.TombstoneName, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
+	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("Delete of a locked backup: error %v", err)
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
@@ -268,8 +268,8 @@ func TestMinisign(t *testing.T) {
 		t.Skip(err)
 	}
 	b, owner := mem.New(), stored.NewSigner(t)
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(0))
-	manifest := stored.Get(t, b, stored.Folder("c", stored.IdAt(0))+"manifest.json")
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(0))
+	manifest := stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+"manifest.json")
 	lines := strings.SplitAfter(string(manifest), "\n")
 	var fields struct{ Signature string }
 	if err := json.Unmarshal(manifest, &fields); err != nil {
@@ -298,12 +298,12 @@ func TestMinisign(t *testing.T) {
 func TestSigningKeyIsTrusted(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
-	stored.Create(t, mine, stored.IdAt(0))
-	stored.Create(t, stored.OpenForger(t, b), stored.IdAt(1))
+	stored.Create(t, mine, stored.IDAt(0))
+	stored.Create(t, stored.OpenForger(t, b), stored.IDAt(1))
 	stored.StoreSegments(t, stored.OpenForger(t, b), stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
 	cat := stored.Load(t, mine, backups.LoadOptions{Log: true})
-	stored.WantIDs(t, cat, []catalog.ID{stored.IdAt(0)}, nil)
-	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IdAt(1)}) {
+	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
+	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IDAt(1)}) {
 		t.Errorf("untrusted %q", got)
 	}
 	stored.WantLineage(t, "a forged log", cat.Lineages[0], "", "1 damaged")
@@ -313,21 +313,21 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 func TestUnsignedWriteIsRefused(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0)) // allowed, as nothing is signed yet
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(1))
+	stored.Create(t, c, stored.IDAt(0)) // allowed, as nothing is signed yet
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(1))
 	before := stored.Keys(t, b)
 	c = stored.OpenCluster(t, b, "c")
-	_, err := stored.TryCreate(t, c, stored.IdAt(2), stored.ManifestOf(stored.Content, stored.Noon))
+	_, err := stored.TryCreate(t, c, stored.IDAt(2), stored.ManifestOf(stored.Content, stored.Noon))
 	stored.WantError(t, "a backup", err, records.ErrUnsigned)
-	stored.WantError(t, "a proof", c.Append(t.Context(), stored.ProofOf(stored.IdAt(1), catalog.Opened, catalog.Passed, 1)), records.ErrUnsigned)
-	_, err = c.Pin(t.Context(), catalog.Pin{Backup: stored.IdAt(1), Time: stored.Noon})
+	stored.WantError(t, "a proof", c.Append(t.Context(), stored.ProofOf(stored.IDAt(1), catalog.Opened, catalog.Passed, 1)), records.ErrUnsigned)
+	_, err = c.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(1), Time: stored.Noon})
 	stored.WantError(t, "a pin", err, records.ErrUnsigned)
-	stored.WantError(t, "a tombstone", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IdAt(1), Time: stored.Noon}), records.ErrUnsigned)
+	stored.WantError(t, "a tombstone", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(1), Time: stored.Noon}), records.ErrUnsigned)
 	stored.WantError(t, "a segment", c.Log().StoreSegment(t.Context(), stored.NewWriter(t, "c", stored.LineageID(1)).Next()), records.ErrUnsigned)
 	_, err = c.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: stored.Noon})
 	stored.WantError(t, "a suspension", err, records.ErrUnsigned)
 	if after := stored.Keys(t, b); !slices.Equal(before, after) {
 		t.Errorf("there was %q, and now there is %q", before, after)
 	}
-	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IdAt(3))
+	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(3))
 }

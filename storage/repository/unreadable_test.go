@@ -77,8 +77,8 @@ func named(c catalog.Catalog) string {
 func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	t.Helper()
 	cat := stored.Load(t, c, backups.LoadOptions{Proofs: true, Log: true})
-	if !slices.Contains(stored.Ids(cat), stored.IdAt(0)) {
-		t.Errorf("backup %s is not listed", stored.IdAt(0))
+	if !slices.Contains(stored.IDs(cat), stored.IDAt(0)) {
+		t.Errorf("backup %s is not listed", stored.IDAt(0))
 	}
 	if !strings.Contains(named(cat), key) {
 		t.Errorf("%s is not named in %q", key, named(cat))
@@ -102,7 +102,7 @@ func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 func TestUnreadableObjects(t *testing.T) {
 	owner := stored.NewSigner(t)
 	signed := records.Policy{Key: owner.Key, Trust: stored.Trust(t, owner.Public).Trust}
-	first, second := stored.Folder("c", stored.IdAt(0)), stored.Folder("c", stored.IdAt(7))
+	first, second := stored.Folder("c", stored.IDAt(0)), stored.Folder("c", stored.IDAt(7))
 	for _, test := range []struct{ key, named string }{
 		{second + "manifest.json", second + "manifest.json"},
 		{first + stored.TombstoneName, first + stored.TombstoneName},
@@ -118,7 +118,7 @@ func TestUnreadableObjects(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/signed=%t/%v", test.key[len("c/"):], !p.Key.None(), err), func(t *testing.T) {
 					b := mem.New()
 					c := stored.OpenWith(t, b, p)
-					stored.Create(t, c, stored.IdAt(0))
+					stored.Create(t, c, stored.IDAt(0))
 					stored.StoreSegments(t, c, stored.Keyed(stored.NewWriter(t, "c", stored.LineageID(1)), p.Key).Some(3)...)
 					stored.Put(t, b, test.key, []byte("junk"))
 					wantOnlyDamaged(t, stored.OpenWith(t, unreadable{b, test.key, err}, p), test.named)
@@ -155,10 +155,10 @@ func TestUnreadableOrders(t *testing.T) {
 func TestUnlistedFolders(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	stored.Create(t, c, stored.IdAt(0))
-	stored.Create(t, c, stored.IdAt(1))
+	stored.Create(t, c, stored.IDAt(0))
+	stored.Create(t, c, stored.IDAt(1))
 	stored.StoreSegments(t, c, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
-	for _, dir := range []string{stored.Folder("c", stored.IdAt(1)), "c/log/" + stored.LineageID(1) + "/"} {
+	for _, dir := range []string{stored.Folder("c", stored.IDAt(1)), "c/log/" + stored.LineageID(1) + "/"} {
 		wantOnlyDamaged(t, stored.OpenCluster(t, unlisted{b, dir}, "c"), dir)
 	}
 	if _, err := stored.OpenCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), backups.LoadOptions{}); !errors.Is(err, storage.ErrDenied) {
@@ -173,8 +173,8 @@ func TestUnlistedFolders(t *testing.T) {
 // TestRefusedCallerIsNoDamage checks that an error about the caller's credentials does not count as damage.
 func TestRefusedCallerIsNoDamage(t *testing.T) {
 	b := mem.New()
-	stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IdAt(0))
-	key := stored.Folder("c", stored.IdAt(0)) + "manifest.json"
+	stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(0))
+	key := stored.Folder("c", stored.IDAt(0)) + "manifest.json"
 	for _, why := range []error{storage.ErrCredentials, stored.ErrTest} {
 		c := stored.OpenCluster(t, unreadable{b, key, why}, "c")
 		if _, err := c.Load(t.Context(), backups.LoadOptions{}); !errors.Is(err, why) {

@@ -65,8 +65,8 @@ func OpenCluster(tb testing.TB, b storage.Bucket, name string) *repository.Clust
 	return c
 }
 
-// IdAt returns the id of a backup that began n minutes after Noon, at revision 1000+n.
-func IdAt(n int) catalog.ID {
+// IDAt returns the id of a backup that began n minutes after Noon, at revision 1000+n.
+func IDAt(n int) catalog.ID {
 	return catalog.NewID(Noon.Add(time.Duration(n)*time.Minute), int64(1000+n))
 }
 
@@ -151,8 +151,8 @@ func Load(tb testing.TB, c *repository.Cluster, o backups.LoadOptions) catalog.C
 	return catalog
 }
 
-// Ids returns the ids of the usable backups, in the order of the catalog.
-func Ids(cat catalog.Catalog) []catalog.ID {
+// IDs returns the ids of the usable backups, in the order of the catalog.
+func IDs(cat catalog.Catalog) []catalog.ID {
 	var all []catalog.ID
 	for _, b := range cat.Backups {
 		all = append(all, b.ID)
@@ -172,7 +172,7 @@ func DamagedIDs(cat catalog.Catalog) []catalog.ID {
 // WantIDs fails the test unless the catalog has exactly these usable and damaged backups, in this order.
 func WantIDs(tb testing.TB, catalog catalog.Catalog, whole, damaged []catalog.ID) {
 	tb.Helper()
-	if got := Ids(catalog); !slices.Equal(got, whole) {
+	if got := IDs(catalog); !slices.Equal(got, whole) {
 		tb.Errorf("backups %q, want %q", got, whole)
 	}
 	if got := DamagedIDs(catalog); !slices.Equal(got, damaged) {

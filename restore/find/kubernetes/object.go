@@ -128,7 +128,7 @@ func (o Object) Applicable() Object {
 	for _, field := range setByServer {
 		delete(metadata, field)
 	}
-	clean.untie()
+	clean.removeUIDFields()
 	stored := o.groupVersionKind()
 	served := stable(stored)
 	if served != stored {

@@ -21,8 +21,8 @@ var tied = map[schema.GroupKind][]path{
 	{Kind: "Secret"}:                {{"metadata", "annotations", "kubernetes.io/service-account.uid"}},
 }
 
-// untie removes the fields that tie o to a uid. It keeps a Job's selector if manualSelector is set, since a person wrote it.
-func (o Object) untie() {
+// removeUIDFields removes the fields that tie o to a uid. It keeps a Job's selector if manualSelector is set, since a person wrote it.
+func (o Object) removeUIDFields() {
 	spec, _ := o["spec"].(map[string]any)
 	if spec["manualSelector"] == true {
 		return

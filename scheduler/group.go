@@ -12,9 +12,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// The numbers that bound concurrency, in one lane and in the whole service.
+// The numbers that bound concurrency, in one group and in the whole service.
 const (
-	firstReadsAtOnce = 16 // of a lane, like readAtOnce: to read a repository with a long log takes 80 MB
+	firstReadsAtOnce = 16 // of a group, like readAtOnce: to read a repository with a long log takes 80 MB
 	firstReadsOfAll  = 64 // bounds connections and memory when a service with thousands of clusters starts
 	readAtOnce       = 4
 	readsOfAll       = 16
@@ -25,16 +25,16 @@ const (
 // askTime bounds how long one step of a job may wait for its repositories: for the suspension, the lease, the newest backup.
 const askTime = 30 * time.Second
 
-// lane holds the turns that clusters with the same repositories share: a repository that is slow or does not answer delays
+// repositoryGroup holds the turns that clusters with the same repositories share: a repository that is slow or does not answer delays
 // no cluster that does not use it.
-type lane struct {
+type repositoryGroup struct {
 	jobs       *semaphore.Weighted // of whole runs of workers
 	drills     *semaphore.Weighted // of whole runs of drillers
 	firstReads turns               // of first reads of a repository
 	reads      turns               // of repositories with their logs, by observers and triggers
 }
 
-// turns are semaphores that are acquired in their order: the lane's, then the service's.
+// turns are semaphores that are acquired in their order: the group's, then the service's.
 type turns []*semaphore.Weighted
 
 // do calls do once it has its turn, with a context that ends after long. An error reports that ctx has ended: do may have
@@ -53,21 +53,21 @@ func (t turns) do(ctx context.Context, long time.Duration, do func(context.Conte
 	return ctx.Err()
 }
 
-// lane returns the lane of a cluster's repositories. Clusters whose URLs have one pattern share it too: their store hangs for
+// groupOf returns the group of a cluster's repositories. Clusters whose URLs have one pattern share it too: their store hangs for
 // all of them at once. The caller holds s.mu.
-func (s *Service) lane(repositories []spec.Repository, concurrency int) *lane {
+func (s *Service) groupOf(repositories []spec.Repository, concurrency int) *repositoryGroup {
 	urls := []string{}
 	for _, r := range repositories {
 		urls = append(urls, cmp.Or(r.Pattern, r.URL))
 	}
 	key := fmt.Sprint(concurrency, slices.SortedFunc(slices.Values(urls), cmp.Compare[string]))
-	if l, ok := s.lanes[key]; ok {
+	if l, ok := s.groups[key]; ok {
 		return l
 	}
-	l := &lane{
+	l := &repositoryGroup{
 		jobs: semaphore.NewWeighted(int64(concurrency)), drills: semaphore.NewWeighted(drillsAtOnce),
 		firstReads: turns{semaphore.NewWeighted(firstReadsAtOnce), s.firstReads}, reads: turns{semaphore.NewWeighted(readAtOnce), s.reads},
 	}
-	s.lanes[key] = l
+	s.groups[key] = l
 	return l
 }
