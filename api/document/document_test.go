@@ -161,6 +161,12 @@ func goldens() map[string]any {
 			Salvaged: &document.Salvaged{Disks: []string{"/mnt/m1"}, Position: 5120, Revision: 4811, Certain: 9, Probable: 1},
 			Cleared:  []string{"NOSPACE"}, Phases: []document.Phase{{Stage: "ask", Seconds: 0.5}},
 		},
+		"replaced": document.Replaced{Replaced: document.Swap{
+			ID: "1f2e3d4c", State: "placed", DataDir: "/var/lib/etcd", WALDir: "/wal/etcd",
+			Aside: []string{"/var/lib/.dr-swap-etcd-1f2e3d4c/old", "/wal/.dr-swap-etcd-1f2e3d4c/old"},
+			Undo:  []string{"dr", "restore", "--undo", "1f2e3d4c", "--data-dir", "/var/lib/etcd"},
+			Clean: []string{"dr", "restore", "--clean", "1f2e3d4c", "--data-dir", "/var/lib/etcd"},
+		}},
 		"copy":    copyOf(),
 		"prune":   pruned(),
 		"pins":    document.Pins{Backup: id, Pins: []catalog.Pin{pin()}, Lifted: []catalog.Pin{pin()}},
@@ -251,8 +257,8 @@ var sections = map[string]string{
 // elsewhere are fields that only another shape of the document has.
 var elsewhere = map[string]string{"backup origin": "backup-imported",
 	"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers",
-	"list since": "leftovers",
-	"plan file":  "plan-file", "plan skipHashCheck": "plan-file", "plan salvage": "plan-salvage"}
+	"list since": "leftovers", "restore replaced": "replaced",
+	"plan file": "plan-file", "plan skipHashCheck": "plan-file", "plan salvage": "plan-salvage"}
 
 var name = regexp.MustCompile("`([a-zA-Z0-9]+)`")
 

@@ -2,23 +2,28 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
-func (a *app) printPlan(p plan.Plan) error {
+// printPlan prints p, and into as the place of its data.
+func (a *app) printPlan(p plan.Plan, into string) error {
 	if a.output == "json" {
 		return a.document(document.Plan(p))
 	}
 	a.printf("plan %s\n", p.ID)
 	pairs := append([]string{"restores", planSource(p)}, planLog(p)...)
 	pairs = append(pairs, planSalvage(p)...)
-	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", planInto(p))
+	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", into)
 	if p.Estimate > 0 {
 		pairs = append(pairs, "takes about", seconds(p.Estimate))
 	}
@@ -26,6 +31,50 @@ func (a *app) printPlan(p plan.Plan) error {
 		pairs = append(pairs, "note", note)
 	}
 	a.facts(pairs...)
+	return nil
+}
+
+func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan.Plan, error) {
+	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
+		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
+		"from-data-dir", "salvage-tail", "salvage-base", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
+		if cmd.Flags().Changed(name) {
+			return plan.Plan{}, usagef("--plan already sets --%s: leave it out, or make another plan", name)
+		}
+	}
+	if len(args) > 0 {
+		return plan.Plan{}, usagef("--plan already sets the backup: leave %s out", args[0])
+	}
+	data, err := a.readFileOrStdin(f.planIn)
+	if err != nil {
+		return plan.Plan{}, usagef("--plan: %w", err)
+	}
+	planned, err := plan.Decode(data)
+	if err != nil {
+		return plan.Plan{}, fmt.Errorf("--plan %s: %w", f.planIn, err)
+	}
+	if f.layout.Into == (plan.Into{}) {
+		return planned, nil
+	}
+	return planned.Place(f.layout.Into)
+}
+
+func (a *app) readFileOrStdin(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(a.stdin)
+	}
+	return os.ReadFile(path)
+}
+
+func (a *app) writePlan(p plan.Plan, path string) error {
+	data, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return usagef("--plan-out: %w", err)
+	}
+	a.printf("plan %s written to %s: on each host run dr restore --plan %s --name NAME --data-dir DIR\n", p.ID, path, filepath.Base(path))
 	return nil
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,6 +37,7 @@ type restoreFlags struct {
 	dryRun         bool
 	markCompacted  bool
 	salvage        salvageFlags
+	swap           replaceFlags
 	keys           keyFlags
 	plain          plainFlags
 }
@@ -56,6 +55,9 @@ earlier point, a backup's ID that backup alone, and --from-file a plain snapshot
 It writes the data dirs only after everything has been downloaded, decrypted and checked: every page, and the HashKV that the
 members reported. It refuses while a member of the old cluster responds, and never writes to a directory that is not empty.
 
+--replace restores one member over its existing data: the new data is built next to it, also while etcd runs. Stop etcd and run
+the same command again: the new data takes the place of the old, which is kept. --undo puts the old data back, --clean removes it.
+
 Without a backup, or after the end of the archive, --from-data-dir reads the disks of stopped members. It does not change them.
 
 If the target cannot be reached, the error names the nearest point that can; --best restores that one.
@@ -67,6 +69,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --to "2h ago"
   dr restore --from-data-dir /mnt/a/etcd,/mnt/b/etcd --output-dir /restored
+  dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --replace --data-dir /var/lib/etcd
   dr restore --from-file snapshot.db --initial-cluster infra0=https://10.0.0.1:2380 --name infra0 --data-dir /var/lib/etcd`,
 		Args: oneArg("backup"),
 	}
@@ -95,6 +98,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 	flags.StringVar(&f.planIn, "plan", "", "run the plan of this file (-: stdin)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
 	cmd.MarkFlagsMutuallyExclusive("initial-cluster-token", "fresh-token")
+	f.swap.add(cmd)
 	f.salvage.add(cmd)
 	f.keys.add(cmd, a.getenv)
 	f.plain.add(cmd)
@@ -111,6 +115,12 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 
 func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) error {
 	if err := f.absolute(); err != nil {
+		return err
+	}
+	if f.swap.undo != "" || f.swap.clean != "" {
+		return a.takeBack(cmd, f, args)
+	}
+	if err := f.checkReplace(); err != nil {
 		return err
 	}
 	if f.planIn != "" {
@@ -141,13 +151,20 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
+	reach := func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
+		return restore.RunTarget(cmd.Context(), restore.Attempt{
+			Request: plan.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now}, Unfold: a.unfold, Run: run,
+		})
+	}
+	if f.swap.replace {
+		if err := f.checkShared(planned); err != nil {
+			return err
+		}
+		return a.replace(cmd.Context(), planned, keys, reach)
+	}
 	report, done := a.progress()
-	planned, result, err := restore.RunTarget(cmd.Context(), restore.Attempt{
-		Request: plan.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now},
-		Unfold:  a.unfold,
-		Run: func(ctx context.Context, p plan.Plan) (restore.Result, error) {
-			return a.spawn(ctx, p, keys, report)
-		},
+	planned, result, err := reach(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
+		return a.spawn(ctx, p, keys, report)
 	})
 	done()
 	if err != nil {
@@ -167,12 +184,25 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) er
 	if f.planOut != "" {
 		return a.writePlan(planned, f.planOut)
 	}
+	if f.dryRun && f.swap.replace {
+		err := f.checkShared(planned)
+		if err != nil {
+			return err
+		}
+		return a.printReplacePlan(cmd.Context(), planned)
+	}
 	if f.dryRun {
-		return a.printPlan(planned)
+		return a.printPlan(planned, planInto(planned))
 	}
 	keys, err := f.keys.load()
 	if err != nil {
 		return err
+	}
+	if f.swap.replace {
+		return a.replace(cmd.Context(), planned, keys, func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
+			result, err := run(cmd.Context(), planned)
+			return planned, result, err
+		})
 	}
 	report, done := a.progress()
 	result, err := a.spawn(cmd.Context(), planned, keys, report)
@@ -310,50 +340,6 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	return catalog, err
 }
 
-func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan.Plan, error) {
-	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
-		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
-		"from-data-dir", "salvage-tail", "salvage-base", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
-		if cmd.Flags().Changed(name) {
-			return plan.Plan{}, usagef("--plan already sets --%s: leave it out, or make another plan", name)
-		}
-	}
-	if len(args) > 0 {
-		return plan.Plan{}, usagef("--plan already sets the backup: leave %s out", args[0])
-	}
-	data, err := a.readFileOrStdin(f.planIn)
-	if err != nil {
-		return plan.Plan{}, usagef("--plan: %w", err)
-	}
-	planned, err := plan.Decode(data)
-	if err != nil {
-		return plan.Plan{}, fmt.Errorf("--plan %s: %w", f.planIn, err)
-	}
-	if f.layout.Into == (plan.Into{}) {
-		return planned, nil
-	}
-	return planned.Place(f.layout.Into)
-}
-
-func (a *app) readFileOrStdin(path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(a.stdin)
-	}
-	return os.ReadFile(path)
-}
-
-func (a *app) writePlan(p plan.Plan, path string) error {
-	data, err := p.Encode()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return usagef("--plan-out: %w", err)
-	}
-	a.printf("plan %s written to %s: on each host run dr restore --plan %s --name NAME --data-dir DIR\n", p.ID, path, filepath.Base(path))
-	return nil
-}
-
 func (a *app) printRestore(p plan.Plan, r restore.Result) error {
 	if a.output == "json" {
 		return a.json(document.Line{Result: convert.Restore(r)})
@@ -401,10 +387,15 @@ func shellLine(command []string) string {
 		default:
 			b.WriteString(" ")
 		}
-		if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+[]") != "" {
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		b.WriteString(word)
+		b.WriteString(shellWord(word))
 	}
 	return b.String()
+}
+
+// shellWord returns word quoted for a shell, if it has to be.
+func shellWord(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+[]") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

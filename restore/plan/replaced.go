@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -33,18 +36,34 @@ func (p Plan) content() []byte {
 }
 
 // CheckReplaced refuses to replace the data dir d by the member that p places if d belongs to another cluster or to another
-// member. A data dir that is too damaged to name its member passes.
+// member. A data dir that is too damaged to name its members passes.
 func (p Plan) CheckReplaced(d disk.Disk) error {
-	self, known := d.Self()
 	for _, db := range d.Databases {
-		if d.Cluster != "" && p.IsStranger(d.Cluster, db.Members) {
-			return fmt.Errorf("%w: %s belongs to cluster %s, which is not the one to restore: name the data dir of %s, "+
-				"or move %s aside and restore without --replace", fault.Refused, d.Dir, d.Cluster, p.Into.Name, d.Dir)
+		if len(db.Members) > 0 && !p.knows(d.Cluster, db.Members) {
+			return fmt.Errorf("%w: %s belongs to another cluster, with the members %s: name the data dir of %s, or move %s aside "+
+				"and restore without --replace", fault.Refused, d.Dir, memberNames(db.Members), p.Into.Name, d.Dir)
 		}
 	}
+	self, known := d.Self()
 	if known && self.Name != "" && self.Name != p.Into.Name {
-		return fmt.Errorf("%w: %s belongs to member %s, not to %s: name its own data dir, or restore --name %s",
-			fault.Refused, d.Dir, self.Name, p.Into.Name, self.Name)
+		return fmt.Errorf("%w: %s belongs to member %s, not to %s: name the data dir of %s, or restore --name %s",
+			fault.Refused, d.Dir, self.Name, p.Into.Name, p.Into.Name, self.Name)
 	}
 	return nil
+}
+
+// knows reports whether a cluster with this id, "" if it is not known, may be the one that p replaces.
+func (p Plan) knows(clusterID string, members []catalog.Member) bool {
+	if clusterID != "" {
+		return !p.IsStranger(clusterID, members)
+	}
+	return slices.ContainsFunc(members, func(m catalog.Member) bool { return m.Name == p.Into.Name })
+}
+
+func memberNames(members []catalog.Member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
 }

@@ -51,15 +51,31 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 			"removing the staged data of restore %s: it is not complete, or of another target", s.ID)})
 		return false, s.clean()
 	case same && state != Unknown && state != Withdrawn && state != Undoing:
+		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder,
+			Message: "continues with the staged data of restore " + s.ID})
 		return true, nil
 	}
 	return false, fmt.Errorf("%w: restore %s of %s is not complete (%s): repeat its command to complete it, or run dr restore --undo %s --data-dir %s",
 		fault.Refused, s.ID, s.DataDir, f.State(), s.ID, s.DataDir)
 }
 
-// Switch seals and places the staged data. It refuses while etcd runs, or another member of the old cluster answers; nothing was changed
-// then, and the staged data is kept.
+// IsStaged reports whether the new data is complete, in use or not.
+func (s *Swap) IsStaged() bool {
+	r, err := s.Record()
+	return err == nil && r.Result != nil
+}
+
+// Switch seals and places the staged data. It refuses while etcd runs, or another member of the old cluster answers; the live data is
+// unchanged then, and the staged data is kept.
 func (s *Swap) Switch(ctx context.Context, report storage.Report) error {
+	err := s.exchangeAll(ctx, report)
+	if err != nil {
+		return fmt.Errorf("restore %s is staged next to %s and not in use: %w", s.ID, s.DataDir, err)
+	}
+	return nil
+}
+
+func (s *Swap) exchangeAll(ctx context.Context, report storage.Report) error {
 	v, err := s.Look()
 	if err != nil {
 		return err

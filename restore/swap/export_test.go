@@ -8,3 +8,6 @@ func Mounted(s *Swap) *Swap {
 	s.data = dataPlace(s.ID, s.DataDir, true)
 	return s
 }
+
+// CheckSpace is checkSpace.
+func (s *Swap) CheckSpace(data, wal int64) error { return s.checkSpace(data, wal) }

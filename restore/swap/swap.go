@@ -189,6 +189,19 @@ func (s *Swap) Into(name string) plan.Into {
 // OldData returns where the old data is after Seal: the data, and the log if it has a directory of its own.
 func (s *Swap) OldData() []string { return s.aside(oldName) }
 
+// Aside returns where the data is that a state does not use.
+func (s *Swap) Aside(state State) []string {
+	switch state {
+	case Placed:
+		return s.aside(oldName)
+	case Staged:
+		return s.aside(newName)
+	case Undone:
+		return s.aside(failedName)
+	}
+	return nil
+}
+
 func (s *Swap) aside(name string) []string {
 	var all []string
 	for _, p := range s.places() {

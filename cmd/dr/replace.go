@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/etcd-dr/etcd-dr/api/convert"
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/restore/swap"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+// replaceFlags holds the flags for restores in the place of live data.
+type replaceFlags struct {
+	replace bool
+	undo    string
+	clean   string
+}
+
+func (f *replaceFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.replace, "replace", false, "with --data-dir: build next to the member's existing data, then exchange both; the old data is kept")
+	flags.StringVar(&f.undo, "undo", "", "ID of a --replace: put the old data back into --data-dir")
+	flags.StringVar(&f.clean, "clean", "", "ID of a --replace: remove for good the data that is not in use, which is the old data unless it was undone")
+	cmd.MarkFlagsMutuallyExclusive("replace", "undo", "clean")
+}
+
+// checkReplace returns an error for flags that cannot be combined.
+func (f *restoreFlags) checkReplace() error {
+	switch {
+	case f.swap.replace && f.layout.Into.DataDir == "":
+		return usagef("--replace replaces one member's data: name its directory with --data-dir")
+	case f.swap.replace && f.planOut != "":
+		return usagef("--plan-out only writes a plan: leave --replace out, and pass it with --plan")
+	}
+	return nil
+}
+
+// takeBack runs --undo or --clean.
+func (a *app) takeBack(cmd *cobra.Command, f *restoreFlags, args []string) error {
+	name, id := "undo", f.swap.undo
+	if id == "" {
+		name, id = "clean", f.swap.clean
+	}
+	var other []string
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case name, "data-dir", "output", "write-out":
+		default:
+			other = append(other, "--"+flag.Name)
+		}
+	})
+	other = append(other, args...)
+	if len(other) > 0 || f.layout.Into.DataDir == "" {
+		return usagef("--%s takes only --data-dir: use dr restore --%s %s --data-dir DIR (unexpected: %q)", name, name, id, other)
+	}
+	if name == "clean" {
+		return a.cleanSwap(id, f.layout.Into.DataDir)
+	}
+	s, err := swap.Load(id, f.layout.Into.DataDir)
+	if err != nil {
+		return err
+	}
+	err = s.Undo()
+	if err != nil {
+		return err
+	}
+	return a.printSwap(s)
+}
+
+func (a *app) cleanSwap(id, dataDir string) error {
+	err := swap.Clean(id, dataDir)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.json(document.Line{Result: document.Swap{ID: id, State: "removed", DataDir: dataDir}})
+	}
+	a.printf("removed the data of restore %s that was not in use; %s is unchanged\n", id, dataDir)
+	return nil
+}
+
+// build reaches a target by calling run with one plan after the other.
+type build func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error)
+
+// replace stages the new data next to the live data, unless an earlier command did, and exchanges both.
+func (a *app) replace(ctx context.Context, planned plan.Plan, keys seal.Keys, b build) error {
+	report, done := a.progress()
+	s, err := swap.Choose(planned, report)
+	if err == nil && !s.IsStaged() {
+		err = s.Check(ctx, planned)
+		if err == nil {
+			_, _, err = b(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
+				return s.Stage(p, func(aside plan.Plan) (restore.Result, error) { return a.spawn(ctx, aside, keys, report) })
+			})
+		}
+	}
+	if err == nil {
+		err = s.Switch(ctx, report)
+	}
+	done()
+	if err != nil {
+		return err
+	}
+	return a.printReplaced(s)
+}
+
+// checkShared refuses to replace one of several members by a plan of this command alone: while the old cluster runs, the hosts would
+// derive different tokens, and their members would form no cluster.
+func (f *restoreFlags) checkShared(planned plan.Plan) error {
+	if f.planIn != "" || len(planned.Members) == 1 {
+		return nil
+	}
+	return usagef("--replace of one of %d members: all hosts need the same plan: write it with --plan-out plan.json, copy it, "+
+		"and run dr restore --replace --plan plan.json --name %s --data-dir %s", len(planned.Members), planned.Into.Name, planned.Into.DataDir)
+}
+
+// printReplacePlan checks what can be checked of a --replace, and prints its plan.
+func (a *app) printReplacePlan(ctx context.Context, planned plan.Plan) error {
+	s, err := swap.New(strings.Repeat("0", 8), planned.Into.DataDir, planned.Into.WALDir)
+	if err != nil {
+		return err
+	}
+	err = s.Check(ctx, planned)
+	if err != nil {
+		return err
+	}
+	view, err := s.Look()
+	if err != nil {
+		return err
+	}
+	into := fmt.Sprintf("%s, member %s; the old data moves to %s, where %s is the restore's id",
+		s.DataDir, planned.Into.Name, strings.Join(s.OldData(), " and "), s.ID)
+	if view.Running {
+		into += "; etcd runs there: it must be stopped after the new data is built"
+	}
+	return a.printPlan(planned, into)
+}
+
+func (a *app) printReplaced(s *swap.Swap) error {
+	r, err := s.Record()
+	if err != nil {
+		return err
+	}
+	d, err := swapDocument(s)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.json(document.Line{Result: document.Replaced{Restore: convert.Restore(*r.Result), Replaced: d}})
+	}
+	err = a.printRestore(r.Plan, *r.Result)
+	if err != nil {
+		return err
+	}
+	a.printf("\nreplaced the data of %s by restore %s; the old data is kept in %s\n", s.DataDir, s.ID, strings.Join(d.Aside, " and "))
+	a.printf("  to go back, stop etcd and run:                     %s\n", shellWords(d.Undo))
+	a.printf("  to remove the old data, once the cluster is proven: %s\n", shellWords(d.Clean))
+	return nil
+}
+
+// printSwap prints the outcome of an undo.
+func (a *app) printSwap(s *swap.Swap) error {
+	d, err := swapDocument(s)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	a.printf("the old data is in %s; the restored data is kept in %s\n", s.DataDir, strings.Join(d.Aside, " and "))
+	a.printf("  to remove it: %s\n", shellWords(d.Clean))
+	return nil
+}
+
+func swapDocument(s *swap.Swap) (document.Swap, error) {
+	view, err := s.Look()
+	if err != nil {
+		return document.Swap{}, err
+	}
+	d := document.Swap{
+		ID: s.ID, State: string(view.State), DataDir: s.DataDir, WALDir: s.WALDir, Aside: s.Aside(view.State),
+		Clean: []string{"dr", "restore", "--clean", s.ID, "--data-dir", s.DataDir},
+	}
+	if view.State == swap.Placed {
+		d.Undo = []string{"dr", "restore", "--undo", s.ID, "--data-dir", s.DataDir}
+	}
+	return d, nil
+}
+
+// shellWords returns a command quoted for a shell, on one line.
+func shellWords(command []string) string {
+	var words []string
+	for _, word := range command {
+		words = append(words, shellWord(word))
+	}
+	return strings.Join(words, " ")
+}

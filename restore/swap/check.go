@@ -1,0 +1,114 @@
+package swap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// Check refuses to stage p if the live data is not that of the member that p places, if its log is not where the Swap expects it, or
+// if the new data does not fit next to it.
+func (s *Swap) Check(ctx context.Context, p plan.Plan) error {
+	err := s.checkLive()
+	if err != nil {
+		return err
+	}
+	err = s.checkLog()
+	if err != nil {
+		return err
+	}
+	disks, err := salvage.Survey(ctx, catalog.Catalog{}, []string{s.DataDir}, nil)
+	if err != nil {
+		return err
+	}
+	err = p.CheckReplaced(disks[0])
+	if err != nil {
+		return err
+	}
+	data, wal := restore.Need(p)
+	return s.checkSpace(data, wal)
+}
+
+// checkSpace refuses if data and wal bytes do not fit on their disks.
+func (s *Swap) checkSpace(data, wal int64) error {
+	v, err := s.Look()
+	if err != nil {
+		return err
+	}
+	err = enough(s.DataDir, v.Data, data, v.Running)
+	if err != nil || v.Log == nil {
+		return err
+	}
+	return enough(s.WALDir, *v.Log, wal, v.Running)
+}
+
+func (s *Swap) checkLive() error {
+	for _, p := range s.places() {
+		kind, err := p.kind(p.live)
+		switch {
+		case err != nil:
+			return err
+		case kind == Missing:
+			return fmt.Errorf("%w: %s is missing, there is nothing to replace: restore without --replace", fault.Refused, p.live)
+		case kind != Dir:
+			return fmt.Errorf("%w: %s is not a directory: %w", fault.Refused, p.live, errNotDir)
+		}
+	}
+	for _, dir := range []string{filepath.Join(s.DataDir, member), filepath.Join(s.DataDir, member, "wal"), filepath.Join(s.DataDir, member, "snap")} {
+		info, err := os.Lstat(dir)
+		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%w: %s is a symbolic link, which the new data would not have: stop etcd, move %s aside, "+
+				"and restore without --replace", fault.Refused, dir, s.DataDir)
+		}
+	}
+	return nil
+}
+
+var errNotDir = errors.New("if it is the blocker of another restore, complete that one or undo it; else move it aside")
+
+// checkLog refuses a log in another place than the flags name: etcd would start on the old log with the new data.
+func (s *Swap) checkLog() error {
+	inside := filepath.Join(s.DataDir, member, "wal")
+	has := func(dir string) bool {
+		logs, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+		return err == nil && len(logs) > 0
+	}
+	switch {
+	case s.log == nil && !has(inside):
+		return fmt.Errorf("%w: %s has no log: name etcd's --wal-dir with --wal-dir; if the log is lost, move %s aside "+
+			"and restore without --replace", fault.Refused, inside, s.DataDir)
+	case s.log != nil && has(inside):
+		return fmt.Errorf("%w: %s has a log: omit --wal-dir if etcd runs without it", fault.Refused, inside)
+	case s.log != nil && !has(s.WALDir):
+		return fmt.Errorf("%w: --wal-dir %s has no log: name the directory that etcd's --wal-dir names", fault.Refused, s.WALDir)
+	}
+	return nil
+}
+
+// enough returns an error if need bytes do not fit. A member that runs meanwhile must not find its disk full: as much again must stay free,
+// or a fifth of the disk.
+func enough(dir string, space filesystem.Space, need int64, running bool) error {
+	spare := int64(0)
+	if running {
+		spare = min(need, space.Total/5)
+	}
+	if space.Free >= need+spare {
+		return nil
+	}
+	remedy := "make room"
+	if running {
+		remedy = "make room, or stop etcd first: while it runs, a part must stay free"
+	}
+	return fmt.Errorf("%w: the disk of %s has %d MiB free, the restore needs %d MiB next to the old data: %s",
+		fault.Refused, dir, space.Free>>20, (need+spare)>>20+1, remedy)
+}

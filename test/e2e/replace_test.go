@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// TestReplaceAndUndo restores a member in the place of its data: staged while it runs, exchanged when it is stopped, and taken back.
+func TestReplaceAndUndo(t *testing.T) {
+	withServers(t)
+	for _, version := range servers.Versions {
+		for _, withLog := range []bool{false, true} {
+			name := version
+			o := servers.Options{Version: version}
+			if withLog {
+				name += " with --wal-dir"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				wal := ""
+				if withLog {
+					wal = filepath.Join(t.TempDir(), "wal")
+					o.ExtraArgs = []string{"--wal-dir", wal}
+				}
+				replaceAndUndo(t, servers.Start(t, o), wal)
+			})
+		}
+	}
+}
+
+func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
+	t.Helper()
+	j := newJob(t)
+	put(t, c.Client(t), "before", "x")
+	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	put(t, c.Client(t), "after", "x")
+
+	dir := c.Members[0].DataDir
+	args := []string{"restore", "-o", "json", "--replace", "--data-dir", dir}
+	if wal != "" {
+		args = append(args, "--wal-dir", wal)
+	}
+	running := command.Run(t, j.env, args...)
+	if running.Code != 4 || !strings.Contains(running.Stderr, "stop etcd, then run the same command again") {
+		t.Fatalf("while etcd runs: exit code %d: %s", running.Code, running.Stderr)
+	}
+	wantKeys(t, c, "after", "before")
+	c.Stop(t, 0)
+
+	stdout := command.Must(t, j.env, args...)
+	if strings.Contains(stdout, `"event":{"stage":"fetch"`) || !strings.Contains(stdout, "continues with the staged data") {
+		t.Errorf("the second run fetched again:\n%s", stdout)
+	}
+	r := lastReplaced(t, stdout)
+	if r.State != "placed" || len(r.Undo) == 0 {
+		t.Errorf("result %+v", r)
+	}
+	c.Restart(t)
+	wantKeys(t, c, "before")
+	put(t, c.Client(t), "restored", "x")
+
+	if out := command.Run(t, j.env, r.Undo[1:]...); out.Code != 4 || !strings.Contains(out.Stderr, "stop etcd") {
+		t.Errorf("undo while etcd runs: exit code %d: %s", out.Code, out.Stderr)
+	}
+	c.Stop(t, 0)
+	command.Must(t, j.env, r.Undo[1:]...)
+	c.Restart(t)
+	wantKeys(t, c, "after", "before")
+	command.Must(t, j.env, r.Clean[1:]...)
+	for _, dir := range []string{dir, wal} {
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), ".dr-*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %q, %v", left, err)
+		}
+	}
+	wantKeys(t, c, "after", "before")
+}
+
+// replaced has the fields of the JSON of dr restore --replace that these tests need.
+type replaced struct {
+	ID    string
+	State string
+	Aside []string
+	Undo  []string
+	Clean []string
+}
+
+func lastReplaced(t *testing.T, stdout string) replaced {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	var last struct{ Result struct{ Replaced replaced } }
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil {
+		t.Fatalf("the last line: %v\n%s", err, lines[len(lines)-1])
+	}
+	return last.Result.Replaced
+}
+
+// wantKeys checks that a cluster of one member has these keys and no others.
+func wantKeys(t *testing.T, c *servers.Cluster, want ...string) {
+	t.Helper()
+	got, err := c.Client(t).Get(t.Context(), "", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, kv := range got.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	if !slices.Equal(keys, want) {
+		t.Errorf("keys %q, want %q", keys, want)
+	}
+}
+
+// TestReplaceOnEveryHost restores all members of a cluster in their places, from one plan.
+func TestReplaceOnEveryHost(t *testing.T) {
+	withServers(t)
+	c := servers.Start(t, servers.Options{Members: 3})
+	j := newJob(t)
+	put(t, c.Client(t), "before", "x")
+	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	put(t, c.Client(t), "after", "x")
+
+	dirOf := func(i int) []string { return []string{"--name", c.Members[i].Name, "--data-dir", c.Members[i].DataDir} }
+	alone := command.Run(t, j.env, append([]string{"restore", "--replace"}, dirOf(0)...)...)
+	if alone.Code != 2 || !strings.Contains(alone.Stderr, "--plan-out") {
+		t.Errorf("without a plan: exit code %d: %s", alone.Code, alone.Stderr)
+	}
+	plan := filepath.Join(t.TempDir(), "plan.json")
+	command.Must(t, j.env, "restore", "--plan-out", plan)
+	other := command.Run(t, j.env, "restore", "--replace", "--plan", plan, "--name", "m1", "--data-dir", c.Members[1].DataDir)
+	if other.Code != 4 || !strings.Contains(other.Stderr, "belongs to member m2, not to m1") {
+		t.Errorf("into another member's data dir: exit code %d: %s", other.Code, other.Stderr)
+	}
+	c.Stop(t, 0)
+	args := append([]string{"restore", "-o", "json", "--replace", "--plan", plan}, dirOf(0)...)
+	alive := command.Run(t, j.env, args...)
+	if alive.Code != 4 || !strings.Contains(alive.Stderr, "still answers") {
+		t.Errorf("while other members answer: exit code %d: %s", alive.Code, alive.Stderr)
+	}
+	c.Restart(t, 0)
+	wantKeys(t, c, "after", "before")
+	c.StopAll(t)
+	for i := range c.Members {
+		command.Must(t, j.env, append([]string{"restore", "--replace", "--plan", plan}, dirOf(i)...)...)
+	}
+	c.Restart(t)
+	wantKeys(t, c, "before")
+	if _, err := os.Stat(filepath.Join(c.Members[0].DataDir, "member", "snap", "db")); err != nil {
+		t.Error(err)
+	}
+}

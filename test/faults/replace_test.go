@@ -1,0 +1,75 @@
+package faults
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// A data dir that is the root of a file system stays in its place, with lost+found and what else is in it.
+func TestReplaceInAMountPoint(t *testing.T) {
+	if testing.Short() || !inOwnMounts(t) {
+		return
+	}
+	source := servers.Start(t, servers.Options{})
+	client := source.Client(t)
+	put(t, client, "before")
+	env := []string{"DR_REPO=file://" + t.TempDir(), "DR_CLUSTER=prod"}
+	command.Must(t, env, "backup", "--plain", "--endpoints", source.Members[0].ClientURL)
+	put(t, client, "after")
+	source.Stop(t, 0)
+
+	dir := string(newDisk(t, "1g"))
+	copied, err := exec.Command("cp", "-a", source.Members[0].DataDir+"/.", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("copy: %v\n%s", err, copied)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	on := servers.Existing{Name: "m1", DataDir: dir, PeerURL: source.Members[0].PeerURL, ClientURL: source.Members[0].ClientURL}
+	stdout := command.Must(t, env, "restore", "-o", "json", "--replace", "--data-dir", dir)
+	var last struct {
+		Result struct {
+			Replaced struct{ Aside, Undo, Clean []string }
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+		t.Fatal(err)
+	}
+	wantOnly(t, on, "before")
+	command.Must(t, env, last.Result.Replaced.Undo[1:]...)
+	wantOnly(t, on, "after", "before")
+	command.Must(t, env, last.Result.Replaced.Clean[1:]...)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 || entries[0].Name() != "lost+found" || entries[1].Name() != "member" {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+// wantOnly boots a data dir, and checks that it has these keys and no others.
+func wantOnly(t *testing.T, on servers.Existing, want ...string) {
+	t.Helper()
+	c := servers.Boot(t, servers.Options{}, on)
+	defer c.Stop(t, 0)
+	got, err := c.Client(t).Get(t.Context(), "", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, kv := range got.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	if strings.Join(keys, " ") != strings.Join(want, " ") {
+		t.Errorf("keys %q, want %q", keys, want)
+	}
+}
