@@ -25,7 +25,7 @@ func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) cond
 		for i, r := range s.Repositories {
 			if r.Name == standing.Repository {
 				f.Repositories = append(f.Repositories, condition.Repository{
-					Standing: standing, URL: address.Shown(r.URL), Locked: r.Policy.Lock.For > 0 || !lockable(r.URL), Signed: !r.Policy.Key.Trust().None(),
+					Standing: standing, URL: address.Shown(r.URL), CredentialsDir: r.CredentialsDir, Locked: r.Policy.Lock.For > 0 || !lockable(r.URL), Signed: !r.Policy.Key.Trust().None(),
 					Logged: i == 0 && s.Archive.Flush > 0, // see spec.Archive
 				})
 			}

@@ -142,6 +142,9 @@ func restoreCommand(cluster string, t plan.Target, r spec.Repository) string {
 		words = append(words, string(t.Backup))
 	}
 	words = append(words, "--repo", r.URL, "--cluster", cluster)
+	if r.CredentialsDir != "" {
+		words = append(words, "--credentials", r.CredentialsDir)
+	}
 	for _, key := range r.Policy.Trusted().Keys() {
 		words = append(words, "--trust", key)
 	}

@@ -18,6 +18,7 @@ stored in your own store, under a separate name, and removed at the end.`,
 	}
 	cmd.Flags().BoolVar(&story.Keep, "keep", false, "keep the directory with the repository and the restored members")
 	cmd.Flags().StringVar(&story.Repository, "repo", "", "repository to use, such as s3://bucket/prefix (default: a temporary directory)")
+	cmd.Flags().StringVar(&story.Credentials, "credentials", a.getenv("DR_CREDENTIALS"), credentialsUsage)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		story.Out = a.stdout
 		story.Version = version()

@@ -34,10 +34,12 @@ type Agreed struct {
 // Repository is a place for backups, with the cluster's standing there.
 type Repository struct {
 	Standing
-	URL    string // for commands, without secrets
-	Locked bool   // objects are locked, or the store cannot lock them
-	Signed bool
-	Logged bool // the log is to be archived there
+	URL string // for commands, without secrets
+	// CredentialsDir is the folder with the credentials of the store, for commands; "": those of the environment are used.
+	CredentialsDir string
+	Locked         bool // objects are locked, or the store cannot lock them
+	Signed         bool
+	Logged         bool // the log is to be archived there
 }
 
 // Jobs holds the results of this service's jobs.

@@ -104,7 +104,11 @@ func warningIf(held bool) Severity {
 
 // command returns a command line about the cluster in r.
 func (j *judgement) command(verb string, r Repository) string {
-	return fmt.Sprintf("dr %s --repo '%s' --cluster %s", verb, cmp.Or(r.URL, r.Repository), j.Cluster)
+	line := fmt.Sprintf("dr %s --repo '%s' --cluster %s", verb, cmp.Or(r.URL, r.Repository), j.Cluster)
+	if r.CredentialsDir != "" {
+		line += " --credentials '" + strings.ReplaceAll(r.CredentialsDir, "'", `'\''`) + "'"
+	}
+	return line
 }
 
 // drillCommand returns the command line of a drill in r, with a key if it needs one.

@@ -14,7 +14,7 @@ import (
 // repository returns part as a declaration, with the keys that it names.
 func (i in) repository(part repositoryPart) declared.Repository {
 	d := declared.Repository{
-		URL: part.URL, Lock: declared.Lock{For: time.Duration(part.Lock.For), Mode: part.Lock.Mode}, Parallel: part.Parallel,
+		URL: part.URL, CredentialsDir: part.CredentialsDir, Lock: declared.Lock{For: time.Duration(part.Lock.For), Mode: part.Lock.Mode}, Parallel: part.Parallel,
 		Limit: int64(part.Limit), Retention: part.Retention.declared(),
 	}
 	if part.SignKeyFile != "" {

@@ -104,6 +104,18 @@ func TestBuildDigest(t *testing.T) {
 	}
 }
 
+// Each cluster can have a bucket of its own, whose name contains the cluster's.
+func TestBuildBucketOfEachCluster(t *testing.T) {
+	for _, url := range []string{"s3://{{cluster}}", "s3://etcd-{{cluster}}", "gs://{{cluster}}-etcd/p", "file:///srv/{{cluster}}"} {
+		c, repositories := valid()
+		repositories["main"] = declared.Repository{URL: url}
+		s, faults := build(c, repositories)
+		if len(faults) > 0 || s.Repositories[0].URL != strings.ReplaceAll(url, declared.Placeholder, "prod") {
+			t.Errorf("%s: %q", url, faults)
+		}
+	}
+}
+
 // Unusable credentials refuse the clusters that use the repository, and no other.
 func TestBuildCredentials(t *testing.T) {
 	c, repositories := valid()

@@ -24,12 +24,14 @@ type Repository struct {
 	// Credentials are the files of a folder, or the keys of a Secret, that credentials.Parse accepts. nil: the store's
 	// credentials are those of the environment.
 	Credentials map[string][]byte
-	Lock        Lock
-	SignKey     string   // a minisign secret key; "": manifests are not signed
-	Trust       []string // public keys; empty: everything is trusted
-	Parallel    int      // requests at a time for one large object; 0: 4
-	Limit       int64    // bytes a second; 0: no limit
-	Retention   Retention
+	// CredentialsDir is the folder that Credentials were read from, for the commands that are shown; "": none.
+	CredentialsDir string
+	Lock           Lock
+	SignKey        string   // a minisign secret key; "": manifests are not signed
+	Trust          []string // public keys; empty: everything is trusted
+	Parallel       int      // requests at a time for one large object; 0: 4
+	Limit          int64    // bytes a second; 0: no limit
+	Retention      Retention
 }
 
 // Placeholder is replaced by the cluster's name in a repository's URL.

@@ -99,7 +99,7 @@ func (b *builder) repository(name string, d Repository) spec.Repository {
 	if !slices.Contains(modes, d.Lock.Mode) || d.Lock.Mode != "" && d.Lock.For == 0 {
 		b.fault(errors.New("a lock needs a time (for: 30d); its mode is governance or compliance"), "lock")
 	}
-	r := spec.Repository{Name: name, URL: d.URL, Parallel: d.Parallel, Limit: d.Limit}
+	r := spec.Repository{Name: name, URL: d.URL, CredentialsDir: d.CredentialsDir, Parallel: d.Parallel, Limit: d.Limit}
 	r.Retention = b.retention(d.Retention, "UTC")
 	r.Policy = b.keys(d)
 	r.Policy.Lock = records.Lock{For: d.Lock.For, Compliance: d.Lock.Mode == "compliance"}
@@ -126,8 +126,9 @@ func (b *builder) keys(d Repository) (p records.Policy) {
 	return p
 }
 
-// noCluster is the name of the cluster where no cluster is meant. It is not a valid name.
-const noCluster = "-cluster-"
+// noCluster is the name of the cluster where no cluster is meant. It is longer than any valid name, and it may be a part of a
+// bucket's name.
+var noCluster = strings.Repeat("x", 101)
 
 // placeOf returns the address of url with the name of a cluster filled in.
 func placeOf(url, cluster string) (address.Address, error) {

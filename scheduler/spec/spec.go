@@ -111,7 +111,9 @@ type Repository struct {
 	Limit    int64  // bytes a second; 0: no limit
 	// Credentials open the store; the zero Credentials are those of the environment.
 	Credentials credentials.Credentials
-	Policy      records.Policy
+	// CredentialsDir is the folder that Credentials come from, for the commands that are shown; "": none.
+	CredentialsDir string
+	Policy         records.Policy
 	// Retention replaces the cluster's in this repository. The zero Policy does not.
 	Retention retention.Policy
 }

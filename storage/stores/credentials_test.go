@@ -1,7 +1,15 @@
 package stores_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -31,6 +39,10 @@ var accounts = map[string]func(t *testing.T) (url string, env []string, secret m
 		s := objectstores.GCS(t)
 		return s.URL(s.Bucket(t), "p"), s.Env(t), s.Secret()
 	},
+	"gs with a service account": func(t *testing.T) (string, []string, map[string]string) {
+		s := objectstores.GCS(t)
+		return s.URL(s.Bucket(t), "p"), s.Env(t), map[string]string{"gcp.json": serviceAccount(t, s.Token)}
+	},
 	"azblob with a key": func(t *testing.T) (string, []string, map[string]string) {
 		s := objectstores.Azure(t)
 		return without(t, s.URL(s.Bucket(t), "p"), "account"), s.Env(), s.Secret()
@@ -47,6 +59,36 @@ var accounts = map[string]func(t *testing.T) (url string, env []string, secret m
 			"AZURE_STORAGE_CONNECTION_STRING": "AccountName=" + s.Account + ";AccountKey=" + s.Key + ";BlobEndpoint=" + s.Endpoint,
 		}
 	},
+}
+
+// serviceAccount returns the key of a service account, which its issuer exchanges for token.
+func serviceAccount(t *testing.T, token string) string {
+	t.Helper()
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("assertion") == "" {
+			http.Error(w, "no assertion", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token": %q, "token_type": "Bearer", "expires_in": 3600}`, token)
+	}))
+	t.Cleanup(issuer.Close)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := json.Marshal(map[string]string{
+		"type": "service_account", "project_id": "p", "client_email": "dr@p.iam.gserviceaccount.com", "token_uri": issuer.URL,
+		"private_key_id": "1", "private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(document)
 }
 
 // without returns a URL without some of its options.

@@ -17,10 +17,11 @@ import (
 
 // Story is one run of the demo.
 type Story struct {
-	Repository string    // URL; "": a temporary directory
-	Keep       bool      // keep the directory and the objects in the repository
-	Out        io.Writer // receives the output
-	Version    string    // of dr
+	Repository  string    // URL; "": a temporary directory
+	Credentials string    // folder with those of Repository; "": those of the environment
+	Keep        bool      // keep the directory and the objects in the repository
+	Out         io.Writer // receives the output
+	Version     string    // of dr
 }
 
 // patience bounds the whole demo, which normally takes some seconds.
@@ -155,6 +156,9 @@ func (t *telling) sayWhatIsKept(whole bool) {
 		return
 	}
 	at := fmt.Sprintf("--repo %s --cluster %s", t.repositoryURL(), t.repository.Name())
+	if t.Repository != "" && t.Credentials != "" {
+		at += " --credentials " + t.Credentials
+	}
 	t.say("  the repository     dr list %s\n", at)
 	t.say("  the key to it      dr verify %s --identity %s\n", at, t.path("key.txt"))
 	t.say("  root's password    %s\n", t.path("password"))

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -25,13 +26,27 @@ func (t *telling) repositoryURL() string {
 	return u.String()
 }
 
+// options returns the options for opening the repository.
+func (t *telling) options() (o stores.Options, err error) {
+	o.Parallel = stores.DefaultParallel
+	if t.Repository != "" && t.Credentials != "" {
+		o.Credentials, err = credentials.Read(t.Credentials)
+	}
+	return o, err
+}
+
 // openRepository opens the repository under a cluster name that does not exist in it yet.
 func (t *telling) openRepository(ctx context.Context) (err error) {
 	name := "demo"
 	if t.Repository != "" {
 		name += "-" + strings.ToLower(rand.Text()[:8])
 	}
-	if t.bucket, err = stores.Create(ctx, t.repositoryURL(), stores.Options{Parallel: stores.DefaultParallel}); err != nil {
+	options, err := t.options()
+	if err != nil {
+		return err
+	}
+	t.bucket, err = stores.Create(ctx, t.repositoryURL(), options)
+	if err != nil {
 		return err
 	}
 	t.repository, err = repository.Open(t.bucket, name)

@@ -19,7 +19,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
-	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // secondPart returns the acts about a mistake: no server is lost, but data is.
@@ -166,7 +165,10 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 }
 
 func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
-	options := stores.Options{Parallel: stores.DefaultParallel}
+	options, err := t.options()
+	if err != nil {
+		return restore.Result{}, err
+	}
 	return restore.Spawn(ctx, p, child.NewSource(t.repositoryURL(), options, t.repository.Name(), sign.Trust{}, t.secret), nil)
 }
 
