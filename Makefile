@@ -57,8 +57,8 @@ test-short: ## the inner loop: no real servers, no tools
 
 .PHONY: test
 test: tools ## short tests under the race detector, then everything with real servers, then each benchmark once, small
-	go test -p $(P) -short -race -timeout 15m $(packages)
-	$(with_tools) go test -p $(P) -count=1 -timeout 20m $(packages)
+	go test -p $(P) -short -race -timeout 30m $(packages)
+	$(with_tools) go test -p $(P) -count=1 -timeout 40m $(packages)
 	test/light.sh | xargs --no-run-if-empty go test -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
 	$(with_tools) go run ./test/bench -quick
 

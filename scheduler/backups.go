@@ -89,7 +89,7 @@ func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	since := j.last.Started
 	_, err := j.readNewest(ctx)
 	if !j.r.requested.IsZero() {
-		since = spec.Later(since, j.r.requested) // since may be later, by a clock that is ahead
+		since = storage.Later(since, j.r.requested) // since may be later, by a clock that is ahead
 	}
 	return err == nil && j.last.Started.After(since), err
 }
@@ -142,7 +142,7 @@ func (j *backupJob) lastStored() Last {
 	last := lastOf(j.result.Backup)
 	slot, err := time.Parse(time.RFC3339, j.r.value)
 	if err == nil && j.r.label == spec.LabelSlot {
-		last.Started = spec.Later(last.Started, slot)
+		last.Started = storage.Later(last.Started, slot)
 	}
 	return last
 }

@@ -52,7 +52,7 @@ func (c *catchup) due(now time.Time) time.Time {
 	if len(c.since) == 0 {
 		return time.Time{}
 	}
-	return spec.Later(now, c.after)
+	return storage.Later(now, c.after)
 }
 
 // noteMissed records which repositories a backup has not reached.

@@ -132,7 +132,7 @@ func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
 func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 	since := j.last
 	if !j.r.requested.IsZero() {
-		since = spec.Later(since, j.r.requested) // since may be later, by a clock that is ahead
+		since = storage.Later(since, j.r.requested) // since may be later, by a clock that is ahead
 	}
 	j.newest, err = j.readLast(ctx, j.r.stores[0])
 	return err == nil && j.newest.Time.After(since), err
@@ -153,7 +153,7 @@ func (j *drillJob) work(ctx context.Context) error {
 func (j *drillJob) record(context.Context) {
 	j.ended(j.outcome, j.proofs, j.err)
 	if !j.again {
-		j.last = spec.Later(j.last, j.r.due)
+		j.last = storage.Later(j.last, j.r.due)
 	}
 }
 
@@ -197,12 +197,12 @@ func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
 	o.Verdict, o.Message = verdictOf(proofs, err)
 	for _, p := range proofs {
-		d.last, o.RTO, o.Backup = spec.Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
+		d.last, o.RTO, o.Backup = storage.Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
 	d.board.end(o)
 	d.report(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
-		d.last = spec.Later(d.last, o.Began)
+		d.last = storage.Later(d.last, o.Began)
 	}
 	d.retryLater(o.Verdict == NotRun)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -47,7 +48,7 @@ func drillDue(s spec.Spec, standing Standing, jobs condition.Jobs) time.Time {
 		last = standing.Drill.Time
 	}
 	for _, d := range jobs.Drills {
-		last = spec.Later(last, d.Time)
+		last = storage.Later(last, d.Time)
 	}
 	if last.IsZero() {
 		return last

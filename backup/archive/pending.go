@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -54,7 +55,7 @@ func (p *pending) mark(m segment.Mark) {
 		if m.Position < last.Position { // reported by a member that has just restarted
 			return
 		}
-		m.NotBefore, m.NotAfter = later(m.NotBefore, last.NotBefore), later(m.NotAfter, last.NotAfter)
+		m.NotBefore, m.NotAfter = storage.Later(m.NotBefore, last.NotBefore), storage.Later(m.NotAfter, last.NotAfter)
 		if m.Position == last.Position {
 			m.Revision = max(m.Revision, last.Revision)
 			if n > 1 && p.marks[n-2].Position == m.Position {
@@ -89,13 +90,6 @@ func (p *pending) thin() {
 		}
 	}
 	p.marks = kept
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // cut removes and returns everything that can be stored now. It leaves an empty stretch with the later marks.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -28,7 +29,7 @@ func (w *work) header(p pending) segment.Header {
 		if m.Position+1 < p.first {
 			continue
 		}
-		m.NotBefore, m.NotAfter = later(m.NotBefore, w.lastMark.NotBefore), later(m.NotAfter, w.lastMark.NotAfter)
+		m.NotBefore, m.NotAfter = storage.Later(m.NotBefore, w.lastMark.NotBefore), storage.Later(m.NotAfter, w.lastMark.NotAfter)
 		h.Marks = append(h.Marks, m)
 	}
 	return h

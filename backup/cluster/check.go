@@ -102,11 +102,12 @@ func (c *checked) answers(err error) check.Line {
 	return found(check.OK, "", "%d of %d members", len(c.Servers), len(c.Members))
 }
 
-// quorum reports "no quorum" and noAlarms the names of the alarms: scheduler/condition searches for these words.
 func (c *checked) quorum(context.Context) check.Line {
 	const cure = "bring members back until a majority runs; until then dr backup marks its backups as no-quorum"
 	if !c.Quorum {
-		return found(check.Wanting, cure, "linearizable reads fail: there is no quorum")
+		l := found(check.Wanting, cure, "linearizable reads fail: there is no quorum")
+		l.Problem = check.NoQuorum
+		return l
 	}
 	voters := 0
 	for _, m := range c.Members {
@@ -129,8 +130,10 @@ func (c *checked) noAlarms(ctx context.Context) check.Line {
 	case err != nil:
 		return found(check.Unknown, "", "%v", err)
 	case slices.Contains(names, "CORRUPT"):
-		return found(check.Wanting, "find the member whose HashKV differs and replace it, before any other step",
+		l := found(check.Wanting, "find the member whose HashKV differs and replace it, before any other step",
 			"alarms: %s", strings.Join(names, ", "))
+		l.Problem = check.Corrupt
+		return l
 	case len(names) > 0:
 		return found(check.Wanting, "compact and defragment, then etcdctl alarm disarm",
 			"alarms: %s", strings.Join(names, ", "))

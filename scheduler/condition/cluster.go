@@ -1,10 +1,6 @@
 package condition
 
-import (
-	"strings"
-
-	"github.com/etcd-dr/etcd-dr/storage/check"
-)
+import "github.com/etcd-dr/etcd-dr/storage/check"
 
 // rules maps the name of a failed check of cluster.Check to the function that adds its condition.
 var rules = map[string]func(*judgement, check.Line){
@@ -38,7 +34,7 @@ func (j *judgement) silent(l check.Line) {
 
 // quorum adds that there is no quorum, or only that the leader does not answer this host.
 func (j *judgement) quorum(l check.Line) {
-	if strings.Contains(l.Seen, "no quorum") {
+	if l.Problem == check.NoQuorum {
 		j.line(NoQuorum, Critical, l)
 	} else {
 		j.line(MembersAway, Warning, l)
@@ -47,7 +43,7 @@ func (j *judgement) quorum(l check.Line) {
 
 // alarms adds a condition for an alarm that a member has raised.
 func (j *judgement) alarms(l check.Line) {
-	if strings.Contains(l.Seen, "CORRUPT") {
+	if l.Problem == check.Corrupt {
 		j.line(MembersDiverged, Critical, l)
 	} else {
 		j.line(AlarmRaised, Critical, l)

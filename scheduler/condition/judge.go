@@ -9,6 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
@@ -227,22 +228,15 @@ func (j *judgement) proofs(r Repository) {
 		begin = j.Since
 	}
 	switch long := j.Limits.Proven; {
-	case j.now.Sub(later(r.Verified, begin)) > long && r.Verified.IsZero():
+	case j.now.Sub(storage.Later(r.Verified, begin)) > long && r.Verified.IsZero():
 		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)}, "none of %d backups was ever verified", r.Backups)
-	case j.now.Sub(later(r.Verified, begin)) > long:
+	case j.now.Sub(storage.Later(r.Verified, begin)) > long:
 		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)},
 			"nothing was verified for %s", span(j.now.Sub(r.Verified)))
 	case r.Good != nil && r.Good.Encrypted && r.Decrypted.IsZero() && j.now.Sub(begin) > long:
 		j.add(NeverDecrypted, finding{Warning, r.Repository, j.command("verify --level opened --identity KEY", r)},
 			"no key has been shown to open any of %d backups", r.Backups)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // drill adds a failed drill that no later one covers, and a last drill that was not run. The last one may be known only to this

@@ -76,11 +76,14 @@ func both(change func(r *condition.Repository)) func(*condition.Facts) {
 }
 
 // line makes a check of the cluster wanting.
-func line(name, seen string) func(*condition.Facts) {
+func line(name, seen string) func(*condition.Facts) { return problem("", name, seen) }
+
+// problem makes a check of the cluster wanting because of p.
+func problem(p check.Problem, name, seen string) func(*condition.Facts) {
 	return func(f *condition.Facts) {
 		for i, l := range f.Checks {
 			if l.Name == name {
-				f.Checks[i] = check.Line{Name: name, Verdict: check.Wanting, Seen: seen, Cure: "the check's cure", Ends: l.Ends}
+				f.Checks[i] = check.Line{Name: name, Verdict: check.Wanting, Seen: seen, Cure: "the check's cure", Ends: l.Ends, Problem: p}
 			}
 		}
 	}
@@ -163,9 +166,9 @@ var faults = []fault{
 	{condition.PurgeHeadroomShort, critical, "in 59m0s", "--max-wals", func(f *condition.Facts) { f.Log.Headroom = 59 * time.Minute }},
 	{condition.SpoolFilling, warning, "900 MiB of 1.0 GiB", "room", func(f *condition.Facts) { f.Log.Spool = 900 << 20 }},
 	{condition.MembersDiverged, critical, "hashes differ", "the check's cure", line("HashKV equal", "hashes differ")},
-	{condition.MembersDiverged, critical, "CORRUPT", "the check's cure", line("alarms", "alarms: CORRUPT, NOSPACE")},
+	{condition.MembersDiverged, critical, "CORRUPT", "the check's cure", problem(check.Corrupt, "alarms", "alarms: CORRUPT, NOSPACE")},
 	{condition.MembersDiverged, critical, "two hashes", "within 5 minutes", func(f *condition.Facts) { f.Log.Diverged = "two hashes" }},
-	{condition.NoQuorum, critical, "no quorum", "the check's cure", line("quorum and leader", "no linearizable read goes through: there is no quorum")},
+	{condition.NoQuorum, critical, "no quorum", "the check's cure", problem(check.NoQuorum, "quorum and leader", "linearizable reads fail: there is no quorum")},
 	{condition.MembersAway, warning, "leader", "the check's cure", line("quorum and leader", "there is a quorum, but its leader does not answer here")},
 	{condition.MembersAway, warning, "silent", "the check's cure", line("endpoints answer", "silent")},
 	{condition.MembersAway, critical, "nobody", "the check's cure", func(f *condition.Facts) {

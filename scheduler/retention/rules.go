@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -101,20 +102,13 @@ func (k *keeping) windowBegins() time.Time {
 	}
 	for _, s := range k.log {
 		if !s.doubtful {
-			last = latest(last, s.until)
+			last = storage.Later(last, s.until)
 		}
 	}
 	if last.IsZero() || last.After(k.now) {
 		last = k.now
 	}
 	return last.Add(-k.policy.Window)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // keepWindowBases keeps the backups from which the start of the window is restored: the newest good one before it, and the base

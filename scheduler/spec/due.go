@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -72,7 +73,7 @@ func (t Triggers) InLog(c catalog.Catalog, last condition.Last) string {
 	}
 	var end time.Time
 	for _, gap := range c.Gaps() {
-		end = Later(end, Later(gap.Since, gap.Until))
+		end = storage.Later(end, storage.Later(gap.Since, gap.Until))
 	}
 	if !end.After(last.Started) {
 		return ""
@@ -89,14 +90,6 @@ func (t Triggers) InLog(c catalog.Catalog, last condition.Last) string {
 // Earlier returns the earlier of two times. The zero Time means never.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// Later returns the later of two times.
-func Later(a, b time.Time) time.Time {
-	if b.After(a) {
 		return b
 	}
 	return a

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -184,7 +185,7 @@ func (b Backup) startedOutside(s Stretch) time.Duration {
 	} else if m, ok := s.markFrom(0); ok && position >= s.First() && !s.startsLineage() {
 		earliest = m.NotBefore
 	}
-	latest := latest(last.Written, s.until())
+	latest := storage.Later(last.Written, s.until())
 	if m, ok := s.markFrom(position + 1); ok {
 		latest = m.NotAfter
 	}
@@ -365,7 +366,7 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 				g.Kind = GapRestored
 			}
 			end = max(end, last.Last())
-			g.Since = latest(g.Since, last.until())
+			g.Since = storage.Later(g.Since, last.until())
 		}
 	}
 	if g.Until.Before(g.Since) {
@@ -382,7 +383,7 @@ func (l Lineage) gapBetween(a, b Stretch) Gap {
 	first := b.Segments[0]
 	g := Gap{
 		Kind: GapLost, Lineage: l.ID, NextLineage: l.ID, From: a.Last() + 1, To: b.First() - 1,
-		Since: a.until(), Until: latest(a.until(), first.Begins()), Reason: l.firstFault(a, first.FirstSeq()),
+		Since: a.until(), Until: storage.Later(a.until(), first.Begins()), Reason: l.firstFault(a, first.FirstSeq()),
 	}
 	if g.Reason == "" {
 		g.Kind, g.Reason = GapRecorded, first.Reason
@@ -439,11 +440,4 @@ func (s Stretch) until() time.Time {
 		return m.NotAfter
 	}
 	return s.Segments[len(s.Segments)-1].Written
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -41,8 +41,18 @@ type Line struct {
 	Seen    string  `json:"seen"`           // one plain sentence without secrets
 	Cure    string  `json:"cure,omitempty"` // the remedy; "" if none is needed
 
-	Ends time.Time `json:"ends,omitzero"` // of a certificate: its expiry
+	Ends    time.Time `json:"ends,omitzero"` // of a certificate: its expiry
+	Problem Problem   `json:"-"`
 }
+
+// Problem is a problem that programs distinguish from others that the same check finds; "" for all others.
+type Problem string
+
+// The problems.
+const (
+	NoQuorum Problem = "no quorum"
+	Corrupt  Problem = "CORRUPT" // a member has raised this alarm
+)
 
 // named returns l with the name. The functions that return a Line do not know the name of their check.
 func (l Line) named(name string) Line {

@@ -128,18 +128,11 @@ func TestCopyOfAnyLog(t *testing.T) {
 				continue
 			}
 			// Before since, the window of the source may begin earlier.
-			if kept, ok := windows[w.To.Position]; !ok || kept.From.Time.After(latestOf(since.Add(time.Second), w.From.Time)) {
+			if kept, ok := windows[w.To.Position]; !ok || kept.From.Time.After(storage.Later(since.Add(time.Second), w.From.Time)) {
 				t.Errorf("since %s: window %+v, of %+v", since, kept, w)
 			}
 		}
 	})
-}
-
-func latestOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // withoutLog is a Bucket whose log must not be read.

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -102,17 +101,10 @@ func (b *Bucket) measure(ctx context.Context, piece *storage.Object) error {
 		}
 		for _, part := range page.Parts {
 			piece.Size += aws.ToInt64(part.Size)
-			piece.ModTime = latest(piece.ModTime, aws.ToTime(part.LastModified))
+			piece.ModTime = storage.Later(piece.ModTime, aws.ToTime(part.LastModified))
 		}
 	}
 	return nil
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // Sweep implements storage.Sweeper.

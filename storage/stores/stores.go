@@ -178,10 +178,11 @@ func openObjectStore(ctx context.Context, a address.Address, o Options) (storage
 		})
 	case address.GCS:
 		return gcs.Open(ctx, gcs.Config{Bucket: a.Bucket, Endpoint: a.Endpoint, Transport: connections, Credentials: o.Credentials})
-	default:
+	case address.Azure:
 		return azure.Open(ctx, azure.Config{
 			Container: a.Bucket, Account: a.Account, Endpoint: a.Endpoint, Transport: connections,
 			Parts: storage.Parts{Workers: o.Parallel}, Credentials: o.Credentials,
 		})
 	}
+	return nil, fmt.Errorf("%w: no store has the scheme %s", ErrURL, a.Scheme)
 }
