@@ -137,7 +137,7 @@ func Parse(text string) (Address, error) {
 		return Address{}, fmt.Errorf("%w: it does not parse: use %s", ErrURL, manual)
 	}
 	if u.User != nil {
-		return Address{}, fmt.Errorf("%w: it contains credentials, which others can read in the command line: put them into the environment", ErrURL)
+		return Address{}, fmt.Errorf("%w: it contains credentials, which others can read in the command line: put them into a folder (--credentials) or into the environment", ErrURL)
 	}
 	if strings.Contains(text, "#") {
 		return Address{}, fmt.Errorf("%w: it has a fragment (#): in a path, write %%23", ErrURL)
@@ -197,8 +197,8 @@ func checkQuery(u *url.URL) error {
 		name, err := url.QueryUnescape(name)
 		isSecretive := func(part string) bool { return strings.Contains(strings.ToLower(name), part) }
 		if err != nil || slices.ContainsFunc(secretive, isSecretive) {
-			return fmt.Errorf("%w: it seems to contain credentials, which others can read in the command line: put them into the "+
-				"environment, or where the store's own tools look for them", ErrURL)
+			return fmt.Errorf("%w: it seems to contain credentials, which others can read in the command line: put them into a "+
+				"folder (--credentials), or where the store's own tools look for them", ErrURL)
 		}
 	}
 	return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 )
 
-// Without Config.Credentials they come from the usual places of a server on Azure. Only this file reads the environment.
-// The first source that exists is used:
+// Without Config.Credentials, the usual places of a server on Azure have the credentials. Only this file reads the
+// environment. The first source that exists is used:
 //
 //   - AZURE_STORAGE_KEY, the account's key,
 //   - AZURE_STORAGE_CONNECTION_STRING, with a key or a SAS in it,
@@ -31,7 +31,7 @@ import (
 //
 // AZURE_STORAGE_ACCOUNT names the account if the Config does not. azidentity's DefaultAzureCredential would also try
 // the logins of developer tools, but a backup must not depend on the last person who logged in.
-const whereCredentials = "AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, " +
+const whereCredentials = "--credentials or credentialsDir, AZURE_STORAGE_KEY, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_SAS_TOKEN, " +
 	"a service principal in AZURE_*, workload identity or managed identity"
 
 // accountCredentials holds credentials of the storage account itself.

@@ -57,8 +57,8 @@ func explainAnswer(answer *googleapi.Error, right string) error {
 	case isLock(answer):
 		return fmt.Errorf("%w: %s", storage.ErrLocked, message)
 	case answer.Code == http.StatusUnauthorized:
-		return fmt.Errorf("%w: the store rejects the credentials (%s): check the file that "+
-			"GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, message)
+		return fmt.Errorf("%w: the store rejects the credentials (%s): check --credentials or credentialsDir; "+
+			"without it the file that GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, message)
 	case answer.Code == http.StatusForbidden:
 		return fmt.Errorf("%w: %s: the account needs the right %s on the bucket (roles/storage.objectAdmin has it)",
 			storage.ErrDenied, message, right)

@@ -143,8 +143,8 @@ func (c Config) issuer() (*auth.Credentials, error) {
 	case !ok:
 		found, err := google.DetectDefault(options)
 		if err != nil {
-			return nil, fmt.Errorf("%w: no usable credentials (%s): set GOOGLE_APPLICATION_CREDENTIALS to the file of a service "+
-				"account, or run where the machine or pod has one", storage.ErrDenied, oneLine(err.Error()))
+			return nil, fmt.Errorf("%w: no usable credentials (%s): use --credentials, set GOOGLE_APPLICATION_CREDENTIALS to the "+
+				"file of a service account, or run where the machine or pod has one", storage.ErrDenied, oneLine(err.Error()))
 		}
 		return found, nil
 	case given.Token != "":

@@ -29,7 +29,7 @@ const (
 	rightAbort    = "s3:AbortMultipartUpload"
 	rightLock     = "s3:GetBucketObjectLockConfiguration"
 	rightVersions = "s3:ListBucketVersions"
-	whereFrom     = "they come from AWS_ACCESS_KEY_ID, ~/.aws, web identity, or the container's or the instance's role"
+	whereFrom     = "they come from --credentials or credentialsDir; without it from AWS_ACCESS_KEY_ID, ~/.aws, web identity, or the role of the container or instance"
 	regionHeader  = "X-Amz-Bucket-Region"
 	noSuchUpload  = "NoSuchUpload"
 	noSuchBucket  = "NoSuchBucket"

@@ -53,7 +53,7 @@ const rangeSize = 8 << 20
 
 // Open returns the bucket at text, a URL in one of the forms of package address. A missing directory causes ErrURL.
 // Object stores get no request before the first method call. Calls are retried if that may help. Without
-// Options.Credentials they come from the places where each store's own tools look for them. With AsOf, a store without versions causes
+// Options.Credentials, the credentials come from the places where each store's own tools look for them. With AsOf, a store without versions causes
 // storage.ErrUnsupported.
 func Open(ctx context.Context, text string, o Options) (storage.Bucket, error) {
 	return open(ctx, text, openDirectory, o)

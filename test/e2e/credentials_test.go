@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,6 +95,12 @@ clusters:
 	must("backup", "--plain", "--endpoints", etcd.Endpoints()[0], "-o", "json", "--repo", main.url, "--repo", offsite.url,
 		"--credentials", main.folder, "--credentials", offsite.folder)
 
+	for _, path := range []string{"/", "/status", "/metrics", "/api/v1/clusters", "/api/v1/clusters/prod/backups?repository=offsite"} {
+		said.WriteString(get(t, s.url+path))
+	}
+	if plan := get(t, s.url+"/api/v1/clusters/prod/plan?repository=offsite"); !strings.Contains(plan, "--credentials "+offsite.folder) {
+		t.Errorf("the command of the plan does not work here: %s", plan)
+	}
 	if code := s.end(syscall.SIGTERM); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
@@ -105,4 +114,18 @@ clusters:
 			t.Errorf("a secret is shown:\n%s", said.String())
 		}
 	}
+}
+
+// get returns the body of a successful response.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, response.Status, err)
+	}
+	return string(body)
 }
