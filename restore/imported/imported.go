@@ -12,15 +12,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // Database is a checked database. Read it from its beginning; it ends with its digest, as etcd sends a snapshot.
@@ -51,14 +52,32 @@ func FromFile(ctx context.Context, file string, skipHashCheck bool, o Options, r
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %s is not a regular file: name a snapshot, such as one of etcdctl snapshot save", plan.ErrLayout, file)
 	}
+	err = refuseLocked(file)
+	if err != nil {
+		return nil, err
+	}
 	d, f, err := o.run(ctx, job{File: file, SkipHashCheck: skipHashCheck}, report)
 	if err != nil {
 		return nil, err
+	}
+	err = refuseLocked(file) // a server may have started meanwhile
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	origin := o.origin(catalog.OriginFile, info.ModTime())
 	origin.File, origin.Unhashed = file, f.Unhashed
 	d.describe(f, origin)
 	return d, nil
+}
+
+// refuseLocked refuses the database of a running server: its pages change while they are copied, and the copy can mix two states
+// although every page is whole.
+func refuseLocked(file string) error {
+	locked, err := salvage.Locked(file)
+	if err == nil && locked {
+		err = fmt.Errorf("%w: a process holds %s: take a backup of that member, or stop it first", fault.Refused, file)
+	}
+	return err
 }
 
 // origin returns an origin with its times. A file's time in the future is wrong.
@@ -112,20 +131,24 @@ func (d *Database) describe(f found, origin *catalog.Origin) {
 	}
 }
 
-// newest returns the latest time at which a file below one of the dirs was written; zero if there is none.
+// newest returns the latest time at which a database or log in one of the data dirs was written; zero if there is none.
 func newest(dirs []string) (last time.Time, err error) {
 	for _, dir := range dirs {
-		walked := filepath.WalkDir(filepath.Join(dir, "member"), func(_ string, e fs.DirEntry, err error) error {
-			if err != nil || !e.Type().IsRegular() {
-				return err
+		for _, pattern := range []string{"snap/db", "snap/*.snap.db", "wal/*.wal"} {
+			files, err := filepath.Glob(filepath.Join(dir, "member", pattern))
+			if err != nil {
+				return last, err
 			}
-			info, err := e.Info()
-			if err == nil && info.ModTime().After(last) {
-				last = info.ModTime()
+			for _, file := range files {
+				info, err := os.Stat(file) // the log may be a link to another disk
+				if err != nil {
+					return last, err
+				}
+				if info.ModTime().After(last) {
+					last = info.ModTime()
+				}
 			}
-			return err
-		})
-		err = errors.Join(err, walked)
+		}
 	}
-	return last, err
+	return last, nil
 }

@@ -29,7 +29,7 @@ func RunningWith(dir, walDir string) (bool, error) {
 			return held, err
 		}
 	}
-	return fileLocked(filepath.Join(dir, "member", "snap", "db"))
+	return Locked(filepath.Join(dir, "member", "snap", "db"))
 }
 
 // recordLocked reports whether a process has locked file as etcd locks its log (client/pkg/fileutil/lock_linux.go).
@@ -49,8 +49,8 @@ func recordLocked(file string) (bool, error) {
 	return lock.Type != unix.F_UNLCK, nil
 }
 
-// fileLocked reports whether a process has locked file as bbolt does. The kernel reports such locks only in /proc/locks.
-func fileLocked(file string) (bool, error) {
+// Locked reports whether a process has locked file as bbolt does. The kernel reports such locks only in /proc/locks.
+func Locked(file string) (bool, error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -61,7 +61,7 @@ func fileLocked(file string) (bool, error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	list, err := os.Open("/proc/locks")
 	if err != nil || !ok {
-		return false, nil // the locks of the log have been checked already
+		return false, nil // without them nothing is known
 	}
 	defer list.Close()
 	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)

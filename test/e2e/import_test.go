@@ -216,7 +216,8 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 	}
 }
 
-// TestImportedBackupIsRemovedByItsID checks that no rule removes an imported backup, and that its id does.
+// TestImportedBackupIsRemovedByItsID checks that no rule removes an imported backup, and that its id does. It also checks that the
+// database of a running member is refused: a copy of it can mix two states.
 func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{TLS: true})
@@ -226,6 +227,14 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 	own := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(c)...)...))
 	time.Sleep(time.Second) // the next backup has another name
 	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	for _, live := range [][]string{
+		{"import", "--skip-hash-check", filepath.Join(c.Members[0].DataDir, "member", "snap", "db")},
+		{"salvage", "--to-repository", "--from-data-dir", c.Members[0].DataDir},
+	} {
+		if out := command.Run(t, j.env, live...); out.Code != 4 || !strings.Contains(out.Stderr, "a process holds") {
+			t.Errorf("%s of a running member: exit code %d\n%s", live[0], out.Code, out.Stderr)
+		}
+	}
 	command.Must(t, j.env, "prune", "--keep-last", "1")
 	if out := command.Must(t, j.env, "list"); !strings.Contains(out, imported.ID) {
 		t.Errorf("a rule has removed the import:\n%s", out)

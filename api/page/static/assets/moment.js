@@ -77,7 +77,7 @@ export function momentPicker(cluster) {
 
 	function show(of, backups, windows, drills) {
 		repository = of;
-		line.show(backups.backups, windows.windows, windows.gaps, drills, place);
+		line.show(backups.backups.filter((b) => !b.origin), windows.windows, windows.gaps, drills, place);
 		update(list, backups, () => backupsOf(backups, (id) => pick({ backup: id }, 0)));
 	}
 
@@ -153,6 +153,7 @@ function backupsOf({ backups, damaged, untrusted }, pick) {
 	const proof = (b) => (b.proven ? [b.proven, " ", age(b.provenAt)] : "failed its last check");
 	const line = (b) => el("li", {}, icon(proofShape(b)), " ", moment(b.started), " ",
 		small(`revision ${b.revision.toLocaleString("en")}, ${size(b.plain.size)}, `, proof(b)),
+	b.origin && small(b.origin.salvage ? "salvaged" : "imported"),
 	b.pins?.length > 0 && small("pinned: ", b.pins.map((p) => p.until ? `${p.reason} (until ${p.until})` : p.reason).join(", ")),
 	el("button", { id: "pick-" + b.id, click: () => pick(b.id), "aria-label": "Show how to restore backup " + b.id }, "Restore this"));
 	const bad = [...damaged, ...untrusted].map((d) => el("li", {}, icon("bad"), " ", d.id, " ", small(d.message)));
