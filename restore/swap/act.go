@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -83,20 +84,29 @@ func (s *Swap) act(a action, live Kind) error {
 	return p.exchange(a.with)
 }
 
+// lockTries and lockPause bound the wait for another Swap in the same directory, such as that of another member.
+const (
+	lockTries = 100
+	lockPause = 50 * time.Millisecond
+)
+
 // lock excludes other Swaps of the same data dir. The lock is on a directory that exists anyway, so that it leaves no file.
 func (s *Swap) lock() (unlock func(), err error) {
 	parent, err := os.Open(filepath.Dir(s.data.folder))
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errors.Join(s.busy(), parent.Close())
+	for range lockTries {
+		err = unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { parent.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", parent.Name(), err), parent.Close())
+		}
+		time.Sleep(lockPause)
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", parent.Name(), err), parent.Close())
-	}
-	return func() { parent.Close() }, nil
+	return nil, errors.Join(s.busy(), parent.Close())
 }
 
 func (s *Swap) busy() error {

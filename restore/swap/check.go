@@ -64,12 +64,32 @@ func (s *Swap) checkLive() error {
 			return fmt.Errorf("%w: %s is not a directory: %w", fault.Refused, p.live, errNotDir)
 		}
 	}
-	for _, dir := range []string{filepath.Join(s.DataDir, member), filepath.Join(s.DataDir, member, "wal"), filepath.Join(s.DataDir, member, "snap")} {
-		info, err := os.Lstat(dir)
-		if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("%w: %s is a symbolic link, which the new data would not have: stop etcd, move %s aside, "+
-				"and restore without --replace", fault.Refused, dir, s.DataDir)
+	for _, sub := range []string{member, filepath.Join(member, "wal"), filepath.Join(member, "snap")} {
+		err := s.checkOnDisk(filepath.Join(s.DataDir, sub))
+		if err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkOnDisk refuses a directory of the member that is on another disk than its data dir. After a reboot the old log would be mounted
+// into the new data.
+func (s *Swap) checkOnDisk(dir string) error {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	mounted, err := filesystem.IsMountPoint(dir)
+	if err != nil {
+		return err
+	}
+	if mounted || info.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%w: %s is a symbolic link or a mount point, which the new data would not have: stop etcd, move the data aside, "+
+			"and restore without --replace", fault.Refused, dir)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -37,26 +38,49 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 		return false, err
 	}
 	r, err := s.Record()
+	if err != nil && !errors.Is(err, fault.NotFound) {
+		return false, err
+	}
+	same, err := s.restores(r, p)
 	if err != nil {
 		return false, err
 	}
-	same := r.Plan.Equivalent(p) && r.Plan.Into == p.Into
+	say := func(format string, args ...any) {
+		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(format, args...)})
+	}
 	switch state := f.State(); {
+	case state == Placed && same:
+		unused, err := s.isUnused(r)
+		if err != nil || unused {
+			say("restore %s is in place already, and etcd has not started on it", s.ID)
+			return err == nil, err
+		}
+		fallthrough
 	case state == Placed || state == Undone:
-		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(
-			"data of the earlier restore %s is kept in %s: dr restore --clean %s --data-dir %s removes it", s.ID, s.data.folder, s.ID, s.DataDir)})
+		say("data of the earlier restore %s is kept in %s: dr restore --clean %s --data-dir %s removes it", s.ID, s.data.folder, s.ID, s.DataDir)
 		return false, nil
 	case state == Unstaged || state == Staged && !same:
-		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(
-			"removing the staged data of restore %s: it is not complete, or of another target", s.ID)})
+		say("removing the staged data of restore %s: it is not complete, or of another target", s.ID)
 		return false, s.clean()
 	case same && state != Unknown && state != Withdrawn && state != Undoing:
-		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder,
-			Message: "continues with the staged data of restore " + s.ID})
+		say("continues with the staged data of restore %s", s.ID)
 		return true, nil
 	}
 	return false, fmt.Errorf("%w: restore %s of %s is not complete (%s): repeat its command to complete it, or run dr restore --undo %s --data-dir %s",
 		fault.Refused, s.ID, s.DataDir, f.State(), s.ID, s.DataDir)
+}
+
+// restores reports whether the new data that r describes serves for p.
+func (s *Swap) restores(r Record, p plan.Plan) (bool, error) {
+	wal := ""
+	if p.Into.WALDir != "" {
+		var err error
+		wal, err = resolve(p.Into.WALDir)
+		if err != nil {
+			return false, err
+		}
+	}
+	return r.Result != nil && r.Plan.Into.Name == p.Into.Name && wal == s.WALDir && r.Plan.Equivalent(p), nil
 }
 
 // IsStaged reports whether the new data is complete, in use or not.

@@ -30,8 +30,7 @@ func finishClean(id, dataDir string, missing error) error {
 	if err != nil {
 		return err
 	}
-	_, err = os.Lstat(s.data.removed())
-	if errors.Is(err, fs.ErrNotExist) {
+	if !exists(s.data.removed()) {
 		return missing
 	}
 	return os.RemoveAll(s.data.removed())

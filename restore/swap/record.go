@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -20,6 +23,7 @@ type Record struct {
 	WALDir  string          `json:"walDir,omitempty"`
 	Plan    plan.Plan       `json:"plan"`             // of the new data; Into is the member's own place
 	Result  *restore.Result `json:"result,omitempty"` // nil: the new data is not complete
+	Files   []string        `json:"files,omitempty"`  // the states of the new data's files: they show whether etcd has started on it
 }
 
 const recordName = "state.json"
@@ -52,4 +56,45 @@ func (s *Swap) write(r Record) error {
 		return fmt.Errorf("record the restore: %w", err)
 	}
 	return nil
+}
+
+// newFiles returns the directories of the new data, while it is aside.
+func (s *Swap) newFiles() []string {
+	into := s.Into("")
+	dirs := []string{filepath.Join(into.DataDir, member)}
+	if into.WALDir != "" {
+		dirs = append(dirs, into.WALDir)
+	}
+	return dirs
+}
+
+// isUnused reports whether the live data is the new data of r, and etcd has not changed a file of it.
+func (s *Swap) isUnused(r Record) (bool, error) {
+	dirs := []string{filepath.Join(s.DataDir, member)}
+	if s.log != nil {
+		dirs = append(dirs, s.WALDir)
+	}
+	files, err := fileStates(dirs)
+	return err == nil && slices.Equal(files, r.Files), err
+}
+
+// fileStates returns the name, the size and the time of the last change of each file in dirs. A rename keeps them.
+func fileStates(dirs []string) (states []string, err error) {
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			states = append(states, fmt.Sprintf("%s %d %s", strings.TrimPrefix(path, dir), info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano)))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
@@ -33,16 +34,19 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 		result.Members[i].DataDir = p.Into.DataDir
 		result.Members[i].Command = p.Command(m.Member, p.Into.DataDir)
 	}
-	return result, s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Result: &result})
+	files, err := fileStates(s.newFiles())
+	if err != nil {
+		return restore.Result{}, err
+	}
+	return result, s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Result: &result, Files: files})
 }
 
-// begin makes and locks the folders for the new data of p.
+// begin makes and locks the folders for the new data of p. The record names the log's folder before that is made, so that it is
+// removed after a kill.
 func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
-	for _, place := range s.places() {
-		err := os.Mkdir(place.folder, 0o700)
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("make a folder for the new data: %w", err)
-		}
+	err := s.data.makeFolder()
+	if err != nil {
+		return nil, err
 	}
 	lock, err := s.lockFolder()
 	if err != nil {
@@ -55,7 +59,7 @@ func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	return lock, nil
 }
 
-// vacate removes new data of an earlier plan, and records p.
+// vacate records p, and removes new data of an earlier plan.
 func (s *Swap) vacate(p plan.Plan) error {
 	f, err := s.facts()
 	if err != nil {
@@ -69,21 +73,27 @@ func (s *Swap) vacate(p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	into := s.Into("")
-	for _, dir := range []string{into.DataDir, into.WALDir} {
-		if dir == "" {
-			continue
-		}
-		err := os.RemoveAll(dir)
-		if err != nil {
-			return fmt.Errorf("remove the new data of an earlier restore: %w", err)
-		}
-	}
 	for _, place := range s.places() {
-		err := place.probe()
+		err := place.makeFolder()
 		if err != nil {
 			return err
 		}
+		err = os.RemoveAll(filepath.Join(place.folder, newName))
+		if err != nil {
+			return fmt.Errorf("remove the new data of an earlier restore: %w", err)
+		}
+		err = place.probe()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p place) makeFolder() error {
+	err := os.Mkdir(p.folder, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make a folder for the new data: %w", err)
 	}
 	return nil
 }

@@ -20,8 +20,9 @@
 // exits on that. Each step exchanges two names in one operation of the file system (filesystem.Exchange), so a kill or a power
 // failure leaves a state of the table in state.go. Each method looks at the disk, then acts, and can be repeated after a kill.
 //
-// The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed:
-// there member is exchanged, and the directories are in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
+// The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed, and
+// one with other content must keep it: there only member is exchanged, and the directories are in .dr-swap-ID inside the data dir.
+// A log in a directory of its own is a second slot.
 package swap
 
 import (
@@ -31,7 +32,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -65,23 +68,48 @@ func New(id, dataDir, walDir string) (*Swap, error) {
 	if err != nil {
 		return nil, err
 	}
-	mounted, err := filesystem.IsMountPoint(s.DataDir)
+	inside, err := isInside(id, s.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("check %s: %w", s.DataDir, err)
 	}
-	s.data = dataPlace(id, s.DataDir, mounted)
+	s.data = dataPlace(id, s.DataDir, inside)
 	if walDir == "" {
 		return s, nil
 	}
 	return s, s.addLog(walDir)
 }
 
-// dataPlace returns the place of a data dir; mounted: it is a mount point.
-func dataPlace(id, dir string, mounted bool) place {
-	if mounted {
+// dataPlace returns the place of a data dir: of member inside it, or of the whole.
+func dataPlace(id, dir string, inside bool) place {
+	if inside {
 		return place{live: filepath.Join(dir, member), folder: filepath.Join(dir, folderPrefix+id), sub: member, text: blockerText(id, dir)}
 	}
 	return place{live: dir, folder: filepath.Join(filepath.Dir(dir), prefixOf(dir)+id), text: blockerText(id, dir)}
+}
+
+// isInside reports whether only member is exchanged: where the folder of id is decides; for a new id, whether dir is a mount point
+// or contains anything else, such as certificates.
+func isInside(id, dir string) (bool, error) {
+	for _, inside := range []bool{true, false} {
+		p := dataPlace(id, dir, inside)
+		if exists(p.folder) || exists(p.removed()) {
+			return inside, nil
+		}
+	}
+	mounted, err := filesystem.IsMountPoint(dir)
+	if err != nil || mounted {
+		return mounted, err
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return false, nil
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != member }), err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // member is the directory in a data dir that contains everything that etcd must keep.
@@ -131,50 +159,62 @@ func blockerText(id, dataDir string) string {
 		"To take it back: dr restore --undo %s --data-dir %s\n", id, dataDir, id, dataDir)
 }
 
-// Find returns all Swaps of a data dir that are on its disk, by id.
-func Find(dataDir string) ([]*Swap, error) {
-	probe, err := New(strings.Repeat("0", 8), dataDir, "")
+// Find returns all Swaps of a data dir that are on its disk.
+func Find(dataDir string) (found []*Swap, err error) {
+	dir, err := resolve(dataDir)
 	if err != nil {
 		return nil, err
 	}
-	parent, name := filepath.Split(probe.data.folder)
-	prefix := strings.TrimSuffix(name, probe.ID)
-	entries, err := os.ReadDir(parent)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find restores of %s: %w", dataDir, err)
-	}
-	var found []*Swap
-	for _, e := range entries {
-		id, ok := strings.CutPrefix(e.Name(), prefix)
-		if !ok || !validID.MatchString(id) || !e.IsDir() {
+	for parent, prefix := range map[string]string{dir: folderPrefix, filepath.Dir(dir): prefixOf(dir)} {
+		entries, err := os.ReadDir(parent)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
-		s, err := Load(id, dataDir)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("find restores of %s: %w", dataDir, err)
 		}
-		found = append(found, s)
+		for _, e := range entries {
+			id, ok := strings.CutPrefix(e.Name(), prefix)
+			if !ok || !validID.MatchString(id) || !e.IsDir() {
+				continue
+			}
+			s, err := load(id, dir)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, s)
+		}
 	}
 	return found, nil
 }
 
 // Load returns the Swap with this id of a data dir. The error matches fault.NotFound if its folder is missing.
 func Load(id, dataDir string) (*Swap, error) {
+	s, err := load(id, dataDir)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Record()
+	return s, err
+}
+
+// load is Load for a Swap that may have been killed before it had a record.
+func load(id, dataDir string) (*Swap, error) {
 	s, err := New(id, dataDir, "")
 	if err != nil {
 		return nil, err
 	}
 	r, err := s.Record()
-	if err != nil {
+	if err != nil && !errors.Is(err, fault.NotFound) {
 		return nil, err
 	}
 	if r.WALDir != "" {
 		err = s.addLog(r.WALDir)
+		if err != nil {
+			return nil, err
+		}
 	}
-	return s, err
+	return s, nil
 }
 
 // Into returns where the restore engine builds the new data.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -497,4 +498,88 @@ func TestChoose(t *testing.T) {
 	if left := swapDirs(t, d.data); len(left) > 0 {
 		t.Errorf("the staged data of another target was kept: %q", left)
 	}
+}
+
+// A command that is repeated after its end changes nothing; once etcd has started on the data, the restore is a new one.
+func TestChooseAfterTheEnd(t *testing.T) {
+	for _, f := range []form{plain, withLog} {
+		d := newDisk(t, f)
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+		s, err := swap.Choose(d.plan(), nil)
+		if err != nil || s.ID != id {
+			t.Errorf("%s: %+v, %v", f, s, err)
+		}
+		if err := s.Switch(t.Context(), nil); err != nil {
+			t.Errorf("%s: %v", f, err)
+		}
+		if err := os.WriteFile(filepath.Join(d.data, "member", "snap", "db"), []byte("more"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := swap.Choose(d.plan(), nil); err != nil || s.ID == id {
+			t.Errorf("%s: after etcd has written: %+v, %v", f, s, err)
+		}
+	}
+}
+
+// A kill before there is a record leaves a folder that the next run removes.
+func TestFolderWithoutARecord(t *testing.T) {
+	d := newDisk(t, plain)
+	mustMkdir(t, filepath.Join(filepath.Dir(d.data), ".dr-swap-etcd-"+id))
+	if s, err := swap.Choose(d.plan(), nil); err != nil || s.ID == id {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if left := swapDirs(t, d.data); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// What else is in a data dir stays there.
+func TestOtherContentStays(t *testing.T) {
+	d := newDisk(t, plain)
+	certificate := filepath.Join(d.data, "peer.crt")
+	if err := os.WriteFile(certificate, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.stage(t)
+	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+	if got := d.boots(t); got != newData {
+		t.Errorf("etcd starts on %q", got)
+	}
+	if _, err := os.Stat(certificate); err != nil {
+		t.Error(err)
+	}
+	found, err := swap.Find(d.data)
+	if err != nil || len(found) != 1 || found[0].ID != id {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	// New content does not change where the old data is looked for.
+	e := newDisk(t, plain)
+	e.stage(t)
+	e.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+	mustMkdir(t, filepath.Join(e.data, "fixtures"))
+	e.walk(t, []swap.Goal{swap.Undo}, all)
+	if got := e.boots(t); got != oldData {
+		t.Errorf("etcd starts on %q", got)
+	}
+}
+
+// Members in one folder can be restored at the same time.
+func TestTwoMembersAtOnce(t *testing.T) {
+	parent := t.TempDir()
+	var working sync.WaitGroup
+	for _, name := range []string{"m1", "m2"} {
+		d := disk{form: plain, data: filepath.Join(parent, name)}
+		writeMember(t, plan.Into{DataDir: d.data}, oldData)
+		d.stage(t)
+		working.Go(func() {
+			s := d.open(t)
+			for range 20 {
+				if err := errors.Join(s.Seal(), s.Undo()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	working.Wait()
 }

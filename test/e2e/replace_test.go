@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"encoding/json"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -158,4 +161,64 @@ func TestReplaceOnEveryHost(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(c.Members[0].DataDir, "member", "snap", "db")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestReplaceIsKilled kills dr at random moments of a restore in place. Afterwards the old data comes back whole, or the restore
+// is completed.
+func TestReplaceIsKilled(t *testing.T) {
+	withServers(t)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, seed))
+	c := servers.Start(t, servers.Options{})
+	j := newJob(t)
+	put(t, c.Client(t), "before", "x")
+	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	put(t, c.Client(t), "after", "x")
+	c.Stop(t, 0)
+	dir := c.Members[0].DataDir
+	old := content(t, dir)
+	args := []string{"restore", "--replace", "--data-dir", dir}
+	planned := command.Must(t, j.env, append(args, "--dry-run")...)
+	if !strings.Contains(planned, "the old data moves to "+filepath.Join(filepath.Dir(dir), ".dr-swap-m1-")) {
+		t.Errorf("the plan:\n%s", planned)
+	}
+	for range 8 {
+		cmd := command.Command(t, j.env, args...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(random.IntN(800)) * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		for _, id := range swaps(t, dir) {
+			out := command.Run(t, j.env, "restore", "--undo", id, "--data-dir", dir)
+			if out.Code != 0 && !strings.Contains(out.Stderr, "no restore "+id) {
+				t.Fatalf("seed %d: undo: %s", seed, out.Stderr)
+			}
+		}
+		if got := content(t, dir); !maps.Equal(got, old) {
+			t.Fatalf("seed %d: the data dir has changed", seed)
+		}
+	}
+	command.Must(t, j.env, args...)
+	again := command.Must(t, j.env, args...)
+	if n := len(swaps(t, dir)); n == 0 || !strings.Contains(again, "replaced the data") {
+		t.Errorf("the command again: %d restores\n%s", n, again)
+	}
+	c.Restart(t)
+	wantKeys(t, c, "before")
+}
+
+// swaps returns the ids of the restores in place of a data dir.
+func swaps(t *testing.T, dir string) (ids []string) {
+	t.Helper()
+	prefix := filepath.Join(filepath.Dir(dir), ".dr-swap-"+filepath.Base(dir)+"-")
+	folders, err := filepath.Glob(prefix + "????????")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		ids = append(ids, strings.TrimPrefix(folder, prefix))
+	}
+	return ids
 }
