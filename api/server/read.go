@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// api is /api/v1.
+// api serves /api/v1.
 type api struct {
 	Service
 	catalogs *catalogs

@@ -64,8 +64,8 @@ type Config struct {
 const (
 	// MinFlush is the shortest Flush.
 	MinFlush = 100 * time.Millisecond
-	// MinSpool is the minimum size of a spool as a multiple of SegmentSize: more than may wait in memory, or segments in
-	// memory would never be spooled.
+	// MinSpool is the minimum size of a spool as a multiple of SegmentSize. It exceeds the memory buffer, whose segments would
+	// not fit otherwise.
 	MinSpool = 2 * heldSegments
 
 	minSegmentSize = 4 << 10
@@ -84,7 +84,7 @@ func (c Config) Validate() error {
 	case c.Lease > lease.MaxLease:
 		return fmt.Errorf("%w: --lease %s is above the maximum: use at most %s", ErrConfig, c.Lease, lease.MaxLease)
 	case c.To.Passphrase():
-		return fmt.Errorf("%w: a passphrase takes a second of CPU for each segment: use --recipient", ErrConfig)
+		return fmt.Errorf("%w: each segment would cost a second of CPU with a passphrase: use --recipient", ErrConfig)
 	case c.Snapshot == nil:
 		return fmt.Errorf("%w: Snapshot is nil: the log needs backups", ErrConfig)
 	case c.HashMax < 0:
@@ -189,9 +189,9 @@ type archiver struct {
 	unhashed  string  // why the member last gave no hash
 	breach    *breach // nil while this source continues the repository's log
 	patience  patience
-	found     bool   // the source was found in this turn
-	stood     bool   // it was found in any turn
-	jumped    int64  // the revision that a watch has omitted once, 0: none
+	found     bool   // open found the source in this turn
+	stood     bool   // open has found the source in any turn
+	jumped    int64  // the revision that the last watch skipped, 0: none
 	warnedOf  string // the server version of the last warning
 	spool     spool
 	logEnd    atomic.Pointer[lease.LogEnd] // the last segment known to be stored, for the lease

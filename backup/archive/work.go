@@ -21,7 +21,7 @@ type work struct {
 	*archiver
 	source source
 
-	next      segment.Header // of the next segment; known are lineage, seq, previous, reason, after
+	next      segment.Header // of the next segment; only Lineage, Seq, Previous, Reason and After are set
 	stored    segment.End    // the end of the stored log
 	lastMark  segment.Mark   // the newest that was cut
 	unindexed []catalog.Segment
@@ -50,7 +50,7 @@ type work struct {
 // Errors that end a turn and not the agent.
 var (
 	errTaken = errors.New("another agent has stored this part of the log")
-	// errForked reports that a leader has confirmed an end before the stored one.
+	// errForked means that a leader confirmed an end of the log before the stored one.
 	errForked = errors.New("the cluster's history went back")
 )
 
@@ -84,8 +84,8 @@ func (w *work) step(ctx, storing context.Context) error {
 	return err
 }
 
-// due reports whether the pending requests must be cut now. While a segment is being stored they wait, unless there is a spool:
-// fewer segments are better then.
+// due reports whether the pending requests must be cut now. While a segment is being stored no other is cut, unless it can go
+// to the spool: fewer segments are better.
 func (w *work) due() bool {
 	now := time.Now()
 	switch {
@@ -98,8 +98,9 @@ func (w *work) due() bool {
 		w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
 }
 
-// needsEmptySegment reports whether the member's log has begun another file with entries that need no segment, such as logins. Then the
-// position is stored all the same: otherwise the entries would count as lost when the file is purged and the agent restarts.
+// needsEmptySegment reports whether an empty segment must be stored to advance the position: the member's log has begun another
+// file with entries that need no segment, such as logins. Otherwise the entries would count as lost when the file is purged and
+// the agent restarts.
 func (w *work) needsEmptySegment() bool {
 	marked := slices.ContainsFunc(w.pending.marks, func(m segment.Mark) bool {
 		return m.Position+1 >= w.pending.first && m.Position <= w.pending.last
@@ -116,9 +117,9 @@ func (w *work) storeProblem() string {
 // markEvery is the interval of marks while nothing is stored.
 const markEvery = time.Second
 
-// requestMark asks the member for its position: before a segment is sent, so that the segment ends with a mark and the catalog knows its
-// newest point precisely; at least every markEvery; and when the log has entries that it does not record as committed. asked is
-// false if there was no need to ask.
+// requestMark asks the member for its position: before a segment is sent, so that the segment ends with a mark and the catalog
+// knows its newest point precisely; at least every markEvery; and when the log has entries that it does not record as
+// committed. asked reports whether it asked.
 func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 	switch {
 	case w.sourceErr != nil:
@@ -148,9 +149,9 @@ func (w *work) stuck() error {
 	return nil
 }
 
-// patience bounds how long the log may show nothing after one position. A new request makes a slow member restart the transfer
-// of a large change. So each time that a wait at the same position ends without progress, the next one is twice as long:
-// otherwise a change that takes longer than one wait would never arrive.
+// patience bounds the wait for progress after a position. Asking again makes a slow member restart the transfer of a large
+// change, so each wait at the same position is twice as long as the one before: otherwise a change that takes longer than one
+// wait would never arrive.
 type patience struct {
 	position uint64
 	next     time.Duration // there

@@ -87,7 +87,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 	flags.StringVar(&f.layout.Into.WALDir, "wal-dir", "", "with --data-dir: directory of the member's log (default: member/wal in the data dir)")
 	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
 	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "peer URLs of the --name member, checked against --initial-cluster")
-	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: a fresh one; with --name one that is derived from the restore, so that all hosts have the same)")
+	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: random; with --name derived from the plan, so that all hosts agree)")
 	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a unique token, for a cluster of this one member")
 	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "where revisions continue, so that caches notice the restore: auto (for Kubernetes far above all known ones), N after the restored one, or 0")
 	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "as in etcdutl, with --bump-revision N; a bump always marks revisions as compacted")
@@ -267,7 +267,7 @@ func isPositive(text string) bool {
 	return err == nil && n > 0
 }
 
-// setTarget sets the target from the flags and arguments, of which at most one may name it. The argument latest is the newest
+// setTarget sets the target from the flags and arguments; at most one of them may name it. The argument latest is the newest
 // backup, without the log.
 func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Time) error {
 	var said []string

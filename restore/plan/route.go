@@ -165,7 +165,7 @@ func backupAlone(c catalog.Catalog, id catalog.ID) (route, error) {
 	return r, nil
 }
 
-// backupRoute returns the way to a backup, without the log.
+// backupRoute returns the route to a backup, without the log.
 func backupRoute(b catalog.Backup) route {
 	reach := Reach{NotBefore: b.Started, NotAfter: b.Finished}
 	if b.Origin != nil {

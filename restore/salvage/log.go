@@ -69,7 +69,7 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 	return l, cluster, member, nil
 }
 
-// add adds the next entry to l, and to l.Ends if its position is in ends.
+// add adds a record's entry to l, and to l.Ends if its position is in ends.
 func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	if e.Committed {
 		l.Commit = e.Position
@@ -94,7 +94,8 @@ func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	l.Changes = append(l.Changes, changes(e)...)
 }
 
-// changes returns the changes of the membership in an entry. etcd makes one change at a time, in either encoding.
+// changes returns the changes of the membership in an entry. etcd encodes one change in an entry, as ConfChange or
+// ConfChangeV2.
 func changes(e wal.Entry) (all []disk.Change) {
 	var singles []*raftpb.ConfChangeSingle
 	var one raftpb.ConfChange

@@ -74,7 +74,7 @@ type Facts struct {
 	Withdrawn bool // by Queue: the settings have changed meanwhile
 	Suspended bool // by ReadSuspension
 	Held      bool // by AcquireLease: this service has the lease
-	Overdue   bool // by AcquireLease: the request has waited longer than a dead service's lease can last
+	Overdue   bool // by AcquireLease: the request has waited for more than two leases, so the holder is alive
 	Stored    bool // by ReadStored: the repositories hold a result that makes the job unnecessary
 
 	Failed   bool // the action returned an error

@@ -28,8 +28,8 @@ type Window struct {
 	Doubt   string         `json:"doubt,omitempty"` // why Base should be a last resort; "" if it is good
 	From    Point          `json:"from"`
 	To      Point          `json:"to"`
-	// Most is an upper bound for the revision of a restore to To. It can exceed To.Revision, if no mark has the revision
-	// after the last requests. It is To.Revision if nothing bounds it.
+	// Most is an upper bound for the revision of a restore to To. It exceeds To.Revision if no mark follows the last requests,
+	// and equals it if no bound is known.
 	Most int64 `json:"mostRevision"`
 	// Diverged describes how the members' key spaces differed when a segment of the window was cut, by the newest such
 	// segment; "" if no difference was known.
@@ -63,7 +63,7 @@ type Gap struct {
 // log.
 const ClockAllowance = 5 * time.Minute
 
-// CheckUsable returns the reason to use b as a base only as a last resort; nil if there is none.
+// CheckUsable returns an error if b should be a base only as a last resort.
 func (b Backup) CheckUsable() error {
 	if err := b.CheckCluster(); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (m Manifest) CheckCluster() error {
 	return nil
 }
 
-// Bases returns the backups that s continues, newest first: those whose consistent index, as far as its bounds are known,
-// lies in s or directly before it. It returns only the Usable ones, or all if none is Usable. If a backup fits several
+// Bases returns the backups that s continues, newest first: those whose consistent index lies in s or directly before it,
+// judged by its known bounds. It returns only those that pass CheckUsable, or all if none does. If a backup fits several
 // histories by its numbers, its time decides, since histories can share a cluster id.
 func (c Catalog) Bases(s Stretch) []Backup {
 	usable, doubtful := c.bases(s)
@@ -97,8 +97,8 @@ func (c Catalog) Bases(s Stretch) []Backup {
 	return usable
 }
 
-// DoubtfulBases returns the backups, newest first, that s continues and Bases leaves out because others are Usable. They are
-// the only bases for points of s before the first Usable one.
+// DoubtfulBases returns the backups, newest first, that s continues and Bases omits because others pass CheckUsable. They are
+// the only bases for points of s before the first usable one.
 func (c Catalog) DoubtfulBases(s Stretch) []Backup {
 	usable, doubtful := c.bases(s)
 	if len(usable) == 0 {
@@ -107,7 +107,7 @@ func (c Catalog) DoubtfulBases(s Stretch) []Backup {
 	return doubtful
 }
 
-// bases returns the backups that s continues, newest first, separated by Usable.
+// bases returns the backups that s continues, newest first, separated by CheckUsable.
 func (c Catalog) bases(s Stretch) (usable, doubtful []Backup) {
 	for _, b := range c.Backups {
 		switch {
@@ -155,9 +155,9 @@ func (b Backup) fitsTerm(s Stretch) bool {
 	return b.RaftTerm == 0 || !tooLow && !tooHigh
 }
 
-// fitsRevision reports whether the revision of the next mark can be reached from b: it is not below b's, and higher by at
-// most one for each request between them. One more is allowed, since a manifest's index can be one too high (etcd 3.4). The
-// check is needed only where no mark before b bounds its time, at the beginning of a log from WAL.
+// fitsRevision reports whether the revision of the next mark is reachable from b: not lower, and higher by at most one for each
+// request between them, plus one because a manifest's index can be one too high (etcd 3.4). The check is needed only where no
+// mark before b bounds its time, at the beginning of a log from WAL.
 func (b Backup) fitsRevision(s Stretch) bool {
 	_, bounded := s.markBefore(b.RaftIndex)
 	if bounded || !s.startsLineage() || s.Source() == segment.Watch {
@@ -192,14 +192,14 @@ func (b Backup) startedOutside(s Stretch) time.Duration {
 	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
 }
 
-// startsLineage reports whether s begins its lineage. The first segment contains requests from before the agent started. Before the
-// first mark their times have only an upper bound, unless the segment names the history that it follows.
+// startsLineage reports whether s begins its lineage. Requests before the first mark of a lineage may be older than the agent,
+// so they have no lower time bound unless the segment names the history that it follows.
 func (s Stretch) startsLineage() bool {
 	return s.Segments[0].FirstSeq() == 1
 }
 
-// fitsElsewhere reports whether b fits another history better by time. After a restore in place a backup fits the history
-// before it too: by all numbers, and nearly by time.
+// fitsElsewhere reports whether b fits another history better by time. After a restore in place, all numbers of a backup fit
+// the history before the restore too, and its time almost does.
 func (c Catalog) fitsElsewhere(b Backup, s Stretch) bool {
 	outside := b.startedOutside(s)
 	if outside == 0 {

@@ -101,7 +101,7 @@ type taken struct {
 	replaced string
 }
 
-// acquire is Acquire of next.Job for next.Holder.
+// acquire implements Acquire; next has the job, the holder and LogEnd.
 func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held bool, err error) {
 	if !jobName.MatchString(next.Job) || next.Holder == "" {
 		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",

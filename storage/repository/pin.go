@@ -32,8 +32,8 @@ func (c *Cluster) Pin(ctx context.Context, p catalog.Pin) (catalog.Pin, error) {
 	if err != nil {
 		return catalog.Pin{}, fmt.Errorf("pin backup %s: %w", p.Backup, err)
 	}
-	// Delete looks for pins after it has stored its tombstone, and Pin looks for tombstones after its pin: at least one of them
-	// sees the other's document.
+	// Delete stores its tombstone before it looks for pins, and Pin its pin before it looks for tombstones, so at least one of
+	// them sees the other's document.
 	return p, c.pinnable(ctx, p.Backup)
 }
 
@@ -51,8 +51,8 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	return nil
 }
 
-// Unpin lifts all pins of u.Backup, each with a document made from u, and returns the pins that it has lifted. A missing backup
-// gives catalog.ErrNotFound.
+// Unpin lifts all pins of u.Backup, storing one document made from u for each pin, and returns the pins that it has lifted. A
+// missing backup gives catalog.ErrNotFound.
 func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, error) {
 	f, err := c.reader.Folder(ctx, u.Backup)
 	if err != nil {
