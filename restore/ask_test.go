@@ -78,7 +78,7 @@ func TestOldClusterIsAsked(t *testing.T) {
 
 // After a restore the cluster has another id than the backup that a second restore begins with; both are in the repository.
 // A cluster that no backup knows is the old one all the same if it has one of the members.
-func TestClusterThatWasRestoredIsNotAStranger(t *testing.T) {
+func TestRestoredClusterIsKnown(t *testing.T) {
 	t.Parallel()
 	peer := servers.FreeURLs(t, 1)[0]
 	living := start(t, "living", t.TempDir(), "living="+peer, peer)

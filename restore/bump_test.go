@@ -20,7 +20,7 @@ import (
 const million1000 = 1_000_000_000
 
 // Only the replay shows that a key space belongs to Kubernetes: the backup may be older than the API server.
-func TestRunBumpsWhatBecameKubernetes(t *testing.T) {
+func TestRunBumpsAKeySpaceThatBecameKubernetes(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)
 	ofKubernetes := func(_ uint64, r *pb.InternalRaftRequest) {

@@ -127,7 +127,7 @@ func TestFromFile(t *testing.T) {
 	}
 }
 
-func TestFromAFileThatIsNotThere(t *testing.T) {
+func TestFromAMissingFile(t *testing.T) {
 	p := filePlan(t, nil, false)
 	if err := os.Remove(p.File); err != nil {
 		t.Fatal(err)

@@ -263,7 +263,7 @@ func treeOf(t testing.TB, dir string) []string {
 }
 
 // The scratch server has another copy of the same name and URL, and must find the restored data.
-func TestScratchBootsWhatWasRestored(t *testing.T) {
+func TestScratchBootsARestoredMember(t *testing.T) {
 	t.Parallel()
 	s := store(t, plainDatabase(t), nil)
 	p := s.plan(t, plan.Layout{Members: []plan.Member{memberAt(scratch.Member, scratch.PeerURL)},

@@ -95,7 +95,7 @@ func TestRunTargetStops(t *testing.T) {
 }
 
 // After a change of keys a restore has only the new key: it skips each backup that this key does not open.
-func TestRunTargetLeavesOutWhatNoKeyOpens(t *testing.T) {
+func TestRunTargetAvoidsUndecryptableBackups(t *testing.T) {
 	c := manyBackups(t, 4)
 	for i := range c.Backups {
 		c.Backups[i].Seal.Recipients = []string{"old"}

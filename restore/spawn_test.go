@@ -22,7 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-func TestSpawnGivesWhatRunGives(t *testing.T) {
+func TestSpawnReturnsTheResultOfRun(t *testing.T) {
 	t.Parallel()
 	s := storeSealed(t, plainDatabase(t))
 	p := s.plan(t, plan.Layout{Into: all(t)})

@@ -189,7 +189,7 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 }
 
 // Verify finds a log that a restore cannot replay before the restore is needed.
-func TestVerifyFindsWhatCannotBeReplayed(t *testing.T) {
+func TestVerifyFindsUnreplayableRequests(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)
 	for name, test := range map[string]struct {

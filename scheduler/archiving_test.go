@@ -345,7 +345,7 @@ func TestServiceSuspendedArchives(t *testing.T) {
 }
 
 // The archiving retries the backup that its log needs. A backup that has reached the log's repository counts.
-func TestServiceToldOfTheLogsBackup(t *testing.T) {
+func TestServiceLearnsOfTheLogsBackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.broken = func(spec.Spec) error { return errTest }
 		var got error

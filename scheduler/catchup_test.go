@@ -42,7 +42,7 @@ func anywhere(t *testing.T, cron string, repositories ...string) spec.Spec {
 
 // A repository that is unreachable for a day does not prevent backups in the other, and gets the missed backups when it is
 // reachable: also from a service that started meanwhile, and before the next backup is due.
-func TestServiceCopiesWhatARepositoryMissed(t *testing.T) {
+func TestServiceCopiesMissedBackups(t *testing.T) {
 	for _, name := range []string{"fails at once", "never answers"} {
 		for _, restart := range []bool{false, true} {
 			bubble(t, func(t *testing.T, w *world) {
@@ -79,7 +79,7 @@ func TestServiceCopiesWhatARepositoryMissed(t *testing.T) {
 }
 
 // A backup that only some repositories took is copied to the others, and until then a condition reports it.
-func TestServiceReportsWhatARepositoryLacks(t *testing.T) {
+func TestServiceReportsMissedBackups(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		broken := &atomic.Bool{}
 		broken.Store(true)

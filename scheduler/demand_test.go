@@ -69,7 +69,7 @@ func TestTriggerBackup(t *testing.T) {
 }
 
 // Another service's clock may be ahead: a backup from before the request does not fulfil the request.
-func TestTriggerBesideAClockThatIsAhead(t *testing.T) {
+func TestTriggerWithAClockAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.ahead, w.drills.ahead = 9*time.Minute, 9*time.Minute
 		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily")))
@@ -203,7 +203,7 @@ func TestTriggerPrune(t *testing.T) {
 }
 
 // A request waits for another service that has the lease, but not without limit.
-func TestTriggerBesideAnother(t *testing.T) {
+func TestTriggerDuringAnotherJob(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
 		w.pass(time.Hour)
@@ -324,7 +324,7 @@ func TestResumeOfTheConfigurations(t *testing.T) {
 }
 
 // The newest suspension of all repositories counts: one that was unreachable contains an old one.
-func TestSuspendWhileAStoreIsAway(t *testing.T) {
+func TestSuspendWhileAStoreIsUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		spec := specOf(t, "prod", "0 * * * *", "main", "offsite")
 		s := w.start("a", configOf(spec))

@@ -338,7 +338,7 @@ func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 }
 
 // If no service can run a drill, the attempts of one do not make the others try more often.
-func TestDrillsThatNobodyCanRun(t *testing.T) {
+func TestDrillsThatCannotRun(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.drills.verdict = func(string) catalog.Verdict { return catalog.NotRun }
 		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@weekly"))

@@ -103,7 +103,7 @@ func TestServiceObserves(t *testing.T) {
 // A service does not report the end of conditions that ended while none ran. The next service sends all current conditions
 // once, so that a receiver can end the others. It waits until all repositories have answered, since before it does not know
 // the current conditions.
-func TestServiceTellsOnceWhatHolds(t *testing.T) {
+func TestServiceReportsEachConditionOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		settings := observed(t, "prod", "0 * * * *", "main")
 		settings.Conditions.Accept = []condition.Name{condition.NotEncrypted}
@@ -136,7 +136,7 @@ func TestServiceTellsOnceWhatHolds(t *testing.T) {
 }
 
 // A store that is unreachable for a moment causes no condition. One that stays unreachable does, and keeps its last standing.
-func TestServiceObservesAStoreThatIsAway(t *testing.T) {
+func TestServiceObservesAnUnreachableStore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
 		s := w.start("a", configOf(observed(t, "prod", "@daily", "main")), func(s *scheduler.Service) { s.Tell = told.tell })
@@ -281,7 +281,7 @@ func TestServiceIsHealthy(t *testing.T) {
 }
 
 // The conditions of a removed cluster end, and that is reported. A service that ends reports nothing.
-func TestServiceEndsTheConditionsOfAClusterThatIsGone(t *testing.T) {
+func TestServiceEndsConditionsOfRemovedClusters(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		told := &watch{}
 		w.broken = func(spec.Spec) error { return errTest }
@@ -339,7 +339,7 @@ func TestServiceObservesItsLog(t *testing.T) {
 }
 
 // A suspended cluster is observed as well, whatever its name: the heartbeat waits for each cluster.
-func TestServiceObservesWhatIsSuspended(t *testing.T) {
+func TestServiceObservesSuspendedClusters(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var specs []spec.Spec
 		for i := range 200 {
@@ -358,7 +358,7 @@ func TestServiceObservesWhatIsSuspended(t *testing.T) {
 }
 
 // A store that hangs delays no other: backups that are in time are reported so.
-func TestServiceObservesBesideAStoreThatHangs(t *testing.T) {
+func TestServiceObservesWhileAStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "@daily", "main", "offsite")))
 		w.pass(5 * time.Minute)

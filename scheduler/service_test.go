@@ -316,7 +316,7 @@ func equal(got, want []time.Duration) bool {
 	return slices.EqualFunc(got, want, func(a, b time.Duration) bool { return a >= b && a <= b+10*time.Second })
 }
 
-func TestServiceTakesWhatIsDue(t *testing.T) {
+func TestServiceTakesDueBackups(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(specOf(t, "prod", "30 2 * * *", "main"), specOf(t, "test", "@every 12h", "main")))
 		w.pass(at(2, "5h"))
@@ -503,7 +503,7 @@ func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 }
 
 // Whose lease could not be renewed may have lost it: another service is about to begin.
-func TestServiceGivesUpWhatItCannotRenew(t *testing.T) {
+func TestServiceStopsWithoutRenewal(t *testing.T) {
 	for repositories, want := range map[int]int{1: 0, 2: 1} {
 		bubble(t, func(t *testing.T, w *world) {
 			w.took = 5 * time.Minute
@@ -748,8 +748,8 @@ func TestServiceWhoseClockWasAhead(t *testing.T) {
 	})
 }
 
-// Failures before the last slot do not lengthen the waits after it.
-func TestServiceForgetsWhatIsOver(t *testing.T) {
+// TestEachSlotStartsWithShortWaits checks that failures before the last slot do not lengthen the waits after it.
+func TestEachSlotStartsWithShortWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := configOf(specOf(t, "prod", "@daily", "main"))
 		first := w.start("a", c)
@@ -767,7 +767,7 @@ func TestServiceForgetsWhatIsOver(t *testing.T) {
 	})
 }
 
-func TestServiceBacksUpWhatIsDamaged(t *testing.T) {
+func TestServiceReplacesADamagedBackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c, err := repository.Open(w.stores["main"], "prod")
 		if err != nil {

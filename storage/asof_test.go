@@ -143,8 +143,8 @@ func TestAsOfListsOnce(t *testing.T) {
 	}
 }
 
-// TestAsOfTellsErrors checks that an object does not look missing if its versions could not be listed.
-func TestAsOfTellsErrors(t *testing.T) {
+// TestAsOfReturnsErrors checks that an object does not look missing if its versions could not be listed.
+func TestAsOfReturnsErrors(t *testing.T) {
 	broken := errors.New("broken")
 	past, err := storage.AsOf(&fakeVersions{err: broken}, time.Now())
 	if err != nil {

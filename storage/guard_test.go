@@ -103,9 +103,9 @@ var calls = map[string]func(ctx context.Context, b storage.Bucket) error{
 	},
 }
 
-// TestGuardEndsWhatHangs checks that each call to a hanging store ends in time, even if the call ignores its context.
+// TestGuardEndsHangingCalls checks that each call to a hanging store ends in time, even if the call ignores its context.
 // After a few such calls the store gets no requests, and it is used again once it answers.
-func TestGuardEndsWhatHangs(t *testing.T) {
+func TestGuardEndsHangingCalls(t *testing.T) {
 	for name, call := range calls {
 		for _, deaf := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestRetryGivesUp(t *testing.T) {
 	})
 }
 
-func TestRetryNotWhatIsPermanent(t *testing.T) {
+func TestRetryNotPermanentErrors(t *testing.T) {
 	for _, permanent := range []error{
 		storage.ErrNotExist, storage.ErrLocked, storage.ErrDenied, storage.ErrRange, storage.ErrUnsupported,
 		storage.ErrKey, storage.ErrNoAnswer, context.Canceled,
@@ -142,7 +142,7 @@ func TestRetryEndsWithContext(t *testing.T) {
 	})
 }
 
-func TestRetryStreamGoesOn(t *testing.T) {
+func TestRetryStreamResumes(t *testing.T) {
 	const text = "0123456789"
 	ranges := []storage.OpenOptions{{}, {Offset: 3}, {Length: 5}, {Offset: 2, Length: 7}, {Offset: 9, Length: 40}}
 	for _, o := range ranges {
@@ -222,7 +222,7 @@ func TestRetryStreamOfReplaced(t *testing.T) {
 	}
 }
 
-func TestRetryListGoesOn(t *testing.T) {
+func TestRetryListResumes(t *testing.T) {
 	retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 		for _, key := range []string{"a", "b", "c", "d"} {
 			put(t, b, key, "")

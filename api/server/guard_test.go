@@ -378,7 +378,7 @@ func TestPage(t *testing.T) {
 }
 
 // Only responses to accepted clients contain the role.
-func TestRoleIsTold(t *testing.T) {
+func TestResponseNamesTheRole(t *testing.T) {
 	h, _, _ := guarded(t, tokens())
 	for token, want := range map[string]string{"see": "read", "do": "operate", "wrong": ""} {
 		_, header, _ := status(h, with(request("GET", "/api/v1/clusters", ""), "Authorization", "Bearer "+token))

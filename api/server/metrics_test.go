@@ -146,7 +146,7 @@ func TestServiceMetrics(t *testing.T) {
 }
 
 // Unknown values are absent: a zero would be a time in 1970, or a database of no size.
-func TestMetricsOfWhatIsNotKnown(t *testing.T) {
+func TestMetricsOfUnknownValues(t *testing.T) {
 	values, _ := scrape(t, document.ServeStatus{Clusters: []document.ServedCluster{{
 		Cluster: "prod", State: document.StateStarting, Standings: []condition.Standing{{Repository: "main", Problem: "away"}},
 	}}})

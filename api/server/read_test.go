@@ -26,7 +26,7 @@ func TestClustersAreReadWorstFirst(t *testing.T) {
 	})
 }
 
-func TestWhatARepositoryHoldsIsRead(t *testing.T) {
+func TestReadBackupsWindowsDrills(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		list := read[document.List](s, prod+"/backups", http.StatusOK)
 		if len(list.Backups) != 2 || list.Backups[0].ID != s.ids[1] || len(list.Windows) != 1 {

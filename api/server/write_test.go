@@ -94,7 +94,7 @@ func TestSuspend(t *testing.T) {
 	})
 }
 
-func TestWhatIsSentMustBeRight(t *testing.T) {
+func TestInvalidBodiesAreRefused(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		pin := prod + "/backups/" + string(s.ids[0]) + "/pin"
 		for body, want := range map[string]int{

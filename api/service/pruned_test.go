@@ -9,7 +9,7 @@ import (
 )
 
 // A service logs each backup that it removes, as dr prune prints it.
-func TestServeLogsWhatItPrunes(t *testing.T) {
+func TestServeLogsPrunedBackups(t *testing.T) {
 	var lines []string
 	logPruned(document.Prune{
 		Backups: []document.PrunedBackup{{ID: "kept", Keep: true}, {ID: "gone", Reasons: []string{"no rule keeps it"}}},

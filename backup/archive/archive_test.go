@@ -164,7 +164,7 @@ func requests(t *testing.T, c *repository.Cluster, s catalog.Stretch) (all []seg
 	return all
 }
 
-func TestWhatIsWrittenIsStored(t *testing.T) {
+func TestWritesAreStored(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	put(t, etcd, numbered("before", 20)...)
 	a := start(t, configOf(etcd), c)
@@ -232,7 +232,7 @@ func TestMarksAreTrue(t *testing.T) {
 	}
 }
 
-func TestAnAgentGoesOnWhereItStopped(t *testing.T) {
+func TestAgentContinuesWhereItStopped(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	for round := range 3 {
 		a := start(t, configOf(etcd), c)
@@ -246,8 +246,8 @@ func TestAnAgentGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestWhatIsPendingIsStoredAtTheEnd checks that a stopped agent stores everything that it has read.
-func TestWhatIsPendingIsStoredAtTheEnd(t *testing.T) {
+// TestPendingRequestsAreStoredAtTheEnd checks that a stopped agent stores everything that it has read.
+func TestPendingRequestsAreStoredAtTheEnd(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	config := configOf(etcd)
 	a := start(t, config, c)
@@ -263,7 +263,7 @@ func TestWhatIsPendingIsStoredAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsAwayIsWaitedFor(t *testing.T) {
+func TestUnreachableStoreIsWaitedFor(t *testing.T) {
 	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
 	c := open(t, bucket)
 	a := start(t, configOf(etcd), c)
@@ -295,8 +295,8 @@ func TestASpoolIsOneAgents(t *testing.T) {
 	start(t, config, c).wait("the next one to work", func(s archive.Status) bool { return s.State == archive.Working })
 }
 
-// TestALostAnswerDoublesNothing checks that a segment is stored once even if the response to its upload is lost: its name is the fence.
-func TestALostAnswerDoublesNothing(t *testing.T) {
+// TestLostAnswerStoresOnce checks that a segment is stored once even if the response to its upload is lost: its name is the fence.
+func TestLostAnswerStoresOnce(t *testing.T) {
 	etcd, bucket := embedded.Start(t, nil), storagetest.Faulty(mem.New())
 	c := open(t, bucket)
 	a := start(t, configOf(etcd), c)

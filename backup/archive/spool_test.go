@@ -118,10 +118,10 @@ func TestASpoolOutlivesTheCluster(t *testing.T) {
 	s.wait("the spool to be stored", func(s archive.Status) bool { return s.Spool.Segments == 0 && s.Durable >= durable+10 })
 }
 
-// TestASpoolIsStoredThoughAnotherAgentBeganAnew makes the store fail for two agents, one of them with a spool, until the cluster has compacted the changes that they had not
+// TestSpoolIsStoredAfterAnotherLineageBegan makes the store fail for two agents, one of them with a spool, until the cluster has compacted the changes that they had not
 // stored. The one without a spool reaches the store first and starts a new lineage. The spooled segments still continue the old
 // lineage: their agent stores them on standby, and no gap is left.
-func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
+func TestSpoolIsStoredAfterAnotherLineageBegan(t *testing.T) {
 	etcd, bucket := embedded.Start(t, nil), mem.New()
 	forA, forB := storagetest.Faulty(bucket), storagetest.Faulty(bucket)
 	config := configOf(etcd)
@@ -153,8 +153,8 @@ func TestASpoolIsStoredThoughAnotherAgentBeganAnew(t *testing.T) {
 	}
 }
 
-// TestASpoolReportsWhatItRemoves checks that segments that can never be stored are removed from the spool, and reported with their revisions.
-func TestASpoolReportsWhatItRemoves(t *testing.T) {
+// TestSpoolReportsRemovedSegments checks that segments that can never be stored are removed from the spool, and reported with their revisions.
+func TestSpoolReportsRemovedSegments(t *testing.T) {
 	s := startSpooling(t)
 	s.stop()
 	c := open(t, s.store)

@@ -50,9 +50,9 @@ func purge(t *testing.T, etcd *embedded.Server) {
 	}
 }
 
-// TestAStandbyLetsGoOfWhatIsStored checks that a standby keeps only those files of its member's log open that are not stored, reports them, and takes over
+// TestStandbyReleasesStoredFiles checks that a standby keeps only those files of its member's log open that are not stored, reports them, and takes over
 // without a gap. Purged files occupy the member's disk as long as they are open.
-func TestAStandbyLetsGoOfWhatIsStored(t *testing.T) {
+func TestStandbyReleasesStoredFiles(t *testing.T) {
 	etcd, c := startSmall(t), open(t, mem.New())
 	first := start(t, configOf(etcd), c)
 	first.catchUp()
@@ -80,8 +80,8 @@ func TestAStandbyLetsGoOfWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestAStandbyForgetsWhatItKnewWhenItWorked checks that an agent that returns to standby no longer reports the fields that only the working agent knows.
-func TestAStandbyForgetsWhatItKnewWhenItWorked(t *testing.T) {
+// TestStandbyReportsNoOldFields checks that an agent that returns to standby no longer reports the fields that only the working agent knows.
+func TestStandbyReportsNoOldFields(t *testing.T) {
 	etcd, c := embedded.Start(t, nil), open(t, mem.New())
 	first := start(t, configOf(etcd), c)
 	put(t, etcd, "key")

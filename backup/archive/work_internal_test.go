@@ -26,8 +26,8 @@ func (s slowSource) hasher() func(context.Context) (segment.Hash, error) {
 
 func (slowSource) continueAfter(context.Context, segment.End) error { return nil }
 
-// TestAHashIsWaitedForByNobody checks that a slow hash does not delay archiving, and is kept if its position is not stored yet.
-func TestAHashIsWaitedForByNobody(t *testing.T) {
+// TestHashDoesNotBlockArchiving checks that a slow hash does not delay archiving, and is kept if its position is not stored yet.
+func TestHashDoesNotBlockArchiving(t *testing.T) {
 	for position, want := range map[uint64]int{100: 1, 101: 1, 99: 0} { // pending begins behind 100
 		synctest.Test(t, func(t *testing.T) {
 			w := workOf(t, spool{})
@@ -48,9 +48,9 @@ func TestAHashIsWaitedForByNobody(t *testing.T) {
 	}
 }
 
-// TestAWatchThatIsTakenUpAgainProvesNothing checks that the history after a gap is not assumed to be the same when a watch is resumed: the cluster may have been
+// TestResumedWatchMayBeAnotherHistory checks that the history after a gap is not assumed to be the same when a watch is resumed: the cluster may have been
 // restored in place.
-func TestAWatchThatIsTakenUpAgainProvesNothing(t *testing.T) {
+func TestResumedWatchMayBeAnotherHistory(t *testing.T) {
 	w := workOf(t, spool{})
 	w.source, w.took, w.sourceErr = slowSource{}, true, errors.New("the connection broke")
 	w.queue = []waiting{{}}

@@ -169,7 +169,7 @@ func TestCheckInterrupted(t *testing.T) {
 	wantSaid(t, lines, "database size", "interrupted")
 }
 
-func TestCheckNobodyAnswers(t *testing.T) {
+func TestCheckWithoutAnswers(t *testing.T) {
 	t.Parallel()
 	dead := servers.FreeURLs(t, 1)[0]
 	lines := checkCluster(t, at(dead), cluster.CheckOptions{})

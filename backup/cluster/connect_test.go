@@ -137,9 +137,9 @@ func TestConnectFindsTheOtherMembers(t *testing.T) {
 	}
 }
 
-// TestConnectDropsStrangers checks a server of another cluster at a member's URL: the default URL of a member is
+// TestConnectDropsForeignServers checks a server of another cluster at a member's URL: the default URL of a member is
 // localhost.
-func TestConnectDropsStrangers(t *testing.T) {
+func TestConnectDropsForeignServers(t *testing.T) {
 	t.Parallel()
 	stranger := &fakeMember{clusterID: 8, memberID: 2}
 	url := "http://" + stranger.serve(t)
@@ -386,9 +386,9 @@ func TestConnectWithUsers(t *testing.T) {
 	})
 }
 
-// TestConnectAsNobodyToAnOldServer plays servers before 3.7, which return their status without a login and refuse the
+// TestConnectWithoutALoginToAnOldServer plays servers before 3.7, which return their status without a login and refuse the
 // rest.
-func TestConnectAsNobodyToAnOldServer(t *testing.T) {
+func TestConnectWithoutALoginToAnOldServer(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, refusal: rpctypes.ErrGRPCUserEmpty}
 	fake.snapshot = func(pb.Maintenance_SnapshotServer) error { return rpctypes.ErrGRPCUserEmpty }
@@ -400,9 +400,9 @@ func TestConnectAsNobodyToAnOldServer(t *testing.T) {
 	wantWords(t, err, "users enabled", "--user")
 }
 
-// TestConnectWithALoginThatNobodyChecks plays etcd without a quorum, which checks no password and reports that in a
+// TestConnectWithAnUncheckedLogin plays etcd without a quorum, which checks no password and reports that in a
 // different way in each version.
-func TestConnectWithALoginThatNobodyChecks(t *testing.T) {
+func TestConnectWithAnUncheckedLogin(t *testing.T) {
 	t.Parallel()
 	for name, login := range map[string]func(context.Context) error{
 		"it hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },

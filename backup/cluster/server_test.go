@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-func TestServerTellsKubernetes(t *testing.T) {
+func TestServerReportsKubernetes(t *testing.T) {
 	t.Parallel()
 	url, _ := startEtcd(t, nil)
 	client := clientOf(t, url, nil)

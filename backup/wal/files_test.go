@@ -250,7 +250,7 @@ func TestAFlippedByteIsDamage(t *testing.T) {
 	}
 }
 
-func TestOpenWhatIsNoLog(t *testing.T) {
+func TestOpenNoLog(t *testing.T) {
 	if _, err := wal.Open(t.TempDir(), segment.End{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}

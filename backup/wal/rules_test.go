@@ -38,7 +38,7 @@ func TestOnlyCommittedEntriesLeave(t *testing.T) {
 	mustTake(t, l, two[:2]...)
 }
 
-func TestAnEntryDiscardsWhatIsHeldFromThereOn(t *testing.T) {
+func TestAnEntryReplacesLaterOnes(t *testing.T) {
 	j := fresh(t)
 	l := opened(t, j.dir, segment.End{})
 	j.save(2, 5, puts(1, 10, 2, "a")...)
@@ -128,7 +128,7 @@ func TestASnapshotThatWasLostInACrash(t *testing.T) {
 	mustTake(t, l, entries[40:]...)
 }
 
-func TestWhatIsNoHistoryIsDamage(t *testing.T) {
+func TestImpossibleHistoryIsDamage(t *testing.T) {
 	for name, write := range map[string]func(j *journal){
 		"a term that falls": func(j *journal) { j.save(3, 0, put(11, 1, "a")) },
 		"a missing entry":   func(j *journal) { j.save(3, 0, put(12, 3, "a")) },
@@ -159,7 +159,7 @@ func TestACommittedEntryIsNeverReplaced(t *testing.T) {
 	}
 }
 
-func TestGoOnBehindAnEnd(t *testing.T) {
+func TestContinueAfterAnEnd(t *testing.T) {
 	entries := puts(1, 50, 2, "a")
 	stale := puts(21, 40, 2, "a")
 	other := puts(21, 40, 3, "b")
@@ -249,7 +249,7 @@ func TestGapBeforeTheLogBegins(t *testing.T) {
 	mustTake(t, l, entries...)
 }
 
-func TestSkipWhatAnotherHasStored(t *testing.T) {
+func TestSkipStoredByAnother(t *testing.T) {
 	j := fresh(t)
 	entries := puts(1, 50, 2, "a")
 	j.save(2, 30, entries[:30]...)

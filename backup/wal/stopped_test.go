@@ -120,8 +120,8 @@ func TestStoppedLogThatCannotBeReadToItsEnd(t *testing.T) {
 	}
 }
 
-// TestStoppedLogIsReadFromBehindItsDamage checks that damage before the database's position does not matter.
-func TestStoppedLogIsReadFromBehindItsDamage(t *testing.T) {
+// TestStoppedLogIsReadAfterItsDamage checks that damage before the database's position does not matter.
+func TestStoppedLogIsReadAfterItsDamage(t *testing.T) {
 	j := fresh(t)
 	entries := big(1, 40)
 	j.saveEach(entries)

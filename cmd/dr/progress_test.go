@@ -35,7 +35,7 @@ func TestBarsEnd(t *testing.T) {
 	}
 }
 
-func TestLinesLogWhatIsNew(t *testing.T) {
+func TestLinesLogChanges(t *testing.T) {
 	var stderr bytes.Buffer
 	a := &app{world: world{stdout: io.Discard, stderr: &stderr}}
 	report, done := a.progress()

@@ -104,8 +104,8 @@ func TestAHangupIsAnInterrupt(t *testing.T) {
 	wantInterrupted(t, cmd, stderr)
 }
 
-// TestAHangupUnderNohupIsNothing checks that dr ignores SIGHUP under nohup.
-func TestAHangupUnderNohupIsNothing(t *testing.T) {
+// TestHangupUnderNohupIsIgnored checks that dr ignores SIGHUP under nohup.
+func TestHangupUnderNohupIsIgnored(t *testing.T) {
 	cmd, stderr := hanging(t, "trap '' HUP;")
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

@@ -370,7 +370,7 @@ func TestAroundKnowsHowFarTheBaseWas(t *testing.T) {
 }
 
 // The target may be after the last mark; the run finds that the log ends before it.
-func TestAroundBehindTheEnd(t *testing.T) {
+func TestAroundAfterTheEnd(t *testing.T) {
 	c := evenCatalog(3, 9)
 	c.Lineages[0].Segments[2].Marks[0].Revision = 0 // a busy member does not always know
 	find := func(p plan.Plan) *plan.Obstacle {

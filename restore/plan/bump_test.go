@@ -93,7 +93,7 @@ func planBump(c catalog.Catalog, target plan.Target, bump string, live int64) (p
 	return plan.New(c, target, plan.Layout{Members: members, Token: "t", Bump: bump, Known: live}, now)
 }
 
-func TestPlanRefusesABumpBelowWhatIsKnown(t *testing.T) {
+func TestPlanRefusesABumpBelowKnownRevisions(t *testing.T) {
 	old := plan.Target{Revision: 153}
 	for name, test := range map[string]struct {
 		target plan.Target

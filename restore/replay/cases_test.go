@@ -304,7 +304,7 @@ func TestPermissionsUnderAnAlarm(t *testing.T) {
 }
 
 // 3.4.23 accepts a role with a range that ends before it begins, and an empty password.
-func TestWhatOldServersTake(t *testing.T) {
+func TestRequestsOfOldServers(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		p := play(t, servers.Options{Version: version, Auth: true}, func(s scene) {
 			_, err := s.client.RoleAdd(s.Context(), "odd")

@@ -64,7 +64,7 @@ func opened(t testing.TB, path string) *tree {
 }
 
 // The tree reads the same data as bbolt.
-func TestTreeIsWhatBboltReads(t *testing.T) {
+func TestTreeMatchesBbolt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	write(t, path, 20000)
 	tree := opened(t, path)

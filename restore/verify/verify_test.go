@@ -206,7 +206,7 @@ func TestEveryRungPasses(t *testing.T) {
 	}
 }
 
-func TestHashedWithoutAKeySaysWhatItCannotKnow(t *testing.T) {
+func TestHashedWithoutAKeyNamesUncheckedParts(t *testing.T) {
 	f := store(t, good(t))
 	f.keys = seal.Keys{}
 	proof, err := f.run(t, catalog.Hashed)

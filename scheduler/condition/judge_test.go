@@ -310,7 +310,7 @@ func TestNeverProvenThoughAllAreYoung(t *testing.T) {
 }
 
 // A repository that was never read is not known to be empty.
-func TestAwayIsNotEmpty(t *testing.T) {
+func TestUnreachableIsNotEmpty(t *testing.T) {
 	f := condition.Facts{Cluster: "prod", Repositories: []condition.Repository{{Standing: condition.Standing{Repository: "main", Problem: "away"}}}}
 	if got := condition.Judge(f, now); len(got) != 1 || got[0].Name != condition.RepositoryAway || got[0].Severity != critical {
 		t.Errorf("%+v", got)
@@ -407,7 +407,7 @@ func TestMoreWrongIsNeverBetter(t *testing.T) {
 	})
 }
 
-func TestWhatIsSaid(t *testing.T) {
+func TestMessagesOfConditions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, _ := some(t)
 		got := condition.Judge(f, now)

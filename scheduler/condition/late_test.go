@@ -26,7 +26,7 @@ func lateness(t *testing.T, f condition.Facts) (found []condition.Condition) {
 }
 
 // A backup that waits for its turn is only a warning, until its next slot has passed.
-func TestQueuedIsNoOutage(t *testing.T) {
+func TestQueuedBackupIsWarning(t *testing.T) {
 	queued := func(age time.Duration) condition.Facts {
 		return condition.Facts{
 			Cluster: "prod", Agreed: condition.Agreed{Slack: time.Minute}, Jobs: condition.Jobs{Queued: true},

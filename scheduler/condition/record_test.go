@@ -22,7 +22,7 @@ type step struct {
 	last time.Duration      // age of the last condition
 }
 
-func TestWhatIsTold(t *testing.T) {
+func TestRecordReportsChanges(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"stays":              {{0, critical, "", 0}, {time.Minute, critical, "begins", 0}, {time.Hour, critical, "", 0}, {2 * time.Hour, "", "", 0}, {2*time.Hour + time.Minute, "", "ends", 0}},
 		"comes and goes":     {{0, warning, "", 0}, {30 * time.Second, "", "", 0}, {3 * time.Minute, "", "", 0}, {time.Hour, warning, "", time.Hour}},
@@ -71,7 +71,7 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatWasTold(t *testing.T) {
+func TestCloseSendsPendingMessages(t *testing.T) {
 	var r condition.Record
 	told, untold := conditionOf(condition.LogGap, warning), conditionOf(condition.NoBackup, critical)
 	told.Since, untold.Since = now, now.Add(time.Hour)

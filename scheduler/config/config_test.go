@@ -319,7 +319,7 @@ func TestLoadOfNoFile(t *testing.T) {
 }
 
 // Load reports all faults together, in the file's order.
-func TestLoadSaysEverything(t *testing.T) {
+func TestLoadReportsEveryFault(t *testing.T) {
 	text := "lease: 1h\n" + strings.Replace(with("require: some"), "@daily", "@never", 1)
 	_, err := load(t, text, nothing)
 	if err == nil {

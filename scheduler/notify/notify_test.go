@@ -159,7 +159,7 @@ func TestWebhookIsSent(t *testing.T) {
 }
 
 // The conditions that hold after a start are sent once, after earlier changes, also to a receiver that was unreachable.
-func TestWebhookIsSentWhatHolds(t *testing.T) {
+func TestWebhookIsSentCurrentConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, to, _ := running(t, notify.Config{Webhook: target(t, "https://hooks/"+secret)}, func(i int, _ *http.Request) (int, error) {
 			if i == 0 {
@@ -279,7 +279,7 @@ func TestWebhookIsRefused(t *testing.T) {
 }
 
 // A receiver that was unreachable for a day gets each current condition once, and none that began and ended meanwhile.
-func TestWebhookTellsHowThingsAre(t *testing.T) {
+func TestWebhookSendsTheCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		up := true

@@ -63,7 +63,7 @@ func TestNewSizeIsLearned(t *testing.T) {
 }
 
 // Pruning removes the good backups between small ones that were taken far apart. Those do not take a good one's slot.
-func TestSmallOnesFarApartTeachNothing(t *testing.T) {
+func TestSmallBackupsFarApartAreNoNewSize(t *testing.T) {
 	backups := []catalog.Backup{taken(22 * 60)}
 	for _, hour := range []int{23, 24 + 16, 24 + 17} {
 		small := taken(hour * 60)

@@ -156,8 +156,8 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestNobodyListens checks that the URL in net/http's error, which has the signature, is not shown.
-func TestNobodyListens(t *testing.T) {
+// TestNoServerListens checks that the URL in net/http's error, which has the signature, is not shown.
+func TestNoServerListens(t *testing.T) {
 	s := objectstores.AzurePlain(t)
 	user := s.As(t, s.Bucket(t), objectstores.ReadOnly)
 	proxy := objectstores.NewProxy(t, s.Endpoint)

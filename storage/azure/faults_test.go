@@ -124,8 +124,8 @@ func TestRequestFailsAlways(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswersAfterTheCommit checks that a Put does not report a conflict if it cannot find out the result.
-func TestNobodyAnswersAfterTheCommit(t *testing.T) {
+// TestNoAnswerAfterTheCommit checks that a Put does not report a conflict if it cannot find out the result.
+func TestNoAnswerAfterTheCommit(t *testing.T) {
 	c, healthy, _ := plain(t)
 	var committed atomic.Bool
 	c.Transport = &objectstores.FailingTransport{Base: c.Transport, AfterAnswer: true, Match: func(r *http.Request) bool {
@@ -157,8 +157,8 @@ func (i *interfering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return i.RoundTripper.RoundTrip(r)
 }
 
-// TestSomebodyElseIsFaster lets another Put create the key between the check and the commit, which discards our blocks.
-func TestSomebodyElseIsFaster(t *testing.T) {
+// TestAnotherWriterIsFaster lets another Put create the key between the check and the commit, which discards our blocks.
+func TestAnotherWriterIsFaster(t *testing.T) {
 	for name, size := range map[string]int{"blocks": 3 * small.Size, "whole": 1000} {
 		t.Run(name, func(t *testing.T) {
 			c, other, look := plain(t)

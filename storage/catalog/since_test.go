@@ -60,9 +60,9 @@ func TestCatalogSince(t *testing.T) {
 	}
 }
 
-// TestCatalogSinceKeepsWhatIsLostBehind checks that Since never omits lost segments at the end of a lineage without a
+// TestCatalogSinceKeepsALostEnd checks that Since never omits lost segments at the end of a lineage without a
 // successor: the loss may be new.
-func TestCatalogSinceKeepsWhatIsLostBehind(t *testing.T) {
+func TestCatalogSinceKeepsALostEnd(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(4)
 	stored.StoreSegments(t, c, all[:3]...)

@@ -312,9 +312,9 @@ func wantCovered(rt *rapid.T, c catalog.Catalog, window catalog.Window, position
 	rt.Fatalf("%+v is of no stretch", window)
 }
 
-// TestWindowIsOver checks that a window ends no later than the base of the next window was finished, even if its last mark
+// TestWindowEnds checks that a window ends no later than the base of the next window was finished, even if its last mark
 // bounds its time later.
-func TestWindowIsOver(t *testing.T) {
+func TestWindowEnds(t *testing.T) {
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	late, unmarked := func(h *segment.Header) { h.Marks[0].NotAfter = stored.At(60) }, func(h *segment.Header) { h.Marks = nil }
 	segments := stored.SegmentsOf(append(w.Some(3), w.Next(late), w.Next(), w.Next(unmarked)))

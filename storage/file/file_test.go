@@ -129,7 +129,7 @@ func TestReservedNames(t *testing.T) {
 	put(t, b, ".dr-tm", "")
 }
 
-func TestReaderKeepsWhatItOpened(t *testing.T) {
+func TestReaderKeepsOpenedObjects(t *testing.T) {
 	b := open(t, t.TempDir())
 	put(t, b, "key", "old content")
 	r, _, err := b.Open(t.Context(), "key", storage.OpenOptions{Offset: 4})
@@ -152,8 +152,8 @@ func TestVersionOutlivesTheBucket(t *testing.T) {
 	}
 }
 
-// TestVersionsDifferWhileTheClockStands checks Versions when the file system reuses the inode of a replaced file.
-func TestVersionsDifferWhileTheClockStands(t *testing.T) {
+// TestVersionsDifferWithinOneClockTick checks Versions when the file system reuses the inode of a replaced file.
+func TestVersionsDifferWithinOneClockTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, seen := open(t, t.TempDir()), map[string]bool{}
 		for _, content := range strings.Split("abcdefghijklmnopqrst", "") {

@@ -118,8 +118,8 @@ func putOverFailing(t *testing.T, s *objectstores.GCSServer, c lostCase) {
 	}
 }
 
-// TestNobodyToAsk loses the answer to the commit and then all requests. It checks that Put reports an unknown result.
-func TestNobodyToAsk(t *testing.T) {
+// TestNoAnswerToAnyRequest loses the answer to the commit and then all requests. It checks that Put reports an unknown result.
+func TestNoAnswerToAnyRequest(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
 	lost := &objectstores.FailingTransport{Base: connections, Match: isWhole, AfterAnswer: true}
@@ -177,8 +177,8 @@ func TestCancelledCommit(t *testing.T) {
 	}
 }
 
-// TestPutRemovesWhatIsNotWhatWasSent has the store report other bytes than were sent.
-func TestPutRemovesWhatIsNotWhatWasSent(t *testing.T) {
+// TestPutRemovesCorruptedUploads has the store report other bytes than were sent.
+func TestPutRemovesCorruptedUploads(t *testing.T) {
 	s := server(t)
 	for _, size := range []int{1000, 2*chunk + 5} {
 		altering := tripper(func(r *http.Request) (*http.Response, error) {

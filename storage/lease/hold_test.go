@@ -253,9 +253,9 @@ func TestHoldLost(t *testing.T) {
 	})
 }
 
-// TestHoldWhileTheStoreIsAway checks that Keep reports no renewals while the store is unreachable, and renews the lease
+// TestHoldWhileTheStoreIsUnreachable checks that Keep reports no renewals while the store is unreachable, and renews the lease
 // afterwards.
-func TestHoldWhileTheStoreIsAway(t *testing.T) {
+func TestHoldWhileTheStoreIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := storagetest.Faulty(mem.New())
 		c := stored.OpenCluster(t, b, "c")

@@ -81,8 +81,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestLeaseNobodyWaitsFor checks that Acquire takes a lease that is damaged, of another job, or of a clock that is far ahead.
-func TestLeaseNobodyWaitsFor(t *testing.T) {
+// TestAcquireReplacesInvalidLeases checks that Acquire takes a lease that is damaged, of another job, or of a clock that is far ahead.
+func TestAcquireReplacesInvalidLeases(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	far := lease.Lease{Format: 1, Job: "archive", Holder: "a", Until: stored.Noon.Add(lease.MaxLease), Generation: 7}

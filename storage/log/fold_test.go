@@ -143,9 +143,9 @@ func (f *folding) wrong() map[string]func() {
 	}
 }
 
-// TestSurveyFoldsWhatIsWhole checks that a survey folds intact indexes. Whatever is damaged, it finds the same windows and
+// TestSurveyFoldsCompleteIndexes checks that a survey folds intact indexes. Whatever is damaged, it finds the same windows and
 // gaps as a load of all headers.
-func TestSurveyFoldsWhatIsWhole(t *testing.T) {
+func TestSurveyFoldsCompleteIndexes(t *testing.T) {
 	seeds := uint64(20)
 	if testing.Short() {
 		seeds = 1

@@ -51,9 +51,9 @@ func TestLastDrill(t *testing.T) {
 	})
 }
 
-// TestLastDrillBelievesWhatIsInside checks that LastDrill uses the time in a proof, not the one in its name, and ignores the
+// TestLastDrillReadsTheDocument checks that LastDrill uses the time in a proof, not the one in its name, and ignores the
 // future: a forged proof of next year would otherwise keep all drills from running until then.
-func TestLastDrillBelievesWhatIsInside(t *testing.T) {
+func TestLastDrillReadsTheDocument(t *testing.T) {
 	b := mem.New()
 	owner := stored.NewSigner(t)
 	policy := stored.Trust(t, owner.Public)

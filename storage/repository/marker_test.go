@@ -137,7 +137,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 }
 
 // A backup that was stopped for longer than the grace does not report that it is stored.
-func TestCreateNoticesThatItsDataIsGone(t *testing.T) {
+func TestCreateNoticesRemovedData(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {

@@ -88,7 +88,7 @@ func TestSignedBackupMoved(t *testing.T) {
 }
 
 // Whatever an attacker stores as a newer manifest, Load finds the newest trusted backup.
-func TestJunkHidesNothing(t *testing.T) {
+func TestJunkDoesNotHideBackups(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	stored.Create(t, mine, stored.IDAt(0))

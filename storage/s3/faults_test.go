@@ -78,16 +78,16 @@ func wantAtMostEmptyUpload(t *testing.T, b *s3.Bucket, may bool) {
 	wantNoParts(t, b)
 }
 
-// TestLostForEver checks that a Put fails if one of its requests is never answered, and that it leaves nothing.
-func TestLostForEver(t *testing.T) {
+// TestRequestLostForGood checks that a Put fails if one of its requests is never answered, and that it leaves nothing.
+func TestRequestLostForGood(t *testing.T) {
 	server := objectstores.S3(t)
 	for size, operation := range map[string]string{"small": "put", "large": "part"} {
-		t.Run(operation, func(t *testing.T) { lostForEver(t, server, size, operation) })
+		t.Run(operation, func(t *testing.T) { lostForGood(t, server, size, operation) })
 	}
-	t.Run("complete", func(t *testing.T) { lostForEver(t, server, "large", "complete") })
+	t.Run("complete", func(t *testing.T) { lostForGood(t, server, "large", "complete") })
 }
 
-func lostForEver(t *testing.T, server *objectstores.S3Server, size, operation string) {
+func lostForGood(t *testing.T, server *objectstores.S3Server, size, operation string) {
 	c := config(t, server, server.Bucket(t))
 	f := &objectstores.FailingTransport{Match: is(operation)}
 	src := bytes.NewReader(content(1, sizes[size]))
@@ -98,8 +98,8 @@ func lostForEver(t *testing.T, server *objectstores.S3Server, size, operation st
 	wantContent(t, b, put(t, b, "dir/key", content(2, 100)).Key, content(2, 100))
 }
 
-// TestAnswerLostForEver checks that Put finds the object that it has stored although no answer ever arrives.
-func TestAnswerLostForEver(t *testing.T) {
+// TestAnswerLostForGood checks that Put finds the object that it has stored although no answer ever arrives.
+func TestAnswerLostForGood(t *testing.T) {
 	server := objectstores.S3(t)
 	for size, operation := range map[string]string{"small": "put", "large": "complete"} {
 		for _, ifAbsent := range []bool{false, true} {
@@ -117,9 +117,9 @@ func TestAnswerLostForEver(t *testing.T) {
 	}
 }
 
-// TestUnknownIsSaid checks that a lost answer from a store that is unreachable abortPauses is neither a success nor
+// TestUnknownOutcomeIsReported checks that a lost answer from a store that is unreachable abortPauses is neither a success nor
 // ErrExist.
-func TestUnknownIsSaid(t *testing.T) {
+func TestUnknownOutcomeIsReported(t *testing.T) {
 	server := objectstores.S3(t)
 	isPut, isHead := is("put"), is("head")
 	f := &objectstores.FailingTransport{

@@ -149,9 +149,9 @@ func TestChecksumsAsConfigured(t *testing.T) {
 	}
 }
 
-// TestConditionStandsOnSmallRequests checks that no large request has a condition: an early refusal gets lost while a
+// TestConditionOnSmallRequests checks that no large request has a condition: an early refusal gets lost while a
 // large body is being sent.
-func TestConditionStandsOnSmallRequests(t *testing.T) {
+func TestConditionOnSmallRequests(t *testing.T) {
 	server := objectstores.S3(t)
 	c := config(t, server, server.Bucket(t))
 	seen := &recorder{base: c.Transport}

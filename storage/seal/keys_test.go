@@ -141,7 +141,7 @@ func TestParseRecipientsRefuses(t *testing.T) {
 	}
 }
 
-func TestPassphraseStandsAlone(t *testing.T) {
+func TestPassphraseExcludesRecipients(t *testing.T) {
 	key := newPair(t)
 	phrase, err := seal.PassphraseRecipient("correct horse")
 	if err != nil {

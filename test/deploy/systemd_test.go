@@ -37,9 +37,9 @@ func TestUnits(t *testing.T) {
 
 var setting = regexp.MustCompile(`(?m)^([A-Za-z]+)=(.*)$`)
 
-// TestUnitsStartWhatDrHas checks that dr has the commands in the units, and that systemd waits long enough when it
+// TestUnitsStartExistingVerbs checks that dr has the commands in the units, and that systemd waits long enough when it
 // stops them.
-func TestUnitsStartWhatDrHas(t *testing.T) {
+func TestUnitsStartExistingVerbs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs the binary")
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// TestServeTellsWhatIsWrong has a cluster without an answering member: the service reports it in its status at once,
+// TestServeReportsConditions has a cluster without an answering member: the service reports it in its status at once,
 // and to a webhook after a minute; its heartbeat continues until then.
-func TestServeTellsWhatIsWrong(t *testing.T) {
+func TestServeReportsConditions(t *testing.T) {
 	withServers(t)
 	told, beats := make(chan condition.Change, 100), make(chan string, 100)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -85,9 +85,9 @@ var rest = []object{
 	{kind: "APIService", name: "v1.away.example.org", clusterWide: true},
 }
 
-// TestExtractGivesBackWhatKubectlDeleted deletes objects that a live API server wrote. Each is found, extracted and
+// TestExtractRestoresDeletedObjects deletes objects that a live API server wrote. Each is found, extracted and
 // applied with kubectl, and is then as before.
-func TestExtractGivesBackWhatKubectlDeleted(t *testing.T) {
+func TestExtractRestoresDeletedObjects(t *testing.T) {
 	withServers(t)
 	for _, version := range []string{"3.6", "3.7"} {
 		t.Run(version, func(t *testing.T) {
@@ -291,9 +291,9 @@ resources:
   - identity: {}
 `
 
-// TestExtractSaysWhatOnlyAnAPIServerReads checks that objects which only an API server can decode are reported as such,
+// TestExtractNamesUnreadableObjects checks that objects which only an API server can decode are reported as such,
 // and do not break the stream for kubectl.
-func TestExtractSaysWhatOnlyAnAPIServerReads(t *testing.T) {
+func TestExtractNamesUnreadableObjects(t *testing.T) {
 	withServers(t)
 	c := servers.Start(t, servers.Options{})
 	plain := apiserver.Start(t, c)

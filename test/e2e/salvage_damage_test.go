@@ -117,9 +117,9 @@ func newest(t *testing.T, client *clientv3.Client) int64 {
 	return r.Header.Revision
 }
 
-// TestSalvageBehindTheArchive ends the archive, lets the cluster continue, and kills it: the result is the archive's
+// TestSalvageAfterTheArchive ends the archive, lets the cluster continue, and kills it: the result is the archive's
 // proven state and the entries after it from the disks.
-func TestSalvageBehindTheArchive(t *testing.T) {
+func TestSalvageAfterTheArchive(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {

@@ -197,9 +197,9 @@ func TestSalvageFromAMajority(t *testing.T) {
 	}
 }
 
-// TestSalvageWhatOneSurvivorHas covers case T15: writes acknowledged by two of three members are on one of the two
+// TestSalvageOneSurvivor covers case T15: writes acknowledged by two of three members are on one of the two
 // remaining disks, and nowhere else.
-func TestSalvageWhatOneSurvivorHas(t *testing.T) {
+func TestSalvageOneSurvivor(t *testing.T) {
 	withServers(t)
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {

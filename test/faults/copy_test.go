@@ -286,9 +286,9 @@ func TestKilledCopiesToS3(t *testing.T) {
 	back.ended(t)
 }
 
-// TestCopyNamesWhatItLeaves checks that damaged objects of the source are reported and not copied, and that no object
+// TestCopyNamesSkippedObjects checks that damaged objects of the source are reported and not copied, and that no object
 // at the target is replaced.
-func TestCopyNamesWhatItLeaves(t *testing.T) {
+func TestCopyNamesSkippedObjects(t *testing.T) {
 	if testing.Short() {
 		return
 	}

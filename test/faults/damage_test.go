@@ -292,8 +292,8 @@ func TestObjectWithoutItsManifest(t *testing.T) {
 	}
 }
 
-// TestDamageOfTheNewestIsNotPassedOver checks that dr does not silently use an older backup if the newest is damaged.
-func TestDamageOfTheNewestIsNotPassedOver(t *testing.T) {
+// TestDamageOfTheNewestIsReported checks that dr does not silently use an older backup if the newest is damaged.
+func TestDamageOfTheNewestIsReported(t *testing.T) {
 	if testing.Short() {
 		return
 	}

@@ -159,9 +159,9 @@ func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
 	return edited
 }
 
-// TestDamageBesideTheKeySpace damages data outside of the key space, which the HashKV does not cover, and of the
+// TestDamageOutsideTheKeySpace damages data outside of the key space, which the HashKV does not cover, and of the
 // structure of pages. A server would not start with some of it.
-func TestDamageBesideTheKeySpace(t *testing.T) {
+func TestDamageOutsideTheKeySpace(t *testing.T) {
 	if testing.Short() {
 		return
 	}

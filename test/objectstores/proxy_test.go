@@ -130,7 +130,7 @@ func TestProxyHoldsBack(t *testing.T) {
 	}
 }
 
-func TestStoresBehindAProxy(t *testing.T) {
+func TestStoresThroughAProxy(t *testing.T) {
 	s3Server, gcs, azure := S3(t), GCS(t), Azure(t)
 	bucket := s3Server.Bucket(t)
 	if err := putS3(t, s3Server.Through(NewProxy(t, s3Server.Endpoint)).Client(t), bucket); err != nil {
@@ -147,9 +147,9 @@ func TestStoresBehindAProxy(t *testing.T) {
 	same(t, got, err)
 }
 
-// TestGCSUploadGoesOnAfterCuts checks that the fake keeps the state from which a client continues after a cut within a
+// TestGCSUploadResumesAfterCuts checks that the fake keeps the state from which a client continues after a cut within a
 // chunk.
-func TestGCSUploadGoesOnAfterCuts(t *testing.T) {
+func TestGCSUploadResumesAfterCuts(t *testing.T) {
 	server := GCS(t)
 	bucket := server.Bucket(t)
 	p := NewProxy(t, server.Endpoint)

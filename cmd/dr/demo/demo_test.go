@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestStoryIsToldAndLeavesNothing(t *testing.T) {
+func TestDemoRunsAndLeavesNothing(t *testing.T) {
 	dir := tempDir(t)
 	var out bytes.Buffer
 	if err := (Story{Out: &out, Version: "test"}).Tell(t.Context()); err != nil {
@@ -53,7 +53,7 @@ func TestStoryIsToldAndLeavesNothing(t *testing.T) {
 	wantNoMembers(t)
 }
 
-func TestStoryKeepsWhatItSays(t *testing.T) {
+func TestDemoMatchesItsText(t *testing.T) {
 	if testing.Short() {
 		t.Skip("another run")
 	}

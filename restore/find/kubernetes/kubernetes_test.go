@@ -61,7 +61,7 @@ func deployment() *appsv1.Deployment {
 }
 
 // Decode returns the JSON that the API server returns for the same protobuf.
-func TestDecodeIsWhatTheServerAnswers(t *testing.T) {
+func TestDecodeMatchesTheServer(t *testing.T) {
 	for _, object := range []runtime.Object{
 		deployment(),
 		&corev1.Secret{
@@ -171,7 +171,7 @@ func TestCustomResource(t *testing.T) {
 	}
 }
 
-func TestDecodeSaysWhyNot(t *testing.T) {
+func TestDecodeErrors(t *testing.T) {
 	object := deployment()
 	object.TypeMeta.Kind = "Unheard"
 	unheard := encode(t, object)
