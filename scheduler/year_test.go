@@ -101,7 +101,9 @@ func (s *subject) plan(began time.Time) plan {
 		p.took = 20 * time.Minute
 	case 11, 12, 13:
 		p.disruption = []string{"gone", "rubbish", "taken", "still"}[r.IntN(4)]
-		p.took = 2 * time.Minute
+		// Leases are renewed each 20 s. A lease that is found lost at the instant at which the backup is stored leaves open whether it
+		// is: the request may succeed after it was given up.
+		p.took = 2*time.Minute + 500*time.Millisecond
 		p.after = time.Duration(r.Int64N(int64(p.took)))
 	}
 	return p
