@@ -187,6 +187,9 @@ var keyOf = map[string]string{"signKey": "signKeyFile", "identities": "identityF
 func (i in) blameAll(faults []declared.Fault) {
 	for _, f := range faults {
 		path := slices.Clone(f.Path)
+		if i.path[0] == "clusters" && len(path) > 1 && path[0] == "repositories" { // in dr.yaml a cluster only names its repositories, in a list
+			path = path[:1]
+		}
 		for n, field := range path {
 			path[n] = cmp.Or(keyOf[field], field)
 		}

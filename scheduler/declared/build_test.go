@@ -61,13 +61,13 @@ func TestBuildNamesTheField(t *testing.T) {
 		"main.signKey: ": func(_ *declared.Cluster, r repositories) {
 			r["main"] = declared.Repository{URL: "file:///a", SignKey: "x"}
 		},
-		"repositories: repository main: bad credentials: no set of names": func(_ *declared.Cluster, r repositories) {
+		"repositories.main.credentials: repository main: bad credentials: no set of names": func(_ *declared.Cluster, r repositories) {
 			r["main"] = declared.Repository{URL: "s3://a-bucket", Credentials: map[string][]byte{}}
 		},
-		"repositories: repository main: bad credentials: these are for gs://": func(_ *declared.Cluster, r repositories) {
+		"repositories.main.credentials: repository main: bad credentials: these are for gs://": func(_ *declared.Cluster, r repositories) {
 			r["main"] = declared.Repository{URL: "s3://backups/{{cluster}}", Credentials: map[string][]byte{"access-token": []byte("x")}}
 		},
-		"repositories: repository main: bad credentials: a directory needs none": func(_ *declared.Cluster, r repositories) {
+		"repositories.main.credentials: repository main: bad credentials: a directory needs none": func(_ *declared.Cluster, r repositories) {
 			r["main"] = declared.Repository{URL: "file:///a", Credentials: map[string][]byte{"access-token": []byte("x")}}
 		},
 		"main.url: bad repository URL":               func(_ *declared.Cluster, r repositories) { r["main"] = declared.Repository{URL: "ftp://a"} },

@@ -29,7 +29,7 @@ type Repositories struct {
 	refused  map[string]error           // by repository that no cluster can use
 }
 
-// Refuse adds a fault to each cluster that uses the repository.
+// Refuse adds a fault of its credentials to each cluster that uses the repository.
 func (r Repositories) Refuse(name string, err error) { r.refused[name] = err }
 
 // BuildRepositories returns the repositories and their faults. The first element of a fault's path is the repository's name.
@@ -160,7 +160,7 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 			r = b.filled(r, cluster, all.places, own)
 		}
 		if all.refused[name] != nil {
-			b.fault(fmt.Errorf("repository %s: %w", name, all.refused[name]), "repositories")
+			b.fault(fmt.Errorf("repository %s: %w", name, all.refused[name]), "repositories", name, "credentials")
 		}
 		used = append(used, r)
 	}
