@@ -57,8 +57,11 @@ func (a *app) takeBack(cmd *cobra.Command, f *restoreFlags, args []string) error
 		}
 	})
 	other = append(other, args...)
-	if len(other) > 0 || f.layout.Into.DataDir == "" {
-		return usagef("--%s takes only --data-dir: use dr restore --%s %s --data-dir DIR (unexpected: %q)", name, name, id, other)
+	if len(other) > 0 {
+		return usagef("%s: omit it: use dr restore --%s %s --data-dir DIR", strings.Join(other, ", "), name, id)
+	}
+	if f.layout.Into.DataDir == "" {
+		return usagef("--%s %s: name the data dir with --data-dir", name, id)
 	}
 	if name == "clean" {
 		return a.cleanSwap(id, f.layout.Into.DataDir)
@@ -159,9 +162,12 @@ func (a *app) printReplaced(s *swap.Swap) error {
 	if err != nil {
 		return err
 	}
-	a.printf("\nreplaced the data of %s by restore %s; the old data is kept in %s\n", s.DataDir, s.ID, strings.Join(d.Aside, " and "))
-	a.printf("  to go back, stop etcd and run:                     %s\n", shellWords(d.Undo))
-	a.printf("  to remove the old data, once the cluster is proven: %s\n", shellWords(d.Clean))
+	a.printf("\nreplaced the data of %s by restore %s\n", s.DataDir, s.ID)
+	a.facts(
+		"old data", strings.Join(d.Aside, " and "),
+		"to go back", "stop etcd, then run "+shellWords(d.Undo),
+		"to remove it", "once the cluster is proven, run "+shellWords(d.Clean),
+	)
 	return nil
 }
 
@@ -174,8 +180,8 @@ func (a *app) printSwap(s *swap.Swap) error {
 	if a.output == "json" {
 		return a.json(document.Line{Result: d})
 	}
-	a.printf("the old data is in %s; the restored data is kept in %s\n", s.DataDir, strings.Join(d.Aside, " and "))
-	a.printf("  to remove it: %s\n", shellWords(d.Clean))
+	a.printf("the old data is in %s again\n", s.DataDir)
+	a.facts("restored data", strings.Join(d.Aside, " and "), "to remove it", shellWords(d.Clean))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
@@ -27,16 +28,48 @@ func (s *Swap) Check(ctx context.Context, p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	disks, err := salvage.Survey(ctx, catalog.Catalog{}, []string{s.DataDir}, nil)
-	if err != nil {
-		return err
-	}
-	err = p.CheckReplaced(disks[0])
+	err = s.checkMember(ctx, p)
 	if err != nil {
 		return err
 	}
 	data, wal := restore.Need(p)
 	return s.checkSpace(data, wal)
+}
+
+// checkMember refuses if the live data is that of another member than p places. Only the log names its member.
+func (s *Swap) checkMember(ctx context.Context, p plan.Plan) error {
+	dir := s.DataDir
+	if s.log != nil {
+		linked, err := s.linkLog()
+		if err != nil {
+			return err
+		}
+		defer linked.Remove()
+		dir = linked.Path
+	}
+	disks, err := salvage.Survey(ctx, catalog.Catalog{}, []string{dir}, nil)
+	if err != nil {
+		return err
+	}
+	disks[0].Dir = s.DataDir
+	return p.CheckReplaced(disks[0])
+}
+
+// linkLog makes a temporary data dir with links to the live database and log.
+func (s *Swap) linkLog() (*child.Dir, error) {
+	dir, err := child.NewDir("", "swap")
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		os.Mkdir(filepath.Join(dir.Path, member), 0o700),
+		os.Symlink(filepath.Join(s.DataDir, member, "snap"), filepath.Join(dir.Path, member, "snap")),
+		os.Symlink(s.WALDir, filepath.Join(dir.Path, member, "wal")),
+	)
+	if err != nil {
+		return nil, errors.Join(err, dir.Remove())
+	}
+	return dir, nil
 }
 
 // checkSpace refuses if data and wal bytes do not fit on their disks.

@@ -52,6 +52,10 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	if wal != "" {
 		args = append(args, "--wal-dir", wal)
 	}
+	stranger := command.Run(t, j.env, append(args, "--name", "m2", "--initial-cluster", "m2="+c.Members[0].PeerURL)...)
+	if stranger.Code != 4 || !strings.Contains(stranger.Stderr, "belongs to member m1, not to m2") {
+		t.Errorf("as another member: exit code %d: %s", stranger.Code, stranger.Stderr)
+	}
 	running := command.Run(t, j.env, args...)
 	if running.Code != 4 || !strings.Contains(running.Stderr, "stop etcd, then run the same command again") {
 		t.Fatalf("while etcd runs: exit code %d: %s", running.Code, running.Stderr)
