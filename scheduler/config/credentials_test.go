@@ -105,3 +105,39 @@ func TestWatchCredentials(t *testing.T) {
 		}
 	})
 }
+
+// kubelet renews all files of a mounted Secret by replacing one link.
+func TestWatchMountedCredentials(t *testing.T) {
+	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan call) {
+		mount := func(version, secret string) {
+			folder := filepath.Join(dir, "mounted")
+			if err := os.MkdirAll(filepath.Join(folder, version), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(folder, version), "access-token", secret)
+			if err := os.Symlink(version, folder+"/new"); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(folder+"/new", folder+"/..data"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mount("..1", "first-")
+		if err := os.Symlink("..data/access-token", filepath.Join(dir, "mounted", "access-token")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, "dr.yaml", strings.Replace(minimal, `"file:///srv/main"`, `"gs://a-bucket", credentialsDir: `+dir+"/mounted", 1))
+		for _, secret := range []string{"first-", "second", "third-"} {
+			if secret != "first-" {
+				mount(".."+secret, secret)
+			}
+			got := <-tells
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			if c, _ := got.c.Specs[0].Repositories[0].Credentials.GCS(); c.Token != secret {
+				t.Errorf("%q, want %q", c.Token, secret)
+			}
+		}
+	})
+}

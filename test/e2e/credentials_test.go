@@ -116,6 +116,58 @@ clusters:
 	}
 }
 
+// TestRotatedCredentials replaces a mounted Secret while a service runs, and revokes the old credentials.
+func TestRotatedCredentials(t *testing.T) {
+	withServers(t)
+	etcd := servers.Start(t, servers.Options{})
+	store := objectstores.S3(t)
+	bucket := store.Bucket(t)
+	old := store.As(t, bucket, objectstores.NoDelete)
+	folder := objectstores.Mount(t, old.Secret())
+	config := filepath.Join(t.TempDir(), "dr.yaml")
+	text := fmt.Sprintf(`
+repositories:
+  main: {url: %q, credentialsDir: %s}
+clusters:
+  prod:
+    etcd: {endpoints: [%s]}
+    repositories: [main]
+    schedule: {cron: "@every 1s"}
+`, store.URL(bucket, "p"), folder, etcd.Endpoints()[0])
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, config, objectstores.WrongEnv()...)
+	succeeded := func(status document.ServeStatus) (n int64) {
+		for _, c := range status.Clusters {
+			n += c.Counted(document.JobBackup, document.Succeeded)
+		}
+		return n
+	}
+	twoMore := func(when string) {
+		t.Helper()
+		status, err := s.status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := succeeded(status) + 2
+		s.until(t, "two backups "+when, func(status document.ServeStatus) bool { return succeeded(status) >= want })
+	}
+	s.until(t, "the first backup", func(status document.ServeStatus) bool { return succeeded(status) > 0 })
+	renewed := store.As(t, bucket, objectstores.NoDelete) // the bucket's policy no longer names the old user
+	out := command.Run(t, old.Env(), "list", "--repo", store.URL(bucket, "p"))
+	if out.Code != 1 {
+		t.Fatalf("the old credentials are valid: %s%s", out.Stdout, out.Stderr)
+	}
+	objectstores.Remount(t, folder, renewed.Secret())
+	twoMore("with the new credentials")
+	objectstores.Remount(t, folder, map[string]string{"AWS_ACCESS_KEY_ID": "half"})
+	s.until(t, "the folder is refused", func(status document.ServeStatus) bool {
+		return strings.Contains(status.Config.Refused, "AWS_ACCESS_KEY_ID needs AWS_SECRET_ACCESS_KEY too")
+	})
+	twoMore("with the last valid credentials")
+}
+
 // get returns the body of a successful response.
 func get(t *testing.T, url string) string {
 	t.Helper()
