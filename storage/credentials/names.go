@@ -36,7 +36,8 @@ const (
 var fields = map[field]string{
 	awsID: address.S3, awsSecret: address.S3, awsSession: address.S3, awsRegion: address.S3,
 	gcsJSON: address.GCS, gcsToken: address.GCS,
-	azureAccount: address.Azure, azureKey: address.Azure, azureSAS: address.Azure, azureConnection: address.Azure, azureCloud: address.Azure,
+	azureAccount: address.Azure, azureKey: address.Azure, azureSAS: address.Azure, azureConnection: address.Azure,
+	azureCloud: address.Azure,
 }
 
 // secret names the fields that decide for which store a set is. The others go with several stores.
@@ -74,11 +75,13 @@ var names = map[string]field{
 	"azurecloudname": azureCloud,
 }
 
-// plain returns name in lower case, without the characters that separate words.
+// separators are the characters between the words of a name.
 var separators = strings.NewReplacer("-", "", "_", "", ".", "")
 
+// plain returns name in lower case, without separators.
 func plain(name string) string { return separators.Replace(strings.ToLower(name)) }
 
+// fieldOf returns the field that a file's name means, and whether it means any.
 func fieldOf(name string) (field, bool) {
 	f, ok := names[plain(name)]
 	return f, ok

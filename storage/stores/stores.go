@@ -35,11 +35,11 @@ type Options struct {
 	AsOf     time.Time `json:"asOf,omitzero"`      // the store as it was then, by its own clock, and read-only
 	Limit    int64     `json:"limit,omitempty"`    // bytes a second in each direction; 0: no limit
 	Parallel int       `json:"parallel,omitempty"` // concurrent requests for one large object
-	// Credentials open an object store; the zero Credentials are those of the environment. A directory needs none. They are not
-	// part of the Options' JSON: who sends Options to another process sends Credentials.Secrets too.
+	// Credentials open an object store; the zero Credentials are those of the environment. A directory needs none. They
+	// are not part of the JSON: a process that sends Options to another sends Credentials.Secrets too.
 	Credentials credentials.Credentials `json:"-"`
-	// CredentialsDir is the folder from which Credentials were read; "": none. The bucket reads it again while it is in use, so that
-	// a process that runs for months uses renewed credentials. It is not part of the JSON: another process may not see it.
+	// CredentialsDir is the folder of Credentials; "": none. The bucket reads the folder again while it is in use, so that
+	// a process that runs for months uses renewed credentials. It is not part of the JSON.
 	CredentialsDir string `json:"-"`
 	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`
@@ -53,8 +53,8 @@ const rangeSize = 8 << 20
 
 // Open returns the bucket at text, a URL in one of the forms of package address. A missing directory causes ErrURL.
 // Object stores get no request before the first method call. Calls are retried if that may help. Without
-// Options.Credentials, the credentials come from the places where each store's own tools look for them. With AsOf, a store without versions causes
-// storage.ErrUnsupported.
+// Options.Credentials, the credentials come from the places where each store's own tools look for them. With AsOf, a
+// store without versions causes storage.ErrUnsupported.
 func Open(ctx context.Context, text string, o Options) (storage.Bucket, error) {
 	return open(ctx, text, openDirectory, o)
 }
