@@ -182,10 +182,10 @@ func clusterWalks() []walk {
 		breaks: []step{aBackup, by("stop_member 2 3")},
 		shows:  []string{"unhealthy"},
 		cures: []step{
+			filled("dr salvage --from-data-dir DIR", "DIR", "/var/lib/etcd/infra3"),
 			page("dr backup --from any"), page("dr restore --output-dir"), by("start_member 2; start_member 3"), back,
 			page("etcdctl endpoint health --cluster"),
 		},
-		left: map[string]string{"dr restore --from-data-dir": "it is only named"},
 	}, {
 		pages:  []string{"CertificateExpires"},
 		breaks: []step{aBackup, clientCertificate("short", 5*day)},
