@@ -34,25 +34,25 @@ func (j *workerJob) readNewest(ctx context.Context) (newestBackups, error) {
 	return seen, err
 }
 
-// end carries out how a backup or a pruning ended.
-func (j *workerJob) end(a runner.Action) time.Time {
+// finish carries out how a backup or a pruning ended.
+func (j *workerJob) finish(a runner.Action) time.Time {
 	r := j.r
 	switch a {
 	case runner.StandBy:
 		return j.standBy(r.theirs)
 	case runner.Retry:
-		j.worker.end(r.task, Failed, r.why.Error())
+		j.worker.recordWithoutResult(r.task, Failed, r.why.Error())
 		return j.failed(r.why)
 	case runner.Report:
 		j.report(storage.Warning, "no %s: %v; it was asked for, and is not tried again", r.job, r.why)
-		j.worker.end(r.task, Failed, fmt.Sprintf("%v; it was asked for, and is not tried again", r.why))
+		j.worker.recordWithoutResult(r.task, Failed, fmt.Sprintf("%v; it was asked for, and is not tried again", r.why))
 		return time.Now()
 	case runner.GiveUp:
 		j.report(storage.Warning, "the %s: %v", r.job, r.why)
-		j.worker.end(r.task, NotRun, r.why.Error())
+		j.worker.recordWithoutResult(r.task, NotRun, r.why.Error())
 		return j.standBy(lease.Lease{})
 	}
-	return r.end(a)
+	return r.finish(a)
 }
 
 // standBy lets another service work, and returns when its lease may have ended.
@@ -126,7 +126,7 @@ func (j *backupJob) record(ctx context.Context) {
 	j.tries, j.notBefore = 0, time.Time{}
 	o := j.outcome
 	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, j.result.ID
-	j.board.end(o)
+	j.board.publish(o)
 	j.driller.requests.wake() // there may have been nothing to drill
 	j.report(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		j.result.ID, j.result.Revision, j.result.Stored.Size, j.result.Finished.Sub(j.result.Started).Seconds())
@@ -147,13 +147,13 @@ func (j *backupJob) lastStored() Last {
 	return last
 }
 
-func (j *backupJob) end(a runner.Action) time.Time {
+func (j *backupJob) finish(a runner.Action) time.Time {
 	if a == runner.Adopt {
 		o := j.r.outcome()
 		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, j.last.ID, "another service took it"
-		j.board.end(o)
+		j.board.publish(o)
 	}
-	return j.workerJob.end(a)
+	return j.workerJob.finish(a)
 }
 
 // reached returns the stores that have the backup. Nothing is pruned in the others.
@@ -193,7 +193,7 @@ func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 			o.Verdict, o.Message = Failed, err.Error()
 			errs = errors.Join(errs, fmt.Errorf("repository %s: %w", store.Repository, err))
 		}
-		w.board.end(o)
+		w.board.publish(o)
 	}
 	unpruned := ""
 	if errs != nil {

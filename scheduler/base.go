@@ -98,7 +98,7 @@ func (j *baseJob) work(ctx context.Context) error {
 	if err != nil {
 		o.Verdict, o.Message = Failed, err.Error()
 	}
-	j.r.board.end(o)
+	j.r.board.publish(o)
 	return err
 }
 
@@ -118,8 +118,8 @@ func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
 
 func (j *baseJob) record(context.Context) {}
 
-// end notes whether the job is done. While the cluster is suspended, or another service has the lease, it is tried again.
-func (j *baseJob) end(a runner.Action) time.Time {
+// finish notes whether the job is done. While the cluster is suspended, or another service has the lease, it is tried again.
+func (j *baseJob) finish(a runner.Action) time.Time {
 	switch a {
 	case runner.Done:
 		j.done = true

@@ -46,8 +46,8 @@ func (b *board) begin(o Outcome) {
 	})
 }
 
-// end replaces the last outcome of the job by o, and counts it.
-func (b *board) end(o Outcome) {
+// publish replaces the last outcome of the job by o, and counts it.
+func (b *board) publish(o Outcome) {
 	defer b.ended()
 	b.set(func(s *Status) {
 		s.Jobs = append(slices.DeleteFunc(slices.Clone(s.Jobs), o.same), o)

@@ -103,7 +103,7 @@ func (j *copyJob) work(ctx context.Context) error {
 
 func (j *copyJob) record(context.Context) { j.catchup.tries, j.catchup.after = 0, time.Time{} }
 
-func (j *copyJob) end(a runner.Action) time.Time {
+func (j *copyJob) finish(a runner.Action) time.Time {
 	switch a {
 	case runner.StandBy:
 		j.catchup.after = j.nextLook(j.r.theirs)
@@ -111,7 +111,7 @@ func (j *copyJob) end(a runner.Action) time.Time {
 	case runner.Retry, runner.GiveUp:
 		return j.uncopied(j.r.why)
 	}
-	return j.r.end(a)
+	return j.r.finish(a)
 }
 
 // stillMissing returns an error that names the repositories that did not answer, nil if there is none.
@@ -140,7 +140,7 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 	if err != nil {
 		o.Verdict, o.Message = Failed, err.Error()
 	}
-	w.board.end(o)
+	w.board.publish(o)
 	if err != nil {
 		return fmt.Errorf("repository %s: %w", to.Repository, err)
 	}

@@ -151,23 +151,23 @@ func (j *drillJob) work(ctx context.Context) error {
 // record records the result. A drill that was run counts from its slot at least: a clock that was set back must not make the
 // slot due again.
 func (j *drillJob) record(context.Context) {
-	j.ended(j.outcome, j.proofs, j.err)
+	j.recordResult(j.outcome, j.proofs, j.err)
 	if !j.again {
 		j.last = storage.Later(j.last, j.r.due)
 	}
 }
 
-func (j *drillJob) end(a runner.Action) time.Time {
+func (j *drillJob) finish(a runner.Action) time.Time {
 	switch a {
 	case runner.StandBy:
 		j.notBefore = j.nextLook(j.r.theirs)
 		return j.notBefore
 	case runner.Adopt:
-		j.ended(j.r.outcome(), []catalog.Proof{j.newest}, nil)
+		j.recordResult(j.r.outcome(), []catalog.Proof{j.newest}, nil)
 	case runner.Retry, runner.Report, runner.GiveUp:
 		return j.notRun(j.r.task, j.r.why)
 	}
-	return j.r.end(a)
+	return j.r.finish(a)
 }
 
 // store returns the store that drills restore from, after it has read in all of them whether the cluster is suspended.
@@ -192,14 +192,14 @@ func (d *driller) in(stores []backup.Store) (backup.Store, error) {
 	return backup.Store{}, fmt.Errorf("repository %s of the drill is not one of the cluster's", d.spec.Drill.Repository)
 }
 
-// ended records the result of a drill.
-func (d *driller) ended(o Outcome, proofs []catalog.Proof, err error) {
+// recordResult records the result of a drill.
+func (d *driller) recordResult(o Outcome, proofs []catalog.Proof, err error) {
 	o.Ended = time.Now().UTC()
 	o.Verdict, o.Message = verdictOf(proofs, err)
 	for _, p := range proofs {
 		d.last, o.RTO, o.Backup = storage.Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
-	d.board.end(o)
+	d.board.publish(o)
 	d.report(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
 		d.last = storage.Later(d.last, o.Began)
@@ -242,7 +242,7 @@ func verdictOf(proofs []catalog.Proof, err error) (Verdict, string) {
 // notRun records why a drill was not run, and returns when to try again.
 func (d *driller) notRun(t task, err error) time.Time {
 	d.report(storage.Warning, "no drill: %v", err)
-	d.end(t, NotRun, err.Error())
+	d.recordWithoutResult(t, NotRun, err.Error())
 	d.again = true
 	return d.retry()
 }

@@ -34,7 +34,7 @@ func (h *loop) assign(o order) {
 // longestSleep bounds how late a loop notices that the clock was set.
 const longestSleep = time.Minute
 
-// onlyAsked is the time for a loop that has nothing to do until a request or an order arrives.
+// noDeadline is the time for a loop that has nothing to do until a request or an order arrives.
 var noDeadline = time.Unix(1<<40, 0)
 
 // work calls turn until ctx ends. Each call returns when to look again; the zero Time: at the next shared tick.
@@ -87,8 +87,8 @@ func (h *loop) requestedTask(one request) task {
 	return t
 }
 
-// end records a job without a result, in each of its repositories.
-func (h *loop) end(t task, v Verdict, message string) {
+// recordWithoutResult records a job without a result, in each of its repositories.
+func (h *loop) recordWithoutResult(t task, v Verdict, message string) {
 	places := []string{t.repository}
 	if t.job == JobPrune {
 		places = nil
@@ -99,14 +99,14 @@ func (h *loop) end(t task, v Verdict, message string) {
 	for _, t.repository = range places {
 		o := h.board.running(t.outcome())
 		o.Ended, o.Verdict, o.Message = time.Now().UTC(), v, message
-		h.board.end(o)
+		h.board.publish(o)
 	}
 }
 
 // refuse ends all requests as not run.
 func (h *loop) refuse(why string) {
 	for _, one := range h.requests.all() {
-		h.end(h.requestedTask(one), NotRun, why)
+		h.recordWithoutResult(h.requestedTask(one), NotRun, why)
 	}
 }
 

@@ -70,8 +70,8 @@ func (a *requests) begin(job Job) {
 	a.drop(job)
 }
 
-// end records that a job is neither queued nor running.
-func (a *requests) end(job Job) {
+// remove records that a job is neither queued nor running.
+func (a *requests) remove(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.at, job)

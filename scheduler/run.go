@@ -22,8 +22,8 @@ type steps interface {
 	stored(ctx context.Context) (bool, error)
 	work(ctx context.Context) error
 	record(ctx context.Context)
-	// end carries out the action that ended the run, and returns when to look again.
-	end(a runner.Action) time.Time
+	// finish carries out the action that ended the run, and returns when to look again.
+	finish(a runner.Action) time.Time
 }
 
 // run carries one job through the states of package runner. It is used once.
@@ -47,7 +47,7 @@ type run struct {
 func (r *run) do(ctx context.Context, s steps) time.Time {
 	r.leave = func() {}
 	defer func() { r.leave() }()
-	return s.end(r.runStates(ctx, s))
+	return s.finish(r.runStates(ctx, s))
 }
 
 // runStates returns the action with which the run ends. The lease and the slot are given back by then.
@@ -106,7 +106,7 @@ func (r *run) queue(ctx context.Context) (withdrawn bool, err error) {
 	}
 	r.requests.begin(r.job)
 	turn := r.leave
-	r.leave = func() { r.requests.end(r.job); turn() }
+	r.leave = func() { r.requests.remove(r.job); turn() }
 	return false, nil
 }
 
@@ -179,15 +179,15 @@ func (r *run) lost() bool {
 	return errors.Is(cause, lease.ErrLost) || errors.Is(cause, errStopped)
 }
 
-// end carries out the actions that are the same for all kinds of jobs.
-func (r *run) end(a runner.Action) time.Time {
+// finish carries out the actions that are the same for all kinds of jobs.
+func (r *run) finish(a runner.Action) time.Time {
 	switch a {
 	case runner.Skip:
 		if !r.requested.IsZero() {
-			r.loop.end(r.task, NotRun, r.suspended())
+			r.loop.recordWithoutResult(r.task, NotRun, r.suspended())
 		}
 	case runner.Refuse:
-		r.loop.end(r.task, NotRun, fmt.Sprintf("another service, %s, is at work", r.theirs.Holder))
+		r.loop.recordWithoutResult(r.task, NotRun, fmt.Sprintf("another service, %s, is at work", r.theirs.Holder))
 	case runner.Postpone:
 		return r.postpone()
 	}
@@ -197,7 +197,7 @@ func (r *run) end(a runner.Action) time.Time {
 // postpone puts the request back until the other service's lease may have ended.
 func (r *run) postpone() time.Time {
 	again := r.nextLook(r.theirs)
-	r.requests.end(r.job)
+	r.requests.remove(r.job)
 	r.requests.add(request{r.job, r.text, r.requested, again})
 	return again
 }
