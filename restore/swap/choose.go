@@ -31,6 +31,44 @@ func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
 	return New(hex.EncodeToString(id[:]), p.Into.DataDir, p.Into.WALDir)
 }
 
+// use is what Choose does with a Swap that is on the disk.
+type use string
+
+const (
+	ignore   use = "ignore"
+	proceed  use = "proceed" // its new data is that of the plan
+	keep     use = "keep"    // its data that is aside may be the last copy
+	discard  use = "discard" // its new data was never in use
+	complain use = "complain"
+)
+
+// useOf returns what to do with a Swap in a state. same: its new data serves for the plan. unused: etcd has not started on that.
+func useOf(state State, same, unused bool) use {
+	switch state {
+	case Blocked:
+		return ignore
+	case Placed:
+		if same && unused {
+			return proceed
+		}
+		return keep
+	case Undone:
+		return keep
+	case Unstaged:
+		return discard
+	case Staged:
+		if same {
+			return proceed
+		}
+		return discard
+	case Sealing, Sealed, Placing, Exposed:
+		if same {
+			return proceed
+		}
+	}
+	return complain
+}
+
 // serves reports whether s can continue with p.
 func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 	f, err := s.facts()
@@ -45,26 +83,28 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	unused := false
+	if f.State() == Placed {
+		unused, err = s.isUnused(r)
+		if err != nil {
+			return false, err
+		}
+	}
 	say := func(format string, args ...any) {
 		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(format, args...)})
 	}
-	switch state := f.State(); {
-	case state == Placed && same:
-		unused, err := s.isUnused(r)
-		if err != nil || unused {
-			say("restore %s is in place already, and etcd has not started on it", s.ID)
-			return err == nil, err
-		}
-		fallthrough
-	case state == Placed || state == Undone:
+	switch useOf(f.State(), same, unused) {
+	case ignore:
+		return false, nil
+	case proceed:
+		say("continues with the data of restore %s, which is %s", s.ID, f.State())
+		return true, nil
+	case keep:
 		say("data of the earlier restore %s is kept in %s: dr restore --clean %s --data-dir %s removes it", s.ID, s.data.folder, s.ID, s.DataDir)
 		return false, nil
-	case state == Unstaged || state == Staged && !same:
+	case discard:
 		say("removing the staged data of restore %s: it is not complete, or of another target", s.ID)
 		return false, s.clean()
-	case same && state != Unknown && state != Withdrawn && state != Undoing:
-		say("continues with the staged data of restore %s", s.ID)
-		return true, nil
 	}
 	return false, fmt.Errorf("%w: restore %s of %s is not complete (%s): repeat its command to complete it, or run dr restore --undo %s --data-dir %s",
 		fault.Refused, s.ID, s.DataDir, f.State(), s.ID, s.DataDir)

@@ -56,11 +56,13 @@ func (p place) kind(path string) (Kind, error) {
 	}
 	defer f.Close()
 	begin, err := io.ReadAll(io.LimitReader(f, int64(len(p.text))))
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if bytes.Equal(begin, []byte(p.text)) {
+	case bytes.Equal(begin, []byte(p.text)):
 		return Blocker, nil
+	case anyBlocker.Match(begin):
+		return Foreign, nil
 	}
 	return Other, nil
 }

@@ -15,7 +15,8 @@ const (
 	Missing Kind = "missing"
 	Dir     Kind = "directory"
 	Blocker Kind = "blocker" // the file of this restore that keeps etcd from starting
-	Other   Kind = "other"   // anything else, such as a symbolic link or the blocker of another restore
+	Foreign Kind = "foreign" // the blocker of another restore
+	Other   Kind = "other"   // anything else, such as a symbolic link
 )
 
 // Slot is one directory that is exchanged, as it is found on its disk.
@@ -45,6 +46,7 @@ const (
 	Withdrawn State = "withdrawn" // the new data was live, and is aside again
 	Undone    State = "undone"    // the old data is live again
 	Exposed   State = "exposed"   // the old data is aside, and its path is missing: etcd could begin an empty cluster
+	Blocked   State = "blocked"   // another restore of the same data dir has put its blocker there
 	Unknown   State = "unknown"   // not by this package
 
 	none State = "" // of the log, if it has no slot
@@ -61,6 +63,8 @@ const (
 func (s Slot) state(built bool) State {
 	vacant := func(k Kind) bool { return k == Missing || k == Blocker }
 	switch {
+	case s.Live == Foreign:
+		return Blocked
 	case s.Live == Missing && s.Old == Dir:
 		return Exposed
 	case s.Live == Dir && s.New == Blocker && s.Old == Blocker:
@@ -96,6 +100,8 @@ func (f Facts) State() State {
 	switch {
 	case p.log == none || p.log == p.data:
 		return p.data
+	case p.data == Blocked || p.log == Blocked:
+		return Blocked
 	case p.data == Exposed || p.log == Exposed:
 		return Exposed
 	case p.data == Unknown || p.log == Unknown:
@@ -218,6 +224,8 @@ func (f Facts) remedy() error {
 		return errors.New("the restore was undone: run dr restore --replace again, which begins a new one")
 	case Placed:
 		return errors.New("the new data is in place: undo it first")
+	case Blocked:
+		return errors.New("another restore of the data dir is not complete: complete or undo that one first, its id is in the file at the path of the data dir or of member")
 	case Withdrawn, Undoing:
 		return errors.New("its undo is not complete: repeat dr restore --undo")
 	}

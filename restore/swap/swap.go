@@ -159,6 +159,9 @@ func blockerText(id, dataDir string) string {
 		"To take it back: dr restore --undo %s --data-dir %s\n", id, dataDir, id, dataDir)
 }
 
+// anyBlocker matches the beginning of every blocker.
+var anyBlocker = regexp.MustCompile(`^dr restore [0-9a-f]{8,32} is replacing the data dir `)
+
 // Find returns all Swaps of a data dir that are on its disk.
 func Find(dataDir string) (found []*Swap, err error) {
 	dir, err := resolve(dataDir)

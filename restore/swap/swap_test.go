@@ -583,3 +583,51 @@ func TestTwoMembersAtOnce(t *testing.T) {
 	}
 	working.Wait()
 }
+
+// A later restore can be completed and undone although the data of an earlier one is kept.
+func TestSecondRestoreAfterAFirst(t *testing.T) {
+	for _, f := range []form{plain, withLog} {
+		d := newDisk(t, f)
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+		first := d.open(t)
+		p := d.plan()
+		p.File = "/later.db"
+		second, err := swap.Choose(p, nil)
+		if err != nil || second.ID == id {
+			t.Fatalf("%s: %+v, %v", f, second, err)
+		}
+		_, err = second.Stage(p, func(p plan.Plan) (restore.Result, error) {
+			writeMember(t, p.Into, "later")
+			return restore.Result{ClusterID: "cafe", Members: make([]restore.Restored, 1)}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, first, swap.Blocked)
+		if err := first.Undo(); !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "complete or undo that one first") {
+			t.Errorf("%s: undo of the first: %v", f, err)
+		}
+		if s, err := swap.Choose(p, nil); err != nil || s.ID != second.ID {
+			t.Errorf("%s: sealed: %+v, %v", f, s, err)
+		}
+		if err := second.Place(); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Undo(); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.boots(t); got != newData {
+			t.Errorf("%s: etcd starts on %q", f, got)
+		}
+		if err := first.Undo(); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.boots(t); got != oldData {
+			t.Errorf("%s: etcd starts on %q", f, got)
+		}
+	}
+}

@@ -64,7 +64,7 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	c.Stop(t, 0)
 
 	stdout := command.Must(t, j.env, args...)
-	if strings.Contains(stdout, `"event":{"stage":"fetch"`) || !strings.Contains(stdout, "continues with the staged data") {
+	if strings.Contains(stdout, `"event":{"stage":"fetch"`) || !strings.Contains(stdout, "continues with the data of restore") {
 		t.Errorf("the second run fetched again:\n%s", stdout)
 	}
 	r := lastReplaced(t, stdout)
