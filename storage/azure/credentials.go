@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
@@ -135,11 +136,37 @@ func connect(c Config) (*container.Client, error) {
 	case found.sas != "":
 		return container.NewClientWithNoCredential(at+"?"+found.sas, options)
 	}
-	identity, err := identities(options.ClientOptions)
+	identity, err := c.identity(options.ClientOptions)
 	if err != nil {
 		return nil, err
 	}
 	return container.NewClient(at, identity, options)
+}
+
+// identity returns the credentials that Azure issues.
+func (c Config) identity(o azcore.ClientOptions) (azcore.TokenCredential, error) {
+	own, ok := c.Credentials.Azure()
+	if !ok {
+		return identities(o)
+	}
+	o.Cloud = cloudOf(own) // else the environment would choose the authority
+	principal, err := azidentity.NewClientSecretCredential(own.Tenant, own.Client, own.Secret,
+		&azidentity.ClientSecretCredentialOptions{ClientOptions: o})
+	if err != nil {
+		return nil, fmt.Errorf("%w: the service principal is not usable: check its tenant", credentials.ErrCredentials)
+	}
+	return identity{principal}, nil
+}
+
+// cloudOf returns the cloud of the credentials.
+func cloudOf(c credentials.Azure) cloud.Configuration {
+	switch c.Suffix {
+	case "core.usgovcloudapi.net":
+		return cloud.AzureGovernment
+	case "core.chinacloudapi.cn":
+		return cloud.AzureChina
+	}
+	return cloud.AzurePublic
 }
 
 // identities returns the chain of credentials that Azure issues: service principal, workload identity, managed
@@ -173,10 +200,10 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 }
 
 // identity wraps a missing token's error in one line with the remedy.
-type identity struct{ chain azcore.TokenCredential }
+type identity struct{ issuer azcore.TokenCredential }
 
 func (i identity) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
-	token, err := i.chain.GetToken(ctx, o)
+	token, err := i.issuer.GetToken(ctx, o)
 	if err != nil && ctx.Err() == nil {
 		err = explanation(storage.ErrDenied, err, "no token (%s): use one of %s",
 			oneLine(err.Error()), whereCredentials)

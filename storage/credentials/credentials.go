@@ -52,13 +52,15 @@ const (
 	AuthorizedUser = "authorized_user"
 )
 
-// Azure holds credentials for a storage account. Of Key, SAS and Connection one is set.
+// Azure holds credentials for a storage account. Of Key, SAS, Connection and Secret one is set.
 type Azure struct {
 	Account    string // "": the repository's URL names it
 	Key        string // base64
 	SAS        string // shared access signature, the query of a URL
 	Connection string // connection string
 	Suffix     string // of the cloud's host names; "": the public cloud
+
+	Tenant, Client, Secret string // service principal
 }
 
 // suffixes are the ends of host names, by the names of Azure's clouds in lower case.
@@ -87,7 +89,9 @@ func (c Credentials) GCS() (GCS, bool) {
 func (c Credentials) Azure() (Azure, bool) {
 	v, ok := c.valuesFor(address.Azure)
 	return Azure{
-		v[azureAccount], v[azureKey], v[azureSAS], v[azureConnection], suffixes[strings.ToLower(v[azureCloud])],
+		Account: v[azureAccount], Key: v[azureKey], SAS: v[azureSAS], Connection: v[azureConnection],
+		Suffix: suffixes[strings.ToLower(v[azureCloud])],
+		Tenant: v[azureTenant], Client: v[azureClient], Secret: v[azureSecret],
 	}, ok
 }
 

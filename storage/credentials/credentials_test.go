@@ -109,6 +109,10 @@ func TestAzure(t *testing.T) {
 		"Velero": {map[string]string{"cloud": "AZURE_STORAGE_ACCOUNT_ACCESS_KEY=" + key + "\nAZURE_CLOUD_NAME=AzurePublicCloud\n"},
 			credentials.Azure{Key: key, Suffix: "core.windows.net"}},
 		"a signature": {map[string]string{"AZURE_STORAGE_SAS_TOKEN": token}, credentials.Azure{SAS: token}},
+		"Velero's service principal": {
+			map[string]string{"cloud": "AZURE_TENANT_ID=t\nAZURE_CLIENT_ID=c\nAZURE_CLIENT_SECRET=" + secret + "\nAZURE_RESOURCE_GROUP=g\n"},
+			credentials.Azure{Tenant: "t", Client: "c", Secret: secret},
+		},
 		"a connection string": {map[string]string{"AZURE_STORAGE_CONNECTION_STRING": "AccountName=a;AccountKey=" + key},
 			credentials.Azure{Connection: "AccountName=a;AccountKey=" + key}},
 	} {
@@ -158,6 +162,8 @@ func TestRefused(t *testing.T) {
 		"no default profile":  {map[string]string{"credentials": "[a]\nx=" + secret + "\n[b]\n"}, "credentials must contain the profile [default]"},
 		"a program":           {map[string]string{"credentials": "[default]\ncredential_process = " + secret}, "no set of names"},
 		"key and signature":   {map[string]string{"storage-key": key, "sas-token": token}, "storage-key and sas-token exclude each other"},
+		"half a principal":    {map[string]string{"AZURE_CLIENT_SECRET": secret, "AZURE_TENANT_ID": "t"}, "AZURE_TENANT_ID needs AZURE_CLIENT_ID too"},
+		"key and principal":   {map[string]string{"AZURE_CLIENT_SECRET": secret, "AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "storage-key": key}, "exclude each other"},
 		"unknown cloud":       {map[string]string{"storage-key": key, "cloud": "Hunter2"}, "cloud must be AzurePublicCloud"},
 		"token and JSON":      {map[string]string{"access-token": token, "gcp.json": login}, "gcp.json and access-token exclude each other"},
 		"JSON with a program": {map[string]string{"gcp.json": `{"type":"external_account","credential_source":{"file":"Hunter2"}}`}, "gcp.json must be JSON of the type"},

@@ -24,6 +24,9 @@ const (
 	azureSAS        field = "AZURE_STORAGE_SAS_TOKEN"
 	azureConnection field = "AZURE_STORAGE_CONNECTION_STRING"
 	azureCloud      field = "AZURE_CLOUD_NAME"
+	azureTenant     field = "AZURE_TENANT_ID"
+	azureClient     field = "AZURE_CLIENT_ID"
+	azureSecret     field = "AZURE_CLIENT_SECRET"
 
 	// Files with several values, which Parse replaces by the fields above.
 	awsShared      field = "credentials" // as ~/.aws/credentials
@@ -37,12 +40,13 @@ var fields = map[field]string{
 	awsID: address.S3, awsSecret: address.S3, awsSession: address.S3, awsRegion: address.S3,
 	gcsJSON: address.GCS, gcsToken: address.GCS,
 	azureAccount: address.Azure, azureKey: address.Azure, azureSAS: address.Azure, azureConnection: address.Azure,
-	azureCloud: address.Azure,
+	azureCloud: address.Azure, azureTenant: address.Azure, azureClient: address.Azure, azureSecret: address.Azure,
 }
 
 // secret names the fields that decide for which store a set is. The others go with several stores.
 var secret = map[field]bool{
 	awsID: true, awsSecret: true, gcsJSON: true, gcsToken: true, azureKey: true, azureSAS: true, azureConnection: true,
+	azureSecret: true,
 }
 
 // multiline names the fields that may have several lines.
@@ -72,7 +76,7 @@ var names = map[string]field{
 	"azurestorageaccountname": azureAccount, "azurestorageaccountkey": azureKey, // the CSI driver
 	"azurestorageaccountaccesskey": azureKey, "azureaccountname": azureAccount, "azureaccountkey": azureKey, // Velero
 	"storagesastoken": azureSAS, "sastoken": azureSAS, "connectionstring": azureConnection,
-	"azurecloudname": azureCloud,
+	"azurecloudname": azureCloud, "azuretenantid": azureTenant, "azureclientid": azureClient, "azureclientsecret": azureSecret,
 }
 
 // separators are the characters between the words of a name.

@@ -147,8 +147,8 @@ func (c collection) expandProfile(v value) error {
 
 // recognised lists the sets for errors.
 const recognised = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or credentials (a file like ~/.aws/credentials), for S3; " +
-	"credentials.json or access-token for Google Cloud; AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or " +
-	"AZURE_STORAGE_CONNECTION_STRING for Azure; docs/stores.md lists other names"
+	"credentials.json or access-token for Google Cloud; AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, " +
+	"AZURE_STORAGE_CONNECTION_STRING or AZURE_CLIENT_SECRET for Azure; docs/stores.md lists other names"
 
 // scheme returns the scheme for which there are secrets.
 func (c collection) scheme() (string, error) {
@@ -186,7 +186,13 @@ func (c collection) check(scheme string) error {
 		return fmt.Errorf("%w: %s must be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud",
 			ErrCredentials, c[azureCloud].file)
 	}
-	return c.one(azureKey, azureSAS, azureConnection)
+	if c.has(azureSecret) {
+		err := c.all(azureSecret, azureTenant, azureClient)
+		if err != nil {
+			return err
+		}
+	}
+	return c.one(azureKey, azureSAS, azureConnection, azureSecret)
 }
 
 func (c collection) has(f field) bool {
@@ -194,12 +200,18 @@ func (c collection) has(f field) bool {
 	return ok
 }
 
-// all returns an error if one of both fields is missing.
-func (c collection) all(a, b field) error {
-	for _, pair := range [][2]field{{a, b}, {b, a}} {
-		if c.has(pair[0]) && !c.has(pair[1]) {
-			return fmt.Errorf("%w: %s needs %s too: add it", ErrCredentials, c[pair[0]].file, pair[1])
+// all returns an error if one of the fields is missing. At least one exists.
+func (c collection) all(of ...field) error {
+	there, missing := "", field("")
+	for _, f := range of {
+		if c.has(f) {
+			there = c[f].file
+		} else {
+			missing = f
 		}
+	}
+	if missing != "" {
+		return fmt.Errorf("%w: %s needs %s too: add it", ErrCredentials, there, missing)
 	}
 	return nil
 }
