@@ -36,6 +36,7 @@ func FromDisks(ctx context.Context, p plan.Plan, o Options, report storage.Repor
 	}
 	origin := o.origin(catalog.OriginSalvage, last)
 	origin.Salvage = salvageOf(s, f)
+	origin.Salvage.Most = max(origin.Salvage.Most, p.Bump.Known) // of all disks, used or not
 	d.describe(f, origin)
 	d.Manifest.ClusterID, d.Manifest.Diverged = s.ClusterID, s.Disagree
 	if len(s.Members) > 0 {

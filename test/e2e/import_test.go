@@ -159,11 +159,15 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 			if !strings.Contains(plan, disk) || !strings.Contains(plan, "less than a majority is here") {
 				t.Errorf("the plan:\n%s", plan)
 			}
-			store := func(args ...string) catalog.Manifest {
-				args = append([]string{"salvage", "--from-data-dir", disk, "--to-repository", "-o", "json"}, args...)
+			store := func(from string, args ...string) catalog.Manifest {
+				args = append([]string{"salvage", "--from-data-dir", from, "--to-repository", "-o", "json"}, args...)
 				return shown(t, j, lastResult(t, command.Must(t, j.env, args...)).ID)
 			}
-			whole, certain := store("--salvage-tail", "all"), store()
+			whole, certain := store(disk, "--salvage-tail", "all"), store(disk)
+			most := store(dirs(c, 1, 2))
+			if s := most.Origin.Salvage; !s.Majority || len(s.Disks) != 2 || most.Revision != want.Header.Revision || s.LeftOut != 0 {
+				t.Errorf("from two of three: revision %d, want %d, %+v", most.Revision, want.Header.Revision, s)
+			}
 			if after := content(t, disk); len(after) != len(before) {
 				t.Errorf("the disk has %d files, had %d", len(after), len(before))
 			} else {
