@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"al.essio.dev/pkg/shellescape"
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
@@ -158,20 +159,7 @@ func restoreCommand(cluster string, t plan.Target, r spec.Repository) string {
 		words = append(words, "--best")
 	}
 	words = append(words, "--dry-run")
-	for i, word := range words {
-		words[i] = quoted(word)
-	}
-	return strings.Join(words, " ")
-}
-
-// plainWord contains the characters that no shell interprets.
-const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
-
-func quoted(word string) string {
-	if strings.Trim(word, plainWord) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return shellescape.QuoteCommand(words)
 }
 
 func newLost(p plan.Plan, now time.Time) Lost {

@@ -94,7 +94,7 @@ func TestWayIsACommand(t *testing.T) {
 	}
 	r := spec.Repository{URL: "s3://backups/it's?region=eu", CredentialsDir: "/etc/dr/the vault", Policy: records.Policy{Trust: trust}}
 	way := document.NewWay(plan.Plan{Cluster: "prod"}, plan.Target{Time: at, Best: true}, r, at)
-	want := `dr restore --repo 's3://backups/it'\''s?region=eu' --cluster prod --credentials '/etc/dr/the vault' --trust ` + trust.Keys()[0] + ` --to 2026-11-21T09:24:33Z --best --dry-run`
+	want := `dr restore --repo 's3://backups/it'"'"'s?region=eu' --cluster prod --credentials '/etc/dr/the vault' --trust ` + trust.Keys()[0] + ` --to 2026-11-21T09:24:33Z --best --dry-run`
 	if way.Command != want || way.Lost.Message == "" {
 		t.Errorf("%s\nwant %s; %+v", way.Command, want, way.Lost)
 	}

@@ -264,7 +264,7 @@ func TestInterruptedIs130(t *testing.T) {
 
 func TestShellLineCanBePasted(t *testing.T) {
 	got := shellLine([]string{"etcd", "--name", "a b", "--data-dir", "/it's"})
-	if want := "etcd \\\n    --name 'a b' \\\n    --data-dir '/it'\\''s'"; got != want {
+	if want := "etcd \\\n    --name 'a b' \\\n    --data-dir '/it'\"'\"'s'"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

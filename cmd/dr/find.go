@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
@@ -348,7 +349,7 @@ func (a *app) printGone(g document.Gone) {
 		a.printf("that one cannot be restored; the nearest before it%s can\n", nearestText(*g.Nearest))
 	}
 	if g.Restore != nil {
-		a.printf("  %s\n", oneLine(g.Restore))
+		a.printf("  %s\n", shellescape.QuoteCommand(g.Restore))
 	}
 }
 
@@ -365,6 +366,3 @@ func nearestText(p document.Point) string {
 	}
 	return ", " + strings.Join(parts, " ") + ","
 }
-
-// oneLine returns a command on one line, quoted for a shell.
-func oneLine(words []string) string { return strings.ReplaceAll(shellLine(words), " \\\n    ", " ") }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
@@ -143,9 +144,9 @@ func (a *app) printEnds(d document.Find) {
 func extractCommand(revision int64, keys keysFlags) string {
 	words := []string{"dr", "extract", "--to-revision", strconv.FormatInt(revision, 10)}
 	if keys.namespace != "" {
-		return oneLine(append(words, "--namespace", keys.namespace)) + " | kubectl apply -f -"
+		return shellescape.QuoteCommand(append(words, "--namespace", keys.namespace)) + " | kubectl apply -f -"
 	}
-	return oneLine(append(words, "--prefix", keys.prefix, "--output-dir", "DIR"))
+	return shellescape.QuoteCommand(append(words, "--prefix", keys.prefix, "--output-dir", "DIR"))
 }
 
 // belongTogether reports whether the newest ends are shown as one: those of a namespace, or several of one prefix.

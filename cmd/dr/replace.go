@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -165,8 +166,8 @@ func (a *app) printReplaced(s *swap.Swap) error {
 	a.printf("\nreplaced the data of %s by restore %s\n", s.DataDir, s.ID)
 	a.facts(
 		"old data", strings.Join(d.Aside, " and "),
-		"to go back", "stop etcd, then run "+shellWords(d.Undo),
-		"to remove it", "once the cluster is proven, run "+shellWords(d.Clean),
+		"to go back", "stop etcd, then run "+shellescape.QuoteCommand(d.Undo),
+		"to remove it", "once the cluster is proven, run "+shellescape.QuoteCommand(d.Clean),
 	)
 	return nil
 }
@@ -181,7 +182,7 @@ func (a *app) printSwap(s *swap.Swap) error {
 		return a.json(document.Line{Result: d})
 	}
 	a.printf("the old data is in %s again\n", s.DataDir)
-	a.facts("restored data", strings.Join(d.Aside, " and "), "to remove it", shellWords(d.Clean))
+	a.facts("restored data", strings.Join(d.Aside, " and "), "to remove it", shellescape.QuoteCommand(d.Clean))
 	return nil
 }
 
@@ -198,13 +199,4 @@ func swapDocument(s *swap.Swap) (document.Swap, error) {
 		d.Undo = []string{"dr", "restore", "--undo", s.ID, "--data-dir", s.DataDir}
 	}
 	return d, nil
-}
-
-// shellWords returns a command quoted for a shell, on one line.
-func shellWords(command []string) string {
-	var words []string
-	for _, word := range command {
-		words = append(words, shellWord(word))
-	}
-	return strings.Join(words, " ")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/convert"
@@ -387,15 +388,7 @@ func shellLine(command []string) string {
 		default:
 			b.WriteString(" ")
 		}
-		b.WriteString(shellWord(word))
+		b.WriteString(shellescape.Quote(word))
 	}
 	return b.String()
-}
-
-// shellWord returns word quoted for a shell, if it has to be.
-func shellWord(word string) string {
-	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+[]") == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

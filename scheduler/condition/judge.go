@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"github.com/dustin/go-humanize"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -103,13 +104,13 @@ func warningIf(held bool) Severity {
 	return Critical
 }
 
-// command returns a command line about the cluster in r.
+// command returns a line for a shell: the verb with its own flags, for the cluster in r.
 func (j *judgement) command(verb string, r Repository) string {
-	line := fmt.Sprintf("dr %s --repo '%s' --cluster %s", verb, cmp.Or(r.URL, r.Repository), j.Cluster)
+	flags := []string{"--repo", cmp.Or(r.URL, r.Repository), "--cluster", j.Cluster}
 	if r.CredentialsDir != "" {
-		line += " --credentials '" + strings.ReplaceAll(r.CredentialsDir, "'", `'\''`) + "'"
+		flags = append(flags, "--credentials", r.CredentialsDir)
 	}
-	return line
+	return "dr " + verb + " " + shellescape.QuoteCommand(flags)
 }
 
 // drillCommand returns the command line of a drill in r, with a key if it needs one.

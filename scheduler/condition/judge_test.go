@@ -107,7 +107,7 @@ func away(r *condition.Repository) { r.Problem = "access denied" }
 const critical, warning = condition.Critical, condition.Warning
 
 var faults = []fault{
-	{condition.NoBackup, warning, "there is no backup", "dr backup --repo 's3://main' --cluster prod", main(gone)},
+	{condition.NoBackup, warning, "there is no backup", "dr backup --repo s3://main --cluster prod", main(gone)},
 	{condition.NoBackup, critical, "there is no backup", "dr backup", both(gone)},
 	{condition.BackupLate, warning, "due 2h0m ago", "dr serve", main(late)},
 	{condition.BackupLate, critical, "due 2h0m ago", "dr trigger --cluster prod takes", both(late)},
@@ -141,7 +141,7 @@ var faults = []fault{
 		r.Drill.Verdict, r.Drill.Finding = catalog.NotRun, "no identity"
 	})},
 	{condition.DrillNotRun, warning, "due 7h0m ago", "dr drill", func(f *condition.Facts) { f.Agreed.Drill = now.Add(-7 * time.Hour) }},
-	{condition.RepositoryAway, warning, "access denied", "dr check --repo 's3://main'", main(away)},
+	{condition.RepositoryAway, warning, "access denied", "dr check --repo s3://main", main(away)},
 	{condition.RepositoryAway, critical, "access denied", "dr check", both(away)},
 	{condition.RetentionFailing, warning, "old backups stay: locked", "dr prune", func(f *condition.Facts) { f.Jobs.Unpruned = "locked" }},
 	{condition.NotEncrypted, warning, "newest backup", "recipients", main(func(r *condition.Repository) { r.Good.Encrypted = false })},
