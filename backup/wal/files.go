@@ -88,7 +88,7 @@ func (l *Log) openFile(name string) error {
 	if n := len(l.files); n > 0 && seq <= l.files[n-1].seq {
 		return nil
 	}
-	f, err := os.Open(filepath.Join(l.dir, name))
+	f, err := openRegular(filepath.Join(l.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // purged since the directory was read
 	}
@@ -97,6 +97,18 @@ func (l *Log) openFile(name string) error {
 	}
 	l.files = append(l.files, &file{File: f, seq: seq, index: index, linked: true})
 	return nil
+}
+
+// openRegular opens a regular file for reading. Opening a pipe would hang.
+func openRegular(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	return os.Open(path)
 }
 
 // checkReplaced updates which files are still in the directory. It returns ErrForked if the newest file is missing

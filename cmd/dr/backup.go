@@ -151,6 +151,9 @@ func (a *app) places(ctx context.Context, r repositories) (places []backup.Store
 		r.urls = []string{""} // create returns the error
 	}
 	folders, err := foldersOf(r.urls, r.folders)
+	if err == nil {
+		err = a.store.checkSigner()
+	}
 	if err != nil {
 		return nil, err
 	}

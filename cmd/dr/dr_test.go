@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // TestMain makes the test binary serve as its own child process, as dr does, and as dr itself for tests of signals.
@@ -44,6 +45,10 @@ func TestBadInput(t *testing.T) {
 		return path
 	}
 	garbage := file("garbage", "no key")
+	_, publicKey, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
 	repo := "file://" + t.TempDir()
 	to := []string{"--repo", repo, "--cluster", "prod"}
 	members := "a=http://127.0.0.1:1,a=http://127.0.0.1:2"
@@ -75,6 +80,7 @@ func TestBadInput(t *testing.T) {
 		{"credentials that are missing", []string{"list", "--repo", "s3://bucket", "--credentials", filepath.Join(dir, "none")}, 2, "check the path"},
 		{"a trust that says nothing", append([]string{"list", "--trust", ""}, to...), 2, "--trust is given without a value"},
 		{"a signing key that says nothing", append([]string{"backup", "--sign-key", ""}, to...), 2, "--sign-key is given"},
+		{"a trust without a key", append([]string{"backup", "--trust", publicKey}, to...), 2, "readers would ignore"},
 		{"a lock that says nothing", append([]string{"backup", "--lock", ""}, to...), 2, "--lock is given"},
 		{"a malformed trust", append([]string{"list", "--trust", garbage}, to...), 2, "not a minisign public key"},
 		{"a malformed signing key", append([]string{"verify", "--sign-key", garbage}, to...), 2, "not a minisign secret key"},

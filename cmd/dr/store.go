@@ -187,3 +187,17 @@ func parseLock(text string) (l records.Lock, err error) {
 	}
 	return l, nil
 }
+
+// checkSigner returns an error if --trust is given and --sign-key is not one of the trusted keys: readers would ignore what is
+// written.
+func (f *storeFlags) checkSigner() error {
+	policy, err := f.policy()
+	if err != nil {
+		return err
+	}
+	own := policy.Key.Trust().Keys()
+	if policy.Trust.None() || len(own) > 0 && slices.Contains(policy.Trust.Keys(), own[0]) {
+		return nil
+	}
+	return usagef("--trust without a trusted --sign-key: readers would ignore what this command writes: sign with a key that --trust names")
+}

@@ -34,10 +34,14 @@ func RunningWith(dir, walDir string) (bool, error) {
 
 // recordLocked reports whether a process has locked file as etcd locks its log (client/pkg/fileutil/lock_linux.go).
 func recordLocked(file string) (bool, error) {
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() { // opening a pipe would hang
 		return false, nil
 	}
+	if err != nil {
+		return false, err
+	}
+	f, err := os.Open(file)
 	if err != nil {
 		return false, err
 	}

@@ -155,6 +155,7 @@ func TestRefused(t *testing.T) {
 		"half":                {map[string]string{"access-key": id}, "access-key needs AWS_SECRET_ACCESS_KEY too"},
 		"the other half":      {map[string]string{"secret-key": secret}, "secret-key needs AWS_ACCESS_KEY_ID too"},
 		"empty":               {map[string]string{"AWS_ACCESS_KEY_ID": "\n", "AWS_SECRET_ACCESS_KEY": secret}, "AWS_ACCESS_KEY_ID is empty"},
+		"a byte order mark":   {map[string]string{"AWS_ACCESS_KEY_ID": "\ufeff" + id, "AWS_SECRET_ACCESS_KEY": secret}, "byte order mark"},
 		"two lines":           {map[string]string{"AWS_ACCESS_KEY_ID": id + "\n" + id, "AWS_SECRET_ACCESS_KEY": secret}, "AWS_ACCESS_KEY_ID must be one line"},
 		"two stores":          {map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret, "storage-key": key}, "azblob, s3"},
 		"two values":          {map[string]string{"AWS_ACCESS_KEY_ID": id, "accessKey": "other", "secretKey": secret}, "AWS_ACCESS_KEY_ID and accessKey differ"},

@@ -77,13 +77,14 @@ func (c collection) add(f field, file string, content []byte) error {
 		return fmt.Errorf("%w: %s has more than %d bytes: check its content", ErrCredentials, file, MaxSize)
 	}
 	f = f.byContent(text)
-	if !multiline[f] && strings.ContainsFunc(text, isControl) {
-		return fmt.Errorf("%w: %s must be one line of text", ErrCredentials, file)
+	if !multiline[f] && strings.ContainsFunc(text, isUnprintable) {
+		return fmt.Errorf("%w: %s must be one line of printable ASCII characters, without a byte order mark", ErrCredentials, file)
 	}
 	return c.put(f, value{text, file})
 }
 
-func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+// isUnprintable reports whether r is no printable character of ASCII. No credential of a store contains one.
+func isUnprintable(r rune) bool { return r < ' ' || r > '~' }
 
 // put sets a field. A second file for the field must have the same text.
 func (c collection) put(f field, v value) error {

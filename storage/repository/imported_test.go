@@ -8,6 +8,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -77,4 +79,12 @@ func importDrill(id catalog.ID) catalog.Proof {
 	p := stored.ProofOf(id, catalog.Booted, catalog.Passed, 1)
 	p.Drill = &catalog.Drill{Target: "backup " + string(id)}
 	return p
+}
+
+// TestSignedImportAmongUnsignedBackups checks that a signed import does not make the next unsigned backup a refusal.
+func TestSignedImportAmongUnsignedBackups(t *testing.T) {
+	b := mem.New()
+	stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(0))
+	createImport(t, stored.OpenWith(t, b, records.Policy{Key: stored.NewSigner(t).Key}), 1)
+	stored.Create(t, stored.OpenCluster(t, b, "c"), stored.IDAt(2))
 }
