@@ -12,11 +12,11 @@ type sourced interface{ From() Source }
 var storeVariables = []string{"AWS_", "AZURE_", "GOOGLE_", "IDENTITY_"}
 
 // environment returns the variables of the child that does job: all without those secrets that it does not need. It connects
-// to no cluster. If the repository has its own credentials, those of other repositories are not among them.
+// to no cluster. It needs credentials of stores only if it reads a repository that has none of its own.
 func environment(all []string, job any) []string {
 	drop := []string{"ETCDCTL_PASSWORD="}
 	s, ok := job.(sourced)
-	if ok && s.From().Credentials != nil {
+	if !ok || s.From().Repository == "" || s.From().Credentials != nil {
 		drop = append(drop, storeVariables...)
 	}
 	isDropped := func(variable string) bool {

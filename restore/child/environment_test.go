@@ -16,9 +16,10 @@ func TestEnvironment(t *testing.T) {
 		job  any
 		want []string
 	}{
-		"without a repository":          {"file.db", slices.Delete(slices.Clone(all), 1, 2)},
-		"the environment's credentials": {reading{}, slices.Delete(slices.Clone(all), 1, 2)},
-		"its own credentials":           {reading{Source{Credentials: map[string][]byte{"access-token": []byte("x")}}}, []string{"PATH=/bin", "TMPDIR=/t"}},
+		"a file":                        {"file.db", []string{"PATH=/bin", "TMPDIR=/t"}},
+		"without a repository":          {reading{}, []string{"PATH=/bin", "TMPDIR=/t"}},
+		"the environment's credentials": {reading{Source{Repository: "s3://b"}}, slices.Delete(slices.Clone(all), 1, 2)},
+		"its own credentials":           {reading{Source{Repository: "s3://b", Credentials: map[string][]byte{"access-token": []byte("x")}}}, []string{"PATH=/bin", "TMPDIR=/t"}},
 	} {
 		if got := environment(all, test.job); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
