@@ -21,7 +21,7 @@ func Detail(ctx context.Context, c catalog.Catalog, t plan.Target, unfold Unfold
 		for _, folded := range folds {
 			segments, err := unfold(ctx, folded)
 			if err != nil {
-				return c, fmt.Errorf("read the log around what was asked for: %w", err)
+				return c, fmt.Errorf("read the log around the target: %w", err)
 			}
 			c = c.Unfold(folded, segments)
 		}

@@ -58,7 +58,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	}
 	if stop.Revision > 0 && at.Revision != stop.Revision {
 		return &ObstacleError{plan.Obstacle{Ended: at.Revision},
-			fmt.Errorf("revision %d is %w: the log ends at revision %d: make the plan anew", stop.Revision, catalog.ErrNotFound, at.Revision)}
+			fmt.Errorf("revision %d is %w: the log ends at revision %d: make a new plan", stop.Revision, catalog.ErrNotFound, at.Revision)}
 	}
 	r.result.Replayed = &Replayed{
 		Lineage: log.Lineage, Source: log.Source, Segments: log.Segments, Requests: at.Requests, Position: at.Position,

@@ -482,7 +482,7 @@ func TestServiceReportsAFaultyConfiguration(t *testing.T) {
 		w.pass(5 * time.Minute)
 		prod := s.status(t, "prod")
 		if prod.State != scheduler.Idle || len(prod.Conditions) != 1 || prod.Conditions[0].Severity != condition.Warning ||
-			!strings.Contains(prod.Conditions[0].Message, "stays so: dr.yaml:5: unknown key") {
+			!strings.Contains(prod.Conditions[0].Message, "stay in force: dr.yaml:5: unknown key") {
 			t.Errorf("the one that was in force: %+v", prod)
 		}
 		if got, want := told.take(), []string{"begins ConfigRefused"}; !slices.Equal(got, want) {

@@ -164,7 +164,7 @@ func restoreCommand(cluster string, t plan.Target, r spec.Repository) string {
 
 func newLost(p plan.Plan, now time.Time) Lost {
 	if p.Backup == nil || p.Reach == nil {
-		return Lost{Message: "nobody knows what is lost"}
+		return Lost{Message: "the loss is unknown"}
 	}
 	since, revision := p.Backup.Started, p.Backup.Revision
 	if p.Log != nil {
@@ -173,14 +173,14 @@ func newLost(p plan.Plan, now time.Time) Lost {
 	newest := p.Reach.Newest
 	d := Lost{Since: since.UTC(), MaybeSince: p.Reach.NotBefore.UTC(), Newest: newest.Time.UTC()}
 	if since.IsZero() {
-		d.Message = "nobody knows when what is restored was written"
+		d.Message = "the time of the restored state is unknown"
 		return d
 	}
 	d.Seconds, d.Known = max(0, now.Sub(since).Seconds()), max(0, newest.Time.Sub(since).Seconds())
 	if revision > 0 {
 		d.Revisions = max(0, newest.Revision-revision)
 	}
-	d.Message = fmt.Sprintf("what was written after %s is lost, the last %s", d.Since.Format(time.RFC3339), now.Sub(since).Round(time.Second))
+	d.Message = fmt.Sprintf("everything written after %s is lost (the last %s)", d.Since.Format(time.RFC3339), now.Sub(since).Round(time.Second))
 	if d.Known > 0 {
 		d.Message += fmt.Sprintf("; the repository holds %s of it", newest.Time.Sub(since).Round(time.Second))
 	}

@@ -28,7 +28,7 @@ func serviceDocuments() map[string]any {
 	running := outcome()
 	running.Ended, running.Verdict, running.Backup, running.Message, running.RTO = time.Time{}, "", "", "", 0
 	return map[string]any{
-		"problem":  document.Problem{Message: "nobody is logged in", Cure: "send a token"},
+		"problem":  document.Problem{Message: "a login is required", Cure: "send a token"},
 		"recovery": document.Recovery{Windows: []document.Window{w}, Gaps: []document.Gap{gap()}},
 		"drills":   document.Drills{Drills: []catalog.Proof{drill}},
 		"jobs": document.Jobs{

@@ -107,7 +107,7 @@ func parseTokens(text []byte) (tokens []token, err error) {
 // visitor returns the sender of r. A token takes precedence over a certificate.
 func (a Access) visitor(r *http.Request) (visitor, error) {
 	if a.open() {
-		return visitor{"somebody on this host", operator}, nil
+		return visitor{"a user of this host", operator}, nil
 	}
 	if secret, ok := secretOf(r); ok && a.tokens != nil {
 		return a.byToken(secret)
@@ -115,7 +115,7 @@ func (a Access) visitor(r *http.Request) (visitor, error) {
 	if a.certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return a.byCertificate(r)
 	}
-	return visitor{}, a.loginNeeded("nobody is logged in")
+	return visitor{}, a.loginNeeded("a login is required")
 }
 
 func (a Access) loginNeeded(message string) error {

@@ -64,7 +64,7 @@ var (
 	workingNow = prometheus.NewDesc("etcd_dr_archive_working",
 		"1 if this agent archives, 0 if it stands by or waits.", []string{"cluster"}, nil)
 	basedNow = prometheus.NewDesc("etcd_dr_archive_based",
-		"1 if there is a backup that the log goes on from, 0 if there is none and the log restores nothing. Absent on standby.",
+		"1 if the log has a base backup, 0 if it has none and so restores nothing. Absent on standby.",
 		[]string{"cluster"}, nil)
 	changedNow = prometheus.NewDesc("etcd_dr_archive_cluster_changed",
 		"1 if the newest backups are of another history than the cluster's own, which no restore by dr began and no pin confirms. Absent on standby.",

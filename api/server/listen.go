@@ -67,7 +67,7 @@ func mayListen(at net.Addr, secure bool, a Access) error {
 	case ok && tcp.IP.IsLoopback():
 		return nil
 	case !secure:
-		return fmt.Errorf("%w at %s: it can be reached from elsewhere, and nobody could tell it from an impostor: "+
+		return fmt.Errorf("%w at %s: other hosts can reach it, and no client could tell it from an impostor: "+
 			"name a certificate and its key (--tls-cert, --tls-key)", ErrListen, at)
 	case a.open():
 		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: "+

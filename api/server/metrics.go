@@ -139,7 +139,7 @@ var (
 	jobRunning       = describe("job_running", "1 while the job runs.", "cluster", "job")
 	jobDuration      = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
 	conditionNow     = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
-	retentionDecided = describe("retention_decisions", "Backups, by what the last pruning decided of them.",
+	retentionDecided = describe("retention_decisions", "Backups, by the decision of the last pruning.",
 		"cluster", "repository", "decision")
 	clusterStopped = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
 	clusterState   = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")

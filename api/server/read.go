@@ -50,7 +50,7 @@ func (a *api) routes() []route {
 	return []route{
 		get(root+"/clusters", "All clusters, the worst first, and the active configuration.", document.ServeStatus{}, a.clusters),
 		get(ofCluster, "One cluster.", document.ServedCluster{}, a.cluster),
-		get(ofCluster+"/backups", "What a repository holds of a cluster: dr list.", document.List{}, a.backups, inRepository),
+		get(ofCluster+"/backups", "The backups and the log of a cluster in one repository: dr list.", document.List{}, a.backups, inRepository),
 		get(ofCluster+"/windows", "Windows of the log that can be restored to any point, and gaps.", document.Recovery{}, a.windows, inRepository),
 		get(ofCluster+"/drills", "The drills of a cluster, newest first.", document.Drills{}, a.drills, inRepository),
 		get(ofCluster+"/retention", "What the next pruning removes, and why: dr prune --dry-run.", document.Prune{}, a.retention, inRepository),
@@ -65,7 +65,7 @@ func (a *api) routes() []route {
 			triggerRequest{}, document.Ordered{}, a.trigger),
 		post(ofCluster+"/suspend", "Start no more jobs for the cluster, in all services, until it is resumed.", http.StatusOK,
 			suspendRequest{}, document.ServedCluster{}, a.suspend),
-		post(ofCluster+"/resume", "Start again what is due; what was missed is caught up once.", http.StatusOK, emptyRequest{}, document.ServedCluster{}, a.resume),
+		post(ofCluster+"/resume", "Start due jobs again. Missed jobs run once.", http.StatusOK, emptyRequest{}, document.ServedCluster{}, a.resume),
 		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, pinRequest{}, document.Pins{}, a.pin, inRepository),
 		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, emptyRequest{}, document.Pins{}, a.unpin, inRepository),
 		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),

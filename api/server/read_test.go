@@ -101,7 +101,7 @@ func TestPlanIsRead(t *testing.T) {
 				revision = way.Plan.Reach.Revision
 			}
 			if revision != want.revision || way.Lost.Seconds != want.lost.Seconds || way.Lost.Known != want.lost.Known || way.Lost.Revisions != want.lost.Revisions ||
-				!strings.HasPrefix(way.Lost.Message, "what was written after ") {
+				!strings.HasPrefix(way.Lost.Message, "everything written after ") {
 				t.Errorf("%s: revision %d, %+v", query, revision, way.Lost)
 			}
 		}

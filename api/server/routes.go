@@ -92,7 +92,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.As(err, &failed):
 		status, problem.Cure = failed.status, failed.cure
 	case errors.As(err, &unreachable) && unreachable.Nearest != "":
-		problem.Message = "what was asked for cannot be reached: " + unreachable.Why
+		problem.Message = "the target is not in the repository: " + unreachable.Why
 		problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
 	}
 	answer(w, status, problem)

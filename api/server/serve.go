@@ -86,7 +86,7 @@ func say(w http.ResponseWriter, a Access, problem string) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	if problem != "" && !a.open() {
-		problem = "not well: /status says more to those who may read"
+		problem = "unhealthy: /status has the details, for logins with the role read"
 	}
 	problem = cmp.Or(problem, "ok")
 	_, _ = w.Write([]byte(problem + "\n")) // an error means that the client has disconnected

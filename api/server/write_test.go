@@ -33,7 +33,7 @@ func TestPin(t *testing.T) {
 			t.Fatal("nothing goes")
 		}
 		pins := order[document.Pins](s, old+"/pin", `{"reason": "before the upgrade"}`, http.StatusOK)
-		if len(pins.Pins) != 1 || pins.Pins[0].Reason != "before the upgrade" || pins.Pins[0].By != "somebody on this host through host, dr v1" {
+		if len(pins.Pins) != 1 || pins.Pins[0].Reason != "before the upgrade" || pins.Pins[0].By != "a user of this host through host, dr v1" {
 			t.Errorf("pins: %+v", pins)
 		}
 		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); !d.Backups[1].Keep {
@@ -79,7 +79,7 @@ func TestTrigger(t *testing.T) {
 func TestSuspend(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		got := order[document.ServedCluster](s, prod+"/suspend", `{"reason": "the store moves"}`, http.StatusOK)
-		if got.Suspension == nil || got.Suspension.Reason != "the store moves" || got.Suspension.By != "somebody on this host through host, dr v1" {
+		if got.Suspension == nil || got.Suspension.Reason != "the store moves" || got.Suspension.By != "a user of this host through host, dr v1" {
 			t.Errorf("suspended: %+v", got)
 		}
 		order[document.Problem](s, prod+"/trigger", "{}", http.StatusConflict)

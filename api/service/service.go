@@ -124,7 +124,7 @@ func (r *running) use(c config.Config) {
 	err := c.RefusedErr()
 	if err != nil {
 		r.inForce.Refused = err.Error()
-		r.say(storage.Warning, "refused, what was in force before stays so for these clusters: %v", err)
+		r.say(storage.Warning, "refused, these clusters keep their previous settings: %v", err)
 	}
 }
 

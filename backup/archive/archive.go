@@ -46,7 +46,7 @@ type Config struct {
 	Plain   bool // allow no recipients, even if the existing log is encrypted
 
 	Flush       time.Duration // maximum time before a request is sent to the store
-	SegmentSize int           // bytes of requests after which they are sent at once
+	SegmentSize int           // bytes of requests that are sent without waiting for --flush
 	Lease       time.Duration // time after which another agent takes over from a stopped one
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
 	HashMax     int64         // largest database in use, in bytes, for which it is asked; 0: cluster.HashMax

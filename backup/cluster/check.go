@@ -185,7 +185,7 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 		if behind, err := s.behind(ctx, goal); err != nil {
 			late = append(late, err.Error())
 		} else if behind > 0 {
-			late = append(late, fmt.Sprintf("%s is %d entries behind", s.Endpoint, behind))
+			late = append(late, fmt.Sprintf("%s lags by %d entries", s.Endpoint, behind))
 		}
 		if s.Status.IsLearner {
 			learners = append(learners, s.Endpoint)

@@ -226,7 +226,7 @@ func TestCheckFakeDivergence(t *testing.T) {
 	first.members[1].ClientURLs = []string{urls[1]}
 	lines := checkCluster(t, at(urls...), cluster.CheckOptions{})
 	wantSaid(t, lines, "HashKV equal", "1 has 000000aa", "2 has 000000bb")
-	wantSaid(t, lines, "members in step", urls[1]+" is 20 entries behind")
+	wantSaid(t, lines, "members in step", urls[1]+" lags by 20 entries")
 }
 
 // TestCheckFakeRevisions checks that members with different revisions at one position of the log count as diverged,

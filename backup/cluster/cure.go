@@ -20,7 +20,7 @@ var reasons = []struct{ of, cure string }{
 	{"x509: certificate is ", "use a name in --endpoints for which the server's certificate is good"},
 	{"first record does not look like a TLS handshake", "the server seems to speak no TLS: use http:// in --endpoints"},
 	{"handshake failed: EOF", "the server seems to speak no TLS, or is ending: try http:// in --endpoints"},
-	{"error reading server preface", "the server seems to want TLS: use https:// in --endpoints, and --cacert"},
+	{"error reading server preface", "the server seems to require TLS: use https:// in --endpoints, and --cacert"},
 }
 
 // hungUp has parts of a client's error when a TLS server closes the connection. The server sends a reason, but unread
@@ -53,7 +53,7 @@ func (c Config) certificateCure(now time.Time) string {
 				c.Cert, own.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}
-	return "if it wants a client certificate, give one of its CA with --cert and --key"
+	return "if it requires a client certificate, give one of its CA with --cert and --key"
 }
 
 // withCode returns err with etcd's code for it, which maintenance calls of servers before 3.6 omit.

@@ -59,7 +59,7 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 	flags.StringVar(&config.Spool, "spool", "", "with --source watch: directory in which encrypted segments wait while the store is unreachable")
 	flags.StringVar(&spoolMax, "spool-max", "2GiB", "maximum size of the spool")
 	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "maximum time before a request is sent to the store")
-	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests after which they are sent at once")
+	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests that are sent without waiting for --flush")
 	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "time after which another agent takes over from one that stopped")
 	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to store the member's HashKV, which a restore compares, and to compare that of all members; 0: never")
 	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)

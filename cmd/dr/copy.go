@@ -44,7 +44,7 @@ that no trusted key has signed are reported and not copied; the rest is copied, 
 	flags.StringVar(&a.cluster, "cluster", a.getenv("DR_CLUSTER"), "copy only this cluster (DR_CLUSTER; default: all)")
 	flags.StringVar(&since, "since", "",
 		"skip backups and segments that began before (2026-11-21T10:00:00Z, \"30d ago\"), except those that restoring the copied log needs")
-	flags.BoolVar(&deletions, "deletions", false, "delete at the target what is deleted at the source; if backups are signed, requires --sign-key")
+	flags.BoolVar(&deletions, "deletions", false, "repeat the source's deletions at the target; if backups are signed, requires --sign-key")
 	a.store.signFlags(cmd, a.getenv)
 	flags.StringVar(&a.store.lock, "lock", "", "lock the written objects against deletion for this long, as --lock of dr backup")
 	a.store.trustFlags(cmd, a.getenv)

@@ -107,7 +107,7 @@ func writtenText(b catalog.Backup, now time.Time) string {
 	}
 	by := "by the times of the files"
 	if b.Origin.Given {
-		by = "as the operator said"
+		by = "as the operator confirmed"
 	}
 	return fmt.Sprintf("%s (%s), %s", b.Origin.Written.Format(time.RFC3339), age(b.Origin.Written, now), by)
 }

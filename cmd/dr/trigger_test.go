@@ -68,7 +68,7 @@ func TestTriggerFails(t *testing.T) {
 		code   int
 	}{
 		{403, `{"message": "grafana has only the role read"}`, "grafana has only the role read", 4},
-		{401, `{"message": "nobody is logged in", "cure": "send a token"}`, "nobody is logged in: send a token", 4},
+		{401, `{"message": "a login is required", "cure": "send a token"}`, "a login is required: send a token", 4},
 		{400, `{"message": "job: use backup"}`, "use backup", 2},
 		{404, `{"message": "cluster \"prod\" is not in the configuration"}`, "not in the configuration", 3},
 		{409, `{"message": "cluster prod is suspended"}`, "is suspended", 4},

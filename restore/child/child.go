@@ -237,7 +237,7 @@ func (h *head) words() string {
 		}
 	}
 	if first == "" {
-		return "it said nothing"
+		return "it printed nothing"
 	}
 	return first
 }

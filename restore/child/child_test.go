@@ -279,11 +279,11 @@ func TestDeaths(t *testing.T) {
 		"panic":             {Stage: "check", Words: "page 7 is not there"},
 		"panic of an error": {Stage: "check", Words: "page 8: bad"},
 		"panic elsewhere":   {Stage: "check", Words: "page 9 is not there"},
-		"exit":              {Stage: "check", Words: "it said nothing"},
+		"exit":              {Stage: "check", Words: "it printed nothing"},
 		"words":             {Stage: "check", Words: "last words"},
 		"flood":             {Stage: "check", Words: "first"},
-		"kill":              {Stage: "check", Words: "it said nothing", Killed: true},
-		"garbage and exit":  {Stage: "check", Words: "it said nothing"},
+		"kill":              {Stage: "check", Words: "it printed nothing", Killed: true},
+		"garbage and exit":  {Stage: "check", Words: "it printed nothing"},
 	} {
 		t.Run(verb, func(t *testing.T) {
 			err := child.Run(t.Context(), verb, nil, nil, nil)

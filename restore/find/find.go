@@ -191,7 +191,7 @@ func (f *finder) isOther(l leg) bool {
 // enter begins a leg. In a different history, revisions start again.
 func (f *finder) enter(l leg, other bool) error {
 	if other {
-		why := "another history begins: the cluster was restored, or made anew"
+		why := "another history begins: the cluster was restored or recreated"
 		err := f.unseen(Unseen{Lineage: l.lineage, Since: f.until, Until: l.base.Finished, Why: why})
 		if err != nil {
 			return err

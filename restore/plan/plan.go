@@ -193,7 +193,7 @@ func Decode(data []byte) (Plan, error) {
 	_, err = dec.Token()
 	switch {
 	case err != io.EOF:
-		return Plan{}, fmt.Errorf("%w: something follows the plan: make it anew with --plan-out", ErrLayout)
+		return Plan{}, fmt.Errorf("%w: data follows the plan: write a new one with --plan-out", ErrLayout)
 	case p.Format != Format:
 		return Plan{}, fmt.Errorf("%w: plan format %d is unknown to this version of dr", ErrLayout, p.Format)
 	case p.ID != p.digest():

@@ -73,7 +73,7 @@ func survey(ctx context.Context, dir string, ends map[uint64]bool) (d disk.Disk,
 		d.Cluster, d.Member = types.ID(cluster).String(), types.ID(member).String()
 	}
 	if len(d.Databases) == 0 && cluster == 0 {
-		return d, fmt.Errorf("%w: there is neither member/snap/db nor a log in member/wal that says whose it is; name etcd's --data-dir",
+		return d, fmt.Errorf("%w: it contains neither member/snap/db nor a log that names its member: name etcd's --data-dir",
 			ErrNoMember)
 	}
 	return d, nil

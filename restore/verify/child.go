@@ -149,7 +149,7 @@ func (f *found) boot(ctx context.Context, j job, begin time.Time, report storage
 	}
 	defer server.Close()
 	f.RTO = time.Since(begin).Seconds()
-	err = f.step("compare", "comparing what it serves", report, func() error { return f.compare(ctx, server, j.Hashes) })
+	err = f.step("compare", "comparing the key space that it serves", report, func() error { return f.compare(ctx, server, j.Hashes) })
 	if err != nil || len(j.Assertions) == 0 {
 		return err
 	}

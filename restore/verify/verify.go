@@ -59,7 +59,7 @@ func keep(ctx context.Context, c *repository.Cluster, p catalog.Proof, report st
 func judge(level catalog.Level, f found, err error) (catalog.Verdict, string) {
 	switch {
 	case err == nil && level == catalog.Hashed && f.sealedOnly:
-		return catalog.Passed, "the sealed bytes are whole; without a key nobody knows whether they open"
+		return catalog.Passed, "the sealed bytes are intact; whether they open is unknown without a key"
 	case err == nil:
 		return catalog.Passed, "no fault found"
 	case errors.Is(err, catalog.ErrDamaged), errors.Is(err, ErrAssertion):

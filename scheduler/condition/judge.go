@@ -158,10 +158,10 @@ func (j *judgement) backups(r Repository) {
 	}
 	if r.Future != "" {
 		j.add(ClocksApart, finding{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
-			"backup %s says that it was taken in the future", r.Future)
+			"backup %s has a time in the future", r.Future)
 	}
 	if r.Changed != "" {
-		j.add(ClusterChanged, finding{Critical, r.Repository, "mend the endpoints, or restore what was there before (" + j.command("list", r) +
+		j.add(ClusterChanged, finding{Critical, r.Repository, "correct the endpoints, or restore the earlier data (" + j.command("list", r) +
 			" names it); if the change is right: " + j.command("pin latest --confirm", r)}, "%s", r.Changed)
 	}
 	j.shrunk(r)
@@ -172,7 +172,7 @@ const divergedCure = "find out which member is right, replace the other"
 
 // backupLate adds that a backup is late. While it waits for its turn that is a warning, until the next slot has passed too.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
-	w := finding{warningIf(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("see on its host that dr serve runs, and what it says; dr trigger --cluster %s takes one now", j.Cluster)}
+	w := finding{warningIf(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("on its host check that dr serve runs, and read its log; dr trigger --cluster %s takes one now", j.Cluster)}
 	waiting := ""
 	if j.Jobs.Queued {
 		waiting, w.cure = "; it waits for its turn among other clusters", "raise concurrency in dr.yaml, or spread the schedules by a larger jitter"
@@ -275,11 +275,11 @@ func (j *judgement) fault() {
 		return
 	}
 	kept := len(j.Repositories) > 0
-	without := "this cluster is not looked after"
+	without := "this cluster is not backed up"
 	if kept {
-		without = "what was in force before stays so"
+		without = "the previous settings stay in force"
 	}
-	j.add(ConfigRefused, finding{warningIf(kept), "", "put it right; dr config check --config FILE shows whether it is, and it is read again by itself"},
+	j.add(ConfigRefused, finding{warningIf(kept), "", "correct it: the service reads it again by itself, and dr config check --config FILE checks it"},
 		"its configuration cannot be used, and %s: %s", without, j.Fault)
 }
 
@@ -287,11 +287,11 @@ func (j *judgement) fault() {
 func (j *judgement) policy(r Repository) {
 	if j.Agreed.Written && !r.Signed && slices.ContainsFunc(j.Repositories, func(o Repository) bool { return o.Signed }) {
 		j.add(NotSigned, finding{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
-			"nobody can tell who has written the backups here, which another of the cluster's repositories signs")
+			"the backups here have no signature, although another of the cluster's repositories requires one")
 	}
 	if j.Agreed.Written && !r.Locked {
 		j.add(NotLocked, finding{Warning, r.Repository, "give the repository a lock, in a bucket that knows object locks (dr check --lock tries)"},
-			"whoever may delete can delete every backup")
+			"everyone with the right to delete objects can delete every backup")
 	}
 }
 
@@ -305,7 +305,7 @@ func (j *judgement) encryption() {
 	switch {
 	case len(plain) > 0:
 		j.add(NotEncrypted, finding{Warning, "", "give the cluster recipients, or dr backup --recipient"},
-			"the newest backup in %s is readable by whoever can read the bucket, with every Secret in it", strings.Join(plain, " and "))
+			"the newest backup in %s is not encrypted: everyone who can read the bucket can read every Secret in it", strings.Join(plain, " and "))
 	case j.Agreed.Written && !j.Agreed.Encrypted:
 		j.add(NotEncrypted, finding{Warning, "", "give the cluster recipients"}, "the cluster has no recipients")
 	}
@@ -322,12 +322,12 @@ func (j *judgement) log(r Repository) {
 	}
 	w, good := r.Window, r.Good
 	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
-		j.add(LogStopped, finding{Critical, r.Repository, "see on its host that dr archive runs, and what it says"},
+		j.add(LogStopped, finding{Critical, r.Repository, "on its host check that dr archive runs, and read its log"},
 			"the log ends at %s with revision %d, and the backup of %s has revision %d",
 			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
 	}
 	if w == nil && good != nil && j.neverLogged(r) {
-		j.add(LogStopped, finding{Critical, r.Repository, "see on its host that dr serve runs, and what it reports of the archive"},
+		j.add(LogStopped, finding{Critical, r.Repository, "on its host check that dr serve runs, and what its log reports on archiving"},
 			"the log is to be archived, and nothing of it that restores has been stored since the backup of %s", clock(good.Started))
 	}
 }
@@ -341,16 +341,16 @@ func (j *judgement) neverLogged(r Repository) bool {
 func (j *judgement) jobs() {
 	n := j.Jobs.Failures
 	if n >= j.Limits.Failures {
-		j.add(BackupFailing, finding{Warning, "", "mend what stands in the way; dr check with the cluster's endpoints looks for it"},
+		j.add(BackupFailing, finding{Warning, "", "remove the cause; dr check with the cluster's endpoints looks for it"},
 			"the last %d tries have failed: %s", n, j.Jobs.Problem)
 	}
 	if j.Jobs.Unpruned != "" {
-		j.add(RetentionFailing, finding{Warning, "", "mend what stands in the way; dr prune --dry-run shows what is to go"},
+		j.add(RetentionFailing, finding{Warning, "", "remove the cause; dr prune --dry-run shows what will be removed"},
 			"old backups stay: %s", j.Jobs.Unpruned)
 	}
 	due := j.Agreed.Drill
 	if !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
-		j.add(DrillNotRun, finding{Warning, "", "see on its host what dr serve says of drills, or run dr drill by hand"},
+		j.add(DrillNotRun, finding{Warning, "", "read on its host what dr serve logs about drills, or run dr drill by hand"},
 			"a drill was due %s ago, and none was run", span(j.now.Sub(due)))
 	}
 }
@@ -362,22 +362,22 @@ func (j *judgement) archive() {
 	}
 	lag := j.now.Sub(j.Since)
 	if !l.Known && !j.Since.IsZero() && lag > j.Limits.Lag {
-		j.add(LogLagging, finding{warningIf(lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes are in etcd alone"},
-			"of nothing that was written is it known that it is stored%s", because(l.Problem))
+		j.add(LogLagging, finding{warningIf(lag <= lagCritical*j.Limits.Lag), "", "remove the cause; until then new writes exist only in etcd"},
+			"no write is known to be stored%s", because(l.Problem))
 	}
 	if l.Known && l.Lag > j.Limits.Lag {
-		j.add(LogLagging, finding{warningIf(l.Lag <= lagCritical*j.Limits.Lag), "", "mend what it waits for; until then writes of that time are in etcd alone"},
-			"what was written in the last %s is not all stored%s", span(l.Lag), because(l.Problem))
+		j.add(LogLagging, finding{warningIf(l.Lag <= lagCritical*j.Limits.Lag), "", "remove the cause; until then the writes of that time exist only in etcd"},
+			"not all writes of the last %s are stored%s", span(l.Lag), because(l.Problem))
 	}
 	if l.Purges && l.Headroom < j.Limits.Headroom {
-		j.add(PurgeHeadroomShort, finding{Critical, "", "mend what keeps it from storing, or give etcd more --max-wals"},
-			"etcd purges what is not stored in %s", span(l.Headroom))
+		j.add(PurgeHeadroomShort, finding{Critical, "", "remove the cause why it does not store, or raise etcd's --max-wals"},
+			"etcd purges unstored log in %s", span(l.Headroom))
 	}
 	if l.Diverged != "" {
 		j.add(MembersDiverged, finding{Critical, "", divergedCure + "; the archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
 	}
 	if l.SpoolMax > 0 && float64(l.Spool) > j.Limits.Spool*float64(l.SpoolMax) {
-		j.add(SpoolFilling, finding{Warning, "", "mend the store, or give the spool more room"},
+		j.add(SpoolFilling, finding{Warning, "", "make the store available again, or enlarge the spool"},
 			"%s of %s wait for the store", bytes(l.Spool), bytes(l.SpoolMax))
 	}
 }

@@ -146,7 +146,7 @@ var faults = []fault{
 	{condition.RetentionFailing, warning, "old backups stay: locked", "dr prune", func(f *condition.Facts) { f.Jobs.Unpruned = "locked" }},
 	{condition.NotEncrypted, warning, "newest backup", "recipients", main(func(r *condition.Repository) { r.Good.Encrypted = false })},
 	{condition.NotEncrypted, warning, "no recipients", "recipients", func(f *condition.Facts) { f.Agreed.Encrypted = false }},
-	{condition.NotSigned, warning, "who has written", "dr keygen --signing", main(func(r *condition.Repository) { r.Signed = false })},
+	{condition.NotSigned, warning, "have no signature", "dr keygen --signing", main(func(r *condition.Repository) { r.Signed = false })},
 	{condition.NotLocked, warning, "can delete", "dr check --lock", main(func(r *condition.Repository) { r.Locked = false })},
 	{condition.LogGap, critical, "compacted", "dr backup", main(func(r *condition.Repository) { r.Gap = "compacted" })},
 	{condition.LogStopped, critical, "revision 4711", "dr archive", main(func(r *condition.Repository) {
@@ -157,14 +157,14 @@ var faults = []fault{
 	}},
 	{condition.LogLagging, warning, "the last 6m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 6 * time.Minute }},
 	{condition.LogLagging, critical, "the last 31m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 31 * time.Minute }},
-	{condition.LogLagging, critical, "is it known that it is stored: the folder is read-only", "until then", func(f *condition.Facts) {
+	{condition.LogLagging, critical, "known to be stored: the folder is read-only", "until then", func(f *condition.Facts) {
 		f.Log = &condition.Log{Problem: "the folder is read-only"}
 	}},
-	{condition.LogLagging, warning, "is it known that it is stored", "until then", func(f *condition.Facts) {
+	{condition.LogLagging, warning, "no write is known to be stored", "until then", func(f *condition.Facts) {
 		f.Log, f.Since = &condition.Log{}, now.Add(-6*time.Minute)
 	}},
 	{condition.PurgeHeadroomShort, critical, "in 59m0s", "--max-wals", func(f *condition.Facts) { f.Log.Headroom = 59 * time.Minute }},
-	{condition.SpoolFilling, warning, "900 MiB of 1.0 GiB", "room", func(f *condition.Facts) { f.Log.Spool = 900 << 20 }},
+	{condition.SpoolFilling, warning, "900 MiB of 1.0 GiB", "enlarge", func(f *condition.Facts) { f.Log.Spool = 900 << 20 }},
 	{condition.MembersDiverged, critical, "hashes differ", "the check's cure", line("HashKV equal", "hashes differ")},
 	{condition.MembersDiverged, critical, "CORRUPT", "the check's cure", problem(check.Corrupt, "alarms", "alarms: CORRUPT, NOSPACE")},
 	{condition.MembersDiverged, critical, "two hashes", "within 5 minutes", func(f *condition.Facts) { f.Log.Diverged = "two hashes" }},
@@ -224,7 +224,7 @@ func TestEachCondition(t *testing.T) {
 // A cluster whose configuration was never valid is not backed up.
 func TestConfigRefusedWithNothingInForce(t *testing.T) {
 	got := condition.Judge(condition.Facts{Cluster: "prod", Fault: "dr.yaml:3: it is wrong"}, now)
-	if len(got) != 1 || got[0].Severity != critical || !strings.Contains(got[0].Message, "not looked after: dr.yaml:3") {
+	if len(got) != 1 || got[0].Severity != critical || !strings.Contains(got[0].Message, "not backed up: dr.yaml:3") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -208,7 +208,7 @@ func TestWebhookFollowsNoRedirect(t *testing.T) {
 	n.Use(notify.Config{Webhook: target(t, server.URL+"/"+secret)})
 	n.Tell(change(1))
 	start(t, n)
-	if got := <-warned; !strings.Contains(got, "307") || !strings.Contains(got, "was not told") || strings.Contains(got, secret) {
+	if got := <-warned; !strings.Contains(got, "307") || !strings.Contains(got, "was not sent") || strings.Contains(got, secret) {
 		t.Errorf("%q", got)
 	}
 }
@@ -265,7 +265,7 @@ func TestWebhookIsRefused(t *testing.T) {
 				t.Errorf("%d: %d tries", status, got)
 			}
 			got := said.take()
-			if !strings.Contains(got, "was not told that BackupLate of cluster c1 begins") || !strings.Contains(got, fmt.Sprint(status)) ||
+			if !strings.Contains(got, "was not sent that BackupLate of cluster c1 begins") || !strings.Contains(got, fmt.Sprint(status)) ||
 				strings.Contains(got, secret) {
 				t.Errorf("%d: said %q", status, got)
 			}

@@ -166,7 +166,7 @@ func (n *Notifier) deliver(ctx context.Context) {
 		}
 		switch {
 		case refused:
-			n.warn("the webhook was not told %s: %v", c, err)
+			n.warn("the webhook was not sent %s: %v", c, err)
 		case err != nil:
 			if wait == firstWait {
 				n.warn("the webhook: %v; it is tried again", err)

@@ -106,7 +106,7 @@ func doubtOf(c *candidate, doubtful map[catalog.ID]bool, now time.Time) string {
 		return "it failed a check, and has not passed it since"
 	}
 	if ofFuture(c.Backup, now) {
-		return "it says that it was taken in the future"
+		return "it has a time in the future"
 	}
 	if doubtful[c.ID] {
 		return fmt.Sprintf("it is of cluster id %s, and no restore by dr began that history: dr pin ID --confirm, and it counts", c.ClusterID)

@@ -91,13 +91,13 @@ func (s *stretch) windowBase(begins time.Time) *candidate {
 func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 	switch base := k.baseOf(s); {
 	case base != nil:
-		n, reason = s.from(base.Backup), "it is older than "+string(base.ID)+", the oldest kept backup that the log goes on from"
+		n, reason = s.from(base.Backup), "it is older than "+string(base.ID)+", the oldest kept base of the log"
 		if k.policy.Window > 0 && !base.Finished.After(k.windowBegins()) {
 			reason = "it is older than the window of " + span(k.policy.Window) + ", which begins on " + string(base.ID)
 		}
 	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // a base may still appear
 	default:
-		n, reason = len(s.Segments), "it goes on from no backup that is kept"
+		n, reason = len(s.Segments), "no kept backup is a base for it"
 	}
 	if s.newest {
 		n = min(n, len(s.Segments)-1) // an archiver appends to it

@@ -246,7 +246,7 @@ func TestRemoval(t *testing.T) {
 		string(taken(600).ID) + " pruned: no rule keeps it, host, dr v1, 02:40:00",
 		string(taken(1).ID) + " pruned: no rule keeps it, host, dr v1, 02:40:00",
 		lineageOf(1, 0, 1, 1).ID + " 19 pruned: it is older than " + string(taken(1200).ID) +
-			", the oldest kept backup that the log goes on from, host, dr v1, 02:40:00",
+			", the oldest kept base of the log, host, dr v1, 02:40:00",
 	}
 	if diff := cmp.Diff(want, all); diff != "" {
 		t.Error(diff)

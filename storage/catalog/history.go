@@ -125,7 +125,7 @@ func (c Change) String() string {
 	}
 	how := "another cluster was backed up under this name"
 	if c.SameCluster() {
-		how = "the cluster began anew with the same id, as members do that lost their data"
+		how = "the cluster restarted empty with the same id, as members do that lost their data"
 	}
 	return fmt.Sprintf("%s, and no restore by dr explains it: %s came after %s", how, describe(c.Newest), describe(c.Before))
 }

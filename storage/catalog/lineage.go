@@ -140,7 +140,7 @@ func (t *tip) refuses(lineage string, s *Segment) error {
 	seq := s.FirstSeq()
 	switch last := t.last; {
 	case seq <= last.Seq:
-		return fmt.Errorf("seq %d stands behind seq %d: it is doubled", seq, last.Seq)
+		return fmt.Errorf("seq %d follows seq %d: it is a duplicate", seq, last.Seq)
 	case s.Cluster != last.Cluster || !SameClusterID(s.ClusterID, last.ClusterID):
 		return fmt.Errorf("it is of cluster %s (%s), the one before it of %s (%s)",
 			s.Cluster, s.ClusterID, last.Cluster, last.ClusterID)

@@ -92,7 +92,7 @@ func (p *probe) tryToDelete(ctx context.Context, key, version string, until time
 			return unknown("use a longer --lock", "the lock had ended before it could be tried")
 		case errors.Is(err, storage.ErrDenied):
 			return unknown("check with credentials that may delete",
-				"deleting was refused for want of a right, not for the lock: %s", oneLine(err))
+				"deleting was refused for a missing permission, not because of the lock: %s", oneLine(err))
 		case err != nil:
 			return failed(err)
 		default:

@@ -139,7 +139,7 @@ func (p *probe) race(ctx context.Context) error {
 		}
 	}
 	if len(winners) != 1 {
-		return fmt.Errorf("of %d create-only uploads of one key at once %d have succeeded, not 1", racers, len(winners))
+		return fmt.Errorf("of %d concurrent create-only uploads of one key %d succeeded, not 1", racers, len(winners))
 	}
 	return p.same(ctx, "raced", storage.OpenOptions{}, p.content(10+winners[0], small))
 }

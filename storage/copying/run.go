@@ -192,7 +192,7 @@ func (c *copying) data(ctx context.Context, b backup) error {
 	}
 	err := drain(c.to.FetchSealed(ctx, b.backup))
 	if errors.Is(err, catalog.ErrDamaged) {
-		return differs(b.data.key, "it is not what the source's manifest says")
+		return differs(b.data.key, "it differs from the source's manifest")
 	}
 	if err == nil {
 		c.result.Present++

@@ -466,7 +466,7 @@ func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	run.Key = catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, run.Seq)
 	run.Err = Missing(run.Key)
 	if run.Upto > run.Seq {
-		run.Err = fmt.Errorf("%w, and so are the ones behind it to seq %d", run.Err, run.Upto)
+		run.Err = fmt.Errorf("%w, and so are those after it up to seq %d", run.Err, run.Upto)
 	}
 	if s := l.known[run.Seq]; s != nil {
 		run.First = s.First

@@ -41,7 +41,7 @@ type TakenError struct {
 
 // Error names the segment and the archiver that stored it.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("segment %d of lineage %s: %v: it was stored by %s, go on behind it",
+	return fmt.Sprintf("segment %d of lineage %s: %v: it was stored by %s: continue after it",
 		e.Segment.Seq, e.Segment.Lineage, catalog.ErrTaken, e.Segment.Writer)
 }
 
@@ -72,7 +72,7 @@ func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	}
 	stored, err := log.ReadSegment(ctx, lineage, seq)
 	if err != nil {
-		return fmt.Errorf("store a segment: its name is taken, and what is there cannot be read: %w", err)
+		return fmt.Errorf("store a segment: its name is taken, and the existing object cannot be read: %w", err)
 	}
 	if stored.Digest != e.Digest {
 		return &TakenError{stored}

@@ -128,7 +128,7 @@ func (c *checked) Read(p []byte) (int, error) {
 		return n, c.explain(fmt.Errorf("%w: %s has %d bytes, its manifest says %d", catalog.ErrDamaged, c.want.Name, c.size, c.want.Size))
 	}
 	if err == io.EOF && hex.EncodeToString(c.hash.Sum(nil)) != c.want.SHA256 {
-		return n, c.explain(fmt.Errorf("%w: the sha256 of %s is not what its manifest says", catalog.ErrDamaged, c.want.Name))
+		return n, c.explain(fmt.Errorf("%w: the sha256 of %s differs from its manifest", catalog.ErrDamaged, c.want.Name))
 	}
 	return n, err
 }

@@ -135,7 +135,7 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 }
 
 // errStays means that a tombstone is still needed.
-var errStays = errors.New("what it stands for is still there")
+var errStays = errors.New("its data still exists")
 
 // sweep removes l.
 func (c *Cluster) sweep(ctx context.Context, l catalog.Leftover) error {

@@ -249,7 +249,7 @@ func (f *fakeService) plan(r *http.Request) any {
 	b := all[max(0, slices.IndexFunc(all, func(b document.Backup) bool { return !b.Started.After(lost) && b.Proven != "" }))]
 	way := document.Way{
 		Command:  "dr restore --repo s3://etcd-backups/fra?region=eu-central-1 --cluster " + r.PathValue("cluster") + targetFlag(q.Get) + " --dry-run",
-		Lost:     document.Lost{Message: "what was written after then is lost", Since: lost, Seconds: f.now.Sub(lost).Seconds()},
+		Lost:     document.Lost{Message: "everything written after then is lost", Since: lost, Seconds: f.now.Sub(lost).Seconds()},
 		Estimate: 41,
 	}
 	way.Plan.Backup = &catalog.Backup{Manifest: b.Manifest}

@@ -55,7 +55,7 @@ func provider(rest []byte) string {
 	const longest = 256 // bytes to search for the names; the encrypted bytes follow them
 	parts := strings.SplitN(string(rest[:min(len(rest), longest)]), ":", 4)
 	if len(parts) < 4 {
-		return "in a way that it does not say"
+		return "in a way that it does not name"
 	}
 	return fmt.Sprintf("with %s, key %q", parts[0], parts[2])
 }
