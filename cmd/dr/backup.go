@@ -38,7 +38,7 @@ func (a *app) backup() *cobra.Command {
 nothing to the local disk (except with --spool), and memory is bounded whatever the size.
 
 Unreachable endpoints are tolerated. A member that fails during the stream is replaced by the next one, once. Without a quorum
-the backup is taken all the same, and marked.
+the backup is still taken, and marked.
 
 Several --repo receive the same stream under the same name. With --require all the backup is listed nowhere unless every
 repository has the data; with --require any a repository that fails or hangs is skipped.

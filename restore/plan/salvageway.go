@@ -314,7 +314,7 @@ func salvageNotes(p Plan) (notes []string) {
 	case ok:
 		notes = append(notes, fmt.Sprintf("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First))
 	case s.Left.Positions > 0 && !p.stopsBefore():
-		notes = append(notes, fmt.Sprintf("%d requests in %d positions at the end of the log are left out, for nothing shows whether they were committed: --salvage-tail all includes them",
+		notes = append(notes, fmt.Sprintf("%d requests in %d positions at the end of the log are left out because nothing shows whether they were committed: --salvage-tail all includes them",
 			s.Left.Requests, s.Left.Positions))
 	}
 	if s.Log == nil {

@@ -86,7 +86,7 @@ func (s Salvage) String() string {
 		text += "; writes that only the missing members had are lost"
 	}
 	if s.LeftOut > 0 {
-		text += fmt.Sprintf("; %d requests at the end of the logs were left out, for nothing showed whether they were committed", s.LeftOut)
+		text += fmt.Sprintf("; %d requests at the end of the logs were left out because nothing showed whether they were committed", s.LeftOut)
 	}
 	return text
 }
