@@ -33,7 +33,7 @@ type salvageFlags struct {
 
 func (f *salvageFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.dirs, "from-data-dir", nil,
-		"data dirs (etcd's --data-dir) of stopped members of one cluster, which are only read; with --repo, to continue after the archive's end")
+		"data dirs (etcd's --data-dir) of stopped members of one cluster, which are only read")
 	cmd.Flags().StringVar(&f.tail, "salvage-tail", "auto",
 		"requests at the end of the log that may not have been committed: all restores them, auto only if --from-data-dir has a majority of the members")
 	cmd.Flags().StringVar(&f.base, "salvage-base", "",
@@ -50,9 +50,9 @@ func (a *app) salvage() *cobra.Command {
 	var toRepository, oldIsDead bool
 	cmd := &cobra.Command{
 		Use:   "salvage",
-		Short: "Show what the disks of stopped members hold, and store it as a backup",
-		Long: `salvage reads the data dirs of stopped members, which it never changes, and prints what can be restored from them and how certain
-it is. With --to-repository it stores the result as a backup, whose manifest names the disks and the revision up to which
+		Short: "Inspect the disks of stopped members, and store their data as a backup",
+		Long: `salvage reads the data dirs of stopped members without changing them. It prints the revision that can be restored from them, and
+which part is certain. With --to-repository it stores the result as a backup, whose manifest names the disks and the revision up to which
 everything is known to be committed. Restore that backup by its id.
 
 It uses the disks alone. If the log was archived, dr restore --from-data-dir with --repo continues the archive, and may lose less.`,
