@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -106,5 +107,17 @@ func TestImportedBackupIsNoBase(t *testing.T) {
 	}
 	if p, err = plan.New(c, plan.Target{}, plan.Layout{Token: "t"}, now); err != nil || p.Backup.ID != b.ID {
 		t.Errorf("the newest point begins with %+v, %v", p.Backup, err)
+	}
+}
+
+// TestOnlyImportedBackups checks that a target in a cluster with imported backups alone names them.
+func TestOnlyImportedBackups(t *testing.T) {
+	c := catalogOf()
+	c.Imported = []catalog.Backup{salvagedBackup()}
+	for name, target := range map[string]plan.Target{"the newest": {}, "a revision": {Revision: 4}} {
+		_, err := plan.New(c, target, plan.Layout{Token: "token-1"}, now)
+		if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), "only imported ones") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

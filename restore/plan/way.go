@@ -95,6 +95,10 @@ func (s stretch) writtenBy(upTo int) time.Time {
 
 // nearestRevision returns the way to the nearest restorable point before a revision that c does not contain.
 func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
+	if len(c.Backups) == 0 && len(c.Lineages) == 0 {
+		_, err := c.Latest()
+		return route{}, err
+	}
 	known := newest(c).Revision
 	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
 	if t.Revision > known {

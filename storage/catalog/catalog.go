@@ -105,14 +105,14 @@ func (c Catalog) Find(id ID) (Backup, error) {
 func (c Catalog) Latest() (Backup, error) {
 	c.Damaged = slices.DeleteFunc(slices.Clone(c.Damaged), func(d Damage) bool { return d.ID.IsImport() })
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) == 0 && len(c.Imported) > 0 {
-		return Backup{}, fmt.Errorf("a backup of the live cluster %s is %w: only imported ones are there, which a restore finds by their ids: dr list shows them",
+		return Backup{}, fmt.Errorf("a backup of the live cluster %s is %w, only imported ones: name one by its ID, which dr list shows",
 			c.Cluster, ErrNotFound)
 	}
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) > 0 {
 		return Backup{}, fmt.Errorf("no backup of cluster %s is trusted: %w", c.Cluster, c.Untrusted[0].Err)
 	}
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 {
-		return Backup{}, fmt.Errorf("a backup of cluster %s is %w: check --repo and --cluster, or take one with dr backup",
+		return Backup{}, fmt.Errorf("a backup of cluster %s is %w: check --repo and --cluster, name an imported one by its ID (dr list), or take one with dr backup",
 			c.Cluster, ErrNotFound)
 	}
 	if len(c.Backups) == 0 {
