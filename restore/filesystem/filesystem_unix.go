@@ -69,13 +69,19 @@ func InheritOwner(dir, tree string) error {
 	if uid == os.Geteuid() && gid == os.Getegid() {
 		return nil
 	}
+	err = ChangeOwner(tree, uid, gid)
+	if err != nil {
+		return fmt.Errorf("give the restore to the owner of %s: %w", dir, err)
+	}
+	return nil
+}
+
+// ChangeOwner gives tree, with everything in it, to a user and a group.
+func ChangeOwner(tree string, uid, gid int) error {
 	return filepath.WalkDir(tree, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil {
-			err = os.Lchown(path, uid, gid)
-		}
 		if err != nil {
-			return fmt.Errorf("give the restore to the owner of %s: %w", dir, err)
+			return err
 		}
-		return nil
+		return os.Lchown(path, uid, gid)
 	})
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Seal moves the old data aside and puts blockers in its place. It refuses while etcd runs, and unless the new data is complete.
+// Seal gives the new data the owner and the mode of the old data, moves the old data aside, and puts blockers in its place. It refuses
+// while etcd runs, and unless the new data is complete and was built for the live data.
 func (s *Swap) Seal() error { return s.reach(Seal) }
 
-// Place puts the new data in the place of the blockers, with the owner and the mode of the old data.
+// Place puts the new data in the place of the blockers. It refuses while a process has the old data open.
 func (s *Swap) Place() error { return s.reach(Place) }
 
 // Undo puts the old data back. Restored data on which etcd may have started is kept in failed. It refuses while etcd runs.
@@ -44,7 +45,7 @@ func (s *Swap) step(goal Goal) (more bool, err error) {
 	}
 	a, err := next(goal, f)
 	if err != nil {
-		return false, fmt.Errorf("restore %s of %s: %w", s.ID, s.DataDir, err)
+		return false, fmt.Errorf("restore %s of %s: %w%s", s.ID, s.DataDir, err, s.other(f.State()))
 	}
 	if a.do == done {
 		return false, nil
@@ -54,6 +55,24 @@ func (s *Swap) step(goal Goal) (more bool, err error) {
 		return false, fmt.Errorf("restore %s of %s: %w", s.ID, s.DataDir, err)
 	}
 	return true, nil
+}
+
+// other names the restore that must be undone before s, as the end of an error; "" if there is none.
+func (s *Swap) other(state State) string {
+	if state != Blocked && state != Superseded {
+		return ""
+	}
+	found, err := Find(s.DataDir)
+	if err != nil {
+		return ""
+	}
+	for _, o := range found {
+		f, err := o.facts()
+		if err == nil && o.ID != s.ID && (f.Data.Live == Blocker || f.Data.Live == NewDir) {
+			return fmt.Sprintf(": dr restore --undo %s --data-dir %s", o.ID, o.DataDir)
+		}
+	}
+	return ""
 }
 
 // act carries out a. live is the kind of its slot's live entry.
@@ -68,13 +87,11 @@ func (s *Swap) act(a action, live Kind) error {
 	case prepare:
 		return p.block(p.at(a.with))
 	}
-	if live == Blocker && a.with == newName {
-		err := p.adopt()
-		if err != nil {
-			return err
-		}
+	err := s.ready(a, live)
+	if err != nil {
+		return err
 	}
-	if live == Dir && a.part == data {
+	if directory.has(live) && a.part == data {
 		release, err := s.holdLocks()
 		if err != nil {
 			return err
@@ -82,6 +99,22 @@ func (s *Swap) act(a action, live Kind) error {
 		defer release()
 	}
 	return p.exchange(a.with)
+}
+
+// ready makes the disk ready for an exchange. What can fail is done before the old data is sealed.
+func (s *Swap) ready(a action, live Kind) error {
+	if live == OldDir && a.part == data {
+		for _, p := range s.places() {
+			err := p.adopt()
+			if err != nil {
+				return fmt.Errorf("give the new data the owner and the mode of %s: %w", p.live, err)
+			}
+		}
+	}
+	if live == Blocker {
+		return s.checkClosed(a.with)
+	}
+	return nil
 }
 
 // lockTries and lockPause bound the wait for another Swap in the same directory, such as that of another member.

@@ -87,13 +87,13 @@ func (s *Swap) checkSpace(data, wal int64) error {
 
 func (s *Swap) checkLive() error {
 	for _, p := range s.places() {
-		kind, err := p.kind(p.live)
+		kind, err := p.kind(p.live, identities{})
 		switch {
 		case err != nil:
 			return err
 		case kind == Missing:
 			return fmt.Errorf("%w: %s is missing, there is nothing to replace: restore without --replace", fault.Refused, p.live)
-		case kind != Dir:
+		case kind != OtherDir:
 			return fmt.Errorf("%w: %s is not a directory: %w", fault.Refused, p.live, errNotDir)
 		}
 	}

@@ -14,8 +14,12 @@ import (
 )
 
 // Choose returns the Swap for p, whose Into is the member's own place: the one on its disk that already has the new data of p, or a new
-// one, whose Record is missing. It removes staged data of other plans, and refuses while the live data is blocked for another one.
+// one, whose Record is missing. It takes back what an interrupted command for another plan did, and removes staged data of other plans.
 func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
+	err := finishCleans(p.Into.DataDir)
+	if err != nil {
+		return nil, err
+	}
 	found, err := Find(p.Into.DataDir)
 	if err != nil {
 		return nil, err
@@ -39,6 +43,7 @@ const (
 	proceed  use = "proceed" // its new data is that of the plan
 	keep     use = "keep"    // its data that is aside may be the last copy
 	discard  use = "discard" // its new data was never in use
+	revert   use = "revert"  // a command that was interrupted is undone first
 	complain use = "complain"
 )
 
@@ -52,31 +57,41 @@ func useOf(state State, same, unused bool) use {
 			return proceed
 		}
 		return keep
-	case Undone:
+	case Undone, Superseded, Vacated:
 		return keep
-	case Unstaged:
+	case Unstaged, Stale:
 		return discard
 	case Staged:
 		if same {
 			return proceed
 		}
 		return discard
-	case Sealing, Sealed, Placing, Exposed:
+	case Sealing, Sealed, Placing:
 		if same {
 			return proceed
 		}
+		return revert
+	case Exposed, Withdrawn, Undoing:
+		return revert
 	}
 	return complain
 }
 
 // serves reports whether s can continue with p.
 func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
-	f, err := s.facts()
-	if err != nil {
-		return false, err
+	say := func(format string, args ...any) {
+		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(format, args...)})
 	}
 	r, err := s.Record()
+	if errors.Is(err, fault.Damaged) && !s.isBlocking() {
+		say("skipped restore %s: %v", s.ID, err)
+		return false, nil
+	}
 	if err != nil && !errors.Is(err, fault.NotFound) {
+		return false, err
+	}
+	f, err := s.facts()
+	if err != nil {
 		return false, err
 	}
 	same, err := s.restores(r, p)
@@ -90,9 +105,6 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 			return false, err
 		}
 	}
-	say := func(format string, args ...any) {
-		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(format, args...)})
-	}
 	switch useOf(f.State(), same, unused) {
 	case ignore:
 		return false, nil
@@ -103,11 +115,33 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 		say("data of the earlier restore %s is kept in %s: dr restore --clean %s --data-dir %s removes it", s.ID, s.data.folder, s.ID, s.DataDir)
 		return false, nil
 	case discard:
-		say("removing the staged data of restore %s: it is not complete, or of another target", s.ID)
+		say("removing the staged data of restore %s: it is not complete, of another target, or for other live data", s.ID)
 		return false, s.clean()
+	case revert:
+		say("putting the old data back: restore %s, which is %s, was interrupted, or is of another target", s.ID, f.State())
+		err = s.revert()
+		if err != nil {
+			return false, err
+		}
+		return s.serves(p, report)
 	}
-	return false, fmt.Errorf("%w: restore %s of %s is not complete (%s): repeat its command to complete it, or run dr restore --undo %s --data-dir %s",
-		fault.Refused, s.ID, s.DataDir, f.State(), s.ID, s.DataDir)
+	return false, fmt.Errorf("%w: restore %s of %s is not complete: %w", fault.Refused, s.ID, s.DataDir, f.remedy())
+}
+
+// isBlocking reports whether the live data dir is the blocker of s.
+func (s *Swap) isBlocking() bool {
+	live, err := s.data.kind(s.data.live, identities{})
+	return err != nil || live == Blocker
+}
+
+// revert undoes s, unless another process is at work on it.
+func (s *Swap) revert() error {
+	folder, err := s.lockFolder()
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return s.Undo()
 }
 
 // restores reports whether the new data that r describes serves for p.
@@ -132,11 +166,31 @@ func (s *Swap) IsStaged() bool {
 // Switch seals and places the staged data. It refuses while etcd runs, or another member of the old cluster answers; the live data is
 // unchanged then, and the staged data is kept.
 func (s *Swap) Switch(ctx context.Context, report storage.Report) error {
-	err := s.exchangeAll(ctx, report)
+	folder, err := s.lockFolder()
 	if err != nil {
-		return fmt.Errorf("restore %s is staged next to %s and not in use: %w", s.ID, s.DataDir, err)
+		return err
+	}
+	defer folder.Close()
+	err = s.exchangeAll(ctx, report)
+	if err != nil {
+		return s.explain(err)
 	}
 	return nil
+}
+
+// explain adds to the error of Switch which data is in use.
+func (s *Swap) explain(err error) error {
+	f, lookErr := s.facts()
+	switch {
+	case lookErr != nil:
+		return errors.Join(err, lookErr)
+	case f.State() == Staged:
+		return fmt.Errorf("restore %s is staged next to %s and not in use: %w", s.ID, s.DataDir, err)
+	case f.Data.Live == Blocker:
+		return fmt.Errorf("restore %s of %s is %s, and etcd cannot start: run the same command again, or dr restore --undo %s --data-dir %s: %w",
+			s.ID, s.DataDir, f.State(), s.ID, s.DataDir, err)
+	}
+	return err
 }
 
 func (s *Swap) exchangeAll(ctx context.Context, report storage.Report) error {

@@ -3,7 +3,6 @@ package swap
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -33,7 +32,29 @@ func finishClean(id, dataDir string, missing error) error {
 	if !exists(s.data.removed()) {
 		return missing
 	}
-	return os.RemoveAll(s.data.removed())
+	r, err := s.readRecord(s.data.removed())
+	if err == nil && r.WALDir != "" { // without the record, the log's folder was removed before
+		err = s.addLog(r.WALDir)
+		if err != nil {
+			return err
+		}
+	}
+	return s.removeRenamed()
+}
+
+// finishCleans completes all that were killed.
+func finishCleans(dataDir string) error {
+	all, err := idsOf(dataDir, removedSuffix)
+	if err != nil {
+		return err
+	}
+	for _, id := range all {
+		err := finishClean(id, dataDir, nil)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Swap) clean() error {
@@ -52,36 +73,52 @@ func (s *Swap) clean() error {
 		return err
 	}
 	if !f.cleanable() {
-		return fmt.Errorf("%w: restore %s of %s is %s, so its directories have the only copy: complete it with dr restore --replace, "+
-			"or take it back with dr restore --undo %s", fault.Refused, s.ID, s.DataDir, f.State(), s.ID)
+		return fmt.Errorf("%w: restore %s of %s is %s: cannot remove its directories: %w", fault.Refused, s.ID, s.DataDir, f.State(), f.only(s))
 	}
 	return s.remove()
 }
 
-// remove removes the folders, the log's first: the record is in the data's. Each is renamed first, so that half of it is never taken
-// for a whole.
-func (s *Swap) remove() error {
-	all := s.places()
-	for i := len(all) - 1; i >= 0; i-- {
-		err := all[i].remove()
-		if err != nil {
-			return fmt.Errorf("remove %s: %w", all[i].folder, err)
-		}
+// only returns why the directories of s cannot be removed.
+func (f Facts) only(s *Swap) error {
+	switch f.State() {
+	case Sealing, Sealed, Placing, Exposed, Withdrawn, Undoing:
+		return fmt.Errorf("they have the only copy of the old data: complete it with dr restore --replace, or take it back with "+
+			"dr restore --undo %s --data-dir %s", s.ID, s.DataDir)
 	}
-	return nil
+	return f.remedy()
 }
 
-func (p place) remove() error {
-	err := os.RemoveAll(p.removed())
+// remove removes the folders. The rename of the data's folder, which has the record, decides: from then on nothing in them is taken for
+// data, and after a kill the next Clean or Choose removes the rest.
+func (s *Swap) remove() error {
+	removed := s.data.removed()
+	err := os.RemoveAll(removed)
 	if err != nil {
 		return err
 	}
-	err = os.Rename(p.folder, p.removed())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err = os.Rename(s.data.folder, removed)
+	if err != nil {
 		return err
 	}
-	return errors.Join(filesystem.Sync(filepath.Dir(p.folder)), os.RemoveAll(p.removed()))
+	err = filesystem.Sync(filepath.Dir(removed))
+	if err != nil {
+		return err
+	}
+	return s.removeRenamed()
 }
 
-// removed returns the path of the folder while it is removed.
-func (p place) removed() string { return p.folder + ".removed" }
+// removeRenamed removes the log's folder, then the data's, which has the record of both.
+func (s *Swap) removeRenamed() error {
+	if s.log != nil {
+		err := os.RemoveAll(s.log.folder)
+		if err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(s.data.removed())
+}
+
+// removedSuffix ends the name of the folder while it is removed.
+const removedSuffix = ".removed"
+
+func (p place) removed() string { return p.folder + removedSuffix }

@@ -6,10 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"golang.org/x/sys/unix"
 
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -62,6 +65,56 @@ func lockDatabase(file string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// closeTries and closePause bound the wait for an etcd that opened data before it was moved aside.
+var closeTries = 200
+
+const closePause = 50 * time.Millisecond
+
+// checkClosed refuses to open the data dir or the log again, for the data that is aside under name, while a process has other data that
+// is aside open. An etcd may have waited for the lock of that database since before it was moved. It takes the lock now, opens the log by
+// its path, and exits on the blocker; but it would use a log that had taken the place of the blocker.
+func (s *Swap) checkClosed(name string) error {
+	for _, other := range []string{newName, oldName, failedName} {
+		if other == name {
+			continue
+		}
+		err := waitClosed(s.asideDatabase(other))
+		if errors.Is(err, errOpen) {
+			return fmt.Errorf("%w: a process has %s open, which etcd used before: stop etcd and what starts it, then run the same command again",
+				fault.Refused, s.asideDatabase(other))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errOpen = errors.New("the file is open")
+
+// waitClosed waits until no process has file open. The error is errOpen if one still has it.
+func waitClosed(file string) error {
+	for range closeTries {
+		open, err := filesystem.IsOpen(file)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // a blocker is aside
+			return nil
+		}
+		if err != nil || !open {
+			return err
+		}
+		time.Sleep(closePause)
+	}
+	return errOpen
+}
+
+// asideDatabase returns the file of the database that is aside under name.
+func (s *Swap) asideDatabase(name string) string {
+	if s.data.sub == member {
+		return filepath.Join(s.data.at(name), "snap", "db")
+	}
+	return filepath.Join(s.data.at(name), member, "snap", "db")
 }
 
 func (s *Swap) lockError(file string, err error) error {

@@ -44,7 +44,7 @@ func (s *Swap) Look() (View, error) {
 		}
 		v.Log = &space
 	}
-	if v.Facts.Data.Live != Dir {
+	if !directory.has(v.Facts.Data.Live) {
 		return v, nil
 	}
 	return v, s.lookLive(&v)
@@ -71,12 +71,12 @@ func (s *Swap) facts() (f Facts, err error) {
 	if err != nil && !errors.Is(err, fault.NotFound) {
 		return Facts{}, err
 	}
-	f.Built = r.Result != nil
-	f.Data, err = s.data.look()
+	ids := r.identities()
+	f.Data, err = s.data.look(ids[0])
 	if err != nil || s.log == nil {
 		return f, err
 	}
-	slot, err := s.log.look()
+	slot, err := s.log.look(ids[1])
 	f.Log = &slot
 	return f, err
 }

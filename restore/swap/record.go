@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -24,13 +25,47 @@ type Record struct {
 	Plan    plan.Plan       `json:"plan"`             // of the new data; Into is the member's own place
 	Result  *restore.Result `json:"result,omitempty"` // nil: the new data is not complete
 	Files   []string        `json:"files,omitempty"`  // the states of the new data's files: they show whether etcd has started on it
+
+	// The directories that are exchanged: of the data, and of the log if it has a directory of its own.
+	Old []filesystem.Identity `json:"old"`
+	New []filesystem.Identity `json:"new,omitempty"` // nil: the new data is not complete
+}
+
+// identities returns the identities for both slots.
+func (r Record) identities() (ids [2]identities) {
+	for i := range ids {
+		if i < len(r.Old) {
+			ids[i].old = r.Old[i]
+		}
+		if i < len(r.New) {
+			ids[i].new = r.New[i]
+		}
+	}
+	return ids
+}
+
+// identify returns the identities of the directories at paths.
+func identify(paths []string) (all []filesystem.Identity, err error) {
+	for _, path := range paths {
+		i, err := filesystem.IdentityOf(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, i)
+	}
+	return all, nil
 }
 
 const recordName = "state.json"
 
 // Record returns the record. The error matches fault.NotFound if there is none.
 func (s *Swap) Record() (Record, error) {
-	content, err := os.ReadFile(filepath.Join(s.data.folder, recordName))
+	return s.readRecord(s.data.folder)
+}
+
+// readRecord returns the record in a folder.
+func (s *Swap) readRecord(folder string) (Record, error) {
+	content, err := os.ReadFile(filepath.Join(folder, recordName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, fmt.Errorf("%w: no restore %s of %s is in %s: give the id and the data dir that dr restore --replace printed",
 			fault.NotFound, s.ID, s.DataDir, filepath.Dir(s.data.folder))
@@ -41,7 +76,8 @@ func (s *Swap) Record() (Record, error) {
 	var r Record
 	err = json.Unmarshal(content, &r)
 	if err != nil {
-		return Record{}, fmt.Errorf("%w: %s: %w", fault.Damaged, filepath.Join(s.data.folder, recordName), err)
+		return Record{}, fmt.Errorf("%w: %s: cannot read the record of restore %s: %w: if old data is in %s, stop etcd and move it to %s by hand; "+
+			"then move %s away", fault.Damaged, filepath.Join(folder, recordName), s.ID, err, s.data.at(oldName), s.data.live, s.data.folder)
 	}
 	return r, nil
 }

@@ -1,7 +1,6 @@
 package swap
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -18,27 +17,34 @@ type place struct {
 	live   string // the path that is exchanged
 	folder string // of this restore, on the same file system
 	sub    string // the name of the exchanged directory in new, old and failed; "": they are exchanged themselves
+	id     string // of the restore
 	text   string // of a blocker
 }
 
 // at returns the path of the directory that is aside under name.
 func (p place) at(name string) string { return filepath.Join(p.folder, name, p.sub) }
 
+// identities holds the identity of a slot's old and of its new directory.
+type identities struct{ old, new filesystem.Identity }
+
 // look returns the kinds of the slot's entries.
-func (p place) look() (s Slot, err error) {
+func (p place) look(ids identities) (s Slot, err error) {
 	for _, entry := range []struct {
 		path string
 		to   *Kind
 	}{{p.live, &s.Live}, {p.at(newName), &s.New}, {p.at(oldName), &s.Old}, {p.at(failedName), &s.Failed}} {
-		*entry.to, err = p.kind(entry.path)
+		*entry.to, err = p.kind(entry.path, ids)
 		if err != nil {
 			return Slot{}, fmt.Errorf("check %s: %w", entry.path, err)
 		}
 	}
+	if s.New == OtherDir && ids.new == (filesystem.Identity{}) {
+		s.New = PartDir
+	}
 	return s, nil
 }
 
-func (p place) kind(path string) (Kind, error) {
+func (p place) kind(path string, ids identities) (Kind, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -46,25 +52,53 @@ func (p place) kind(path string) (Kind, error) {
 	case err != nil:
 		return "", err
 	case info.IsDir():
-		return Dir, nil
+		return ids.kind(path)
 	case !info.Mode().IsRegular():
 		return Other, nil
 	}
+	id, err := blockerID(path)
+	switch {
+	case err != nil:
+		return "", err
+	case id == p.id:
+		return Blocker, nil
+	case id != "":
+		return Foreign, nil
+	}
+	return Other, nil
+}
+
+// kind returns the kind of the directory at path.
+func (ids identities) kind(path string) (Kind, error) {
+	is, err := filesystem.IdentityOf(path)
+	switch {
+	case err != nil:
+		return "", err
+	case is.Is(ids.old):
+		return OldDir, nil
+	case is.Is(ids.new):
+		return NewDir, nil
+	}
+	return OtherDir, nil
+}
+
+// blockerID returns the id of the restore to which the blocker at path belongs, "" if that is another file. The rest of its text does not
+// count: the data dir has another path in a container, or on a rescue system.
+func blockerID(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	begin, err := io.ReadAll(io.LimitReader(f, int64(len(p.text))))
-	switch {
-	case err != nil:
+	begin, err := io.ReadAll(io.LimitReader(f, 128))
+	if err != nil {
 		return "", err
-	case bytes.Equal(begin, []byte(p.text)):
-		return Blocker, nil
-	case anyBlocker.Match(begin):
-		return Foreign, nil
 	}
-	return Other, nil
+	match := blockerBegin.FindSubmatch(begin)
+	if match == nil {
+		return "", nil
+	}
+	return string(match[1]), nil
 }
 
 // exchange exchanges the live path with the one that is aside under name, and makes that durable.
@@ -76,35 +110,74 @@ func (p place) exchange(name string) error {
 	return errors.Join(filesystem.Sync(filepath.Dir(p.live)), filesystem.Sync(filepath.Dir(p.at(name))))
 }
 
-// adopt gives the new data the owner and the mode of the old data.
+// adopt gives the new data the owner and the mode of the live data. The operator may have made the top of that for another owner than
+// the owner of its content, which etcd makes.
 func (p place) adopt() error {
-	info, err := os.Stat(p.at(oldName))
+	top, made := p.live, byEtcd(p.live)
+	uid, gid, err := filesystem.OwnerOf(made)
 	if err != nil {
 		return err
 	}
-	err = filesystem.InheritOwner(p.at(oldName), p.at(newName))
+	err = filesystem.ChangeOwner(p.at(newName), uid, gid)
 	if err != nil {
 		return err
 	}
-	return os.Chmod(p.at(newName), info.Mode().Perm())
+	if made == filepath.Join(top, member) {
+		err = copyMode(made, filepath.Join(p.at(newName), member))
+		if err != nil {
+			return err
+		}
+	}
+	uid, gid, err = filesystem.OwnerOf(top)
+	if err != nil {
+		return err
+	}
+	err = os.Lchown(p.at(newName), uid, gid)
+	if err != nil {
+		return err
+	}
+	return copyMode(top, p.at(newName))
 }
 
-// block makes a blocker at path, which must be missing. The file appears with all of its text, or not at all.
+// byEtcd returns an entry that etcd has made in a data dir or in a log, or dir itself if that is member.
+func byEtcd(dir string) string {
+	for _, pattern := range []string{member, "*.wal"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err == nil && len(found) > 0 {
+			return found[0]
+		}
+	}
+	return dir
+}
+
+// copyMode gives to all mode bits of from. A change of the owner may clear some, so it comes first.
+func copyMode(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	return os.Chmod(to, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
+}
+
+// block makes a blocker at path, which must be missing. The file appears with all of its text, or not at all: all blockers of a slot are
+// links to one file, so only the first needs space on the disk.
 func (p place) block(path string) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err != nil {
 		return err
 	}
 	whole := filepath.Join(p.folder, "blocker")
-	err = writeDurably(whole, []byte(p.text), 0o444)
-	if err != nil {
-		return err
+	if !exists(whole) {
+		err = writeDurably(whole, []byte(p.text), 0o444)
+		if err != nil {
+			return err
+		}
 	}
 	err = os.Link(whole, path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(whole), filesystem.Sync(filepath.Dir(path)), filesystem.Sync(p.folder))
+	return filesystem.Sync(filepath.Dir(path))
 }
 
 // writeDurably replaces the file at path. After a kill it has either content.

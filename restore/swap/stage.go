@@ -34,11 +34,45 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 		result.Members[i].DataDir = p.Into.DataDir
 		result.Members[i].Command = p.Command(m.Member, p.Into.DataDir)
 	}
-	files, err := fileStates(s.newFiles())
+	return result, s.complete(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Result: &result})
+}
+
+// complete makes the blockers, and records that the new data is complete.
+func (s *Swap) complete(r Record) error {
+	before, err := s.Record()
 	if err != nil {
-		return restore.Result{}, err
+		return err
 	}
-	return result, s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Result: &result, Files: files})
+	r.Old = before.Old
+	r.New, err = identify(s.aside(newName))
+	if err != nil {
+		return err
+	}
+	for _, p := range s.places() {
+		err := p.prepare()
+		if err != nil {
+			return err
+		}
+	}
+	r.Files, err = fileStates(s.newFiles())
+	if err != nil {
+		return err
+	}
+	return s.write(r)
+}
+
+// prepare makes the blockers that the exchanges will put in place.
+func (p place) prepare() error {
+	for _, name := range []string{oldName, failedName} {
+		if exists(p.at(name)) {
+			continue
+		}
+		err := p.block(p.at(name))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin makes and locks the folders for the new data of p. The record names the log's folder before that is made, so that it is
@@ -65,11 +99,16 @@ func (s *Swap) vacate(p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	if state := f.State(); state != Unstaged && state != Staged {
+	if state := f.State(); state != Unstaged && state != Staged && state != Stale {
 		return fmt.Errorf("%w: restore %s of %s is %s: run dr restore --undo %s --data-dir %s first",
 			fault.Refused, s.ID, s.DataDir, state, s.ID, s.DataDir)
 	}
-	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p}) // before the removal: half of it is not complete
+	old, err := identify(s.live())
+	if err != nil {
+		return err
+	}
+	// Before the removal: half of the new data is not complete.
+	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Old: old})
 	if err != nil {
 		return err
 	}

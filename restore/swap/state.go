@@ -3,35 +3,38 @@ package swap
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Kind is the kind of the entry at a path.
+// Kind is the kind of the entry at a path. The record knows directories by their identity, so it does not matter who moved them.
 type Kind string
 
 // The kinds.
 const (
-	Missing Kind = "missing"
-	Dir     Kind = "directory"
-	Blocker Kind = "blocker" // the file of this restore that keeps etcd from starting
-	Foreign Kind = "foreign" // the blocker of another restore
-	Other   Kind = "other"   // anything else, such as a symbolic link
+	Missing  Kind = "missing"
+	OldDir   Kind = "old data"        // the directory that was live when the new data was built
+	NewDir   Kind = "new data"        // the directory that the restore engine has built
+	PartDir  Kind = "incomplete data" // a directory at the path of the new data while none is complete
+	OtherDir Kind = "other directory"
+	Blocker  Kind = "blocker" // the file of this restore that keeps etcd from starting
+	Foreign  Kind = "foreign" // the blocker of another restore
+	Other    Kind = "other"   // anything else, such as a symbolic link
 )
 
 // Slot is one directory that is exchanged, as it is found on its disk.
 type Slot struct {
-	Live   Kind `json:"live"`   // at the path that etcd uses
-	New    Kind `json:"new"`    // the restored data, until it is placed
-	Old    Kind `json:"old"`    // the old data, once it is sealed
-	Failed Kind `json:"failed"` // restored data that an undo took away again
+	Live   Kind // at the path that etcd uses
+	New    Kind // the new data, until it is placed
+	Old    Kind // the old data, once it is sealed
+	Failed Kind // new data that an undo took away again
 }
 
 // Facts are the facts that decide the next action.
 type Facts struct {
-	Built bool  `json:"built"` // the restore engine has completed New
-	Data  Slot  `json:"data"`
-	Log   *Slot `json:"log,omitempty"` // nil: the log is in the data dir
+	Data Slot
+	Log  *Slot // nil: the log is in the data dir
 }
 
 // State is the state of a slot, or of both.
@@ -39,15 +42,18 @@ type State string
 
 // The states of a slot. In Sealed and Withdrawn a blocker is at the live path.
 const (
-	Unstaged  State = "unstaged"  // the old data is live, the new data is not built
-	Staged    State = "staged"    // the old data is live, the new data is next to it
-	Sealed    State = "sealed"    // old and new data are aside
-	Placed    State = "placed"    // the new data is live, the old data is aside
-	Withdrawn State = "withdrawn" // the new data was live, and is aside again
-	Undone    State = "undone"    // the old data is live again
-	Exposed   State = "exposed"   // the old data is aside, and its path is missing: etcd could begin an empty cluster
-	Blocked   State = "blocked"   // another restore of the same data dir has put its blocker there
-	Unknown   State = "unknown"   // not by this package
+	Unstaged   State = "unstaged"   // the new data is not built
+	Staged     State = "staged"     // the old data is live, the new data is next to it
+	Sealed     State = "sealed"     // old and new data are aside
+	Placed     State = "placed"     // the new data is live, the old data is aside
+	Withdrawn  State = "withdrawn"  // the new data was live, and is aside again
+	Undone     State = "undone"     // the old data is live again
+	Exposed    State = "exposed"    // the old data is aside, and its path is missing: etcd could begin an empty cluster
+	Vacated    State = "vacated"    // another has moved the live data away, before Seal or after Undo
+	Stale      State = "stale"      // the new data was built for a directory that is not live any more
+	Superseded State = "superseded" // after Place or Undo, data of another restore or of an operator became live
+	Blocked    State = "blocked"    // another restore of the same data dir has put its blocker there
+	Unknown    State = "unknown"    // not by this package
 
 	none State = "" // of the log, if it has no slot
 )
@@ -59,26 +65,41 @@ const (
 	Undoing State = "undoing"
 )
 
-// state returns the state of s. Exchanges are atomic, so every kill leaves one of them.
-func (s Slot) state(built bool) State {
-	vacant := func(k Kind) bool { return k == Missing || k == Blocker }
-	switch {
-	case s.Live == Foreign:
-		return Blocked
-	case s.Live == Missing && s.Old == Dir:
-		return Exposed
-	case s.Live == Dir && s.New == Blocker && s.Old == Blocker:
-		return Undone
-	case s.Live == Dir && s.New == Blocker && s.Old == Dir && vacant(s.Failed):
-		return Placed
-	case s.Live == Blocker && s.New == Blocker && s.Old == Dir:
-		return Withdrawn
-	case s.Live == Blocker && s.New == Dir && s.Old == Dir && s.Failed == Missing && built:
-		return Sealed
-	case s.Live == Dir && s.New == Dir && vacant(s.Old) && s.Failed == Missing && built:
-		return Staged
-	case s.Live == Dir && (s.New == Dir || s.New == Missing) && vacant(s.Old) && s.Failed == Missing:
-		return Unstaged
+// kinds is a set of kinds; nil contains all.
+type kinds []Kind
+
+func (k kinds) has(one Kind) bool { return k == nil || slices.Contains(k, one) }
+
+var (
+	directory = kinds{OldDir, NewDir, OtherDir}
+	vacant    = kinds{Missing, Blocker}
+	vacated   = kinds{Missing, Blocker, NewDir} // of Failed, whether or not an undo filled it
+)
+
+// layouts holds the kinds of the four entries of a slot in each state. The first row that matches counts.
+var layouts = []struct {
+	live, new, old, failed kinds
+	state                  State
+}{
+	{kinds{Foreign}, nil, nil, nil, Blocked},
+	{kinds{Missing}, nil, kinds{OldDir}, nil, Exposed},
+	{kinds{OldDir}, kinds{NewDir}, vacant, vacant, Staged},
+	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, vacant, Sealed},
+	{kinds{NewDir}, kinds{Blocker}, kinds{OldDir}, vacant, Placed},
+	{kinds{Blocker}, kinds{Blocker}, kinds{OldDir}, vacated, Withdrawn},
+	{kinds{OldDir}, kinds{Blocker}, vacant, vacated, Undone},
+	{directory, kinds{Missing, PartDir}, vacant, vacant, Unstaged},
+	{directory, kinds{NewDir}, vacant, vacant, Stale},
+	{directory, kinds{Blocker}, kinds{Missing, Blocker, OldDir}, vacated, Superseded},
+	{kinds{Missing}, kinds{Missing, PartDir, NewDir, Blocker}, vacant, vacated, Vacated},
+}
+
+// state returns the state of s. Exchanges are atomic, so every kill leaves one of layouts.
+func (s Slot) state() State {
+	for _, l := range layouts {
+		if l.live.has(s.Live) && l.new.has(s.New) && l.old.has(s.Old) && l.failed.has(s.Failed) {
+			return l.state
+		}
 	}
 	return Unknown
 }
@@ -87,33 +108,51 @@ func (s Slot) state(built bool) State {
 type pair struct{ data, log State }
 
 func (f Facts) pair() pair {
-	p := pair{data: f.Data.state(f.Built)}
+	p := pair{data: f.Data.state()}
 	if f.Log != nil {
-		p.log = f.Log.state(f.Built)
+		p.log = f.Log.state()
 	}
 	return p
+}
+
+// has reports whether one of the two is s.
+func (p pair) has(s State) bool { return p.data == s || p.log == s }
+
+// isBefore reports whether the slots are in states before Seal.
+func (p pair) isBefore() bool {
+	before := []State{Unstaged, Staged, Stale, Vacated}
+	return slices.Contains(before, p.data) && slices.Contains(before, p.log)
 }
 
 // State returns the state of both slots.
 func (f Facts) State() State {
 	p := f.pair()
-	switch {
-	case p.log == none || p.log == p.data:
+	if p.log == none || p.log == p.data {
 		return p.data
-	case p.data == Blocked || p.log == Blocked:
-		return Blocked
-	case p.data == Exposed || p.log == Exposed:
-		return Exposed
-	case p.data == Unknown || p.log == Unknown:
-		return Unknown
-	case p.data == Unstaged || p.log == Unstaged:
-		return Unstaged
+	}
+	for _, s := range []State{Blocked, Exposed, Unknown} {
+		if p.has(s) {
+			return s
+		}
+	}
+	switch {
 	case p == pair{Sealed, Staged}:
 		return Sealing
 	case p == pair{Sealed, Placed}:
 		return Placing
 	case p.data == Withdrawn:
 		return Undoing
+	case p.has(Sealed) || p.has(Withdrawn):
+		return Unknown
+	case p.has(Superseded):
+		return Superseded
+	case !p.isBefore():
+		return Unknown
+	}
+	for _, s := range []State{Vacated, Unstaged, Stale} {
+		if p.has(s) {
+			return s
+		}
 	}
 	return Unknown
 }
@@ -141,7 +180,7 @@ type verb string
 
 const (
 	done     verb = ""
-	prepare  verb = "prepare"  // makes the blocker that the next exchange puts in place
+	prepare  verb = "prepare"  // makes the blocker that the next exchange puts in place, if it was removed
 	exchange verb = "exchange" // exchanges the live path with one that is aside
 	block    verb = "block"    // makes a blocker at a live path that is missing
 )
@@ -213,27 +252,39 @@ func next(goal Goal, f Facts) (action, error) {
 	return a, nil
 }
 
+// remedies holds, by state, why no action leads on, and what the operator can do.
+var remedies = map[State]error{
+	Unstaged:  errors.New("the new data is not built: run dr restore --replace again"),
+	Staged:    errors.New("the old data is still in place: seal it first"),
+	Undone:    errors.New("the restore was undone: run dr restore --replace again, which begins a new one"),
+	Placed:    errors.New("the new data is in place: undo it first"),
+	Withdrawn: errors.New("its undo is not complete: repeat dr restore --undo"),
+	Undoing:   errors.New("its undo is not complete: repeat dr restore --undo"),
+	Vacated: errors.New("the data dir or the log is missing, and was not moved by this restore: move it back, " +
+		"or remove the data of this restore with dr restore --clean"),
+	Stale: errors.New("the data dir or the log is not the one for which the new data was built: another restore or an operator has replaced it. " +
+		"Check its data, then run dr restore --replace again, which builds again"),
+	Blocked: errors.New("another restore of the data dir is not complete: complete or undo that one first, " +
+		"its id is in the file at the path of the data dir or of member"),
+	Superseded: errors.New("another restore or an operator has since replaced the data of this restore: undo the other restore first; " +
+		"if there is none, stop etcd, move what is in the place of the data dir and of the log aside, and run the same command again"),
+}
+
 // remedy returns why no action leads on from f, and what the operator can do.
 func (f Facts) remedy() error {
-	switch f.State() {
-	case Unstaged:
-		return errors.New("the new data is not built: run dr restore --replace again")
-	case Staged:
-		return errors.New("the old data is still in place: seal it first")
-	case Undone:
-		return errors.New("the restore was undone: run dr restore --replace again, which begins a new one")
-	case Placed:
-		return errors.New("the new data is in place: undo it first")
-	case Blocked:
-		return errors.New("another restore of the data dir is not complete: complete or undo that one first, its id is in the file at the path of the data dir or of member")
-	case Withdrawn, Undoing:
-		return errors.New("its undo is not complete: repeat dr restore --undo")
+	err, known := remedies[f.State()]
+	if known {
+		return err
 	}
-	if f.Data.Live == Dir || f.Data.Live == Other || f.Log != nil && f.Log.Live == Other {
-		return errors.New("something that this restore did not put there is in the place of the data dir or of the log: move it aside")
+	if f.Data.isStrange() || f.Log != nil && f.Log.isStrange() {
+		return errors.New("something that this restore did not put there is in the place of the data dir or of the log: move it aside, " +
+			"and run the same command again")
 	}
 	return fmt.Errorf("unexpected entries (data dir: %+v, log: %+v): move aside by hand what does not belong there", f.Data, f.Log)
 }
+
+// isStrange reports whether the live entry is not by this restore.
+func (s Slot) isStrange() bool { return s.Live == OtherDir || s.Live == Other }
 
 func (f Facts) slot(p part) Slot {
 	if p == log {
@@ -252,11 +303,8 @@ func (s Slot) at(name string) Kind {
 	return s.Failed
 }
 
-// cleanable reports whether the directories that are aside can be removed: one whole set of data is live.
+// cleanable reports whether the directories that are aside can be removed. They are what the record expects there, and the live path has
+// a whole set of data, or its data was moved away by another.
 func (f Facts) cleanable() bool {
-	switch f.State() {
-	case Unstaged, Staged, Placed, Undone:
-		return true
-	}
-	return false
+	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Placed, Undone, Superseded}, f.State())
 }

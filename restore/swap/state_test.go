@@ -10,9 +10,8 @@ import (
 
 // model is a disk in memory: which data is at each path of each slot.
 type model struct {
-	built bool
-	data  map[string]string // by live, new, old, failed; "": missing
-	log   map[string]string // nil: no slot
+	data map[string]string // by live, new, old, failed; "": missing
+	log  map[string]string // nil: no slot
 }
 
 const (
@@ -22,29 +21,24 @@ const (
 )
 
 func staged(withLog bool) model {
-	m := model{built: true, data: map[string]string{"live": oldData, newName: newData}}
+	slot := func() map[string]string {
+		return map[string]string{"live": oldData, newName: newData, oldName: aBlocker, failedName: aBlocker}
+	}
+	m := model{data: slot()}
 	if withLog {
-		m.log = map[string]string{"live": oldData, newName: newData}
+		m.log = slot()
 	}
 	return m
 }
 
-func kindOf(content string) Kind {
-	switch content {
-	case "":
-		return Missing
-	case aBlocker:
-		return Blocker
-	}
-	return Dir
-}
+var kindOf = map[string]Kind{"": Missing, oldData: OldDir, newData: NewDir, aBlocker: Blocker}
 
 func slotOf(at map[string]string) Slot {
-	return Slot{kindOf(at["live"]), kindOf(at[newName]), kindOf(at[oldName]), kindOf(at[failedName])}
+	return Slot{kindOf[at["live"]], kindOf[at[newName]], kindOf[at[oldName]], kindOf[at[failedName]]}
 }
 
 func (m model) facts() Facts {
-	f := Facts{Built: m.built, Data: slotOf(m.data)}
+	f := Facts{Data: slotOf(m.data)}
 	if m.log != nil {
 		slot := slotOf(m.log)
 		f.Log = &slot
@@ -183,18 +177,91 @@ func TestGoalsThatAreRefused(t *testing.T) {
 		f    Facts
 		goal Goal
 	}{
-		"the new data is not complete": {Facts{Data: Slot{Dir, Dir, Missing, Missing}}, Seal},
-		"there is no new data":         {Facts{Built: true, Data: Slot{Dir, Missing, Missing, Missing}}, Seal},
-		"not sealed":                   {Facts{Built: true, Data: Slot{Dir, Dir, Missing, Missing}}, Place},
-		"undone":                       {Facts{Built: true, Data: Slot{Dir, Blocker, Blocker, Dir}}, Place},
-		"data of another":              {Facts{Built: true, Data: Slot{Dir, Dir, Dir, Missing}}, Place},
-		"a link":                       {Facts{Built: true, Data: Slot{Other, Dir, Missing, Missing}}, Seal},
-		"the old data is missing":      {Facts{Built: true, Data: Slot{Dir, Blocker, Missing, Missing}}, Undo},
-		"the log is not staged":        {Facts{Built: true, Data: Slot{Dir, Dir, Missing, Missing}, Log: &Slot{Dir, Missing, Missing, Missing}}, Seal},
+		"the new data is not complete": {Facts{Data: Slot{OldDir, PartDir, Missing, Missing}}, Seal},
+		"there is no new data":         {Facts{Data: Slot{OldDir, Missing, Missing, Missing}}, Seal},
+		"not sealed":                   {Facts{Data: Slot{OldDir, NewDir, Blocker, Blocker}}, Place},
+		"undone":                       {Facts{Data: Slot{OldDir, Blocker, Blocker, NewDir}}, Place},
+		"other live data":              {Facts{Data: Slot{OtherDir, NewDir, Blocker, Blocker}}, Seal},
+		"other old data":               {Facts{Data: Slot{NewDir, Blocker, OtherDir, Blocker}}, Undo},
+		"other new data":               {Facts{Data: Slot{Blocker, OtherDir, OldDir, Blocker}}, Place},
+		"a link":                       {Facts{Data: Slot{Other, NewDir, Blocker, Blocker}}, Seal},
+		"the old data is missing":      {Facts{Data: Slot{NewDir, Blocker, Missing, Missing}}, Undo},
+		"the log is not staged":        {Facts{Data: Slot{OldDir, NewDir, Blocker, Blocker}, Log: &Slot{OldDir, Missing, Missing, Missing}}, Seal},
 	} {
 		a, err := next(c.goal, c.f)
 		if !errors.Is(err, fault.Refused) {
 			t.Errorf("%s: %+v, error %v", name, a, err)
 		}
 	}
+}
+
+// everySlot calls each for all combinations of kinds.
+func everySlot(each func(Slot)) {
+	all := []Kind{Missing, OldDir, NewDir, PartDir, OtherDir, Blocker, Foreign, Other}
+	for _, live := range all {
+		for _, n := range all {
+			for _, o := range all {
+				for _, f := range all {
+					each(Slot{live, n, o, f})
+				}
+			}
+		}
+	}
+}
+
+// Whatever is on the disk, only entries of this restore are exchanged, a live path never becomes vacant, and Clean removes no data that
+// the record does not know.
+func TestStrangersAreNeitherMovedNorRemoved(t *testing.T) {
+	ours := kinds{OldDir, NewDir, Blocker}
+	everySlot(func(s Slot) {
+		for _, goal := range []Goal{Seal, Place, Undo} {
+			a, err := next(goal, Facts{Data: s})
+			if err == nil && a.do == exchange && (!ours.has(s.Live) || !ours.has(s.at(a.with))) {
+				t.Errorf("%s: %+v exchanges %+v", goal, a, s)
+			}
+			if err == nil && a.do == block && s.Live != Missing {
+				t.Errorf("%s: %+v blocks %+v", goal, a, s)
+			}
+		}
+		if !(Facts{Data: s}).cleanable() {
+			return
+		}
+		if s.Live == Blocker || s.Live == Foreign || s.Live == Missing && s.Old == OldDir {
+			t.Errorf("%+v is removed, though no data is live", s)
+		}
+		for _, aside := range []Kind{s.New, s.Old, s.Failed} {
+			if aside == OtherDir || aside == Other || aside == Foreign {
+				t.Errorf("%+v is removed, with an unknown %s", s, aside)
+			}
+		}
+	})
+}
+
+// The states of data and log are combined without regard for their order, and never to one in which data is removed while a path is blocked.
+func TestStatesOfBothSlots(t *testing.T) {
+	slots := make(map[State]Slot)
+	everySlot(func(s Slot) { slots[s.state()] = s })
+	for one, data := range slots {
+		for two, log := range slots {
+			f := Facts{Data: data, Log: &log}
+			if one == two && f.State() != one {
+				t.Errorf("both %s: %s", one, f.State())
+			}
+			if f.cleanable() && !(Facts{Data: data}.cleanable() && Facts{Data: log}.cleanable()) {
+				t.Errorf("data %s, log %s: %s, and removed", one, two, f.State())
+			}
+		}
+	}
+}
+
+// An error names a remedy for every state in which a goal is refused.
+func TestEachRefusalHasARemedy(t *testing.T) {
+	everySlot(func(s Slot) {
+		for _, goal := range []Goal{Seal, Place, Undo} {
+			_, err := next(goal, Facts{Data: s})
+			if err != nil && s.state() != Unknown && remedies[s.state()] == nil {
+				t.Errorf("%s: %s: %v", goal, s.state(), err)
+			}
+		}
+	})
 }

@@ -1,24 +1,27 @@
 // Package swap replaces the data dir of one member by a restored one, on the member's own disk, and can take that back.
 //
-//	            live path   aside
+//	            live path   new       old       failed
 //	unstaged    old
 //	   │ Stage: the restore engine builds new
-//	staged      old         new
+//	staged      old         new       blocker   blocker
 //	   │ Seal        ▲ Undo
-//	sealed      blocker     new old
+//	sealed      blocker     new       old       blocker
 //	   │ Place
-//	placed      new         old
+//	placed      new         blocker   old       blocker
 //	   │ Undo
-//	withdrawn   blocker     old failed
+//	withdrawn   blocker     blocker   old       new
 //	   │
-//	undone      old         failed
+//	undone      old         blocker   blocker   new
+//
+// The record has the identities of the old and of the new directory. So a directory that another restore or an operator put in the place
+// of either is recognized: the state is then stale, superseded, vacated or unknown, and nothing is exchanged.
 //
 // Clean removes the directories that are aside.
 //
 // A data dir that is missing, or that contains nothing of etcd's, is no fence: with --initial-cluster-state=new etcd starts on it as a new,
 // empty cluster. So the live path is never missing. A blocker, a regular file, is in it while old and new data change places, and etcd
 // exits on that. Each step exchanges two names in one operation of the file system (filesystem.Exchange), so a kill or a power
-// failure leaves a state of the table in state.go. Each method looks at the disk, then acts, and can be repeated after a kill.
+// failure leaves a state of the table in state.go. All blockers are made by Stage: a full disk stops neither Place nor Undo. Each method looks at the disk, then acts, and can be repeated after a kill.
 //
 // The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed, and
 // one with other content must keep it: there only member is exchanged, and the directories are in .dr-swap-ID inside the data dir.
@@ -82,9 +85,9 @@ func New(id, dataDir, walDir string) (*Swap, error) {
 // dataPlace returns the place of a data dir: of member inside it, or of the whole.
 func dataPlace(id, dir string, inside bool) place {
 	if inside {
-		return place{live: filepath.Join(dir, member), folder: filepath.Join(dir, folderPrefix+id), sub: member, text: blockerText(id, dir)}
+		return place{id: id, live: filepath.Join(dir, member), folder: filepath.Join(dir, folderPrefix+id), sub: member, text: blockerText(id, dir)}
 	}
-	return place{live: dir, folder: filepath.Join(filepath.Dir(dir), prefixOf(dir)+id), text: blockerText(id, dir)}
+	return place{id: id, live: dir, folder: filepath.Join(filepath.Dir(dir), prefixOf(dir)+id), text: blockerText(id, dir)}
 }
 
 // isInside reports whether only member is exchanged: where the folder of id is decides; for a new id, whether dir is a mount point
@@ -132,7 +135,7 @@ func (s *Swap) addLog(walDir string) error {
 			"and restore without --replace", fault.Refused, s.WALDir, s.WALDir, s.DataDir)
 	}
 	folder := filepath.Join(filepath.Dir(s.WALDir), prefixOf(s.WALDir)+s.ID)
-	s.log = &place{live: s.WALDir, folder: folder, text: s.data.text}
+	s.log = &place{id: s.ID, live: s.WALDir, folder: folder, text: s.data.text}
 	return nil
 }
 
@@ -159,16 +162,38 @@ func blockerText(id, dataDir string) string {
 		"To take it back: dr restore --undo %s --data-dir %s\n", id, dataDir, id, dataDir)
 }
 
-// anyBlocker matches the beginning of every blocker.
-var anyBlocker = regexp.MustCompile(`^dr restore [0-9a-f]{8,32} is replacing the data dir `)
+// blockerBegin matches the beginning of every blocker.
+var blockerBegin = regexp.MustCompile(`^dr restore ([0-9a-f]{8,32}) is replacing the data dir `)
 
-// Find returns all Swaps of a data dir that are on its disk.
+// Find returns all Swaps of a data dir that are on its disk. The first is the one whose blocker is live, if there is one: until that is
+// completed or undone, the others do not see what is live. A Swap whose record is damaged is among them; its Record returns the error.
 func Find(dataDir string) (found []*Swap, err error) {
+	all, err := idsOf(dataDir, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range all {
+		s, err := load(id, dataDir)
+		if err != nil && !errors.Is(err, fault.Damaged) {
+			return nil, err
+		}
+		found = append(found, s)
+	}
+	first := slices.IndexFunc(found, (*Swap).isBlocking)
+	if first > 0 {
+		found[0], found[first] = found[first], found[0]
+	}
+	return found, nil
+}
+
+// idsOf returns the ids of the folders of a data dir whose names end with suffix.
+func idsOf(dataDir, suffix string) (all []string, err error) {
 	dir, err := resolve(dataDir)
 	if err != nil {
 		return nil, err
 	}
-	for parent, prefix := range map[string]string{dir: folderPrefix, filepath.Dir(dir): prefixOf(dir)} {
+	for _, place := range []place{dataPlace("", dir, true), dataPlace("", dir, false)} {
+		parent, prefix := filepath.Split(place.folder)
 		entries, err := os.ReadDir(parent)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
@@ -177,18 +202,14 @@ func Find(dataDir string) (found []*Swap, err error) {
 			return nil, fmt.Errorf("find restores of %s: %w", dataDir, err)
 		}
 		for _, e := range entries {
-			id, ok := strings.CutPrefix(e.Name(), prefix)
-			if !ok || !validID.MatchString(id) || !e.IsDir() {
-				continue
+			id, ours := strings.CutPrefix(e.Name(), prefix)
+			id, ends := strings.CutSuffix(id, suffix)
+			if ours && ends && validID.MatchString(id) && e.IsDir() {
+				all = append(all, id)
 			}
-			s, err := load(id, dir)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, s)
 		}
 	}
-	return found, nil
+	return all, nil
 }
 
 // Load returns the Swap with this id of a data dir. The error matches fault.NotFound if its folder is missing.
@@ -198,26 +219,27 @@ func Load(id, dataDir string) (*Swap, error) {
 		return nil, err
 	}
 	_, err = s.Record()
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// load is Load for a Swap that may have been killed before it had a record.
+// load is Load for a Swap that may have been killed before it had a record. With an error that matches fault.Damaged it also returns the
+// Swap.
 func load(id, dataDir string) (*Swap, error) {
 	s, err := New(id, dataDir, "")
 	if err != nil {
 		return nil, err
 	}
 	r, err := s.Record()
-	if err != nil && !errors.Is(err, fault.NotFound) {
-		return nil, err
+	if errors.Is(err, fault.NotFound) {
+		return s, nil
 	}
-	if r.WALDir != "" {
-		err = s.addLog(r.WALDir)
-		if err != nil {
-			return nil, err
-		}
+	if err != nil || r.WALDir == "" {
+		return s, err
 	}
-	return s, nil
+	return s, s.addLog(r.WALDir)
 }
 
 // Into returns where the restore engine builds the new data.
@@ -249,6 +271,15 @@ func (s *Swap) aside(name string) []string {
 	var all []string
 	for _, p := range s.places() {
 		all = append(all, p.at(name))
+	}
+	return all
+}
+
+// live returns the paths that etcd uses.
+func (s *Swap) live() []string {
+	var all []string
+	for _, p := range s.places() {
+		all = append(all, p.live)
 	}
 	return all
 }

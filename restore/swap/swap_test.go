@@ -102,8 +102,14 @@ func (d disk) open(t testing.TB) *swap.Swap {
 
 func (d disk) stage(t testing.TB) {
 	t.Helper()
-	_, err := d.open(t).Stage(d.plan(), func(p plan.Plan) (restore.Result, error) {
-		writeMember(t, p.Into, newData)
+	stage(t, d.open(t), d.plan(), newData)
+}
+
+// stage stages data with this content.
+func stage(t testing.TB, s *swap.Swap, p plan.Plan, content string) {
+	t.Helper()
+	_, err := s.Stage(p, func(p plan.Plan) (restore.Result, error) {
+		writeMember(t, p.Into, content)
 		return restore.Result{ClusterID: "cafe", Members: make([]restore.Restored, 1)}, nil
 	})
 	if err != nil {
@@ -329,39 +335,53 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 	}
 	for _, f := range forms {
 		d := newDisk(t, f)
-		live := []string{d.data}
+		top, made := d.data, filepath.Join(d.data, "member") // the operator's and etcd's
 		switch f {
 		case withLog:
-			live = append(live, d.wal)
+			made = d.wal
 		case mounted:
-			live = []string{filepath.Join(d.data, "member")}
+			top = made
 		}
-		for _, dir := range live {
-			if err := errors.Join(os.Chown(dir, 1234, 2345), os.Chmod(dir, 0o750)); err != nil {
+		err := filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, 1234, 2345))
+		})
+		if err := errors.Join(err, os.Chmod(made, 0o750)); err != nil {
+			t.Fatal(err)
+		}
+		if f == plain {
+			if err := errors.Join(os.Chown(top, 0, 2345), os.Chmod(top, 0o770|fs.ModeSetgid)); err != nil {
 				t.Fatal(err)
 			}
 		}
+		before := ownerAndMode(t, top, made)
 		d.stage(t)
 		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
-		for _, dir := range live {
-			err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-				if err != nil {
-					return err
-				}
-				info, err := os.Stat(path)
-				if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 1234 || owner.Gid != 2345 {
-					t.Errorf("%s: %s belongs to %d:%d", f, path, owner.Uid, owner.Gid)
-				}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
+		if after := ownerAndMode(t, top, made); after != before {
+			t.Errorf("%s: %s, want %s", f, after, before)
+		}
+		err = filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && !strings.HasPrefix(ownerAndMode(t, path), "1234:2345 ") {
+				t.Errorf("%s: %s belongs to %s", f, path, ownerAndMode(t, path))
 			}
-			if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 {
-				t.Errorf("%s: %s has mode %v, %v", f, dir, info.Mode(), err)
-			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
+}
+
+func ownerAndMode(t *testing.T, paths ...string) (all string) {
+	t.Helper()
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := info.Sys().(*syscall.Stat_t)
+		all += fmt.Sprintf("%d:%d %v ", owner.Uid, owner.Gid, info.Mode())
+	}
+	return all
 }
 
 // Data that appears in the place of a blocker is neither overwritten nor moved.
@@ -486,14 +506,11 @@ func TestChoose(t *testing.T) {
 	if s, err := swap.Choose(p, nil); err != nil || s.ID != id {
 		t.Errorf("sealed: %+v, %v", s, err)
 	}
-	if _, err := swap.Choose(other, nil); !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "--undo "+id) {
-		t.Errorf("sealed for another target: %v", err)
-	}
-	if err := s.Undo(); err != nil {
-		t.Fatal(err)
-	}
 	if s, err := swap.Choose(other, nil); err != nil || s.ID == id {
-		t.Errorf("staged for another target: %+v, %v", s, err)
+		t.Errorf("sealed for another target: %+v, %v", s, err)
+	}
+	if got := d.boots(t); got != oldData {
+		t.Errorf("sealed for another target: etcd starts on %q", got)
 	}
 	if left := swapDirs(t, d.data); len(left) > 0 {
 		t.Errorf("the staged data of another target was kept: %q", left)
@@ -582,52 +599,4 @@ func TestTwoMembersAtOnce(t *testing.T) {
 		})
 	}
 	working.Wait()
-}
-
-// A later restore can be completed and undone although the data of an earlier one is kept.
-func TestSecondRestoreAfterAFirst(t *testing.T) {
-	for _, f := range []form{plain, withLog} {
-		d := newDisk(t, f)
-		d.stage(t)
-		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
-		first := d.open(t)
-		p := d.plan()
-		p.File = "/later.db"
-		second, err := swap.Choose(p, nil)
-		if err != nil || second.ID == id {
-			t.Fatalf("%s: %+v, %v", f, second, err)
-		}
-		_, err = second.Stage(p, func(p plan.Plan) (restore.Result, error) {
-			writeMember(t, p.Into, "later")
-			return restore.Result{ClusterID: "cafe", Members: make([]restore.Restored, 1)}, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := second.Seal(); err != nil {
-			t.Fatal(err)
-		}
-		wantState(t, first, swap.Blocked)
-		if err := first.Undo(); !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "complete or undo that one first") {
-			t.Errorf("%s: undo of the first: %v", f, err)
-		}
-		if s, err := swap.Choose(p, nil); err != nil || s.ID != second.ID {
-			t.Errorf("%s: sealed: %+v, %v", f, s, err)
-		}
-		if err := second.Place(); err != nil {
-			t.Fatal(err)
-		}
-		if err := second.Undo(); err != nil {
-			t.Fatal(err)
-		}
-		if got := d.boots(t); got != newData {
-			t.Errorf("%s: etcd starts on %q", f, got)
-		}
-		if err := first.Undo(); err != nil {
-			t.Fatal(err)
-		}
-		if got := d.boots(t); got != oldData {
-			t.Errorf("%s: etcd starts on %q", f, got)
-		}
-	}
 }

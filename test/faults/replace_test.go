@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// A data dir that is the root of a file system stays in its place, with lost+found and what else is in it.
+// A data dir that is the root of a file system stays in its place, with lost+found and what else is in it. An undo needs no space there.
 func TestReplaceInAMountPoint(t *testing.T) {
 	if testing.Short() || !inOwnMounts(t) {
 		return
@@ -27,7 +27,8 @@ func TestReplaceInAMountPoint(t *testing.T) {
 	put(t, client, "after")
 	source.Stop(t, 0)
 
-	dir := string(newDisk(t, "1g"))
+	volume := newDisk(t, "1g")
+	dir := string(volume)
 	copied, err := exec.Command("cp", "-a", source.Members[0].DataDir+"/.", dir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("copy: %v\n%s", err, copied)
@@ -47,7 +48,11 @@ func TestReplaceInAMountPoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantOnly(t, on, "before")
+	volume.fill(t, 0)
 	command.Must(t, env, last.Result.Replaced.Undo[1:]...)
+	if err := os.Remove(filepath.Join(dir, "filler")); err != nil {
+		t.Fatal(err)
+	}
 	wantOnly(t, on, "after", "before")
 	command.Must(t, env, last.Result.Replaced.Clean[1:]...)
 	entries, err := os.ReadDir(dir)
