@@ -45,7 +45,7 @@ func (s *Swap) step(goal Goal) (more bool, err error) {
 	}
 	a, err := next(goal, f)
 	if err != nil {
-		return false, fmt.Errorf("restore %s of %s: %w%s", s.ID, s.DataDir, err, s.other(f.State()))
+		return false, s.refusal(goal, f.State(), err)
 	}
 	if a.do == done {
 		return false, nil
@@ -57,22 +57,32 @@ func (s *Swap) step(goal Goal) (more bool, err error) {
 	return true, nil
 }
 
-// other names the restore that must be undone before s, as the end of an error; "" if there is none.
-func (s *Swap) other(state State) string {
+// refusal returns err, of next, with the object, or an error that names the restore to undo first.
+func (s *Swap) refusal(goal Goal, state State, err error) error {
+	later := s.later(state)
+	if later == nil {
+		return fmt.Errorf("restore %s of %s: %w", s.ID, s.DataDir, err)
+	}
+	return fmt.Errorf("restore %s of %s: %w: cannot %s: the later restore %s is in its place: undo that one first: dr restore --undo %s --data-dir %s",
+		s.ID, s.DataDir, fault.Refused, goal, later.ID, later.ID, later.DataDir)
+}
+
+// later returns the restore whose data or blocker is live while s is in a state that another one caused; nil if there is none.
+func (s *Swap) later(state State) *Swap {
 	if state != Blocked && state != Superseded {
-		return ""
+		return nil
 	}
 	found, err := Find(s.DataDir)
 	if err != nil {
-		return ""
+		return nil // the caller reports the state itself
 	}
 	for _, o := range found {
 		f, err := o.facts()
 		if err == nil && o.ID != s.ID && (f.Data.Live == Blocker || f.Data.Live == NewDir) {
-			return fmt.Sprintf(": dr restore --undo %s --data-dir %s", o.ID, o.DataDir)
+			return o
 		}
 	}
-	return ""
+	return nil
 }
 
 // act carries out a. live is the kind of its slot's live entry.

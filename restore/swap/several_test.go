@@ -97,7 +97,7 @@ func TestUndoAfterTheNewerOneIsRemoved(t *testing.T) {
 	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
 	first, second := d.open(t), d.stageLater(t)
 	must(t, second.Seal, second.Place, func() error { return swap.Clean(second.ID, d.data) })
-	wantRefused(t, first.Undo(), "move what is in the place of the data dir and of the log aside")
+	wantRefused(t, first.Undo(), "stop etcd, move what is in the place of the data dir")
 	must(t, func() error { return os.Rename(d.data, d.data+".bak") }, first.Undo)
 	d.wantBoots(t, oldData)
 }

@@ -266,8 +266,8 @@ var remedies = map[State]error{
 		"Check its data, then run dr restore --replace again, which builds again"),
 	Blocked: errors.New("another restore of the data dir is not complete: complete or undo that one first, " +
 		"its id is in the file at the path of the data dir or of member"),
-	Superseded: errors.New("another restore or an operator has since replaced the data of this restore: undo the other restore first; " +
-		"if there is none, stop etcd, move what is in the place of the data dir and of the log aside, and run the same command again"),
+	Superseded: errors.New("another restore or an operator has replaced the data of this restore: stop etcd, move what is in the place of " +
+		"the data dir and of the log aside, and run the same command again"),
 }
 
 // remedy returns why no action leads on from f, and what the operator can do.
