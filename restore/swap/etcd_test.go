@@ -2,6 +2,8 @@ package swap_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -37,11 +39,8 @@ func TestEtcdRefusesBlockers(t *testing.T) {
 	}
 }
 
-// wantRefused starts etcd and waits until it exits.
-func (d disk) wantRefused(t *testing.T, version string) {
-	t.Helper()
-	before := d.content(t)
-	url := servers.FreeURLs(t, 2)
+// etcdArgs returns the flags of an etcd on d that may begin a new cluster.
+func (d disk) etcdArgs(url []string) []string {
 	args := []string{
 		"--name", "m1", "--data-dir", d.data, "--listen-client-urls", url[0], "--advertise-client-urls", url[0],
 		"--listen-peer-urls", url[1], "--initial-advertise-peer-urls", url[1], "--initial-cluster", "m1=" + url[1],
@@ -50,6 +49,74 @@ func (d disk) wantRefused(t *testing.T, version string) {
 	if d.wal != "" {
 		args = append(args, "--wal-dir", d.wal)
 	}
+	return args
+}
+
+// A supervisor starts etcd while dr holds the locks of the old data. That etcd has the old database open and waits for its lock. It exits
+// without having read the new log.
+func TestEtcdThatWaitsForTheOldDatabase(t *testing.T) {
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := servers.Start(t, servers.Options{Version: version})
+			d := disk{form: plain, data: c.Members[0].DataDir}
+			c.Kill(t, 0)
+			d.stage(t)
+			s := d.open(t)
+			release, err := s.HoldLocks()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words strings.Builder
+			etcd := exec.Command(servers.Tool(t, version, "etcd"), d.etcdArgs(servers.FreeURLs(t, 2))...)
+			etcd.Dir = t.TempDir()
+			etcd.Stdout, etcd.Stderr = &words, &words
+			if err := etcd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = etcd.Process.Kill() })
+			waitOpen(t, etcd.Process.Pid, filepath.Join(d.data, "member", "snap", "db"))
+			must(t, s.SealHeld)
+			release()
+			for err = s.Place(); errors.Is(err, fault.Refused); err = s.Place() { // a slow machine: etcd has not exited yet
+				wantState(t, s, swap.Sealed)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := etcd.Wait(); err == nil {
+				t.Errorf("etcd ended without an error:\n%s", &words)
+			}
+			if strings.Contains(words.String(), "0.wal") {
+				t.Errorf("etcd has seen the new log:\n%s", &words)
+			}
+			d.wantBoots(t, newData)
+		})
+	}
+}
+
+// waitOpen waits until a process has file open.
+func waitOpen(t *testing.T, pid int, file string) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		descriptors, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		if err != nil || len(descriptors) == 0 {
+			t.Fatalf("etcd has exited: %v", err)
+		}
+		for _, d := range descriptors {
+			if to, err := os.Readlink(d); err == nil && to == file {
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// wantRefused starts etcd and waits until it exits.
+func (d disk) wantRefused(t *testing.T, version string) {
+	t.Helper()
+	before := d.content(t)
+	url := servers.FreeURLs(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { // an etcd that serves would never exit
@@ -63,7 +130,7 @@ func (d disk) wantRefused(t *testing.T, version string) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}()
-	cmd := exec.CommandContext(ctx, servers.Tool(t, version, "etcd"), args...)
+	cmd := exec.CommandContext(ctx, servers.Tool(t, version, "etcd"), d.etcdArgs(url)...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
 	if err == nil || ctx.Err() != nil {

@@ -1,5 +1,7 @@
 package swap
 
+import "testing"
+
 // Step carries out one action towards a goal.
 func (s *Swap) Step(goal Goal) (more bool, err error) { return s.step(goal) }
 
@@ -12,5 +14,15 @@ func Mounted(s *Swap) *Swap {
 // CheckSpace is checkSpace.
 func (s *Swap) CheckSpace(data, wal int64) error { return s.checkSpace(data, wal) }
 
-// WaitLess shortens the wait for processes that have old data open.
-func WaitLess() { closeTries = 2 }
+// WaitLess shortens the wait of a test for processes that have old data open.
+func WaitLess(t *testing.T) {
+	before := closeTries
+	closeTries = 2
+	t.Cleanup(func() { closeTries = before })
+}
+
+// HoldLocks is holdLocks.
+func (s *Swap) HoldLocks() (release func(), err error) { return s.holdLocks() }
+
+// SealHeld is Seal by a caller that holds the locks.
+func (s *Swap) SealHeld() error { return s.data.exchange(oldName) }

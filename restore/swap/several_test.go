@@ -128,7 +128,7 @@ func TestTwoStagedAtOnce(t *testing.T) {
 
 // A process that has opened the old database and waits for its lock must have given up before new data is in place.
 func TestOldDataIsOpen(t *testing.T) {
-	swap.WaitLess()
+	swap.WaitLess(t)
 	for _, f := range forms {
 		d := newDisk(t, f)
 		d.stage(t)
@@ -156,7 +156,7 @@ func TestOldDataIsOpen(t *testing.T) {
 
 // An error after Seal reports that etcd is down, and how to continue.
 func TestErrorAfterSeal(t *testing.T) {
-	swap.WaitLess()
+	swap.WaitLess(t)
 	d := newDisk(t, plain)
 	d.stage(t)
 	waiting, err := os.OpenFile(filepath.Join(d.data, "member", "snap", "db"), os.O_RDWR, 0)
