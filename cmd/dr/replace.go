@@ -52,7 +52,7 @@ func (a *app) takeBack(cmd *cobra.Command, f *restoreFlags, args []string) error
 	var other []string
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
-		case name, "data-dir", "output", "write-out":
+		case name, "data-dir", "wal-dir", "output", "write-out":
 		default:
 			other = append(other, "--"+flag.Name)
 		}
@@ -65,9 +65,9 @@ func (a *app) takeBack(cmd *cobra.Command, f *restoreFlags, args []string) error
 		return usagef("--%s %s: name the data dir with --data-dir", name, id)
 	}
 	if name == "clean" {
-		return a.cleanSwap(id, f.layout.Into.DataDir)
+		return a.cleanSwap(id, f.layout.Into)
 	}
-	s, err := swap.Load(id, f.layout.Into.DataDir)
+	s, err := swap.Load(id, f.layout.Into.DataDir, f.layout.Into.WALDir)
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,15 @@ func (a *app) takeBack(cmd *cobra.Command, f *restoreFlags, args []string) error
 	return a.printSwap(s)
 }
 
-func (a *app) cleanSwap(id, dataDir string) error {
-	err := swap.Clean(id, dataDir)
+func (a *app) cleanSwap(id string, in plan.Into) error {
+	err := swap.Clean(id, in.DataDir, in.WALDir)
 	if err != nil {
 		return err
 	}
 	if a.output == "json" {
-		return a.json(document.Line{Result: document.Swap{ID: id, State: "removed", DataDir: dataDir}})
+		return a.json(document.Line{Result: document.Swap{ID: id, State: "removed", DataDir: in.DataDir}})
 	}
-	a.printf("removed the data of restore %s that was not in use; %s is unchanged\n", id, dataDir)
+	a.printf("removed the data of restore %s that was not in use; %s is unchanged\n", id, in.DataDir)
 	return nil
 }
 

@@ -11,11 +11,11 @@ import (
 )
 
 // Clean removes everything that the restore id of a data dir has aside: after Place the old data, after Undo the restored data. It
-// refuses while the live data is blocked.
-func Clean(id, dataDir string) error {
-	s, err := Load(id, dataDir)
+// refuses while the live data is blocked. walDir is that of Load.
+func Clean(id, dataDir, walDir string) error {
+	s, err := Load(id, dataDir, walDir)
 	if errors.Is(err, fault.NotFound) {
-		return finishClean(id, dataDir, err)
+		return finishClean(id, dataDir, walDir, err)
 	}
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func Clean(id, dataDir string) error {
 }
 
 // finishClean completes a Clean that was killed; without one it returns missing.
-func finishClean(id, dataDir string, missing error) error {
+func finishClean(id, dataDir, walDir string, missing error) error {
 	s, err := New(id, dataDir, "")
 	if err != nil {
 		return err
@@ -33,8 +33,8 @@ func finishClean(id, dataDir string, missing error) error {
 		return missing
 	}
 	r, err := s.readRecord(s.data.removed())
-	if err == nil && r.WALDir != "" { // without the record, the log's folder was removed before
-		err = s.addLog(r.WALDir)
+	if err == nil { // without the record, the log's folder was removed before
+		err = s.addRecordedLog(r, walDir)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func finishCleans(dataDir string) error {
 		return err
 	}
 	for _, id := range all {
-		err := finishClean(id, dataDir, nil)
+		err := finishClean(id, dataDir, "", nil)
 		if err != nil {
 			return err
 		}

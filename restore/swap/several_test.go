@@ -78,7 +78,7 @@ func TestSecondRestoreAfterAFirst(t *testing.T) {
 			d.wantBoots(t, oldData)
 			wantRefused(t, second.Undo(), "move what is in the place of the data dir")
 			for _, s := range []*swap.Swap{first, second} {
-				if err := swap.Clean(s.ID, d.data); err != nil {
+				if err := swap.Clean(s.ID, d.data, ""); err != nil {
 					t.Error(err)
 				}
 			}
@@ -96,7 +96,7 @@ func TestUndoAfterTheNewerOneIsRemoved(t *testing.T) {
 	d.stage(t)
 	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
 	first, second := d.open(t), d.stageLater(t)
-	must(t, second.Seal, second.Place, func() error { return swap.Clean(second.ID, d.data) })
+	must(t, second.Seal, second.Place, func() error { return swap.Clean(second.ID, d.data, "") })
 	wantRefused(t, first.Undo(), "stop etcd, move what is in the place of the data dir")
 	must(t, func() error { return os.Rename(d.data, d.data+".bak") }, first.Undo)
 	d.wantBoots(t, oldData)
@@ -206,7 +206,7 @@ func TestMovedAwayWhileStaged(t *testing.T) {
 		}
 		must(t, func() error { return os.Rename(d.data+".bak", d.data) })
 		wantState(t, s, swap.Staged)
-		must(t, func() error { return os.Rename(d.data, d.data+".bak") }, func() error { return swap.Clean(id, d.data) })
+		must(t, func() error { return os.Rename(d.data, d.data+".bak") }, func() error { return swap.Clean(id, d.data, "") })
 	}
 }
 
@@ -222,6 +222,30 @@ func TestOtherPath(t *testing.T) {
 		wantState(t, d.open(t), swap.Sealed)
 		must(t, d.open(t).Undo)
 		d.wantBoots(t, oldData)
+	}
+}
+
+// So may the disk of its log.
+func TestOtherPathOfTheLog(t *testing.T) {
+	d := newDisk(t, withLog)
+	d.stage(t)
+	must(t, d.open(t).Seal)
+	parent := filepath.Dir(d.wal)
+	must(t, func() error { return os.Rename(parent, parent+"-2") })
+	d.wal = filepath.Join(parent+"-2", "wal")
+	s, err := swap.Load(id, d.data, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, s.Undo(), "name where the log is now with --wal-dir")
+	s, err = swap.Load(id, d.data, d.wal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, s.Undo, func() error { return swap.Clean(id, d.data, d.wal) })
+	d.wantBoots(t, oldData)
+	if left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }
 
@@ -268,9 +292,9 @@ func TestDamagedRecord(t *testing.T) {
 	write(intact)
 	must(t, s.Place)
 	write(nil)
-	_, err = swap.Load(id, d.data)
+	_, err = swap.Load(id, d.data, "")
 	wantDamaged(err)
-	wantDamaged(swap.Clean(id, d.data))
+	wantDamaged(swap.Clean(id, d.data, ""))
 	if s, err := swap.Choose(d.plan(), nil); err != nil || s.ID == id {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -281,7 +305,7 @@ func TestKilledClean(t *testing.T) {
 	for _, f := range forms {
 		d := newDisk(t, f)
 		for _, finish := range []func() error{
-			func() error { return swap.Clean(id, d.data) },
+			func() error { return swap.Clean(id, d.data, "") },
 			func() error { _, err := swap.Choose(d.plan(), nil); return err },
 		} {
 			d.stage(t)

@@ -272,6 +272,9 @@ var remedies = map[State]error{
 
 // remedy returns why no action leads on from f, and what the operator can do.
 func (f Facts) remedy() error {
+	if f.Log != nil && *f.Log == (Slot{Missing, Missing, Missing, Missing}) {
+		return errors.New("the directory of the log is missing: if its disk has another path now, name where the log is now with --wal-dir")
+	}
 	err, known := remedies[f.State()]
 	if known {
 		return err

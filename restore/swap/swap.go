@@ -29,6 +29,7 @@
 package swap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -139,6 +140,17 @@ func (s *Swap) addLog(walDir string) error {
 	return nil
 }
 
+// addRecordedLog adds the slot of the log that r has in a directory of its own. That is walDir now, or where r has it if walDir is "".
+func (s *Swap) addRecordedLog(r Record, walDir string) error {
+	switch {
+	case r.WALDir == "" && walDir != "":
+		return fmt.Errorf("%w: restore %s of %s has its log in the data dir: omit --wal-dir", fault.Usage, s.ID, s.DataDir)
+	case r.WALDir == "":
+		return nil
+	}
+	return s.addLog(cmp.Or(walDir, r.WALDir))
+}
+
 // resolve returns the directory to which path leads, or path if it is missing.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
@@ -173,7 +185,7 @@ func Find(dataDir string) (found []*Swap, err error) {
 		return nil, err
 	}
 	for _, id := range all {
-		s, err := load(id, dataDir)
+		s, err := load(id, dataDir, "")
 		if err != nil && !errors.Is(err, fault.Damaged) {
 			return nil, err
 		}
@@ -212,9 +224,10 @@ func idsOf(dataDir, suffix string) (all []string, err error) {
 	return all, nil
 }
 
-// Load returns the Swap with this id of a data dir. The error matches fault.NotFound if its folder is missing.
-func Load(id, dataDir string) (*Swap, error) {
-	s, err := load(id, dataDir)
+// Load returns the Swap with this id of a data dir. walDir is where its log is now, "" for the path in the record. The error matches
+// fault.NotFound if its folder is missing.
+func Load(id, dataDir, walDir string) (*Swap, error) {
+	s, err := load(id, dataDir, walDir)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +240,7 @@ func Load(id, dataDir string) (*Swap, error) {
 
 // load is Load for a Swap that may have been killed before it had a record. With an error that matches fault.Damaged it also returns the
 // Swap.
-func load(id, dataDir string) (*Swap, error) {
+func load(id, dataDir, walDir string) (*Swap, error) {
 	s, err := New(id, dataDir, "")
 	if err != nil {
 		return nil, err
@@ -236,10 +249,10 @@ func load(id, dataDir string) (*Swap, error) {
 	if errors.Is(err, fault.NotFound) {
 		return s, nil
 	}
-	if err != nil || r.WALDir == "" {
+	if err != nil {
 		return s, err
 	}
-	return s, s.addLog(r.WALDir)
+	return s, s.addRecordedLog(r, walDir)
 }
 
 // Into returns where the restore engine builds the new data.

@@ -424,13 +424,13 @@ func TestCleanKeepsTheOnlyCopy(t *testing.T) {
 		if err := s.Seal(); err != nil {
 			t.Fatal(err)
 		}
-		if err := swap.Clean(id, d.data); !errors.Is(err, fault.Refused) {
+		if err := swap.Clean(id, d.data, ""); !errors.Is(err, fault.Refused) {
 			t.Errorf("%s: sealed: error %v", f, err)
 		}
 		if err := s.Place(); err != nil {
 			t.Fatal(err)
 		}
-		if err := swap.Clean(id, d.data); err != nil {
+		if err := swap.Clean(id, d.data, ""); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
 		if got := d.boots(t); got != newData {
@@ -441,7 +441,7 @@ func TestCleanKeepsTheOnlyCopy(t *testing.T) {
 				t.Errorf("%s: left: %q", f, left)
 			}
 		}
-		if err := swap.Clean(id, d.data); !errors.Is(err, fault.NotFound) {
+		if err := swap.Clean(id, d.data, ""); !errors.Is(err, fault.NotFound) {
 			t.Errorf("%s: again: error %v", f, err)
 		}
 	}

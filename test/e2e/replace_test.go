@@ -217,6 +217,43 @@ func TestReplaceIsKilled(t *testing.T) {
 	wantKeys(t, c, "before")
 }
 
+// TestReplaceTwice restores a member twice, with writes after each. The restores are undone from the last to the first.
+func TestReplaceTwice(t *testing.T) {
+	withServers(t)
+	c := servers.Start(t, servers.Options{})
+	j := newJob(t)
+	put(t, c.Client(t), "before", "x")
+	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	put(t, c.Client(t), "original", "x")
+	replace := func(then string) replaced {
+		c.Stop(t, 0)
+		stdout := command.Must(t, j.env, "restore", "latest", "-o", "json", "--replace", "--data-dir", c.Members[0].DataDir)
+		c.Restart(t)
+		wantKeys(t, c, "before")
+		put(t, c.Client(t), then, "x")
+		return lastReplaced(t, stdout)
+	}
+	first, second := replace("first"), replace("second")
+	c.Stop(t, 0)
+	early := command.Run(t, j.env, first.Undo[1:]...)
+	if early.Code != 4 || !strings.Contains(early.Stderr, "undo that one first: "+strings.Join(second.Undo, " ")) {
+		t.Errorf("undo of the first: exit code %d: %s", early.Code, early.Stderr)
+	}
+	for _, back := range []struct {
+		undo []string
+		keys []string
+	}{{second.Undo, []string{"before", "first"}}, {first.Undo, []string{"before", "original"}}} {
+		command.Must(t, j.env, back.undo[1:]...)
+		c.Restart(t)
+		wantKeys(t, c, back.keys...)
+		c.Stop(t, 0)
+	}
+	command.Must(t, j.env, first.Clean[1:]...)
+	command.Must(t, j.env, second.Clean[1:]...)
+	c.Restart(t)
+	wantKeys(t, c, "before", "original")
+}
+
 // swaps returns the ids of the restores in place of a data dir.
 func swaps(t *testing.T, dir string) (ids []string) {
 	t.Helper()
