@@ -42,7 +42,7 @@ func finishClean(id, dataDir, walDir string, missing error) error {
 	return s.removeRenamed()
 }
 
-// finishCleans completes all that were killed.
+// finishCleans completes each Clean of a data dir that was killed.
 func finishCleans(dataDir string) error {
 	all, err := idsOf(dataDir, removedSuffix)
 	if err != nil {
@@ -73,13 +73,13 @@ func (s *Swap) clean() error {
 		return err
 	}
 	if !f.cleanable() {
-		return fmt.Errorf("%w: restore %s of %s is %s: cannot remove its directories: %w", fault.Refused, s.ID, s.DataDir, f.State(), f.only(s))
+		return fmt.Errorf("%w: restore %s of %s is %s: cannot remove its directories: %w", fault.Refused, s.ID, s.DataDir, f.State(), s.needed(f))
 	}
 	return s.remove()
 }
 
-// only returns why the directories of s cannot be removed.
-func (f Facts) only(s *Swap) error {
+// needed returns why the directories of s, in the state f, are still needed, and what the operator can do.
+func (s *Swap) needed(f Facts) error {
 	switch f.State() {
 	case Sealing, Sealed, Placing, Exposed, Withdrawn, Undoing:
 		return fmt.Errorf("they have the only copy of the old data: complete it with dr restore --replace, or take it back with "+

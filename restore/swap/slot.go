@@ -150,7 +150,7 @@ func byEtcd(dir string) string {
 	return dir
 }
 
-// copyMode gives to all mode bits of from. A change of the owner may clear some, so it comes first.
+// copyMode gives to all mode bits of from. The owner must be changed before: that may clear some.
 func copyMode(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
