@@ -54,4 +54,10 @@ metric() {
 		awk -v name="$2" "index(\$1, name) == 1 { found = 1; value = \$2 } END { exit !(found && ($3)) }"
 }
 
+# gone reports whether the cluster answers, and has no member of that name.
+gone() {
+	local members
+	members=$(etcdctl member list) && ! grep -q ", $1, " <<<"$members"
+}
+
 healthy() { etcdctl endpoint health >/dev/null 2>&1; }
