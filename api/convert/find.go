@@ -53,16 +53,17 @@ func Unseen(u find.Unseen) document.Unseen {
 
 // Find returns the document of a search's summary. command returns the words of the command that restores a way's target.
 func Find(s find.Summary, command func(find.Way) []string) document.Find {
-	d := document.Find{Changes: s.Changes, Unseen: s.Unseen, Gone: []document.Gone{}, Forgotten: s.Forgotten}
-	if s.Last != nil {
-		last := Change(*s.Last)
-		d.Last = &last
+	d := document.Find{
+		Changes: s.Changes, Unseen: s.Unseen, Last: changeOf(s.Last), Gone: []document.Gone{}, Forgotten: s.Forgotten,
 	}
 	if s.Vanished != nil {
 		d.Vanished = vanished(*s.Vanished)
 	}
+	if s.Mark != nil {
+		d.Marked = &document.Marked{Change: Change(*s.Mark), LastGood: s.Mark.LastGood()}
+	}
 	for _, g := range s.Gone {
-		gone := document.Gone{Change: Change(g.Change), Vanished: g.Vanished, LastGood: g.LastGood()}
+		gone := document.Gone{Change: Change(g.Change), Vanished: g.Vanished, Mark: changeOf(g.Mark), LastGood: g.LastGood()}
 		if g.Way != nil {
 			gone.Restore = command(*g.Way)
 		}
@@ -75,15 +76,19 @@ func Find(s find.Summary, command func(find.Way) []string) document.Find {
 }
 
 func vanished(v find.Vanished) *document.Vanished {
-	d := &document.Vanished{
+	return &document.Vanished{
 		Keys: v.Keys, From: v.From, To: v.To, LastWhole: v.LastWhole, Lineage: v.Lineage, NotBefore: v.NotBefore, NotAfter: v.NotAfter,
-		Earlier: v.Earlier,
+		Mark: changeOf(v.Mark), Earlier: v.Earlier,
 	}
-	if v.Mark != nil {
-		mark := Change(*v.Mark)
-		d.Mark = &mark
+}
+
+// changeOf returns the document of a change, nil for nil.
+func changeOf(c *find.Change) *document.Change {
+	if c == nil {
+		return nil
 	}
-	return d
+	d := Change(*c)
+	return &d
 }
 
 // Extracted returns the document of a key with its value. The error is why a Kubernetes object cannot be read, and matches

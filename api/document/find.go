@@ -68,6 +68,14 @@ type Find struct {
 	Forgotten int     `json:"forgotten,omitempty"`
 	// Vanished sums up the newest keys of Gone that vanished together; absent if there are none.
 	Vanished *Vanished `json:"vanished,omitempty"`
+	// Marked is set if the only searched key, or the searched namespace, exists and is marked for deletion.
+	Marked *Marked `json:"marked,omitempty"`
+}
+
+// Marked is the change that marked a Kubernetes object for deletion.
+type Marked struct {
+	Change
+	LastGood int64 `json:"lastGood"` // the last revision at which the object was not marked
 }
 
 // Vanished sums up keys that vanished together, such as the objects of a namespace.
@@ -85,10 +93,12 @@ type Vanished struct {
 
 // Gone is the deletion of some keys that were not put again.
 type Gone struct {
-	Change          // of one of them
-	Vanished int    `json:"vanished"` // how many
-	LastGood int64  `json:"lastGood"` // revision
-	Nearest  *Point `json:"nearest,omitempty"`
+	Change       // of one of them
+	Vanished int `json:"vanished"` // how many
+	// Mark is the change that had marked the object for deletion; absent if there was none. LastGood is then before it.
+	Mark     *Change `json:"mark,omitempty"`
+	LastGood int64   `json:"lastGood"` // revision
+	Nearest  *Point  `json:"nearest,omitempty"`
 	// Restore is the command that restores LastGood or, if that is unreachable, Nearest; absent if neither is reachable.
 	Restore []string `json:"restore,omitempty"`
 }

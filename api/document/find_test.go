@@ -36,8 +36,9 @@ func findDocuments() map[string]any {
 			Vanished: &document.Vanished{
 				Keys: 5, From: 4705, To: 4711, LastWhole: 4704, Lineage: lineage, NotBefore: at, NotAfter: at.Add(time.Second), Mark: &change, Earlier: 2,
 			},
+			Marked: &document.Marked{Change: change, LastGood: 4704},
 			Gone: []document.Gone{{
-				Change: change, Vanished: 2, LastGood: 4710, Nearest: &document.Point{Revision: 4700, Time: at},
+				Change: change, Vanished: 2, Mark: &change, LastGood: 4710, Nearest: &document.Point{Revision: 4700, Time: at},
 				Restore: []string{"dr", "restore", "--to-revision", "4710", "--best", "--output-dir", "DIR"},
 			}},
 		},

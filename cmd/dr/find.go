@@ -301,9 +301,12 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 	}
 	for _, g := range d.Gone[max(0, len(d.Gone)-shown):] {
 		a.printGone(g)
+		a.printNamespaceHint(g.Key, keys)
 	}
 	switch {
 	case len(d.Gone) > 0 || together:
+	case d.Marked != nil:
+		a.printMarked(*d.Marked, keys)
 	case keys.namespace != "" && d.Last != nil:
 		a.printf("no object of namespace %s has vanished, except those that controllers replace\n", keys.namespace)
 	case d.Last == nil && d.Unseen > 0:
@@ -329,12 +332,9 @@ func (a *app) printGone(g document.Gone) {
 	if g.Vanished > 1 {
 		what = fmt.Sprintf("%s keys, %s among them,", humanize.Comma(int64(g.Vanished)), what)
 	}
-	at := fmt.Sprintf("at revision %d", g.Revision)
-	switch {
-	case g.After == g.Revision:
-		at = fmt.Sprintf("after revision %d, when another history began", g.After)
-	case g.After > 0:
-		at = fmt.Sprintf("after revision %d, at %d at the latest", g.After, g.Revision)
+	marked := ""
+	if g.Mark != nil {
+		marked = fmt.Sprintf("was marked for deletion %s, and ", whenText(*g.Mark))
 	}
 	by := "by an unknown request"
 	if g.By != "" {
@@ -343,14 +343,25 @@ func (a *app) printGone(g document.Gone) {
 	if g.By == string(replay.ByLease) {
 		by = "by the end of a lease"
 	}
-	a.printf("\n%s vanished %s, between %s and %s, %s; the last good revision is %d\n",
-		what, at, momentOr(g.NotBefore), momentOr(g.NotAfter), by, g.LastGood)
+	a.printf("\n%s %svanished %s, %s; the last good revision is %d\n", what, marked, whenText(g.Change), by, g.LastGood)
 	if g.Nearest != nil {
 		a.printf("that one cannot be restored; the nearest before it%s can\n", nearestText(*g.Nearest))
 	}
 	if g.Restore != nil {
 		a.printf("  %s\n", shellescape.QuoteCommand(g.Restore))
 	}
+}
+
+// whenText returns the revision and the time of a change, as far as they are known.
+func whenText(c document.Change) string {
+	at := fmt.Sprintf("at revision %d", c.Revision)
+	switch {
+	case c.After == c.Revision:
+		at = fmt.Sprintf("after revision %d, when another history began", c.After)
+	case c.After > 0:
+		at = fmt.Sprintf("after revision %d, at %d at the latest", c.After, c.Revision)
+	}
+	return fmt.Sprintf("%s, between %s and %s", at, momentOr(c.NotBefore), momentOr(c.NotAfter))
 }
 
 func nearestText(p document.Point) string {

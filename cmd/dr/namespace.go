@@ -111,8 +111,7 @@ func (a *app) printVanished(d document.Find, keys keysFlags) {
 	a.printf("%s keys vanished in revisions %d to %d, between %s and %s; the last revision with all of them is %d\n",
 		humanize.Comma(int64(v.Keys)), v.From, v.To, momentOr(v.NotBefore), momentOr(v.NotAfter), v.LastWhole)
 	if v.Mark != nil {
-		a.printf("namespace %s was marked for deletion at revision %d, between %s and %s\n",
-			keys.namespace, v.Mark.Revision, momentOr(v.Mark.NotBefore), momentOr(v.Mark.NotAfter))
+		a.printf("namespace %s was marked for deletion %s\n", keys.namespace, whenText(*v.Mark))
 	}
 	a.printf("  %s\n", extractCommand(v.LastWhole, keys))
 	a.printEnds(d)
@@ -146,7 +145,24 @@ func extractCommand(revision int64, keys keysFlags) string {
 	if keys.namespace != "" {
 		return shellescape.QuoteCommand(append(words, "--namespace", keys.namespace)) + " | kubectl apply -f -"
 	}
+	if keys.key != "" {
+		return shellescape.QuoteCommand(append(words, "--key", keys.key))
+	}
 	return shellescape.QuoteCommand(append(words, "--prefix", keys.prefix, "--output-dir", "DIR"))
+}
+
+// printMarked prints since when an existing object is marked for deletion, and the command that prints it as it was before.
+func (a *app) printMarked(m document.Marked, keys keysFlags) {
+	a.printf("%s exists, but was marked for deletion %s; the last good revision is %d\n", keyText(m.Key), whenText(m.Change), m.LastGood)
+	a.printf("  %s\n", extractCommand(m.LastGood, keys))
+	a.printNamespaceHint(m.Key, keys)
+}
+
+// printNamespaceHint prints, for the key of a namespace, how to find the namespace's objects: its own key contains none.
+func (a *app) printNamespaceHint(k document.Key, keys keysFlags) {
+	if keys.key != "" && k.Kubernetes != nil && k.Kubernetes.Kind == "Namespace" {
+		a.printf("  its objects: %s\n", shellescape.QuoteCommand([]string{"dr", "find", "--namespace", k.Kubernetes.Name}))
+	}
 }
 
 // belongTogether reports whether the newest ends are shown as one: those of a namespace, or several of one prefix.

@@ -45,7 +45,7 @@ type Change struct {
 	Keys                int                // number of keys that the request changed; 0: unknown, as Request
 
 	// Of a put:
-	Marked         bool  // whether it marked the searched namespace for deletion
+	Marked         bool  // whether the object is marked for deletion: the only searched key, or the searched namespace
 	Size           int64 // bytes of the value
 	Lease          int64 // 0: none
 	Version        int64 // number of puts since the key was created
@@ -130,10 +130,11 @@ type finder struct {
 
 // went is a point in a history.
 type went struct {
-	lineage  string
-	base     int64 // revision of the leg's backup; 0: not reached
-	revision int64 // of the last reported change
-	replayed bool  // whether the last change came from the log
+	lineage   string
+	base      int64 // revision of the leg's backup; 0: not reached
+	compacted int64 // revision up to which that backup was compacted
+	revision  int64 // of the last reported change
+	replayed  bool  // whether the last change came from the log
 }
 
 func (f *finder) done(l leg) bool {
@@ -292,7 +293,7 @@ func (f *finder) take(item json.RawMessage) error {
 
 // takeBase reports the changes that the backup has lost to compaction as Unseen.
 func (f *finder) takeBase(b baseSeen) error {
-	f.went.base = b.Revision
+	f.went.base, f.went.compacted = b.Revision, b.Compacted
 	outside := f.window.FromRevision > b.Compacted || f.window.ToRevision > 0 && f.seen >= f.window.ToRevision
 	if outside || b.Compacted <= f.seen {
 		return nil
@@ -346,11 +347,23 @@ func (f *finder) takeChange(s changeSeen) error {
 	}
 	f.went.revision, f.went.replayed = max(f.went.revision, s.Revision), c.Position > 0
 	inside := f.window.holds(c)
+	if c.Marked {
+		f.tracked.addMark(f.mark(c))
+	}
 	f.tracked.add(c, inside)
 	if !inside {
 		return nil
 	}
 	return f.tell.Change(c)
+}
+
+// mark returns the change that marked the object for deletion; c is the first known change with the mark. If compaction may
+// have removed earlier ones from the backup, the mark is only known to be newer than f.seen.
+func (f *finder) mark(c Change) Change {
+	if c.Position == 0 && f.seen > 0 && c.Revision <= f.went.compacted {
+		c.After, c.NotBefore = max(f.seen, c.CreateRevision), f.until
+	}
+	return c
 }
 
 // rest reports the parts of the log that were not read as Unseen: no backup leads into them, or they are lost.

@@ -21,17 +21,34 @@ type Summary struct {
 	Forgotten int
 	// Vanished sums up the newest of these deletions that belong together; nil if there are none.
 	Vanished *Vanished
+	// Mark is the change that marked the only searched key, or the searched namespace, for deletion; nil if it is not marked
+	// or does not exist.
+	Mark *Change
 }
 
 // Gone is the deletion of some keys by one revision; the keys did not come back.
 type Gone struct {
 	Change       // of one of the keys
 	Vanished int // number of keys
+	// Mark is the change that had marked the key for deletion; nil if there was none or it is unknown. Before it everything
+	// that belongs to the object exists; between Mark and Change it goes.
+	Mark *Change
 	// Way leads to the state immediately before; nil if the archive has no state near it.
 	Way *Way
 }
 
-// LastGood returns the last revision at which the key certainly existed, if c deleted it.
+// begin returns the change with which the deletion began.
+func (g Gone) begin() Change {
+	if g.Mark != nil {
+		return *g.Mark
+	}
+	return g.Change
+}
+
+// LastGood returns the last revision at which the key certainly existed and was not marked for deletion.
+func (g Gone) LastGood() int64 { return g.begin().LastGood() }
+
+// LastGood returns the last revision at which the key certainly existed if c deleted it, or was not marked if c marked it.
 func (c Change) LastGood() int64 {
 	if c.After > 0 {
 		return c.After
@@ -55,26 +72,27 @@ const remembered = 100_000
 type tracked struct {
 	changes, unseen, forgotten int
 
-	last  *Change
-	mark  *Change             // the last one that marked the namespace for deletion
-	alive bool                // whether the namespace was put without a mark since
-	gone  map[string]deletion // by key: those that have not come back
-	order []deletion          // oldest first; includes some that are no longer in gone
+	last   *Change
+	mark   *Change             // the last one that marked the object for deletion
+	marked *Change             // mark, while the object exists with it; else nil
+	gone   map[string]deletion // by key: those that have not come back
+	order  []deletion          // oldest first; includes some that are no longer in gone
 }
 
 type deletion struct {
 	Change
-	number int // distinguishes deletions of one key
+	mark   *Change // see Gone.Mark
+	number int     // distinguishes deletions of one key
 }
 
 func newTracked() *tracked { return &tracked{gone: map[string]deletion{}} }
 
 func (t *tracked) add(c Change, inside bool) {
 	t.last = &c
-	if c.Marked && (t.mark == nil || t.alive) {
-		t.mark, t.alive = &c, false
+	d := deletion{Change: c}
+	if t.marked != nil && t.marked.Key == c.Key && !c.Marked {
+		d.mark, t.marked = t.marked, nil
 	}
-	t.alive = t.alive || !c.Marked && t.ofMarked(c)
 	if inside {
 		t.changes++
 	}
@@ -82,7 +100,7 @@ func (t *tracked) add(c Change, inside bool) {
 	if !c.Deleted || !inside {
 		return
 	}
-	d := deletion{c, t.changes}
+	d.number = t.changes
 	t.gone[c.Key] = d
 	t.order = append(t.order, d)
 	if len(t.order) > 2*remembered { // keys that come and go would fill it
@@ -97,8 +115,12 @@ func (t *tracked) add(c Change, inside bool) {
 	}
 }
 
-// ofMarked reports whether c is a change of the marked namespace.
-func (t *tracked) ofMarked(c Change) bool { return t.mark != nil && c.Key == t.mark.Key }
+// addMark adds a change that left the object marked for deletion.
+func (t *tracked) addMark(c Change) {
+	if t.marked == nil {
+		t.mark, t.marked = &c, &c
+	}
+}
 
 // still reports whether the key of d has not come back since.
 func (t *tracked) still(d deletion) bool {
@@ -108,7 +130,10 @@ func (t *tracked) still(d deletion) bool {
 
 // summary returns the summary, with the ways back to the newest deletions.
 func (f *finder) summary() Summary {
-	s := Summary{Changes: f.tracked.changes, Unseen: f.tracked.unseen, Last: f.tracked.last, Forgotten: f.tracked.forgotten}
+	s := Summary{
+		Changes: f.tracked.changes, Unseen: f.tracked.unseen, Last: f.tracked.last, Forgotten: f.tracked.forgotten,
+		Mark: f.tracked.marked,
+	}
 	type made struct {
 		lineage  string
 		revision int64
@@ -118,7 +143,7 @@ func (f *finder) summary() Summary {
 		c := f.tracked.gone[key]
 		at := made{c.Lineage, c.Revision}
 		if ends[at] == nil {
-			ends[at] = &Gone{Change: c.Change}
+			ends[at] = &Gone{Change: c.Change, Mark: c.mark}
 		}
 		ends[at].Vanished++
 	}
@@ -130,7 +155,7 @@ func (f *finder) summary() Summary {
 	})
 	s.Vanished = vanished(s.Gone, f.tracked.mark)
 	for i := max(0, len(s.Gone)-waysShown); i < len(s.Gone); i++ {
-		s.Gone[i].Way = f.way(s.Gone[i].Change)
+		s.Gone[i].Way = f.way(s.Gone[i].begin())
 	}
 	return s
 }

@@ -45,7 +45,7 @@ func vanished(gone []Gone, mark *Change) *Vanished {
 	for _, g := range ends[first:] {
 		v.Keys += g.Vanished
 	}
-	v.From, v.NotBefore, v.LastWhole = ends[first].Revision, ends[first].NotBefore, ends[first].LastGood()
+	v.From, v.NotBefore, v.LastWhole = ends[first].Revision, ends[first].NotBefore, ends[first].Change.LastGood()
 	if mark != nil {
 		v.LastWhole = min(v.LastWhole, mark.LastGood())
 	}

@@ -57,6 +57,13 @@ func TestVanishedTogether(t *testing.T) {
 	}
 }
 
+func add(t *tracked, c Change) {
+	if c.Marked {
+		t.addMark(c)
+	}
+	t.add(c, true)
+}
+
 // A namespace that is created and deleted again was marked by the later change.
 func TestLastMark(t *testing.T) {
 	tracked := newTracked()
@@ -66,13 +73,13 @@ func TestLastMark(t *testing.T) {
 	for _, c := range []Change{
 		namespace(10, false, false), namespace(20, true, false), namespace(21, true, false), namespace(30, false, true),
 	} {
-		tracked.add(c, true)
+		add(tracked, c)
 	}
 	if tracked.mark == nil || tracked.mark.Revision != 20 {
 		t.Fatalf("marked by %+v, want revision 20", tracked.mark)
 	}
 	for _, c := range []Change{namespace(40, false, false), namespace(50, true, false), namespace(55, false, true)} {
-		tracked.add(c, true)
+		add(tracked, c)
 	}
 	if tracked.mark.Revision != 50 {
 		t.Errorf("marked by %+v, want revision 50", tracked.mark)
