@@ -2,10 +2,7 @@ package backup
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"io"
 	"time"
 
@@ -63,7 +60,7 @@ func (r *run) storeImport(d Database) error {
 	if err != nil {
 		return err
 	}
-	plain := &hashed{from: r.report.Follow(d, storage.Event{Stage: "stream", Message: "storing the database", Total: d.Size}), digest: sha256.New()}
+	plain := catalog.NewBlobReader(r.report.Follow(d, storage.Event{Stage: "stream", Message: "storing the database", Total: d.Size}))
 	sealed, err := seal.New(plain, r.request.To)
 	if err != nil {
 		return err
@@ -71,26 +68,8 @@ func (r *run) storeImport(d Database) error {
 	defer sealed.Close()
 	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: d.Size}
 	return s.run(sealed, func() (catalog.Manifest, error) {
-		r.report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: plain.size, Total: plain.size})
-		r.manifest.Plain = plain.blob()
+		r.manifest.Plain = plain.Blob(catalog.SnapshotName)
+		r.report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: r.manifest.Plain.Size, Total: r.manifest.Plain.Size})
 		return r.manifest, nil
 	})
-}
-
-// hashed hashes and counts the bytes that are read through it.
-type hashed struct {
-	from   io.Reader
-	digest hash.Hash
-	size   int64
-}
-
-func (h *hashed) Read(p []byte) (int, error) {
-	n, err := h.from.Read(p)
-	_, _ = h.digest.Write(p[:n]) // never fails
-	h.size += int64(n)
-	return n, err
-}
-
-func (h *hashed) blob() catalog.Blob {
-	return catalog.Blob{Name: catalog.SnapshotName, Size: h.size, SHA256: hex.EncodeToString(h.digest.Sum(nil))}
 }

@@ -103,18 +103,29 @@ func (r *run) checkFile(f *os.File, size int64) error {
 		return fmt.Errorf("%w: %s has no digest at its end: it is truncated, or a copy of member/snap/db; --skip-hash-check accepts it",
 			catalog.ErrDamaged, r.plan.File)
 	}
+	if !r.plan.SkipHashCheck {
+		err := CheckDigest(f, size, r.plan.File)
+		if err != nil {
+			return err
+		}
+	}
+	return r.trim(f, size)
+}
+
+// CheckDigest compares the last 32 bytes of a snapshot of size bytes with the SHA-256 of those before them. The error names the file,
+// and matches catalog.ErrDamaged if they differ.
+func CheckDigest(f io.ReaderAt, size int64, file string) error {
 	want := make([]byte, sha256.Size)
-	if _, err := f.ReadAt(want, size-sha256.Size); err != nil {
+	_, err := f.ReadAt(want, size-sha256.Size)
+	if err != nil {
 		return err
 	}
 	digest := sha256.New()
-	if _, err := io.Copy(digest, io.NewSectionReader(f, 0, size-sha256.Size)); err != nil {
-		return err
+	_, err = io.Copy(digest, io.NewSectionReader(f, 0, size-sha256.Size))
+	if err == nil && !bytes.Equal(want, digest.Sum(nil)) {
+		err = fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, file)
 	}
-	if !r.plan.SkipHashCheck && !bytes.Equal(want, digest.Sum(nil)) {
-		return fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, r.plan.File)
-	}
-	return r.trim(f, size)
+	return err
 }
 
 // checkSameFile compares the file with the one that the plan was made for.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -81,17 +80,9 @@ func (i *Inspection) readDigest() error {
 	if err != nil || info.Size()%512 != sha256.Size {
 		return err
 	}
-	want, digest := make([]byte, sha256.Size), sha256.New()
-	if _, err := io.Copy(digest, io.LimitReader(f, info.Size()-sha256.Size)); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(f, want); err != nil {
-		return err
-	}
-	if i.Digest = bytes.Equal(want, digest.Sum(nil)); !i.Digest {
-		return fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, i.File)
-	}
-	return nil
+	err = CheckDigest(f, info.Size(), i.File)
+	i.Digest = err == nil
+	return err
 }
 
 func (i *Inspection) readDatabase() error {

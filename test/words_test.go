@@ -3,11 +3,7 @@ package test
 import (
 	"cmp"
 	"fmt"
-	"go/scanner"
 	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,49 +39,25 @@ type tally struct {
 }
 
 func TestTreeCommentsArePlain(t *testing.T) {
-	report(t, usageFaults(tallyTree(t, "..")))
+	report(t, usageFaults(tallyTree(t)))
 }
 
-// tallyTree counts the words in the comments of each Go file below root.
-func tallyTree(t *testing.T, root string) []tally {
+// tallyTree counts the words in the comments of each Go file.
+func tallyTree(t *testing.T) (files []tally) {
 	t.Helper()
-	var files []tally
-	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(file) != ".go" {
-			return err
+	for name, source := range goFiles(t) {
+		if !generated.Match(source) {
+			files = append(files, tallyWords(name, commentsOf(source)))
 		}
-		name, err := filepath.Rel(root, file)
-		if err != nil {
-			return err
-		}
-		source, err := os.ReadFile(file)
-		if err == nil && !generated.Match(source) {
-			files = append(files, tallyWords(filepath.ToSlash(name), commentsOf(source)))
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return files
 }
 
 // commentsOf returns the text of all comments in a Go file, without directives like //go:build.
 func commentsOf(source []byte) string {
-	file := token.NewFileSet().AddFile("", -1, len(source))
-	var scan scanner.Scanner
-	scan.Init(file, source, nil, scanner.ScanComments)
-	var comments strings.Builder
-	for {
-		_, kind, text := scan.Scan()
-		switch {
-		case kind == token.EOF:
-			return comments.String()
-		case kind == token.COMMENT && !strings.HasPrefix(text, "//go:"):
-			comments.WriteString(text)
-			comments.WriteByte('\n')
-		}
-	}
+	comments := tokensOf(source, token.COMMENT)
+	comments = slices.DeleteFunc(comments, func(c string) bool { return strings.HasPrefix(c, "//go:") })
+	return strings.Join(comments, "\n")
 }
 
 // tallyWords counts runs of letters, in whatever case.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // file is one file of the log. It stays open from its discovery on, so that its content survives etcd's purge.
@@ -88,7 +90,7 @@ func (l *Log) openFile(name string) error {
 	if n := len(l.files); n > 0 && seq <= l.files[n-1].seq {
 		return nil
 	}
-	f, err := openRegular(filepath.Join(l.dir, name))
+	f, err := storage.OpenRegular(filepath.Join(l.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // purged since the directory was read
 	}
@@ -97,18 +99,6 @@ func (l *Log) openFile(name string) error {
 	}
 	l.files = append(l.files, &file{File: f, seq: seq, index: index, linked: true})
 	return nil
-}
-
-// openRegular opens a regular file for reading. Opening a pipe would hang.
-func openRegular(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	return os.Open(path)
 }
 
 // checkReplaced updates which files are still in the directory. It returns ErrForked if the newest file is missing

@@ -27,9 +27,8 @@ const (
 )
 
 func (a *app) backup() *cobra.Command {
-	var request backup.Request
-	var to sealFlags
-	var require string
+	var f requestFlags
+	request := &f.request
 	cmd := &cobra.Command{
 		SuggestFor: []string{"snapshot"}, // etcdctl's and etcdutl's word
 		Use:        "backup",
@@ -56,51 +55,31 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
 	flags.DurationVar(&request.MaxStream, "max-stream", maxStream, "fail if the member takes longer to send the snapshot")
 	flags.StringVar(&request.Spool, "spool", "", "directory: first write the encrypted stream there at full speed, then upload it")
-	flags.StringToStringVar((*map[string]string)(&request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
-	flags.DurationVar(&request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
-	flags.StringVar(&require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
-	to.add(cmd, a.getenv)
-	repos := a.repositoriesFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.writeFlags(cmd, a.getenv)
-	a.store.transferFlags(cmd)
-	a.outputFlag(cmd)
+	f.add(cmd, a)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if request.MaxStream <= 0 || request.Grace <= 0 {
-			return usagef("--max-stream and --grace must be above zero")
+		if request.MaxStream <= 0 {
+			return usagef("--max-stream must be above zero")
 		}
 		if a.store.limit != "" && request.Spool == "" {
 			return usagef("--limit without --spool: it would slow down the member's stream, which burdens the member: add --spool DIR")
 		}
-		request.Require = backup.Require(require)
-		if request.Require != backup.All && request.Require != backup.Any {
-			return usagef("--require %s: use all or any", require)
-		}
-		var err error
-		if request.To, err = to.load(); err != nil {
+		err := f.load()
+		if err != nil {
 			return err
 		}
-		request.Plain = to.plain
 		cfg, err := etcd.Config(a.getenv, a.ask)
 		if err != nil {
 			return err
 		}
-		places, err := a.places(cmd.Context(), *repos)
+		places, err := a.places(cmd.Context(), *f.repos)
 		if err != nil {
 			return err
 		}
 		a.warnPlain(request.To.Seal().Encryption)
-		request.Version = version()
 		report, done := a.progress()
-		result, err := backup.Run(cmd.Context(), cfg, places, request, report)
+		result, err := backup.Run(cmd.Context(), cfg, places, *request, report)
 		done()
-		if result.ID == "" {
-			return err
-		}
-		if printed := a.printBackup(result); printed != nil {
-			return printed
-		}
-		return err
+		return a.printStored(result, err)
 	}
 	return cmd
 }

@@ -15,38 +15,20 @@ import (
 
 // importFlags configure the storing of a database that no live cluster sends.
 type importFlags struct {
-	request backup.Request
-	to      sealFlags
-	require string
+	requestFlags
 	written string
 	scratch string
-	repos   *repositories
 }
 
 func (f *importFlags) add(cmd *cobra.Command, a *app) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.written, "time", "", "when the data was last written (2026-11-21T10:00:00Z, \"2h ago\"; default: the times of the files)")
 	flags.StringVar(&f.scratch, "scratch-dir", "", "directory for an unencrypted copy that is checked (default: the system's temporary directory)")
-	flags.StringToStringVar((*map[string]string)(&f.request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
-	flags.DurationVar(&f.request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
-	flags.StringVar(&f.require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
-	f.to.add(cmd, a.getenv)
-	f.repos = a.repositoriesFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.writeFlags(cmd, a.getenv)
-	a.store.transferFlags(cmd)
-	a.outputFlag(cmd)
+	f.requestFlags.add(cmd, a)
 }
 
 // load checks the flags, and reads the recipients.
 func (f *importFlags) load() (o imported.Options, err error) {
-	f.request.Require = backup.Require(f.require)
-	switch {
-	case f.request.Grace <= 0:
-		return o, usagef("--grace must be above zero")
-	case f.request.Require != backup.All && f.request.Require != backup.Any:
-		return o, usagef("--require %s: use all or any", f.require)
-	}
 	o.Scratch = f.scratch
 	if f.written != "" {
 		o.Written, err = when.Parse(f.written, time.Now())
@@ -54,9 +36,7 @@ func (f *importFlags) load() (o imported.Options, err error) {
 			return o, usagef("--time: %w", err)
 		}
 	}
-	f.request.Plain, f.request.Version = f.to.plain, version()
-	f.request.To, err = f.to.load()
-	return o, err
+	return o, f.requestFlags.load()
 }
 
 func (a *app) importFile() *cobra.Command {
@@ -118,11 +98,5 @@ func (a *app) storeImport(ctx context.Context, f *importFlags, read databaseRead
 		_ = database.Close() // it was only read
 	}
 	done()
-	if result.ID == "" {
-		return err
-	}
-	if printed := a.printBackup(result); printed != nil {
-		return printed
-	}
-	return err
+	return a.printStored(result, err)
 }

@@ -193,10 +193,10 @@ func swapDocument(s *swap.Swap) (document.Swap, error) {
 	}
 	d := document.Swap{
 		ID: s.ID, State: string(view.State), DataDir: s.DataDir, WALDir: s.WALDir, Aside: s.Aside(view.State),
-		Clean: []string{"dr", "restore", "--clean", s.ID, "--data-dir", s.DataDir},
+		Clean: s.CleanCommand(),
 	}
 	if view.State == swap.Placed {
-		d.Undo = []string{"dr", "restore", "--undo", s.ID, "--data-dir", s.DataDir}
+		d.Undo = s.UndoCommand()
 	}
 	return d, nil
 }

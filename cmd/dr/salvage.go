@@ -15,7 +15,6 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
-	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
@@ -95,14 +94,11 @@ func (a *app) salvagePlan(ctx context.Context, f *salvageFlags, oldIsDead bool) 
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	found, err := salvage.Survey(ctx, catalog.Catalog{}, f.dirs, nil)
-	if errors.Is(err, salvage.ErrNoMember) {
-		return plan.Plan{}, usagef("--from-data-dir: %w", err)
-	}
+	disks, err := f.survey(ctx, catalog.Catalog{}, nil)
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	return imported.PlanDisks(*f.disks(found), oldIsDead, time.Now())
+	return imported.PlanDisks(*disks, oldIsDead, time.Now())
 }
 
 // absolute makes paths absolute: the child has another working directory.
@@ -168,22 +164,26 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) er
 	if !f.dryRun && f.planOut == "" {
 		report, done = a.progress()
 	}
-	found, err := salvage.Survey(ctx, c, f.salvage.dirs, report)
+	disks, err := f.salvage.survey(ctx, c, report)
 	done()
-	if errors.Is(err, salvage.ErrNoMember) {
-		return usagef("--from-data-dir: %w", err)
-	}
-	f.target.Disks = f.salvage.disks(found)
+	f.target.Disks = disks
 	return err
 }
 
-// disks returns the disks and their use, for a plan.
-func (f *salvageFlags) disks(found []disk.Disk) *plan.Disks {
+// survey reads the disks, and returns them and their use, for a plan.
+func (f *salvageFlags) survey(ctx context.Context, c catalog.Catalog, report storage.Report) (*plan.Disks, error) {
+	found, err := salvage.Survey(ctx, c, f.dirs, report)
+	if errors.Is(err, salvage.ErrNoMember) {
+		return nil, usagef("--from-data-dir: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
 	disks := &plan.Disks{Found: found, Base: f.base, Version: f.version}
 	if f.tail == string(plan.TailAll) {
 		disks.Tail = plan.TailAll
 	}
-	return disks
+	return disks, nil
 }
 
 // planSalvage returns the lines about the content of each disk and its use.

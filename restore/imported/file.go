@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -43,7 +44,7 @@ func copyPlain(to, from string, skipHashCheck bool) (unhashed bool, err error) {
 	}
 	switch size % unit {
 	case sha256.Size:
-		return false, checkDigest(dst, size, from)
+		return false, restore.CheckDigest(dst, size, from)
 	case 0:
 		if size > 0 && skipHashCheck {
 			return true, nil
@@ -97,21 +98,6 @@ func (w *writer) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
 	w.err = err
 	return n, err
-}
-
-// checkDigest compares the last bytes of f with the digest of those before them.
-func checkDigest(f io.ReaderAt, size int64, name string) error {
-	want := make([]byte, sha256.Size)
-	_, err := f.ReadAt(want, size-sha256.Size)
-	if err != nil {
-		return err
-	}
-	digest := sha256.New()
-	_, err = io.Copy(digest, io.NewSectionReader(f, 0, size-sha256.Size))
-	if err == nil && !bytes.Equal(want, digest.Sum(nil)) {
-		err = fmt.Errorf("%w: %s does not match the digest at its end", catalog.ErrDamaged, name)
-	}
-	return err
 }
 
 // appendDigest appends the digest of a file to it, as etcd does to a snapshot.

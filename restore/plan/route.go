@@ -141,6 +141,8 @@ func (t Target) way(c catalog.Catalog) (route, error) {
 		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or no backup precedes it", t.Lineage)}
 	}
 	switch {
+	case len(c.Backups) == 0 && len(c.Lineages) == 0:
+		return latestBackup(c, t, "") // its error names the reason
 	case t.Revision > 0:
 		return toRevision(c, t, usable)
 	case !t.Time.IsZero():

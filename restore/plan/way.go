@@ -95,10 +95,6 @@ func (s stretch) writtenBy(upTo int) time.Time {
 
 // nearestRevision returns the way to the nearest restorable point before a revision that c does not contain.
 func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
-	if len(c.Backups) == 0 && len(c.Lineages) == 0 {
-		_, err := c.Latest()
-		return route{}, err
-	}
 	known := newest(c).Revision
 	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
 	if t.Revision > known {
@@ -355,8 +351,8 @@ func newestAllowed(c catalog.Catalog, t Target, allowed func(catalog.Backup) boo
 // unrestorableAfter describes known data after the last usable stretch that cannot be restored; "" if there is none.
 func unrestorableAfter(c catalog.Catalog, last stretch, lineage string) string {
 	end := last.End()
-	for _, d := range c.Damaged {
-		if d.ID.Started().After(last.coveredUntil()) && lineage == "" && !d.ID.IsImport() {
+	for _, d := range c.DamagedLive() {
+		if d.ID.Started().After(last.coveredUntil()) && lineage == "" {
 			return fmt.Sprintf("a newer backup is damaged: %v", d.Err)
 		}
 	}

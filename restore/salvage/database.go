@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -16,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -44,18 +44,15 @@ func databases(dir string) (found []disk.Database, err error) {
 // look reads the facts that a plan needs from a database, without a lock and without bbolt.
 func look(file string) (d disk.Database, err error) {
 	d.File = file
-	info, err := os.Stat(file)
-	if err != nil {
-		return d, err
-	}
-	if !info.Mode().IsRegular() { // opening a pipe would hang
-		return d, fmt.Errorf("%s is not a regular file", file)
-	}
-	f, err := os.Open(file)
+	f, err := storage.OpenRegular(file)
 	if err != nil {
 		return d, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return d, err
+	}
 	d.Size = info.Size()
 	t, err := openTree(f, d.Size)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It only
@@ -34,14 +36,10 @@ func RunningWith(dir, walDir string) (bool, error) {
 
 // recordLocked reports whether a process has locked file as etcd locks its log (client/pkg/fileutil/lock_linux.go).
 func recordLocked(file string) (bool, error) {
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() { // opening a pipe would hang
+	f, err := storage.OpenRegular(file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrNotRegular) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	f, err := os.Open(file)
 	if err != nil {
 		return false, err
 	}

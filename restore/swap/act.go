@@ -63,8 +63,8 @@ func (s *Swap) refusal(goal Goal, state State, err error) error {
 	if later == nil {
 		return fmt.Errorf("restore %s of %s: %w", s.ID, s.DataDir, err)
 	}
-	return fmt.Errorf("restore %s of %s: %w: cannot %s: the later restore %s is in its place: undo that one first: dr restore --undo %s --data-dir %s",
-		s.ID, s.DataDir, fault.Refused, goal, later.ID, later.ID, later.DataDir)
+	return fmt.Errorf("restore %s of %s: %w: cannot %s: the later restore %s is in its place: undo that one first: %s",
+		s.ID, s.DataDir, fault.Refused, goal, later.ID, later.undoText())
 }
 
 // later returns the restore whose data or blocker is live while s is in a state that another one caused; nil if there is none.

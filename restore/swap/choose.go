@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -112,7 +114,7 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 		say("continues with the data of restore %s, which is %s", s.ID, f.State())
 		return true, nil
 	case keep:
-		say("data of the earlier restore %s is kept in %s: dr restore --clean %s --data-dir %s removes it", s.ID, s.data.folder, s.ID, s.DataDir)
+		say("data of the earlier restore %s is kept in %s: %s removes it", s.ID, s.data.folder, shellescape.QuoteCommand(s.CleanCommand()))
 		return false, nil
 	case discard:
 		say("removing the staged data of restore %s: it is not complete, of another target, or for other live data", s.ID)
@@ -187,8 +189,8 @@ func (s *Swap) explain(err error) error {
 	case f.State() == Staged:
 		return fmt.Errorf("restore %s is staged next to %s and not in use: %w", s.ID, s.DataDir, err)
 	case f.Data.Live == Blocker:
-		return fmt.Errorf("restore %s of %s is %s, and etcd cannot start: run the same command again, or dr restore --undo %s --data-dir %s: %w",
-			s.ID, s.DataDir, f.State(), s.ID, s.DataDir, err)
+		return fmt.Errorf("restore %s of %s is %s, and etcd cannot start: run the same command again, or %s: %w",
+			s.ID, s.DataDir, f.State(), s.undoText(), err)
 	}
 	return err
 }

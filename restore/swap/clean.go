@@ -82,8 +82,8 @@ func (s *Swap) clean() error {
 func (s *Swap) needed(f Facts) error {
 	switch f.State() {
 	case Sealing, Sealed, Placing, Exposed, Withdrawn, Undoing:
-		return fmt.Errorf("they have the only copy of the old data: complete it with dr restore --replace, or take it back with "+
-			"dr restore --undo %s --data-dir %s", s.ID, s.DataDir)
+		return fmt.Errorf("they have the only copy of the old data: complete it with dr restore --replace, or take it back with %s",
+			s.undoText())
 	}
 	return f.remedy()
 }

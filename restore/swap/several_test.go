@@ -19,7 +19,7 @@ func (d disk) later() plan.Plan {
 	return p
 }
 
-// stageLater stages a second restore, for another target, over what is live.
+// stageLater stages a second restore, to another target, next to the live data.
 func (d disk) stageLater(t *testing.T) *swap.Swap {
 	t.Helper()
 	s, err := swap.Choose(d.later(), nil)

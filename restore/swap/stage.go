@@ -100,8 +100,8 @@ func (s *Swap) vacate(p plan.Plan) error {
 		return err
 	}
 	if state := f.State(); state != Unstaged && state != Staged && state != Stale {
-		return fmt.Errorf("%w: restore %s of %s is %s: run dr restore --undo %s --data-dir %s first",
-			fault.Refused, s.ID, s.DataDir, state, s.ID, s.DataDir)
+		return fmt.Errorf("%w: restore %s of %s is %s: run %s first",
+			fault.Refused, s.ID, s.DataDir, state, s.undoText())
 	}
 	old, err := identify(s.live())
 	if err != nil {

@@ -40,6 +40,8 @@ import (
 	"strings"
 	"syscall"
 
+	"al.essio.dev/pkg/shellescape"
+
 	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -171,14 +173,14 @@ func prefixOf(dir string) string { return folderPrefix + filepath.Base(dir) + "-
 func blockerText(id, dataDir string) string {
 	return fmt.Sprintf("dr restore %s is replacing the data dir %s. This file keeps etcd from starting on a part of it.\n"+
 		"To complete the restore, run the same dr restore --replace again.\n"+
-		"To take it back: dr restore --undo %s --data-dir %s\n", id, dataDir, id, dataDir)
+		"To take it back: %s\n", id, dataDir, shellescape.QuoteCommand(command("--undo", id, dataDir)))
 }
 
 // blockerBegin matches the beginning of every blocker.
 var blockerBegin = regexp.MustCompile(`^dr restore ([0-9a-f]{8,32}) is replacing the data dir `)
 
-// Find returns all Swaps of a data dir that are on its disk. The first is the one whose blocker is live, if there is one: until that is
-// completed or undone, the others do not see what is live. A Swap whose record is damaged is among them; its Record returns the error.
+// Find returns all Swaps of a data dir that are on its disk. A Swap whose blocker is live is the first: until it is completed or undone,
+// the live data of the others is hidden by the blocker. Find includes a Swap with a damaged record; its Record returns the error.
 func Find(dataDir string) (found []*Swap, err error) {
 	all, err := idsOf(dataDir, "")
 	if err != nil {

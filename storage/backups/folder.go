@@ -20,17 +20,14 @@ import (
 // Reader reads the backups of the cluster whose documents are in Store.
 type Reader struct{ Store *records.Store }
 
-// Kept returns the folders that have a manifest and are not deleted, newest first by name. It honors o.Only, o.After and
-// o.Imported and ignores the other options. A folder that the store cannot list is included. Tombstones that do not count are in ignored;
-// their errors match catalog.ErrDamaged.
+// Kept returns the folders that have a manifest and are not deleted, newest first by name. It honors the options that Folders
+// honors. A folder that the store cannot list is included. Tombstones that do not count are in ignored; their errors match
+// catalog.ErrDamaged.
 func (r *Reader) Kept(ctx context.Context, o LoadOptions) (folders []Folder, ignored []catalog.Damage, err error) {
 	if folders, err = r.Folders(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	folders = slices.DeleteFunc(folders, func(f Folder) bool {
-		unwanted := f.ID.IsImport() && !o.Imported && o.Only == ""
-		return unwanted || !f.Has(catalog.ManifestName) && f.unlisted == nil
-	})
+	folders = slices.DeleteFunc(folders, func(f Folder) bool { return !f.Has(catalog.ManifestName) && f.unlisted == nil })
 	folders, ignored, err = r.withoutDeleted(ctx, folders)
 	slices.Reverse(folders)
 	return folders, ignored, err
@@ -87,8 +84,8 @@ func (f Folder) object(name string) (storage.Object, bool) {
 	return storage.Object{}, false
 }
 
-// Folders returns the folders of all backups, complete or not, oldest first by name. It honors o.Only and o.After and ignores
-// the other options. Objects of other programs are skipped. More than records.MaxListed objects are an error.
+// Folders returns the folders of all backups, complete or not, oldest first by name. It honors o.Only, o.After and
+// o.Imported and ignores the other options. Objects of other programs are skipped. More than records.MaxListed objects are an error.
 func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 	list := storage.ListOptions{Prefix: catalog.BackupsPrefix(r.Store.Cluster)}
 	if o.Only != "" {
@@ -122,6 +119,9 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 			newest := &folders[len(folders)-1]
 			newest.Objects = append(newest.Objects, object)
 		}
+	}
+	if !o.Imported && o.Only == "" {
+		folders = slices.DeleteFunc(folders, func(f Folder) bool { return f.ID.IsImport() })
 	}
 	return folders, nil
 }

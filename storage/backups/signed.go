@@ -10,15 +10,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// NewestIsSigned reports whether the newest readable manifest has a signature, by any key. It is false without backups. Imported
-// backups do not count: they are not among those that readers compare with each other.
+// NewestIsSigned reports whether the newest readable manifest of a backup of the live cluster has a signature, by any key. It is
+// false without backups.
 func (r *Reader) NewestIsSigned(ctx context.Context) (bool, error) {
 	folders, err := r.Folders(ctx, LoadOptions{})
 	if err != nil {
 		return false, err
 	}
 	for _, f := range slices.Backward(folders) {
-		if !f.Has(catalog.ManifestName) || f.ID.IsImport() {
+		if !f.Has(catalog.ManifestName) {
 			continue
 		}
 		data, err := r.Store.Read(ctx, catalog.ManifestKey(r.Store.Cluster, f.ID))

@@ -99,11 +99,16 @@ func (c Catalog) Find(id ID) (Backup, error) {
 	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.Cluster, ErrNotFound)
 }
 
-// Latest returns the newest backup of the live cluster. The error matches ErrNotFound if there is no backup. It matches ErrDamaged if a newer
-// backup than the newest good one is damaged, since only the operator can decide to use an older one. Untrusted backups are
-// skipped: otherwise an attacker could block every restore by adding a forged one.
+// DamagedLive returns the damaged backups of the live cluster, which Backups would contain if they were readable.
+func (c Catalog) DamagedLive() []Damage {
+	return slices.DeleteFunc(slices.Clone(c.Damaged), func(d Damage) bool { return d.ID.IsImport() })
+}
+
+// Latest returns the newest backup of the live cluster. The error matches ErrNotFound if there is no backup. It matches
+// ErrDamaged if a newer backup than the newest good one is damaged, since only the operator can decide to use an older one.
+// Untrusted backups are skipped: otherwise an attacker could block every restore by adding a forged one.
 func (c Catalog) Latest() (Backup, error) {
-	c.Damaged = slices.DeleteFunc(slices.Clone(c.Damaged), func(d Damage) bool { return d.ID.IsImport() })
+	c.Damaged = c.DamagedLive()
 	if len(c.Backups) == 0 && len(c.Damaged) == 0 && len(c.Untrusted) == 0 && len(c.Imported) > 0 {
 		return Backup{}, fmt.Errorf("a backup of the live cluster %s is %w, only imported ones: name one by its ID, which dr list shows",
 			c.Cluster, ErrNotFound)

@@ -57,7 +57,7 @@ type SalvagedDisk struct {
 	Used   bool   `json:"used"`             // the backup contains data from it; false: it was only compared
 }
 
-// String returns a sentence that describes o and what it leaves uncertain.
+// String returns a sentence: the source of the backup, and which part of its content is uncertain.
 func (o Origin) String() string {
 	if o.Salvage == nil {
 		text := fmt.Sprintf("imported from the file %s", o.File)

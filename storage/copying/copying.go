@@ -138,7 +138,7 @@ func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, er
 // readSide reads the fields that both sides need.
 func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, err error) {
 	s = side{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[catalog.ID]bool{}}
-	if s.folders, err = c.Backups().Folders(ctx, backups.LoadOptions{}); err != nil {
+	if s.folders, err = c.Backups().Folders(ctx, backups.LoadOptions{Imported: true}); err != nil {
 		return s, err
 	}
 	for _, f := range s.folders {

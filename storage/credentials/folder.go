@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // Read returns the credentials in a folder, such as a mounted Secret. Its errors name the folder.
@@ -66,14 +68,10 @@ func current(dir string) string {
 
 // readFile returns up to MaxSize+1 bytes of a file.
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // reading a pipe would hang
+	f, err := storage.OpenRegular(path)
+	if errors.Is(err, storage.ErrNotRegular) {
 		return nil, fmt.Errorf("%s must be a file", filepath.Base(path))
 	}
-	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

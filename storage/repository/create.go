@@ -3,11 +3,8 @@ package repository
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"time"
 
@@ -53,8 +50,8 @@ func (c *Cluster) Create(
 		return catalog.Backup{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
 	name := catalog.SnapshotName + s.Extension()
-	digest := &digester{Reader: sealed, hash: sha256.New()}
-	if err := c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), digest, about); err != nil {
+	stored := catalog.NewBlobReader(sealed)
+	if err := c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), stored, about); err != nil {
 		return catalog.Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
 	m, err := manifest()
@@ -63,7 +60,7 @@ func (c *Cluster) Create(
 		return catalog.Backup{}, err
 	}
 	m.Format, m.ID, m.Cluster, m.Seal = catalog.Manifests.Format, id, c.store.Cluster, s
-	m.Stored = catalog.Blob{Name: name, Size: digest.size, SHA256: hex.EncodeToString(digest.hash.Sum(nil))}
+	m.Stored = stored.Blob(name)
 	data, err := c.commit(ctx, m)
 	if err != nil {
 		c.discard(ctx, catalog.BackupKey(c.store.Cluster, id, name), data)
@@ -115,18 +112,4 @@ func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	if records.IsAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
 		_ = c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{})
 	}
-}
-
-// digester hashes and counts the bytes that are read through it.
-type digester struct {
-	io.Reader
-	hash hash.Hash
-	size int64
-}
-
-func (d *digester) Read(p []byte) (int, error) {
-	n, err := d.Reader.Read(p)
-	d.hash.Write(p[:n])
-	d.size += int64(n)
-	return n, err
 }

@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/backups"
@@ -11,15 +10,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// LastDrill returns the newest proof that came from a drill, with any verdict and of any backup of the live cluster, even a deleted one. It is not
-// ok if there is none. Proofs from after until do not count: a wrong clock made them, or an attacker. LastDrill lists the
-// backups once and reads proofs, newest first by name, until it has found the last drill.
+// LastDrill returns the newest proof that came from a drill, with any verdict and of any backup of the live cluster, even a
+// deleted one. It is not ok if there is none. Proofs from after until do not count: a wrong clock made them, or an attacker.
+// LastDrill lists the backups once and reads proofs, newest first by name, until it has found the last drill.
 func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last catalog.Proof, ok bool, err error) {
 	folders, err := c.reader.Folders(ctx, backups.LoadOptions{})
 	if err != nil {
 		return catalog.Proof{}, false, err
 	}
-	folders = slices.DeleteFunc(folders, func(f backups.Folder) bool { return f.ID.IsImport() })
 	for _, n := range c.reader.ProofNames(folders) {
 		if n.Time.After(until) {
 			continue

@@ -17,7 +17,7 @@ import (
 // Leftovers returns the objects that killed backups left, those of deleted backups and of the pruned log, and unfinished
 // uploads, sorted by key. A backup that is running now is among them: only its recent Since distinguishes it.
 func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
-	folders, err := c.reader.Folders(ctx, backups.LoadOptions{})
+	folders, err := c.reader.Folders(ctx, backups.LoadOptions{Imported: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+)
+
+// requestFlags configure a new backup: its labels and encryption, and the repositories that it goes to.
+type requestFlags struct {
+	request backup.Request
+	to      sealFlags
+	require string
+	repos   *repositories
+}
+
+func (f *requestFlags) add(cmd *cobra.Command, a *app) {
+	flags := cmd.Flags()
+	flags.StringToStringVar((*map[string]string)(&f.request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
+	flags.DurationVar(&f.request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
+	flags.StringVar(&f.require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
+	f.to.add(cmd, a.getenv)
+	f.repos = a.repositoriesFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.writeFlags(cmd, a.getenv)
+	a.store.transferFlags(cmd)
+	a.outputFlag(cmd)
+}
+
+// load checks the flags, and reads the recipients.
+func (f *requestFlags) load() (err error) {
+	f.request.Require = backup.Require(f.require)
+	switch {
+	case f.request.Grace <= 0:
+		return usagef("--grace must be above zero")
+	case f.request.Require != backup.All && f.request.Require != backup.Any:
+		return usagef("--require %s: use all or any", f.require)
+	}
+	f.request.Plain, f.request.Version = f.to.plain, version()
+	f.request.To, err = f.to.load()
+	return err
+}
+
+// printStored prints a new backup, and returns err. A backup without an ID is not stored.
+func (a *app) printStored(r backup.Result, err error) error {
+	if r.ID == "" {
+		return err
+	}
+	printed := a.printBackup(r)
+	if printed != nil {
+		return printed
+	}
+	return err
+}
