@@ -125,6 +125,29 @@ func TestRestoredClusterIsKnown(t *testing.T) {
 	})
 }
 
+// On the host of a new member that no backup names an etcd may listen on a port that only a backup names.
+func TestNewHostIsAskedAtKnownPorts(t *testing.T) {
+	t.Parallel()
+	peer := servers.FreeURLs(t, 1)[0]
+	living := start(t, "living", t.TempDir(), "living="+peer, peer)
+	_, port, err := net.SplitHostPort(living.Clients[0].Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store(t, plainDatabase(t), func(m *catalog.Manifest) {
+		m.ClusterID = fmt.Sprintf("%x", uint64(living.Server.Cluster().ID()))
+		for i := range m.Members {
+			m.Members[i].ClientURLs = []string{"http://127.0.0.9:" + port} // an address of the loopback device without a server
+		}
+	})
+	p := s.plan(t, plan.Layout{Members: []plan.Member{memberAt("new", "http://127.0.0.1:2380")}, Into: one(t, "new")})
+	_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "http://127.0.0.1:"+port) {
+		t.Errorf("error %v, want a refusal", err)
+	}
+	wantNothing(t, p.Into)
+}
+
 // LiveRevision asks every known client URL for the revision of a live cluster.
 func TestLiveRevision(t *testing.T) {
 	t.Parallel()

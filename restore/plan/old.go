@@ -22,6 +22,12 @@ const (
 	clientPort = "2379" // of a member whose client URLs are not known
 )
 
+// port is where a server listens on its host.
+type port struct{ scheme, number string }
+
+// defaultPorts has both schemes, since that of a peer URL need not be that of the client URL.
+var defaultPorts = []port{{"http", clientPort}, {"https", clientPort}}
+
 // oldCluster returns the members of the old cluster, and the ids of all clusters in c. It leaves ClientURLs to urlsToAsk.
 func oldCluster(c catalog.Catalog, r route) Old {
 	old := Old{ClusterIDs: knownClusterIDs(c)}
@@ -42,16 +48,18 @@ func oldCluster(c catalog.Catalog, r route) Old {
 	return old
 }
 
-// urlsToAsk returns the client URLs at which an old member may answer, each once: those of the old members, then guesses for the
-// new members' hosts, then those in all manifests, newest first.
+// urlsToAsk returns the client URLs at which an old member may answer, each once: those of the old members, etcd's default port
+// on the hosts of new members, the URLs in all manifests, newest first, and the ports of all these on the hosts of new members.
 func urlsToAsk(c catalog.Catalog, old []catalog.Member, members []Member) []string {
 	known := clientURLs(old)
 	var others []string
 	for _, b := range c.Backups {
 		others = append(others, clientURLs(b.Members)...)
 	}
+	named := slices.Concat(known, others)
+	hosts := newHosts(members, named)
 	seen := map[string]bool{}
-	all := slices.Concat(known, guessURLs(members, slices.Concat(known, others)), others)
+	all := slices.Concat(known, urlsAt(hosts, defaultPorts), others, urlsAt(hosts, portsOf(named)))
 	return slices.DeleteFunc(all, func(u string) bool {
 		again := seen[u]
 		seen[u] = true
@@ -64,7 +72,7 @@ func urlNotes(urls []string) []string {
 	if len(urls) <= maxAsked {
 		return nil
 	}
-	return []string{fmt.Sprintf("the backups name %d client URLs: only the newest %d are asked whether an old member still answers",
+	return []string{fmt.Sprintf("old members may have %d client URLs: only %d of them, those of the newest backups first, are asked whether a member still answers",
 		len(urls), maxAsked)}
 }
 
@@ -75,25 +83,46 @@ func clientURLs(members []catalog.Member) (urls []string) {
 	return urls
 }
 
-// guessURLs returns client URLs on the members' hosts, but for the hosts of known URLs. It returns both schemes, since that of a
-// peer URL need not be that of the client URL.
-func guessURLs(members []Member, known []string) (urls []string) {
-	hosts := map[string]bool{}
+// newHosts returns the hosts of the members' peer URLs, each once, except the hosts of known URLs.
+func newHosts(members []Member, known []string) (hosts []string) {
+	seen := map[string]bool{"": true}
 	for _, text := range known {
-		hosts[hostOf(text)] = true
+		seen[hostOf(text)] = true
 	}
 	for _, m := range members {
 		for _, peer := range m.PeerURLs {
 			host := hostOf(peer)
-			if host == "" || hosts[host] {
-				continue
+			if !seen[host] {
+				seen[host] = true
+				hosts = append(hosts, host)
 			}
-			hosts[host] = true
-			at := net.JoinHostPort(host, clientPort)
-			urls = append(urls, "http://"+at, "https://"+at)
+		}
+	}
+	return hosts
+}
+
+func urlsAt(hosts []string, ports []port) (urls []string) {
+	for _, host := range hosts {
+		for _, p := range ports {
+			urls = append(urls, p.scheme+"://"+net.JoinHostPort(host, p.number))
 		}
 	}
 	return urls
+}
+
+// portsOf returns the ports in URLs, each once.
+func portsOf(urls []string) (ports []port) {
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Port() == "" {
+			continue
+		}
+		p := port{u.Scheme, u.Port()}
+		if !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+	}
+	return ports
 }
 
 // hostOf returns the host in a URL; "" if there is none.

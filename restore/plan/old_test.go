@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
-// Every URL that any backup names is asked, and on hosts of which none is known etcd's own port; each once, and not too many.
+// Every URL that any backup names is asked, and on hosts of which none is known etcd's own port and every port that a backup
+// names; each once, and not too many.
 func TestAskedURLs(t *testing.T) {
 	backup := fixedBackup()
 	other := changed(backup, func(b *catalog.Backup) {
@@ -23,6 +24,9 @@ func TestAskedURLs(t *testing.T) {
 	layout := plan.Layout{Members: members}
 	guesses := []string{"http://10.0.0.1:2379", "https://10.0.0.1:2379"}
 	six := []string{"http://[fd00::2]:2379", "https://[fd00::2]:2379"}
+	ports := []string{
+		"http://10.0.0.1:1", "https://10.0.0.1:4001", "http://[fd00::2]:1", "https://[fd00::2]:4001", // 1: stored.DeadURL's
+	}
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
 		target  plan.Target
@@ -30,7 +34,7 @@ func TestAskedURLs(t *testing.T) {
 		want    []string
 	}{
 		"the members of the backup": {catalog: catalogOf(backup, other), want: []string{stored.DeadURL, "https://10.0.0.9:4001"}},
-		"new members":               {catalog: catalogOf(backup, other), layout: layout, want: slices.Concat([]string{stored.DeadURL}, guesses, six, []string{"https://10.0.0.9:4001"})},
+		"new members":               {catalog: catalogOf(backup, other), layout: layout, want: slices.Concat([]string{stored.DeadURL}, guesses, six, []string{"https://10.0.0.9:4001"}, ports)},
 		"a file": {target: plan.Target{File: "/x"}, layout: layout,
 			want: slices.Concat(guesses, []string{"http://10.0.0.9:2379", "https://10.0.0.9:2379"}, six)},
 	} {
