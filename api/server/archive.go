@@ -15,13 +15,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// Archive returns the handler of an archiving agent: /status as JSON, /metrics for Prometheus, and /healthz, which returns 503 while
+// Archive returns the handler of an agent that archives into the repository with the URL to: /status as JSON, /metrics for Prometheus, and /healthz, which returns 503 while
 // the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. It requires no login and
 // contains no secret; it is meant for loopback, or for a pod's own network.
-func Archive(status func() archive.Status) http.Handler {
+func Archive(status func() archive.Status, to string) http.Handler {
 	agent := func() document.Agent { return convert.Agent(status()) }
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(archiveCollector{agent})
+	metrics.MustRegister(archiveCollector{agent, fleet(to)})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -55,7 +55,10 @@ func unhealthy(s document.Agent) string {
 }
 
 // archiveCollector reads the status at each scrape.
-type archiveCollector struct{ status func() document.Agent }
+type archiveCollector struct {
+	status func() document.Agent
+	fleet  string
+}
 
 var (
 	rpoSeconds = prometheus.NewDesc("etcd_dr_archive_rpo_seconds",
@@ -106,10 +109,15 @@ func counter(name, help string, value func(document.Agent) float64) archiveMetri
 	return archiveMetric{prometheus.NewDesc("etcd_dr_archive_"+name, help, []string{"cluster"}, nil), prometheus.CounterValue, value}
 }
 
-func (c archiveCollector) Describe(to chan<- *prometheus.Desc) { describeArchive(to) }
+func (c archiveCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- clusterInfo
+	describeArchive(to)
+}
 
 func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
-	collectArchive(c.status(), time.Now(), to)
+	s := c.status()
+	to <- prometheus.MustNewConstMetric(clusterInfo, prometheus.GaugeValue, 1, s.Cluster, c.fleet, "false", "false", "true")
+	collectArchive(s, time.Now(), to)
 }
 
 func describeArchive(to chan<- *prometheus.Desc) {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +31,7 @@ func agentStatus() archive.Status {
 // get asks the agent's page while it is in some state.
 func getAgent(t *testing.T, s archive.Status, method, path string) (*http.Response, string) {
 	t.Helper()
-	page := httptest.NewServer(server.Archive(func() archive.Status { return s }))
+	page := httptest.NewServer(server.Archive(func() archive.Status { return s }, "s3://main/etcd?ca=/etc/ca.crt"))
 	defer page.Close()
 	request, err := http.NewRequestWithContext(t.Context(), method, page.URL+path, nil)
 	if err != nil {
@@ -89,6 +90,7 @@ func TestMetrics(t *testing.T) {
 		"spool_bytes": 4096, "spool_max_bytes": 8192, "last_gap_timestamp_seconds": 900,
 	}
 	counters := map[string]float64{"segments_total": 7, "requests_total": 70, "bytes_total": 7000, "gaps_total": 1, "store_failures_total": 3}
+	delete(families, "etcd_dr_cluster_info") // see TestFleet
 	for name, f := range families {
 		short := strings.TrimPrefix(name, "etcd_dr_archive_")
 		metric := f.GetMetric()[0]
@@ -108,6 +110,19 @@ func TestMetrics(t *testing.T) {
 	}
 	if want := len(gauges) + len(counters) + 1; len(families) != want {
 		t.Errorf("%d metrics, want %d", len(families), want)
+	}
+}
+
+// The alerts must not confuse two clusters of one name, and must join the series of an agent and a service with one repository.
+func TestFleet(t *testing.T) {
+	labels := map[string]string{}
+	for _, l := range metrics(t, agentStatus())["etcd_dr_cluster_info"].GetMetric()[0].GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	values, _ := scrape(t, fullStatus())
+	ofService := fmt.Sprintf("cluster_info[archived=true cluster=prod drilled=false fleet=%s scheduled=false]", labels["fleet"])
+	if labels["cluster"] != "prod" || labels["archived"] != "true" || values[ofService] != 1 {
+		t.Errorf("the agent has %v, the service %v", labels, values)
 	}
 }
 

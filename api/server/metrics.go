@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 )
 
 // metrics returns the handler of /metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
@@ -133,7 +132,7 @@ var (
 	recoveryPoint = describe("recovery_point_timestamp_seconds",
 		"The last moment of which all acknowledged writes are known to be stored: rpo_seconds is the time since then.", "cluster")
 	clusterInfo = describe("cluster_info",
-		"1, with the jobs that this service does for the cluster. Services with the same repositories have the same fleet.",
+		"1, with the tasks that this service or agent has for the cluster. Those with the same first repository have the same fleet.",
 		"cluster", "fleet", "scheduled", "drilled", "archived")
 	jobsTotal        = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
 	jobRunning       = describe("job_running", "1 while the job runs.", "cluster", "job")
@@ -254,18 +253,17 @@ func (c serviceCollector) collectInfo(cluster string, put func(*prometheus.Desc,
 		return
 	}
 	scheduled := !spec.Schedule.None() || !spec.Triggers.None()
-	put(clusterInfo, 1, cluster, fleet(spec), strconv.FormatBool(scheduled),
+	put(clusterInfo, 1, cluster, fleet(spec.Repositories[0].URL), strconv.FormatBool(scheduled),
 		strconv.FormatBool(!spec.Drill.Schedule.None()), strconv.FormatBool(spec.Archive.Flush > 0))
 }
 
-// fleet returns 8 hex digits that are the same for all services with these repositories.
-func fleet(spec spec.Spec) string {
-	var urls []string
-	for _, r := range spec.Repositories {
-		urls = append(urls, r.URL)
+// fleet returns 8 hex digits that are the same for all services and agents whose first repository is at url.
+func fleet(url string) string {
+	a, err := address.Parse(url)
+	if err == nil {
+		url = a.Place()
 	}
-	slices.Sort(urls)
-	sum := sha256.Sum256([]byte(strings.Join(urls, "\n")))
+	sum := sha256.Sum256([]byte(url))
 	return hex.EncodeToString(sum[:4])
 }
 

@@ -74,7 +74,7 @@ func specOf(cluster string) (spec.Spec, error) {
 	}
 	return spec.Spec{
 		Cluster: cluster, Archive: spec.Archive{Flush: time.Second},
-		Repositories: []spec.Repository{{URL: "s3://b"}, {URL: "s3://a"}},
+		Repositories: []spec.Repository{{URL: "s3://main/etcd"}, {URL: "s3://offsite"}},
 	}, nil
 }
 
@@ -121,7 +121,7 @@ func TestServiceMetrics(t *testing.T) {
 		"backups_stored_bytes" + main: 9000, "drill_last_success_timestamp_seconds" + main: 1180, "drill_last_run_timestamp_seconds" + main: 1240,
 		"drill_rto_seconds" + main: 2.5, "recovery_window_start_timestamp_seconds" + main: 1300, "recovery_window_end_timestamp_seconds" + main: 1360,
 		"log_gaps" + main: 2,
-		"cluster_info[archived=true cluster=prod drilled=false fleet=b1ca35b3 scheduled=false]": 1,
+		"cluster_info[archived=true cluster=prod drilled=false fleet=f5817b44 scheduled=false]": 1,
 		"archive_last_gap_timestamp_seconds[cluster=prod]":                                      900,
 		"archive_spool_bytes[cluster=prod]":                                                     4096, "archive_working[cluster=prod]": 1,
 		"jobs_total[cluster=prod job=backup verdict=failed]": 7, "jobs_total[cluster=prod job=drill verdict=not run]": 0,

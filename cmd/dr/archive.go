@@ -121,7 +121,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 	config.Snapshot = snapshotOf(config, c, report)
 	var status atomic.Pointer[archive.Status]
 	status.Store(&archive.Status{State: archive.Starting, Cluster: c.Name()})
-	stop, err := serveStatus(listen, server.Archive(func() archive.Status { return *status.Load() }), report)
+	stop, err := serveStatus(listen, server.Archive(func() archive.Status { return *status.Load() }, a.repo), report)
 	if err != nil {
 		return err
 	}

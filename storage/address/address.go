@@ -257,6 +257,11 @@ func (a Address) String() string {
 	return u.String()
 }
 
+// Place returns the URL of a's store and the place in it, without the options that only control the access.
+func (a Address) Place() string {
+	return Address{Scheme: a.Scheme, Path: a.Path, Bucket: a.Bucket, Prefix: a.Prefix, Endpoint: a.Endpoint, Account: a.Account}.String()
+}
+
 // Shown returns text in a form that is safe in output and errors. It does not show an invalid URL, which may contain a
 // secret anywhere.
 func Shown(text string) string {

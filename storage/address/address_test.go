@@ -168,3 +168,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Two addresses of one place differ only in options that control the access.
+func TestPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"s3://bucket/etcd/?ca=/ca.crt&region=eu&sse=AES256": "s3://bucket/etcd",
+		"s3://bucket?endpoint=https://minio:9000&region=eu": "s3://bucket?endpoint=https%3A%2F%2Fminio%3A9000",
+		"azblob://container?account=prod&ca=/ca.crt":        "azblob://container?account=prod",
+		"file:///var//backups/?create=false":                "file:///var/backups",
+	} {
+		a, err := address.Parse(text)
+		if err != nil || a.Place() != want {
+			t.Errorf("%s: %q, %v, want %q", text, a.Place(), err, want)
+		}
+	}
+}
