@@ -65,7 +65,7 @@ means it, and schedules, drills and retention do not count it. prune --imported 
 		if err != nil {
 			return err
 		}
-		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, report storage.Report) (*imported.Database, error) {
+		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, _ []backup.Store, report storage.Report) (*imported.Database, error) {
 			return imported.FromFile(ctx, file, skipHashCheck, o, report)
 		})
 	}
@@ -80,8 +80,8 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// databaseReader returns the database to store.
-type databaseReader func(context.Context, storage.Report) (*imported.Database, error)
+// databaseReader returns the database to store in the given repositories.
+type databaseReader func(context.Context, []backup.Store, storage.Report) (*imported.Database, error)
 
 // storeImport stores the database that read returns. It opens the repositories first, so that a wrong flag shows at once.
 func (a *app) storeImport(ctx context.Context, f *importFlags, read databaseReader) error {
@@ -92,7 +92,7 @@ func (a *app) storeImport(ctx context.Context, f *importFlags, read databaseRead
 	a.warnPlain(f.request.To.Seal().Encryption)
 	report, done := a.progress()
 	var result backup.Result
-	database, err := read(ctx, report)
+	database, err := read(ctx, places, report)
 	if err == nil {
 		result, err = backup.Import(ctx, backup.Database{Reader: database, Size: database.Size, Manifest: database.Manifest}, places, f.request, report)
 		_ = database.Close() // it was only read

@@ -14,11 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -75,11 +77,32 @@ It uses the disks alone. If the log was archived, dr restore --from-data-dir wit
 		if !toRepository {
 			return a.printSalvage(found)
 		}
-		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, report storage.Report) (*imported.Database, error) {
-			return imported.FromDisks(ctx, found, o, report)
+		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, places []backup.Store, report storage.Report) (*imported.Database, error) {
+			database, err := imported.FromDisks(ctx, found, o, report)
+			if err == nil {
+				noteBeyond(ctx, places, database.Manifest, report)
+			}
+			return database, err
 		})
 	}
 	return cmd
+}
+
+// noteBeyond reports the repositories from which a newer revision of the salvaged cluster can be restored.
+func noteBeyond(ctx context.Context, places []backup.Store, m catalog.Manifest, report storage.Report) {
+	for _, p := range places {
+		c, err := p.Cluster.Load(ctx, backups.LoadOptions{Log: true})
+		if err != nil {
+			report.Say(storage.Event{Stage: "compare", Level: storage.Warning, Message: "cannot compare the disks with the repository: " + err.Error()})
+			continue
+		}
+		newest := imported.Beyond(c, m)
+		if newest > 0 {
+			report.Say(storage.Event{Stage: "compare", Level: storage.Note, Message: fmt.Sprintf(
+				"%s reaches revision %d of this cluster, the disks %d: dr restore --from-data-dir with --repo loses less than this backup",
+				p.Repository, newest, m.Revision)})
+		}
+	}
 }
 
 // salvagePlan returns the plan that salvages from the disks alone.

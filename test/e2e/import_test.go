@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,6 +218,28 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSalvageNotesThatTheRepositoryReachesFurther salvages the disk of a member that stopped before the newest backup was taken.
+func TestSalvageNotesThatTheRepositoryReachesFurther(t *testing.T) {
+	withServers(t)
+	c := servers.Start(t, servers.Options{Members: 3})
+	client := c.Client(t, servers.At(c.Members[0]))
+	servers.Fill(t, client, 3, servers.FillOptions{})
+	c.Stop(t, 2)
+	last := written(t, client, "after the stop", "")
+	j := newJob(t)
+	salvage := func() string {
+		return command.Run(t, j.env, "salvage", "--from-data-dir", c.Members[2].DataDir, "--to-repository").Stderr
+	}
+	if notes := salvage(); strings.Contains(notes, "reaches revision") {
+		t.Errorf("without a backup:\n%s", notes)
+	}
+	command.Must(t, j.env, append([]string{"backup"}, "--endpoints", c.Members[0].ClientURL)...)
+	notes := salvage()
+	if !strings.Contains(notes, fmt.Sprintf("reaches revision %d of this cluster, the disks ", last)) {
+		t.Errorf("the repository reaches revision %d:\n%s", last, notes)
 	}
 }
 
