@@ -105,19 +105,46 @@ func logNotes(c catalog.Catalog, r route) (notes []string) {
 	if difference != "" {
 		notes = append(notes, difference+": the replay is compared with both, and may be refused there")
 	}
-	var last time.Time
-	for _, s := range segments {
-		if s.Seq <= log.Last {
-			last = s.Written
-		}
-		if s.Diverged == "" || s.Seq < log.First || s.FirstSeq() > log.Last && s.Written.Sub(last) > noticed {
-			continue
-		}
-		return append(notes, fmt.Sprintf(
-			"the members held different data, noticed by %s, and may have before: %s. The log's revisions and hashes are those of member %s",
-			s.Written.UTC().Format(time.RFC3339), s.Diverged, s.Member))
+	different := log.different(segments)
+	if different != "" {
+		notes = append(notes, different)
+	}
+	if difference != "" || different != "" {
+		notes = append(notes, otherMember(c, r.base))
 	}
 	return notes
+}
+
+// otherMember returns a note on whose data a restore from base returns, and on how to restore another member's. A log does not choose:
+// it contains the requests, which are equal on all members, or the changes that one member made.
+func otherMember(c catalog.Catalog, base catalog.Backup) string {
+	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool {
+		return b.Member.ID != base.Member.ID && catalog.SameClusterID(b.ClusterID, base.ClusterID)
+	})
+	if i < 0 {
+		return fmt.Sprintf("the base decides whose data is restored: all backups are of member %s", base.Member.ID)
+	}
+	other := c.Backups[i]
+	return fmt.Sprintf("the base decides whose data is restored, here that of member %s: dr restore %s restores the data of member %s, without the log",
+		base.Member.ID, other.ID, other.Member.ID)
+}
+
+// different returns a note on members that were known to hold different data when the segments of l were written or soon after; "" if
+// they were not.
+func (l Log) different(segments []catalog.Segment) string {
+	var last time.Time
+	for _, s := range segments {
+		if s.Seq <= l.Last {
+			last = s.Written
+		}
+		if s.Diverged == "" || s.Seq < l.First || s.FirstSeq() > l.Last && s.Written.Sub(last) > noticed {
+			continue
+		}
+		return fmt.Sprintf(
+			"the members held different data, noticed by %s, and may have before: %s. The log's revisions and hashes are those of member %s",
+			s.Written.UTC().Format(time.RFC3339), s.Diverged, s.Member)
+	}
+	return ""
 }
 
 // UnseenBy describes the state that a log from source does not contain; "" if it contains everything.

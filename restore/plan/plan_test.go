@@ -388,6 +388,34 @@ func TestPlanNotesThatALogsMembersDisagree(t *testing.T) {
 	}
 }
 
+// A note on members that disagree names the newest backup of a member that is not the base's.
+func TestPlanNamesABackupOfAnotherMember(t *testing.T) {
+	for name, test := range map[string]struct {
+		member  string // of the newest backup; the older one, the base, is of member a
+		cluster string // the newest backup's, if another
+		want    string
+	}{
+		"a backup of another member":  {member: "b", want: "dr restore %s restores the data of member b"},
+		"all of one member":           {member: "a", want: "all backups are of member a"},
+		"another member's, elsewhere": {member: "b", cluster: "beef", want: "all backups are of member a"},
+	} {
+		c := evenCatalog(3, 5, 15)
+		c.Backups[0].Member.ID = test.member
+		if test.cluster != "" {
+			c.Backups[0].ClusterID = test.cluster
+		}
+		c.Lineages[0].Segments[0].Diverged = "two hashes"
+		p, err := plan.New(c, plan.Target{Revision: 107}, plan.Layout{Token: "t"}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.ReplaceAll(test.want, "%s", string(c.Backups[0].ID))
+		if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, want) {
+			t.Errorf("%s: no %q in:\n%s", name, want, notes)
+		}
+	}
+}
+
 // The base is of one member and the log of another that has diverged from it.
 func TestPlanNotesThatTheBaseDisagrees(t *testing.T) {
 	for name, test := range map[string]struct {
