@@ -182,13 +182,53 @@ func TestRunbookPages(t *testing.T) {
 		if page == "README" {
 			continue
 		}
-		for _, part := range []string{"# " + page + "\n", "**At risk:**", "**Look:**", "**Do:**", "**Over when**"} {
-			if !strings.Contains(text, part) {
-				t.Errorf("%s does not say %s", page, part)
+		rest := text
+		for _, part := range []string{"# " + page + "\n", "**You see:**", "**At risk:**", "**Look:**", "**Do:**", "**Over when**"} {
+			_, after, found := strings.Cut(rest, part)
+			if !found {
+				t.Errorf("%s has no %s, or not in this place", page, part)
 			}
+			rest = after
 		}
-		if lines := strings.Count(text, "\n"); lines > 35 {
+		if lines := strings.Count(text, "\n"); lines > 42 {
 			t.Errorf("%s has %d lines", page, lines)
 		}
 	}
+}
+
+// TestRunbooksNameTheirAlerts checks that a page names the alerts that lead to it, and no others. A condition leads to it
+// through the alerts for each of its severities in docs/conditions.md.
+func TestRunbooksNameTheirAlerts(t *testing.T) {
+	for _, page := range pages(t) {
+		_, part, _ := strings.Cut(readFile(t, filepath.Join(runbooks, page+".md")), "**You see:**")
+		part, _, _ = strings.Cut(part, "**At risk:**")
+		var wanted []string
+		for _, r := range alerts(t) {
+			if r.Annotations["runbook_url"] == runbookURL+page+".md" {
+				wanted = append(wanted, r.Alert)
+			}
+		}
+		severities := severitiesOf(t, page)
+		if !strings.Contains(part, "No condition") {
+			for _, s := range []string{"Critical", "Warning"} {
+				if strings.Contains(severities, strings.ToLower(s)) {
+					wanted = append(wanted, "EtcdDRCondition"+s)
+				}
+			}
+		}
+		named := regexp.MustCompile(`EtcdDR\w+`).FindAllString(part, -1)
+		slices.Sort(named)
+		slices.Sort(wanted)
+		if !slices.Equal(slices.Compact(named), wanted) {
+			t.Errorf("%s names the alerts\n%q\nthese lead to it\n%q", page, named, wanted)
+		}
+	}
+}
+
+// severitiesOf returns the severities of a condition as docs/conditions.md describes them, or "".
+func severitiesOf(t *testing.T, name string) string {
+	t.Helper()
+	_, row, _ := strings.Cut(readFile(t, "../../docs/conditions.md"), "\n| `"+name+"` |")
+	text, _, _ := strings.Cut(row, "|")
+	return text
 }

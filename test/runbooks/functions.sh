@@ -48,6 +48,11 @@ unserved() { serves '.clusters | length > 0 and all(.standings != [] and (.condi
 
 serves() { curl -sS http://127.0.0.1:2391/status | jq -e --arg name "$2" "$1" >/dev/null; }
 
+# conditions prints the conditions of a status on stdin as dr status does, each on one line.
+conditions() {
+	jq -r '.clusters[].conditions[] | "\(.severity) \(.name)\(if .repository then " in \(.repository)" else "" end): \(.message)"'
+}
+
 # metric reports whether an awk condition holds of the value of a metric, at the port of the service or of the agent.
 metric() {
 	curl -sS "http://127.0.0.1:$1/metrics" |

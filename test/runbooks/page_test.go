@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,22 @@ func read(t *testing.T, page string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// pages returns the names of the pages, without their list.
+func pages(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".md")
+		if name != "README" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // section returns the text of a page from one heading to another, or to its end.
@@ -76,4 +93,25 @@ func commands(text string) (all []string) {
 		}
 	}
 	return all
+}
+
+// readers are the beginnings of commands that write nothing.
+var readers = []string{
+	"curl ", "df ", "dr archive verify ", "dr config check ", "dr find ", "dr list", "dr prune ", "dr show ", "dr status", "etcdctl alarm list",
+	"etcdctl endpoint ", "etcdctl member list", "grep ", "journalctl ", "openssl x509 ", "systemctl status ",
+}
+
+// TestLookWritesWhatTheListNames checks that each command below Look writes nothing, or is one that README.md names.
+func TestLookWritesWhatTheListNames(t *testing.T) {
+	names := section(t, "README", "them write something:", "## ")
+	for _, page := range pages(t) {
+		for _, line := range blocks(section(t, page, "**Look:**", "**Do:**"))[0] {
+			words := strings.Fields(line)
+			named := words[0] == "dr" && strings.Contains(names, "- `dr "+words[1]+"` ")
+			reads := slices.ContainsFunc(readers, func(r string) bool { return strings.HasPrefix(line, r) })
+			if !named && !reads || strings.HasPrefix(line, "dr prune") && !strings.Contains(line, "--dry-run") {
+				t.Errorf("%s: `%s` may write, and README.md does not name it", page, line)
+			}
+		}
+	}
 }

@@ -1,12 +1,11 @@
 // Package runbooks walks each page of docs/runbooks: it creates the page's situation on a machine, runs the page's
-// commands as written, and checks that the condition ends.
+// commands as written, and checks that the machine shows the page's examples and that the condition ends.
 package runbooks
 
 import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,22 +43,13 @@ func TestRunbooks(t *testing.T) {
 
 // TestEachRunbookIsWalked checks that each page has a walk, and each walk a page.
 func TestEachRunbookIsWalked(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pages, walked []string
-	for _, file := range files {
-		if name := strings.TrimSuffix(filepath.Base(file), ".md"); name != "README" {
-			pages = append(pages, name)
-		}
-	}
+	var walked []string
 	for _, w := range slices.Concat(walks()...) {
 		walked = append(walked, w.pages...)
 	}
 	slices.Sort(walked)
-	if !slices.Equal(pages, walked) {
-		t.Errorf("the pages\n%q\nthe walks\n%q", pages, walked)
+	if all := pages(t); !slices.Equal(all, walked) {
+		t.Errorf("the pages\n%q\nthe walks\n%q", all, walked)
 	}
 }
 
@@ -120,7 +110,9 @@ func (h *host) walk(t *testing.T, w walk) {
 	}
 	for _, page := range w.pages {
 		h.until(t, w.state(w.begun, page, "standing", "served"))
+		h.see(t, page, w)
 		h.look(t, page, w)
+		h.until(t, w.state(w.begun, page, "standing", "served")) // looking ends nothing
 	}
 	for _, do := range w.cures {
 		do.run(t, h, w)

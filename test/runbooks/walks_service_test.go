@@ -40,15 +40,16 @@ func serviceWalks() []walk {
 		cures:  []step{by("systemctl start etcd-dr-archive")},
 		over:   "curl -sf http://127.0.0.1:2390/metrics && curl -sf http://127.0.0.1:2391/metrics",
 	}, {
-		pages: []string{"ConfigRefused"},
+		pages:   []string{"ConfigRefused"},
+		service: true,
 		breaks: []step{
-			aBackup, by("systemctl start etcd-dr-serve"), wait("curl -sf http://127.0.0.1:2391/healthz"),
-			by("sed -i 's/schedule:/shedule:/' /etc/etcd-dr/dr.yaml"),
+			aBackup, by("sed -n '/^  prod:/,$ { s/prod:/other:/; p }' /etc/etcd-dr/dr.yaml >>/etc/etcd-dr/dr.yaml"), // it can be used
+			by("systemctl start etcd-dr-serve"), wait("curl -sf http://127.0.0.1:2391/healthz"),
+			by("sed -i '0,/schedule:/ s//shedule:/' /etc/etcd-dr/dr.yaml"), wait("metric 2391 etcd_dr_config_refused 'value > 0'"),
 		},
-		begun: "metric 2391 etcd_dr_config_refused 'value > 0'",
 		shows: []string{"shedule", "refused"},
 		cures: []step{by("sed -i 's/shedule:/schedule:/' /etc/etcd-dr/dr.yaml"), page("systemctl reload etcd-dr-serve"), page("dr config check")},
-		over:  "metric 2391 etcd_dr_config_refused 'value == 0' && journalctl -u etcd-dr-serve | grep 'is in force'",
+		over:  "unserved ConfigRefused && metric 2391 etcd_dr_config_refused 'value == 0' && journalctl -u etcd-dr-serve | grep 'is in force'",
 	}, {
 		pages:   []string{"Suspended"},
 		cluster: map[string]string{"schedule": `{cron: "@daily"}`},

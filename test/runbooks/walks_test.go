@@ -22,8 +22,8 @@ var aBackup = by("backup")
 // walks returns those of each of the machines, in order.
 func walks() [][]walk {
 	return [][]walk{
-		slices.Concat(backupWalks(), proofWalks(), policyWalks(), logWalks()),
-		slices.Concat(clusterWalks(), serviceWalks()),
+		slices.Concat(backupWalks(), proofWalks(), policyWalks(), serviceWalks()),
+		slices.Concat(clusterWalks(), logWalks()),
 	}
 }
 
@@ -103,7 +103,7 @@ func proofWalks() []walk {
 		cluster: map[string]string{"conditions": "{proven: 7d}"},
 		breaks:  []step{aBackup, dated(-8 * day)},
 		shows:   []string{"stored"},
-		cures:   []step{page("dr verify latest --level booted")},
+		cures:   []step{page("dr verify latest --level hashed"), page("dr verify latest --level booted")},
 	}, {
 		pages:   []string{"NeverDecrypted"},
 		cluster: map[string]string{"conditions": "{proven: 7d}"},
