@@ -171,7 +171,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	return a.printRestore(planned, result)
+	return a.printNew(planned, result)
 }
 
 // runPlan writes the plan to a file, prints it, or runs it, as the flags say.
@@ -211,7 +211,7 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) er
 	if err != nil {
 		return err
 	}
-	return a.printRestore(planned, result)
+	return a.printNew(planned, result)
 }
 
 // sourceOf returns the location from which the child restores the plan. A plan of a file needs no repository, even if the
