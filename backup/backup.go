@@ -113,6 +113,7 @@ func (r *run) result(ctx context.Context) (Result, error) {
 	if backup == nil {
 		return Result{}, err
 	}
+	r.to.warnOfSameID()
 	result := Result{Backup: *backup, Stores: outcomes, Swept: r.sweep(ctx)}
 	if backup.Diverged != "" {
 		err = errors.Join(err, fmt.Errorf("%w: %s; backup %s is stored and marked: compare the members before you trust one of them",

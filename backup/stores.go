@@ -214,6 +214,20 @@ func (s *stores) freeID(id catalog.ID) (catalog.ID, error) {
 	}
 }
 
+// warnOfSameID warns if two stores have the same repository id.
+func (s *stores) warnOfSameID() {
+	byID := map[string]*store{}
+	for _, one := range s.remaining() {
+		id := one.Cluster.Records().KnownID()
+		other, known := byID[id]
+		if known && id != "" {
+			s.warn("the repositories %s and %s have the same id, so deletions in one count in the other: check which one's %s/repository*.json "+
+				"is a copy, and remove it: the next backup makes another", other.Repository, one.Repository, one.Cluster.Name())
+		}
+		byID[id] = one
+	}
+}
+
 // outcome returns the backup, if at least one store has it, and the result of each store.
 func (s *stores) outcome() (*catalog.Backup, []Outcome, error) {
 	var backup *catalog.Backup

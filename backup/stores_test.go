@@ -115,6 +115,36 @@ func TestRunIntoSeveral(t *testing.T) {
 	}
 }
 
+// Deletions in one repository count in another that has its marker. A backup in both succeeds, and warns.
+func TestRunWarnsOfTheSameID(t *testing.T) {
+	t.Parallel()
+	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(1 << 20)}
+	url := fake.serve(t)
+	in := memories(3)
+	r, _ := request(t)
+	l := &listener{}
+	_, err := backup.Run(t.Context(), at(url), in.stores(t), r, l.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.wantWarnings(t)
+	marker, _, err := in[0].Open(t.Context(), "prod/repository.json", storage.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer marker.Close()
+	_, err = in[2].Put(t.Context(), "prod/repository.json", marker, storage.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := backup.Run(t.Context(), at(url), in.stores(t), r, l.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, "one id", result, 3)
+	l.wantWarnings(t, "repositories mem://a and mem://c have the same id")
+}
+
 func TestRunIntoNone(t *testing.T) {
 	r, _ := request(t)
 	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r, nil); !errors.Is(err, fault.Refused) {

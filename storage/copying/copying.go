@@ -56,11 +56,17 @@ type Fault struct {
 // Every object is checked while it is copied, and the manifest of a backup comes last, so that to never lists an incomplete
 // backup. An object that is damaged, not trusted by the policy of from, or different at to is not copied: it becomes a fault of
 // the result, and Copy continues with the rest. Any other error ends Copy, which may be repeated. Clusters with different names
-// give catalog.ErrName, as manifests and headers contain the name.
+// give catalog.ErrName, as manifests and headers contain the name. Repositories with the same id give records.ErrSameID.
+//
+// If the policy of to has a key, Copy creates the marker of to if that is missing.
 func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report storage.Report) (Result, error) {
 	if from.Records().Cluster != to.Records().Cluster {
 		return Result{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup contains the name of its cluster: use the same name",
 			catalog.ErrName, from.Records().Cluster, to.Records().Cluster)
+	}
+	err := to.Records().CheckDistinct(ctx, from.Records())
+	if err != nil {
+		return Result{}, fmt.Errorf("copy cluster %s: the target: %w", from.Records().Cluster, err)
 	}
 	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.Records().Cluster})
 	source, err := readSource(ctx, from, o)
@@ -75,6 +81,9 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report s
 	c := &copying{from: from, to: to, by: o.By, report: report, total: plan.bytes(), result: plan.result}
 	if err := c.run(ctx, plan); err != nil {
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)
+	}
+	if !to.Policy().Key.None() {
+		to.Records().EnsureMarker(ctx) // otherwise an attacker who can only create objects could store the marker of from
 	}
 	return c.result, nil
 }

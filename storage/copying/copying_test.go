@@ -402,3 +402,39 @@ func TestCopyPastForgedTombstones(t *testing.T) {
 		t.Errorf("faults %+v", result.Faults)
 	}
 }
+
+// The target of a signed copy has a marker of its own. An attacker who overwrites it with the source's marker makes the
+// source's deletions count at the target: that cannot be prevented, but the next copy refuses.
+func TestCopyRefusesTheSameID(t *testing.T) {
+	owner := stored.NewSigner(t)
+	p := records.Policy{Key: owner.Key}
+	source, target := mem.New(), mem.New()
+	from, to := stored.OpenWith(t, source, p), stored.OpenWith(t, target, p)
+	stored.Create(t, from, stored.IDAt(0))
+	stored.Create(t, from, stored.IDAt(1))
+	stored.MustCopy(t, from, to, copying.Options{})
+	if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
+		t.Fatal(err)
+	}
+	marker := ""
+	for _, key := range stored.Keys(t, source) {
+		if strings.Contains(key, "/tombstone-") {
+			stored.Put(t, target, key, stored.Get(t, source, key))
+		}
+		if strings.HasPrefix(key, "c/repository-") {
+			marker = key
+		}
+	}
+	stored.WantIDs(t, stored.Load(t, stored.OpenWith(t, target, p), backups.LoadOptions{}), []catalog.ID{stored.IDAt(1), stored.IDAt(0)}, nil)
+	stored.MustCopy(t, from, stored.OpenWith(t, target, p), copying.Options{})
+
+	own := stored.Get(t, target, marker)
+	stored.Put(t, target, marker, stored.Get(t, source, marker))
+	stored.WantIDs(t, stored.Load(t, stored.OpenWith(t, target, p), backups.LoadOptions{}), []catalog.ID{stored.IDAt(1)}, nil)
+	_, err := copying.Copy(t.Context(), from, stored.OpenWith(t, target, p), copying.Options{}, nil)
+	stored.WantError(t, "a copy to a repository with the source's id", err, records.ErrSameID)
+
+	stored.Put(t, target, marker, own)
+	stored.MustCopy(t, from, stored.OpenWith(t, target, p), copying.Options{})
+	stored.WantIDs(t, stored.Load(t, stored.OpenWith(t, target, p), backups.LoadOptions{}), []catalog.ID{stored.IDAt(1), stored.IDAt(0)}, nil)
+}

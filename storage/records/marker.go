@@ -13,11 +13,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // ErrNoMarker means that the marker of the cluster's part of the repository was removed while the process was using it.
 var ErrNoMarker = errors.New("the repository's marker is missing")
+
+// ErrSameID means that two repositories have the same id, so that deletions in one count in the other.
+var ErrSameID = fault.New(fault.Refused, "it has the id of the other repository")
 
 // Marker gives a cluster's part of a repository a random id. Two repositories can contain the same backups with the same
 // names and signatures. Documents that delete or suspend contain the id, so that a copy of them in another repository has no
@@ -44,9 +48,10 @@ func (s *Store) markerKey(public []string) string {
 	return s.Cluster + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
 }
 
-// ids returns the ids of the valid markers: those that trusted keys have signed or, without trusted keys, all.
-func (s *Store) ids(ctx context.Context) (ids map[string]bool, err error) {
-	ids = map[string]bool{}
+// ids returns the keys of the valid markers by their ids. Valid are those that trusted keys have signed or, without trusted
+// keys, all.
+func (s *Store) ids(ctx context.Context) (ids map[string]string, err error) {
+	ids = map[string]string{}
 	signers := map[string]sign.Trust{}
 	for _, public := range s.Policy.Trust.Keys() {
 		if signers[s.markerKey([]string{public})], err = sign.ParseTrust(public); err != nil {
@@ -63,7 +68,7 @@ func (s *Store) ids(ctx context.Context) (ids map[string]bool, err error) {
 		}
 		m, err := s.readMarker(ctx, o.Key, signer)
 		if err == nil {
-			ids[m.Repository] = true
+			ids[m.Repository] = o.Key
 		} else if !errors.Is(err, catalog.ErrDamaged) && !IsAbsent(err) {
 			return nil, err
 		}
@@ -156,17 +161,36 @@ const (
 	markAgain = 10 * time.Minute // the least time between two tries
 )
 
-// isMarked reports whether s has read or created its marker.
-func (s *Store) isMarked() bool {
+// KnownID returns the id of the store's own marker, "" if s has neither read nor created it.
+func (s *Store) KnownID() string {
 	s.marker.Lock()
 	defer s.marker.Unlock()
-	return s.marker.id != ""
+	return s.marker.id
+}
+
+// CheckDistinct returns an error that matches ErrSameID if a valid marker of s has the id of a valid one of other. Then
+// another program has copied one repository to the other, or an attacker has stored one's marker in the other.
+func (s *Store) CheckDistinct(ctx context.Context, other *Store) error {
+	ids, err := s.ids(ctx)
+	if err != nil {
+		return err
+	}
+	others, err := other.ids(ctx)
+	if err != nil {
+		return err
+	}
+	for id, key := range ids {
+		if _, same := others[id]; same {
+			return fmt.Errorf("%s: %w, so deletions there count here: check who stored it, and remove it", key, ErrSameID)
+		}
+	}
+	return nil
 }
 
 // CheckMarker returns an error that matches ErrNoMarker if s has read or created its marker, and the marker is missing now.
 // This happens if a file system was unmounted and its mount point is an empty directory.
 func (s *Store) CheckMarker(ctx context.Context) error {
-	if !s.isMarked() {
+	if s.KnownID() == "" {
 		return nil
 	}
 	key := s.markerKey(s.Policy.Key.Trust().Keys())
@@ -180,7 +204,7 @@ func (s *Store) CheckMarker(ctx context.Context) error {
 // CheckRepository returns an error that matches catalog.ErrDamaged unless id is the id of a valid marker of this repository.
 func (s *Store) CheckRepository(ctx context.Context, id string) error {
 	s.marker.Lock()
-	known := s.marker.known[id]
+	_, known := s.marker.known[id]
 	s.marker.Unlock()
 	if known {
 		return nil
@@ -189,7 +213,7 @@ func (s *Store) CheckRepository(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if !ids[id] {
+	if _, valid := ids[id]; !valid {
 		return fmt.Errorf("%w: it was written for another repository, and was moved here", catalog.ErrDamaged)
 	}
 	s.marker.Lock()

@@ -31,9 +31,9 @@ type Store struct {
 
 	marker struct {
 		sync.Mutex
-		id    string          // of the store's own marker; "" until it is read or created
-		tried time.Time       // when EnsureMarker last tried to create it
-		known map[string]bool // ids of the valid markers
+		id    string            // of the store's own marker; "" until it is read or created
+		tried time.Time         // when EnsureMarker last tried to create it
+		known map[string]string // keys of the valid markers, by id
 	}
 	unsigned struct {
 		sync.Mutex
