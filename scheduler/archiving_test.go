@@ -25,6 +25,7 @@ type fakeArchive struct {
 	ended   []string
 	broken  error
 	first   bool // each has to have a backup first
+	observe func(archive.Status)
 	lingers time.Duration
 }
 
@@ -35,6 +36,7 @@ func (f *fakeArchive) run(
 		return err
 	}
 	defer f.leave(to.Name())
+	f.set(func() { f.observe = observe })
 	observe(archive.Status{State: archive.Working, Cluster: to.Name(), Durable: 7})
 	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: "works"})
 	if f.first {

@@ -77,7 +77,7 @@ func logOf(a *archive.Status, now time.Time) *condition.Log {
 	}
 	l := &condition.Log{
 		Problem: a.Problem, Purges: a.Headroom.Purges, Headroom: time.Duration(a.Headroom.Seconds * float64(time.Second)),
-		Spool: a.Spool.Bytes, SpoolMax: a.Spool.Max, Diverged: a.Diverged,
+		Spool: a.Spool.Bytes, SpoolMax: a.Spool.Max, Diverged: a.Diverged, Gap: a.GapReason,
 	}
 	l.Lag, l.Known = a.RPO(now)
 	return l

@@ -32,7 +32,7 @@ func TestFacts(t *testing.T) {
 		},
 		Archive: &archive.Status{
 			Problem: "the store is away", ConfirmedAt: now.Add(-time.Minute), Headroom: archive.Headroom{Purges: true, Seconds: 90},
-			Spool: archive.Spool{Bytes: 5, Max: 10}, Diverged: "two hashes",
+			Spool: archive.Spool{Bytes: 5, Max: 10}, Diverged: "two hashes", GapReason: "compacted",
 		},
 	}
 	want := condition.Facts{
@@ -47,7 +47,7 @@ func TestFacts(t *testing.T) {
 		}},
 		Log: &condition.Log{
 			Problem: "the store is away", Known: true, Lag: time.Minute, Purges: true, Headroom: 90 * time.Second, Spool: 5, SpoolMax: 10,
-			Diverged: "two hashes",
+			Diverged: "two hashes", Gap: "compacted",
 		},
 	}
 	if diff := cmp.Diff(want, scheduler.Facts(settings, standings, status, now)); diff != "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
@@ -334,6 +335,33 @@ func TestServiceObservesItsLog(t *testing.T) {
 		got := s.status(t, "prod").Conditions
 		if !slices.Equal(names(got), []condition.Name{condition.LogLagging}) || !strings.Contains(got[0].Message, errTest.Error()) {
 			t.Errorf("while nothing is archived: %+v", got)
+		}
+	})
+}
+
+// A gap that the service's agent has recorded is a condition before the log has it, until there is a backup: while the cluster is
+// suspended none is taken, and while nothing is written no segment names the gap.
+func TestServiceObservesAGapBeforeTheLogHasIt(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := observed(t, "prod", "@daily", "main")
+		spec.Archive.Flush = time.Second
+		logs := &fakeArchive{}
+		s := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Archive = logs.run })
+		w.pass(time.Minute)
+		s.suspend(t, "prod")
+		gap := archive.Status{State: archive.Waiting, Cluster: "prod", Gaps: 1, LastGap: time.Now(), GapReason: "the cluster has compacted the revisions 57 to 58"}
+		logs.set(func() { logs.observe(gap) })
+		w.pass(11 * time.Minute)
+		got := s.status(t, "prod").Conditions
+		i := slices.IndexFunc(got, func(c condition.Condition) bool { return c.Name == condition.LogGap })
+		if i < 0 || got[i].Repository != "main" || !strings.Contains(got[i].Message, gap.GapReason) {
+			t.Errorf("after the gap: %+v", got)
+		}
+		gap.GapReason = ""
+		logs.set(func() { logs.observe(gap) })
+		w.pass(11 * time.Minute)
+		if got := s.status(t, "prod").Conditions; slices.Contains(names(got), condition.LogGap) {
+			t.Errorf("after a backup: %+v", got)
 		}
 	})
 }

@@ -117,7 +117,7 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 	w.lastHash = time.Time{}
 	w.warn("begins lineage %s: %s", w.next.Lineage, why)
 	if after != nil {
-		w.board.set(func(s *Status) { s.recordGap(time.Now()) })
+		w.board.set(func(s *Status) { s.recordGap(time.Now(), why) })
 	}
 	w.snapshot(ctx, why)
 	return nil
@@ -151,7 +151,7 @@ func (w *work) continueAfterGap(ctx context.Context, b *breach) error {
 	w.next.Reason = b.why
 	w.breach = nil
 	w.warn("records a gap: %s", b.why)
-	w.board.set(func(s *Status) { s.recordGap(time.Now()) })
+	w.board.set(func(s *Status) { s.recordGap(time.Now(), b.why) })
 	w.snapshot(ctx, b.why)
 	return nil
 }

@@ -46,7 +46,8 @@ type Status struct {
 	StoredRequests  int64
 	StoredBytes     int64
 	Gaps            int64     // recorded since the agent started
-	LastGap         time.Time // when the last of them was recorded
+	LastGap         time.Time // when the last of them was recorded; the next stored segment names it
+	GapReason       string    // of the last of them; "" when a backup has come after it
 	Taken           int64     // segments that another agent had stored before
 	Failures        int64     // of the store, since the agent started
 
@@ -75,15 +76,17 @@ func (s *Status) counted(one catalog.Segment) {
 	s.StoredBytes += one.Size
 }
 
-// recordGap counts a recorded gap.
-func (s *Status) recordGap(now time.Time) { s.Gaps, s.LastGap = s.Gaps+1, now.UTC() }
+// recordGap counts a gap that was recorded at now.
+func (s *Status) recordGap(now time.Time, why string) {
+	s.Gaps, s.LastGap, s.GapReason = s.Gaps+1, now.UTC(), why
+}
 
 // standBy clears the fields that only the working agent knows, if another agent is the holder.
 func (s *Status) standBy(holder, problem string, held Headroom) {
 	s.State, s.Problem, s.Holder = Standby, problem, holder
 	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
 	if holder != "" {
-		s.Changed, s.Diverged = "", ""
+		s.Changed, s.Diverged, s.GapReason = "", "", ""
 		s.Lineage, s.Based, s.Durable, s.DurableAt, s.ConfirmedAt = "", false, 0, time.Time{}, time.Time{}
 		s.PendingRequests, s.PendingBytes = 0, 0
 	}

@@ -290,6 +290,9 @@ func (w *work) publishStatus() {
 			s.State = Waiting
 		}
 		s.Based = w.based.Load()
+		if s.Based {
+			s.GapReason = ""
+		}
 		s.Lineage, s.Durable = w.next.Lineage, w.stored.Position
 		s.PendingRequests, s.PendingBytes = len(w.pending.requests), int64(w.pending.bytes)
 		s.Headroom = w.source.headroom()

@@ -59,3 +59,35 @@ func TestResumedWatchMayBeAnotherHistory(t *testing.T) {
 		t.Errorf("behind a gap: gap %v, the same history %v", gap, same)
 	}
 }
+
+// gapSource is a source that continues at any position.
+type gapSource struct{ fakeSource }
+
+func (gapSource) skipTo(context.Context, uint64) error { return nil }
+func (gapSource) headroom() Headroom                   { return Headroom{} }
+
+// TestAGapIsReportedUntilThereIsABackup checks that the status has the reason of a gap at once, although no segment names it yet, and
+// until there is a backup after it.
+func TestAGapIsReportedUntilThereIsABackup(t *testing.T) {
+	w := workOf(t, spool{})
+	w.source = gapSource{}
+	taken := make(chan error)
+	w.config.Snapshot = func(context.Context, string) error { return <-taken }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := w.continueAfterGap(ctx, &breach{why: "the cluster has compacted the revisions 57 to 58", from: 59})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.publishStatus()
+	if s := w.board.status; s.GapReason != "the cluster has compacted the revisions 57 to 58" || s.Gaps != 1 || s.LastGap.IsZero() {
+		t.Errorf("while there is no backup: %+v", s)
+	}
+	cancel() // watchHistory ends at once
+	taken <- nil
+	w.snapshots.Wait()
+	w.publishStatus()
+	if s := w.board.status; s.GapReason != "" || s.Gaps != 1 {
+		t.Errorf("after the backup: %+v", s)
+	}
+}

@@ -69,6 +69,7 @@ type Log struct {
 	Spool    int64         // bytes that wait for the store
 	SpoolMax int64         // 0: no spool
 	Diverged string        // how the members' key spaces differ; "": no difference is known
+	Gap      string        // the reason of a gap that no backup has come after; "": there is none, or only the log has it
 }
 
 // Limits holds the thresholds of conditions. Zero fields mean the defaults, which the comments name.

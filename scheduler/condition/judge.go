@@ -312,9 +312,13 @@ func (j *judgement) encryption() {
 }
 
 func (j *judgement) log(r Repository) {
-	if r.Gap != "" {
+	gap := r.Gap
+	if r.Logged && j.Log != nil { // the log has a gap only with the first segment after it
+		gap = cmp.Or(gap, j.Log.Gap)
+	}
+	if gap != "" {
 		j.add(LogGap, finding{Critical, r.Repository, j.command("backup", r) + ", or a trigger gap: true"},
-			"no good backup has come after the last gap in the log: %s", r.Gap)
+			"no good backup has come after the last gap in the log: %s", gap)
 	}
 	if r.LogDamaged > 0 {
 		j.add(BackupDamaged, finding{Warning, r.Repository, j.command("archive verify --headers", r)},

@@ -149,6 +149,7 @@ var faults = []fault{
 	{condition.NotSigned, warning, "have no signature", "dr keygen --signing", main(func(r *condition.Repository) { r.Signed = false })},
 	{condition.NotLocked, warning, "can delete", "dr check --lock", main(func(r *condition.Repository) { r.Locked = false })},
 	{condition.LogGap, critical, "compacted", "dr backup", main(func(r *condition.Repository) { r.Gap = "compacted" })},
+	{condition.LogGap, critical, "compacted", "dr backup", func(f *condition.Facts) { f.Log.Gap, f.Repositories[0].Logged = "compacted", true }},
 	{condition.LogStopped, critical, "revision 4711", "dr archive", main(func(r *condition.Repository) {
 		r.Window.To = catalog.Point{Revision: 4000, Time: now.Add(-time.Hour)}
 	})},
