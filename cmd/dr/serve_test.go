@@ -167,6 +167,29 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
+// TestShortGraceIsWarnedOf checks that a grace that is shorter than a backup may take is accepted with a warning, and an equal one
+// without.
+func TestShortGraceIsWarnedOf(t *testing.T) {
+	path, _ := configured(t)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.NewReplacer(
+		"fine: {}", "fine: {backup: {grace: 21s, timeout: 21s}}", "stale: {}", "stale: {backup: {grace: 20s, timeout: 21s}}",
+	).Replace(string(text))
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"config", "check"}, {"serve", "--listen", "nowhere"}} {
+		out := dr(t, nil, append(args, "--config", path)...)
+		want := "dr: WARNING: cluster stale: backup.grace 20s is shorter than backup.timeout 21s: "
+		if !strings.Contains(out.stderr, want) || strings.Count(out.stderr, "backup.grace") != 1 {
+			t.Errorf("%q: exit code %d, want one warning %q:\n%s%s", args, out.code, want, out.stdout, out.stderr)
+		}
+	}
+}
+
 // TestServeIsStopped checks that a stopped dr serve exits with 0, writes to stderr with the names of clusters, and nothing to stdout.
 func TestServeIsStopped(t *testing.T) {
 	path, _ := configured(t)
