@@ -14,73 +14,80 @@ type spread struct {
 	id    catalog.ID
 	seal  seal.Seal
 	about int64 // bytes
-
-	decided  chan struct{} // closed when every store has the data or is excluded
-	manifest catalog.Manifest
-	refused  error // why there is no manifest
 }
 
-// run reads sealed once and writes the same bytes to every store. When each store has all of them or is excluded, run
-// calls manifest once, and every store writes the result. It returns the error of sealed or manifest; the errors of
-// stores are recorded with them.
+// run stores the same bytes in every store. When each store has all of them or is excluded, run calls manifest once, and stores the
+// result in the remaining stores. It returns the error of sealed or manifest; the errors of stores are recorded with them.
 func (s *spread) run(sealed io.Reader, manifest func() (catalog.Manifest, error)) error {
-	s.decided = make(chan struct{})
+	defer s.discard()
+	err := s.upload(sealed)
+	if err != nil || s.failed() != nil {
+		return err
+	}
+	m, err := manifest()
+	if err != nil {
+		return err
+	}
+	s.commit(m)
+	return nil
+}
+
+// upload returns when each store has the whole stream or is excluded. It returns the error of sealed.
+func (s *spread) upload(sealed io.Reader) error {
 	left := s.remaining()
 	for _, one := range left {
-		go s.create(one)
+		one.uploaded = make(chan struct{})
+		go s.uploadTo(one)
 	}
 	err := s.feed(sealed)
-	if err == nil {
-		s.waitFor(left, func(one *store) <-chan struct{} { return one.stored })
-		err = s.finishManifest(manifest)
+	var waiting sync.WaitGroup
+	for _, one := range left {
+		waiting.Go(func() {
+			defer s.limitWait(one)()
+			<-one.uploaded
+		})
 	}
-	s.release(err)
-	s.waitFor(left, func(one *store) <-chan struct{} { return one.ended })
-	for _, one := range left { // excluded stores need a moment to end
-		<-one.ended
-	}
+	waiting.Wait()
 	return err
 }
 
-// create stores the backup in one store.
-func (s *spread) create(one *store) {
-	defer close(one.ended)
-	backup, err := one.Cluster.Create(one.ctx, s.id, s.seal, s.about, one.out, func() (catalog.Manifest, error) {
-		close(one.stored)
-		select {
-		case <-s.decided:
-			return s.manifest, s.refused
-		case <-one.ctx.Done():
-			return catalog.Manifest{}, one.ctx.Err()
-		}
-	})
+// uploadTo stores the stream in one store.
+func (s *spread) uploadTo(one *store) {
+	defer close(one.uploaded)
+	upload, err := one.Cluster.Upload(one.ctx, s.id, s.seal, s.about, one.out)
 	if err != nil {
 		s.exclude(one, err)
 		one.out.CloseWithError(err) // or feed would wait for it
 		return
 	}
-	s.mu.Lock()
-	one.backup = &backup
-	s.mu.Unlock()
+	one.upload = &upload
 }
 
-// feed copies the stream to all stores, at the speed of the slowest.
+// feed copies the stream to all stores, at the speed of the slowest. It stops early if too few stores are left, and exclude has closed
+// their streams.
 func (s *spread) feed(sealed io.Reader) error {
 	buffer := make([]byte, 256<<10)
 	for s.failed() == nil {
 		n, err := sealed.Read(buffer)
 		s.write(buffer[:n])
 		if err == io.EOF {
-			for _, one := range s.all {
-				one.in.Close()
-			}
+			s.endStreams(nil)
 			return nil
 		}
 		if err != nil {
+			s.setPhase(broken)
+			s.endStreams(err)
 			return err
 		}
 	}
 	return nil
+}
+
+// endStreams ends the streams to all stores, with io.EOF if err is nil.
+func (s *spread) endStreams(err error) {
+	for _, one := range s.all {
+		one.in.CloseWithError(err)
+	}
 }
 
 func (s *spread) write(p []byte) {
@@ -88,46 +95,36 @@ func (s *spread) write(p []byte) {
 	for _, one := range s.remaining() {
 		written.Go(func() {
 			defer s.limitWait(one)()
-			_, _ = one.in.Write(p) // create records the error
+			_, _ = one.in.Write(p) // uploadTo records the error
 		})
 	}
 	written.Wait()
 }
 
-// waitFor waits until each store has reached the state, or is excluded.
-func (s *spread) waitFor(left []*store, there func(*store) <-chan struct{}) {
-	var waiting sync.WaitGroup
-	for _, one := range left {
-		waiting.Go(func() {
-			defer s.limitWait(one)()
-			select {
-			case <-there(one):
-			case <-one.ended:
-			case <-one.ctx.Done():
-			}
-		})
-	}
-	waiting.Wait()
+// commit stores the manifest in each remaining store.
+func (s *spread) commit(m catalog.Manifest) {
+	s.setPhase(committing)
+	_ = s.each(func(one *store) error { // the errors are recorded
+		upload := one.upload
+		one.upload = nil // Commit discards it if it fails
+		backup, err := upload.Commit(one.ctx, m)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		one.backup = &backup
+		return nil
+	})
 }
 
-// finishManifest calls manifest, unless too few stores are left.
-func (s *spread) finishManifest(manifest func() (catalog.Manifest, error)) (err error) {
-	if s.refused = s.failed(); s.refused == nil {
-		s.manifest, err = manifest()
-	}
-	return err
-}
-
-// release lets the stores continue, or makes them stop with err, which is not their fault.
-func (s *spread) release(err error) {
-	s.mu.Lock()
-	s.independent, s.blameless = true, err != nil
-	s.mu.Unlock()
-	if err != nil {
-		s.refused = err
-		for _, one := range s.all {
-			one.in.CloseWithError(err)
+// discard removes the data that was not committed.
+func (s *spread) discard() {
+	var removing sync.WaitGroup
+	for _, one := range s.all {
+		if one.upload != nil {
+			removing.Go(func() { one.upload.Discard(one.ctx) })
 		}
 	}
-	close(s.decided)
+	removing.Wait()
 }

@@ -62,20 +62,34 @@ type stores struct {
 
 	mu    sync.Mutex
 	first error // of the store that was excluded first
-	// independent means that one store's failure no longer ends the others; blameless, that a failure is not the
-	// store's own.
-	independent, blameless bool
+	phase phase
+}
+
+// phase determines what the failure of one store means.
+type phase int
+
+const (
+	streaming  phase = iota // it ends the others, unless one store suffices
+	committing              // the others continue
+	broken                  // the stream has failed, so no store is to blame
+)
+
+func (s *stores) setPhase(p phase) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = p
 }
 
 // store is one of them.
 type store struct {
 	Store
-	ctx    context.Context // of all its calls; it ends when the store is excluded
-	end    context.CancelFunc
-	in     *io.PipeWriter // the stream to the store
-	out    *io.PipeReader
-	stored chan struct{} // closed when it has the whole stream
-	ended  chan struct{} // closed when it has the backup, or never will
+	ctx context.Context // of all its calls; it ends when the store is excluded
+	end context.CancelFunc
+	in  *io.PipeWriter // the stream to the store
+	out *io.PipeReader
+
+	uploaded chan struct{}      // closed when it has the whole stream, or has failed
+	upload   *repository.Upload // without a manifest; written before uploaded is closed
 
 	err    error // why it is excluded; guarded by stores.mu, like backup
 	backup *catalog.Backup
@@ -88,7 +102,7 @@ func newStores(ctx context.Context, to []Store, r Request, warn func(format stri
 		s.patience = r.DefaultPatience()
 	}
 	for _, one := range to {
-		n := &store{Store: one, stored: make(chan struct{}), ended: make(chan struct{})}
+		n := &store{Store: one}
 		n.ctx, n.end = context.WithCancel(ctx)
 		n.out, n.in = io.Pipe()
 		s.all = append(s.all, n)
@@ -125,7 +139,7 @@ func (s *stores) exclude(one *store, err error) {
 	if s.first == nil {
 		s.first = s.withName(one, err)
 	}
-	independent, warn := s.any || s.independent, s.any && len(s.all) > 1 && !s.blameless
+	independent, warn := s.any || s.phase != streaming, s.any && len(s.all) > 1 && s.phase != broken
 	s.mu.Unlock()
 	if warn {
 		s.warn("%v: this repository is left out", s.withName(one, err))

@@ -174,7 +174,7 @@ func sealed(t testing.TB, d database, s fixture, change func(*catalog.Manifest))
 	if change != nil {
 		change(&manifest)
 	}
-	s.backup, err = s.cluster.Create(t.Context(), catalog.NewID(started, d.revision), s.to.Seal(), 0, source,
+	s.backup, err = stored.CreateFrom(t.Context(), s.cluster, catalog.NewID(started, d.revision), s.to.Seal(), source,
 		func() (catalog.Manifest, error) { return manifest, nil })
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/schedules"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 var errTest = errors.New("broken by the test")
@@ -145,7 +146,7 @@ func create(
 		return catalog.Backup{}, err
 	}
 	sum := sha256.Sum256([]byte("plain"))
-	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
+	return stored.CreateFrom(ctx, c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"), func() (catalog.Manifest, error) {
 		return catalog.Manifest{
 			Started: started, Finished: started.Add(time.Second), Revision: revision, RaftIndex: position, Labels: labels, ClusterID: "cdf818194e3a8c32",
 			Plain: catalog.Blob{Name: "snapshot.db", Size: 5, SHA256: hex.EncodeToString(sum[:])},

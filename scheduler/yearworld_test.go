@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // fleet is shared by the services of a year: it contains simulated clusters, and stores in memory.
@@ -323,7 +324,7 @@ func (s *subject) store(
 	if err != nil {
 		return catalog.Backup{}, err
 	}
-	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
+	return stored.CreateFrom(ctx, c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"), func() (catalog.Manifest, error) {
 		m := catalog.Manifest{
 			Started: started, Finished: started.Add(p.took), Revision: 1000, RaftIndex: 5, Labels: labels, ClusterID: "cdf818194e3a8c32",
 			Plain: catalog.Blob{Name: "snapshot.db", Size: p.size, SHA256: plainSum},

@@ -125,7 +125,7 @@ func (t *tries) again(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	pause := time.NewTimer(t.policy.pause(t.failed))
+	pause := time.NewTimer(t.policy.Pause(t.failed))
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():
@@ -135,8 +135,9 @@ func (t *tries) again(ctx context.Context, err error) error {
 	}
 }
 
-// pause returns a random duration between half and all of the longest pause, so that many clients do not retry in step.
-func (p RetryPolicy) pause(failed int) time.Duration {
+// Pause returns how long to wait after that many failures in a row, counted from 1: a random duration between half and all of the
+// longest pause, so that many clients do not retry in step.
+func (p RetryPolicy) Pause(failed int) time.Duration {
 	longest := p.Base
 	for i := 1; i < failed && longest < p.Max; i++ {
 		longest *= 2

@@ -15,10 +15,11 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrListen is the error of a Door that cannot be opened, or that is open to every host without TLS or a login.
-var ErrListen = errors.New("cannot listen")
+var ErrListen = fault.New(fault.Usage, "cannot listen")
 
 // Door is the address of a service and the logins that it accepts. The files are read again when they change.
 type Door struct {
@@ -70,7 +71,7 @@ func mayListen(at net.Addr, secure bool, a Access) error {
 		return fmt.Errorf("%w at %s: other hosts can reach it, and no client could tell it from an impostor: "+
 			"name a certificate and its key (--tls-cert, --tls-key)", ErrListen, at)
 	case a.open():
-		return fmt.Errorf("%w at %s: it can be reached from elsewhere, by anybody: "+
+		return fmt.Errorf("%w at %s: other hosts can use it without a login: "+
 			"name a file of tokens (--tokens-file), or the clients' authority (--client-ca)", ErrListen, at)
 	}
 	return nil

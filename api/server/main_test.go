@@ -28,6 +28,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 var errTest = errors.New("broken by the test")
@@ -138,7 +139,7 @@ func (s *site) fill() {
 func (s *site) back(started time.Time, revision int64) catalog.Backup {
 	s.t.Helper()
 	sum := sha256.Sum256([]byte("plain"))
-	b, err := s.cluster.Create(s.t.Context(), catalog.NewID(started, revision), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+	b, err := stored.CreateFrom(s.t.Context(), s.cluster, catalog.NewID(started, revision), seal.Recipients{}.Seal(), strings.NewReader("sealed"),
 		func() (catalog.Manifest, error) {
 			member := catalog.Member{ID: "8e9e05c52164694d", Name: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}
 			return catalog.Manifest{

@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ var (
 	// ErrSilent means that no member answers.
 	ErrSilent = fault.New(fault.Unreachable, "no member of the cluster answers")
 	// ErrMixed means that the endpoints belong to more than one cluster.
-	ErrMixed = errors.New("the endpoints belong to different clusters")
+	ErrMixed = fault.New(fault.Usage, "the endpoints belong to different clusters")
 )
 
 // Cluster is the state of a live cluster at one moment, as its answering members reported it.

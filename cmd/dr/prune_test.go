@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // filled returns the environment of a repository with a backup of each of the last days, signed by key, and their IDs, oldest
@@ -41,8 +41,7 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 			Started: at, Finished: at.Add(time.Second), ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: int64(n + 1),
 			Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: digest},
 		}
-		stored := io.Reader(bytes.NewReader([]byte("sealed")))
-		if _, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, stored, func() (catalog.Manifest, error) { return m, nil }); err != nil {
+		if _, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"), func() (catalog.Manifest, error) { return m, nil }); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)

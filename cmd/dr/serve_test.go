@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // takenAgo stores a small backup that began the given time ago.
@@ -32,7 +33,7 @@ func takenAgo(t *testing.T, repo, cluster string, ago time.Duration) {
 		t.Fatal(err)
 	}
 	started, sum := time.Now().Add(-ago), sha256.Sum256(nil)
-	_, err = c.Create(t.Context(), catalog.NewID(started, 7), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+	_, err = stored.CreateFrom(t.Context(), c, catalog.NewID(started, 7), seal.Recipients{}.Seal(), strings.NewReader("sealed"),
 		func() (catalog.Manifest, error) {
 			return catalog.Manifest{
 				Started: started, Finished: started, Revision: 7, ClusterID: "cdf818194e3a8c32",

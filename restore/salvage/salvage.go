@@ -20,10 +20,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // ErrNoMember reports a directory that is not a member's data dir.
-var ErrNoMember = errors.New("not a data dir of etcd")
+var ErrNoMember = fault.New(fault.Usage, "not a data dir of etcd")
 
 // Survey reads each data dir, and records its entry at the end of each segment in c. It returns an error that matches
 // ErrNoMember, or one of the file system. Damage is not an error: the Disk describes it.

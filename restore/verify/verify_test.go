@@ -112,7 +112,7 @@ func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 	started := time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
 	member := catalog.Member{ID: "a", Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"},
 		ClientURLs: []string{"http://127.0.0.1:1"}}
-	f.backup, err = f.cluster.Create(t.Context(), catalog.NewID(started, d.hash.Revision), to.Seal(), 0, sealed,
+	f.backup, err = stored.CreateFrom(t.Context(), f.cluster, catalog.NewID(started, d.hash.Revision), to.Seal(), sealed,
 		func() (catalog.Manifest, error) {
 			m := catalog.Manifest{
 				Started: started, Finished: started, DRVersion: "test", ClusterID: "cafe", Member: member, Members: []catalog.Member{member},

@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestPruneARepository: a pruned repository contains exactly the planned backups and windows, before and after the grace
@@ -132,7 +133,7 @@ func store(rt *rapid.T, c *repository.Cluster, cat catalog.Catalog) {
 		m.EtcdVersion, m.Plain.Name, m.Plain.SHA256 = "3.7.3", "snapshot.db", strings.Repeat("ab", 32)
 		id := m.ID
 		sealed := bytes.NewReader(make([]byte, m.Stored.Size))
-		_, err := c.Create(context.Background(), id, seal.Recipients{}.Seal(), 0, sealed, func() (catalog.Manifest, error) { return m, nil })
+		_, err := stored.CreateFrom(context.Background(), c, id, seal.Recipients{}.Seal(), sealed, func() (catalog.Manifest, error) { return m, nil })
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 var (
@@ -32,7 +33,7 @@ func back(t *testing.T, b storage.Bucket, cluster string, s seal.Seal, key sign.
 		t.Fatal(err)
 	}
 	id := catalog.NewID(time.Now(), 7)
-	_, err = c.Create(t.Context(), id, s, 0, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
+	_, err = stored.CreateFrom(t.Context(), c, id, s, strings.NewReader("sealed"), func() (catalog.Manifest, error) {
 		return catalog.Manifest{
 			Started: time.Now().UTC(), Finished: time.Now().UTC(), Revision: 7,
 			Plain: catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: strings.Repeat("ab", 32)},

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrNoMarker means that the marker of the cluster's part of the repository was removed while the process was using it.
-var ErrNoMarker = errors.New("the repository's marker is missing")
+var ErrNoMarker = fault.New(fault.Unreachable, "the repository's marker is missing")
 
 // ErrSameID means that two repositories have the same id, so that deletions in one count in the other.
 var ErrSameID = fault.New(fault.Refused, "it has the id of the other repository")

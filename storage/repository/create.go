@@ -32,46 +32,58 @@ func (c *Cluster) FreeID(ctx context.Context, id catalog.ID) (catalog.ID, error)
 	}
 }
 
-// Create stores backup id: it reads sealed to its end, then calls manifest and stores the result. No listing shows the backup
-// before its manifest is stored. Create sets Format, ID, Cluster, Seal and Stored of the manifest. The argument about is the
-// expected number of bytes, 0 if unknown.
-//
-// If the manifest cannot be stored, Create removes the data. Data that it cannot remove stays as a leftover for Sweep. The
-// errors that a caller can match are storage.ErrExist if the ID is in use, records.ErrUnsigned, records.ErrNoMarker, and
-// catalog.ErrNotFound if the data was swept while it was stored.
-func (c *Cluster) Create(
-	ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader, manifest func() (catalog.Manifest, error),
-) (catalog.Backup, error) {
+// Upload stores the data of backup id, which no listing shows before Commit. It reads sealed to its end. The argument about is the
+// expected number of bytes, 0 if unknown. The errors that a caller can match are storage.ErrExist if the ID is in use,
+// records.ErrUnsigned, and records.ErrNoMarker.
+func (c *Cluster) Upload(ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader) (Upload, error) {
 	err := c.store.RefuseUnsigned(ctx)
 	if err == nil {
 		err = c.store.CheckMarker(ctx)
 	}
 	if err != nil {
-		return catalog.Backup{}, fmt.Errorf("store backup %s: %w", id, err)
+		return Upload{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
 	name := catalog.SnapshotName + s.Extension()
 	stored := catalog.NewBlobReader(sealed)
-	if err := c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), stored, about); err != nil {
-		return catalog.Backup{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
-	}
-	m, err := manifest()
+	err = c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), stored, about)
 	if err != nil {
-		c.discard(ctx, catalog.BackupKey(c.store.Cluster, id, name), nil)
-		return catalog.Backup{}, err
+		return Upload{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
-	m.Format, m.ID, m.Cluster, m.Seal = catalog.Manifests.Format, id, c.store.Cluster, s
-	m.Stored = stored.Blob(name)
+	return Upload{cluster: c, id: id, seal: s, stored: stored.Blob(name)}, nil
+}
+
+// Upload is the data of a backup without a manifest. The caller must Commit or Discard it.
+type Upload struct {
+	cluster *Cluster
+	id      catalog.ID
+	seal    seal.Seal
+	stored  catalog.Blob
+}
+
+func (u Upload) key() string { return catalog.BackupKey(u.cluster.store.Cluster, u.id, u.stored.Name) }
+
+// Commit stores the manifest, so that listings show the backup. It sets Format, ID, Cluster, Seal and Stored of m.
+//
+// If the manifest cannot be stored, Commit removes the data. Data that it cannot remove stays as a leftover for Sweep. The error
+// matches catalog.ErrNotFound if the data was swept while it was stored.
+func (u Upload) Commit(ctx context.Context, m catalog.Manifest) (catalog.Backup, error) {
+	c := u.cluster
+	m.Format, m.ID, m.Cluster, m.Seal, m.Stored = catalog.Manifests.Format, u.id, c.store.Cluster, u.seal, u.stored
 	data, err := c.commit(ctx, m)
 	if err != nil {
-		c.discard(ctx, catalog.BackupKey(c.store.Cluster, id, name), data)
+		c.discard(ctx, u.key(), data)
 		return catalog.Backup{}, err
 	}
-	if err := c.stillThere(ctx, m); err != nil {
+	err = c.stillThere(ctx, m)
+	if err != nil {
 		return catalog.Backup{}, err
 	}
 	c.store.EnsureMarker(ctx)
 	return catalog.Backup{Manifest: m}, nil
 }
+
+// Discard removes the data. Data that it cannot remove stays as a leftover for Sweep.
+func (u Upload) Discard(ctx context.Context) { u.cluster.discard(ctx, u.key(), nil) }
 
 // stillThere returns an error and removes the manifest if the data of m is missing. This happens when the process was stopped
 // for longer than the grace of a prune, which then removed the data as a leftover. A failed request is no proof that data is

@@ -80,7 +80,7 @@ func TestCreateFillsIn(t *testing.T) {
 func TestNothingBeforeTheManifest(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
+		_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) {
 				if got := stored.Keys(t, b); !slices.Equal(got, []string{stored.Folder("c", stored.IDAt(0)) + stored.PlainName}) {
 					t.Errorf("there is %q", got)
@@ -117,7 +117,7 @@ func TestCreateBrokenSource(t *testing.T) {
 		c, data := stored.OpenCluster(t, b, "c"), stored.Noise(300_000)
 		for _, at := range []int{0, 1, 1000, len(data) - 1, len(data)} {
 			for _, want := range []error{stored.ErrTest, io.ErrUnexpectedEOF, fmt.Errorf("vetoed: %w", io.EOF)} {
-				_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, &source{data[:at], want},
+				_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), &source{data[:at], want},
 					func() (catalog.Manifest, error) {
 						t.Error("asked for the manifest of a broken stream")
 						return catalog.Manifest{}, nil
@@ -138,7 +138,7 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = stored.OpenCluster(t, b, "c").Create(t.Context(), stored.IDAt(0), to.Seal(), 0, stream, nil)
+			_, err = stored.CreateFrom(t.Context(), stored.OpenCluster(t, b, "c"), stored.IDAt(0), to.Seal(), stream, nil)
 			stream.Close()
 			stored.WantError(t, fmt.Sprint("broken at ", at), err, stored.ErrTest)
 			stored.WantNothing(t, fmt.Sprint("broken at ", at), b)
@@ -149,7 +149,7 @@ func TestCreateBrokenBelowTheSeal(t *testing.T) {
 func TestCreateManifestRefused(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		c := stored.OpenCluster(t, b, "c")
-		_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
+		_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) { return catalog.Manifest{}, stored.ErrTest })
 		stored.WantError(t, "callback", err, stored.ErrTest)
 		stored.WantNothing(t, "a callback that failed", b)
@@ -182,7 +182,7 @@ func TestCreateManifestTooLong(t *testing.T) {
 
 func TestCreateEmptyStream(t *testing.T) {
 	b := mem.New()
-	_, err := stored.OpenCluster(t, b, "c").Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, strings.NewReader(""),
+	_, err := stored.CreateFrom(t.Context(), stored.OpenCluster(t, b, "c"), stored.IDAt(0), seal.Recipients{}.Seal(), strings.NewReader(""),
 		func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), nil })
 	if err == nil {
 		t.Error("a backup without a byte is one")
@@ -254,7 +254,7 @@ func TestCreateAnswerLost(t *testing.T) {
 func TestCreateCancelled(t *testing.T) {
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := stored.OpenCluster(t, b, "c").Create(ctx, stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}),
+		_, err := stored.CreateFrom(ctx, stored.OpenCluster(t, b, "c"), stored.IDAt(0), seal.Recipients{}.Seal(), stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) {
 				cancel()
 				return stored.ManifestOf(stored.Content, stored.Noon), nil
@@ -283,7 +283,7 @@ func TestCreateTakenByAnotherSeal(t *testing.T) {
 		first := stored.Create(t, c, stored.IDAt(0))
 		before := stored.Keys(t, b)
 		for what, cause := range map[string]error{"late": nil, "no manifest": stored.ErrTest} {
-			_, err := c.Create(t.Context(), stored.IDAt(0), to.Seal(), 0, stored.Sealed(t, stored.Content, to),
+			_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), to.Seal(), stored.Sealed(t, stored.Content, to),
 				func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), cause })
 			if cause == nil {
 				cause = storage.ErrExist

@@ -208,7 +208,7 @@ func TestSweepLeavesTheRunning(t *testing.T) {
 			wantSwept(t, other, time.Now().Add(stored.Grace-time.Hour))
 		}
 		stream := &asking{stored.Sealed(t, stored.Content, seal.Recipients{}), sweep}
-		backup, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stream, func() (catalog.Manifest, error) {
+		backup, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), stream, func() (catalog.Manifest, error) {
 			sweep()
 			return stored.ManifestOf(stored.Content, stored.Noon), nil
 		})
@@ -228,7 +228,7 @@ func TestSweptUnderABackup(t *testing.T) {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}}
-	_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stream,
+	_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), stream,
 		func() (catalog.Manifest, error) { return stored.ManifestOf(stored.Content, stored.Noon), nil })
 	if err == nil {
 		t.Error("a backup whose data was swept is one")

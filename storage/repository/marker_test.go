@@ -140,7 +140,7 @@ func TestPinAndTwoPrunes(t *testing.T) {
 func TestCreateNoticesRemovedData(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	_, err := c.Create(t.Context(), stored.IDAt(0), seal.Recipients{}.Seal(), 0, stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {
+	_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), stored.Sealed(t, stored.Content, seal.Recipients{}), func() (catalog.Manifest, error) {
 		swept, err := stored.OpenCluster(t, b, "c").Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)) // a prune at the same time
 		if err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
@@ -223,7 +223,7 @@ func TestMarkerComesWithTheFirstWrite(t *testing.T) {
 		for _, key := range stored.Keys(t, b) {
 			stored.Remove(t, b, key)
 		}
-		_, err := c.Create(t.Context(), stored.IDAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+		_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(2), seal.Recipients{}.Seal(), strings.NewReader("sealed"), nil)
 		stored.WantError(t, name+", then another", err, records.ErrNoMarker)
 	}
 }
@@ -239,7 +239,7 @@ func TestTwoFirstWriters(t *testing.T) {
 	}}, records.Policy{})
 	stored.Create(t, one, stored.IDAt(0))
 	stored.Remove(t, b, "c/repository.json")
-	_, err := one.Create(t.Context(), stored.IDAt(2), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"), nil)
+	_, err := stored.CreateFrom(t.Context(), one, stored.IDAt(2), seal.Recipients{}.Seal(), strings.NewReader("sealed"), nil)
 	stored.WantError(t, "the one that was second, when the marker is gone", err, records.ErrNoMarker)
 }
 

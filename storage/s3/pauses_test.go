@@ -3,10 +3,12 @@ package s3
 import (
 	"testing"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 func TestPauses(t *testing.T) {
-	p := backoff{base: time.Second, longest: 5 * time.Second}
+	p := backoff{storage.RetryPolicy{Base: time.Second, Max: 5 * time.Second}}
 	for attempt, seconds := range map[int]int{1: 1, 2: 2, 3: 4, 4: 5, 90: 5} {
 		most := time.Duration(seconds) * time.Second
 		for range 100 {

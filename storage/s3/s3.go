@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -202,7 +201,7 @@ func (c Config) apply(o *s3.Options) {
 	// directory.
 	o.Retryer = retry.AddWithErrorCodes(retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = cmp.Or(c.Retry.Attempts, 6)
-		o.Backoff = backoff{cmp.Or(c.Retry.Base, 200*time.Millisecond), cmp.Or(c.Retry.Max, 5*time.Second)}
+		o.Backoff = backoff{storage.RetryPolicy{Base: cmp.Or(c.Retry.Base, 200*time.Millisecond), Max: cmp.Or(c.Retry.Max, 5*time.Second)}}
 		o.RateLimiter = ratelimit.None
 	}), "ConditionalRequestConflict", "OperationAborted", "ExistingObjectIsDirectory")
 }
@@ -251,17 +250,11 @@ func newHTTPClient(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	}
 }
 
-// backoff doubles from base up to longest. Each pause is random between half and all of that, so that workers do not
-// retry in step.
-type backoff struct{ base, longest time.Duration }
+// backoff implements the SDK's retry.BackoffDelayer.
+type backoff struct{ storage.RetryPolicy }
 
-func (p backoff) BackoffDelay(attempt int, _ error) (time.Duration, error) {
-	pause := p.base
-	for i := 1; i < attempt && pause < p.longest; i++ {
-		pause *= 2
-	}
-	pause = min(pause, p.longest)
-	return pause/2 + rand.N(pause/2+1), nil
+func (b backoff) BackoffDelay(attempt int, _ error) (time.Duration, error) {
+	return b.Pause(attempt), nil
 }
 
 // markedCredentials wraps the errors of a credentials provider in a credentialsError. Without that, they look like any

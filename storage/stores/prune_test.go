@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestPruneLocked checks, on a real store with locks, that prune leaves locked objects and reports their dates, and
@@ -82,7 +83,7 @@ func take(t *testing.T, c *repository.Cluster, at time.Time) catalog.ID {
 		Started: at, Finished: at, ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: 7,
 		Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: strings.Repeat("ab", 32)},
 	}
-	_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte("sealed")),
+	_, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), bytes.NewReader([]byte("sealed")),
 		func() (catalog.Manifest, error) { return m, nil })
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // fleet is a service with many clusters, whose members are emulated: a backup is a few bytes. So the cost is that of
@@ -107,7 +108,7 @@ func emulated(ctx context.Context, c *repository.Cluster, started time.Time, lab
 		return catalog.Backup{}, err
 	}
 	sum := sha256.Sum256(nil)
-	return c.Create(ctx, id, seal.Recipients{}.Seal(), 0, bytes.NewReader([]byte("sealed")), func() (catalog.Manifest, error) {
+	return stored.CreateFrom(ctx, c, id, seal.Recipients{}.Seal(), bytes.NewReader([]byte("sealed")), func() (catalog.Manifest, error) {
 		return catalog.Manifest{
 			Started: started, Finished: started.Add(time.Second), Revision: 1000, RaftIndex: 1000, ClusterID: "cdf818194e3a8c32",
 			Labels: labels, Plain: catalog.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},

@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // copied is a repository of two clusters that is copied to another one.
@@ -115,7 +116,7 @@ func storeBackup(t *testing.T, c *repository.Cluster, id catalog.ID, random io.R
 		Revision: 1000, RaftIndex: 10*minute + 5, RaftIndexMax: 10*minute + 5, RaftTerm: 2,
 		Plain: catalog.Blob{Name: "snapshot.db", Size: int64(size), SHA256: hex.EncodeToString(sum[:])},
 	}
-	_, err = c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, bytes.NewReader(sealed),
+	_, err = stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), bytes.NewReader(sealed),
 		func() (catalog.Manifest, error) { return m, nil })
 	if err != nil {
 		t.Fatal(err)

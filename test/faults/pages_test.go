@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 const pageSize = 4096
@@ -216,7 +217,7 @@ func (p *pages) store(t *testing.T, database []byte) catalog.ID {
 	id := catalog.NewID(p.backup.Started.Add(time.Duration(p.trials)*time.Second), p.backup.Revision)
 	manifest := p.backup.Manifest
 	manifest.Plain = catalog.Blob{Name: "snapshot.db", Size: int64(len(snapshot)), SHA256: hex.EncodeToString(whole[:])}
-	_, err = p.cluster.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, sealed, func() (catalog.Manifest, error) { return manifest, nil })
+	_, err = stored.CreateFrom(t.Context(), p.cluster, id, seal.Recipients{}.Seal(), sealed, func() (catalog.Manifest, error) { return manifest, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // The number of backups of each cluster, and the number of those to keep.
@@ -47,7 +48,7 @@ func storeBackups(t *testing.T, b storage.Bucket, cluster string, p records.Poli
 		started := time.Now().UTC().Add(time.Duration(i-prunedOf) * time.Minute)
 		id := catalog.NewID(started, int64(1000+i))
 		data := bytes.NewReader([]byte(cluster + " sealed"))
-		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, data, func() (catalog.Manifest, error) {
+		_, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), data, func() (catalog.Manifest, error) {
 			return catalog.Manifest{
 				Started: started, Finished: started.Add(time.Second), Revision: int64(1000 + i), ClusterID: "cdf818194e3a8c32",
 				Plain: catalog.Blob{Name: "snapshot.db", Size: 1000, SHA256: hex.EncodeToString(sum[:])},

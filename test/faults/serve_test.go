@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // served configures a service for one cluster.
@@ -315,7 +316,7 @@ func (r repo) addOld(t *testing.T, server *servers.Cluster, n int) (ids []catalo
 		}
 		m.Finished = m.Started
 		id := catalog.NewID(m.Started, m.Revision)
-		_, err := c.Create(t.Context(), id, seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"),
+		_, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"),
 			func() (catalog.Manifest, error) { return m, nil })
 		if err != nil {
 			t.Fatal(err)

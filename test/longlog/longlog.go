@@ -22,6 +22,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // The parts of a log as an agent with --flush 2s writes it.
@@ -149,7 +150,7 @@ func storeBackup(tb testing.TB, c *repository.Cluster, s catalog.Segment) {
 		Plain:   catalog.Blob{Name: "snapshot.db", Size: 8, SHA256: strings.Repeat("a", 64)},
 		Members: []catalog.Member{{ID: s.Member, Name: "m1", PeerURLs: []string{"http://127.0.0.1:2380"}}},
 	}
-	_, err = c.Create(tb.Context(), catalog.NewID(m.Started, m.Revision), seal.Recipients{}.Seal(), 0, stream,
+	_, err = stored.CreateFrom(tb.Context(), c, catalog.NewID(m.Started, m.Revision), seal.Recipients{}.Seal(), stream,
 		func() (catalog.Manifest, error) { return m, nil })
 	fatal(tb, err)
 }

@@ -111,10 +111,10 @@ func Sealed(tb testing.TB, plain []byte, to seal.Recipients) io.Reader {
 	return bytes.NewReader(p)
 }
 
-// TryCreate stores Content with the manifest m, and returns the error of Cluster.Create.
+// TryCreate stores Content with the manifest m, and returns the error of CreateFrom.
 func TryCreate(tb testing.TB, c *repository.Cluster, id catalog.ID, m catalog.Manifest) (catalog.Backup, error) {
 	tb.Helper()
-	return c.Create(tb.Context(), id, seal.Recipients{}.Seal(), 0, Sealed(tb, Content, seal.Recipients{}),
+	return CreateFrom(tb.Context(), c, id, seal.Recipients{}.Seal(), Sealed(tb, Content, seal.Recipients{}),
 		func() (catalog.Manifest, error) { return m, nil })
 }
 
@@ -133,7 +133,7 @@ func CreateSealed(
 	tb testing.TB, c *repository.Cluster, id catalog.ID, plain []byte, to seal.Recipients,
 ) catalog.Backup {
 	tb.Helper()
-	b, err := c.Create(tb.Context(), id, to.Seal(), 0, Sealed(tb, plain, to),
+	b, err := CreateFrom(tb.Context(), c, id, to.Seal(), Sealed(tb, plain, to),
 		func() (catalog.Manifest, error) { return ManifestOf(plain, id.Started()), nil })
 	if err != nil {
 		tb.Fatal(err)
