@@ -1,5 +1,6 @@
 // Package document defines the JSON that dr prints with -o json and that the API returns. Each document is one Go type. Fields may
-// be added; none is renamed or removed, which golden tests check. docs/json.md describes every field.
+// be added; none is renamed or removed, which golden tests check. docs/json.md describes every
+// field. It is written by hand, since fields are best explained in groups; a test compares it with the golden files in both directions.
 //
 // The package is pure: it converts values of pure packages itself, and package convert fills in the results of the others.
 package document

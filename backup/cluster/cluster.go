@@ -117,7 +117,7 @@ func (c *Cluster) identify() error {
 	c.ID = c.Servers[0].Status.Header.ClusterId
 	for _, s := range c.Servers {
 		if s.Status.Header.ClusterId != c.ID {
-			return fmt.Errorf("%w: %s is of cluster %016x, %s of cluster %016x",
+			return fmt.Errorf("%w: %s is of cluster %016x, %s of cluster %016x: name members of one cluster with --endpoints",
 				ErrMixed, c.Servers[0].Endpoint, c.ID, s.Endpoint, s.Status.Header.ClusterId)
 		}
 	}

@@ -196,7 +196,7 @@ func (s *Store) CheckMarker(ctx context.Context) error {
 	key := s.markerKey(s.Policy.Key.Trust().Keys())
 	_, err := s.Bucket.Stat(ctx, key)
 	if IsAbsent(err) {
-		return fmt.Errorf("%s: %w: is the repository's file system mounted? If an operator has removed it, restart dr", key, ErrNoMarker)
+		return fmt.Errorf("%s: %w: mount the repository's file system, or restart dr if an operator has removed the marker", key, ErrNoMarker)
 	}
 	return err
 }
