@@ -19,7 +19,7 @@ import (
 )
 
 // ErrListen is the error of a Door that cannot be opened, or that is open to every host without TLS or a login.
-var ErrListen = fault.New(fault.Usage, "cannot listen")
+var ErrListen = fault.New(fault.Internal, "cannot listen")
 
 // Door is the address of a service and the logins that it accepts. The files are read again when they change.
 type Door struct {
