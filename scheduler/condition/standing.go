@@ -267,7 +267,9 @@ func (d *Standing) log(c catalog.Catalog) {
 	gaps := c.Gaps()
 	d.Gaps = len(gaps)
 	for _, g := range gaps {
-		if d.Good == nil || g.Since.After(d.Good.Started) || g.Until.After(d.Good.Started) {
+		windowAfter := d.Window != nil && d.Window.Doubt == "" && d.Window.From.Time.After(g.Since)
+		backupAfter := d.Good != nil && !g.Since.After(d.Good.Started) && !g.Until.After(d.Good.Started)
+		if !windowAfter && !backupAfter {
 			d.Gap = cmp.Or(g.Reason, "since "+g.Since.UTC().Format(time.RFC3339))
 		}
 	}

@@ -207,6 +207,10 @@ func TestStandingOfALog(t *testing.T) {
 	before.RaftIndex, before.Revision = 10, 10 // each request makes a revision
 	after.RaftIndex, after.Revision = 85, 85
 	whole, torn := lineage("a", 9, 8, 7, 6), lineage("a", 9, 8, 6, 5)
+	// The agent that records a gap takes a backup at once, which can begin before the agent reads its first mark after the gap.
+	base := before
+	base.ID, base.Started, base.RaftIndex, base.Revision = taken(6, 100).ID, now.Add(-6*time.Hour-time.Second), 30, 30
+	base.Finished = base.Started.Add(2 * time.Second)
 	for name, test := range map[string]struct {
 		backups []catalog.Backup
 		log     catalog.Lineage
@@ -217,6 +221,7 @@ func TestStandingOfALog(t *testing.T) {
 		"whole":        {[]catalog.Backup{before}, whole, 0, false, 40},
 		"torn":         {[]catalog.Backup{before}, torn, 1, true, 20},
 		"torn, mended": {[]catalog.Backup{after, before}, torn, 1, false, 20},
+		"torn, based":  {[]catalog.Backup{base, before}, torn, 1, false, 50},
 		"no backup":    {nil, torn, 1, true, 0},
 	} {
 		got := standing(repository.Survey{Catalog: catalog.Catalog{
