@@ -72,7 +72,8 @@ func TestRunContinuesWithAnotherMember(t *testing.T) {
 						to := open(t, b)
 						fetched(t, to, result.Backup, keys)
 						wantNothing(t, to, result.ID)
-						if all := objects(t, b); len(all) != 2 {
+						all := objects(t, b)
+						if len(all) != 2 {
 							t.Errorf("%d objects, want the backup's two", len(all))
 						}
 					}
@@ -112,7 +113,8 @@ func TestRunWithoutAnotherMember(t *testing.T) {
 				urls = urls[:1]
 			}
 			r, _ := request(t)
-			if r.From = test.from; r.From == "" {
+			r.From = test.from
+			if r.From == "" {
 				r.From = urls[0]
 			}
 			bucket := mem.New()
@@ -123,10 +125,12 @@ func TestRunWithoutAnotherMember(t *testing.T) {
 			if errors.Is(err, fault.Refused) || errors.Is(err, cluster.ErrSilent) {
 				t.Errorf("the cause is hidden: %v", err)
 			}
-			if n := int64(len(streams)); n != test.streams {
+			n := int64(len(streams))
+			if n != test.streams {
 				t.Errorf("%d streams, want %d", n, test.streams)
 			}
-			if all := objects(t, bucket); len(all) != 0 {
+			all := objects(t, bucket)
+			if len(all) != 0 {
 				t.Errorf("%d objects stay", len(all))
 			}
 		})
@@ -144,7 +148,8 @@ func TestRunBlamesNoMemberForAStore(t *testing.T) {
 	if !errors.Is(err, errStore) {
 		t.Errorf("error %v", err)
 	}
-	if n := fakes[1].statuses.Load() + fakes[2].statuses.Load(); n != 2 {
+	n := fakes[1].statuses.Load() + fakes[2].statuses.Load()
+	if n != 2 {
 		t.Errorf("the other members were asked %d times, want once each", n)
 	}
 }

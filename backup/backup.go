@@ -98,10 +98,12 @@ func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request, rep
 	run := &run{request: r, cluster: c, member: member, report: report, started: time.Now().UTC()}
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
-	if err := run.gather(ctx); err != nil {
+	err = run.gather(ctx)
+	if err != nil {
 		return Result{}, err
 	}
-	if err := run.store(ctx); err != nil {
+	err = run.store(ctx)
+	if err != nil {
 		return Result{}, err
 	}
 	return run.result(ctx)
@@ -138,7 +140,8 @@ type run struct {
 // gather collects the facts that must be known before the stream begins. The revision read now is contained in a
 // snapshot that is opened later, and so is the key space that HashKV hashes.
 func (r *run) gather(ctx context.Context) (err error) {
-	if r.status, err = r.member.Now(ctx); err != nil {
+	r.status, err = r.member.Now(ctx)
+	if err != nil {
 		return r.blame(ctx, err)
 	}
 	r.manifest = catalog.Manifest{
@@ -168,10 +171,12 @@ func (r *run) self() catalog.Member {
 // a warning.
 func (r *run) gatherKind(ctx context.Context) {
 	var err error
-	if r.manifest.Kubernetes, r.manifest.KubernetesEncrypted, err = r.member.Kubernetes(ctx); err != nil {
+	r.manifest.Kubernetes, r.manifest.KubernetesEncrypted, err = r.member.Kubernetes(ctx)
+	if err != nil {
 		r.warn("cannot find out whether the key space is Kubernetes': %v", err)
 	}
-	if r.manifest.Auth, err = r.member.AuthEnabled(ctx); err != nil {
+	r.manifest.Auth, err = r.member.AuthEnabled(ctx)
+	if err != nil {
 		r.warn("cannot find out whether users are enabled: %v", err)
 	}
 	if r.manifest.KubernetesEncrypted {
@@ -222,7 +227,8 @@ func (r *run) compareWithLast() error {
 		}
 		return nil
 	})
-	if b := exposed.Load(); err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
+	b := exposed.Load()
+	if err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
 		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: give --recipient (DR_RECIPIENT), or --plain "+
 			"to store every secret of etcd without encryption", fault.Refused, b.Cluster, b.ID)
 	}

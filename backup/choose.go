@@ -16,7 +16,8 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 	slices.SortStableFunc(voters, byProgress)
 	switch from {
 	case "leader":
-		if leader := c.Leader(); leader != nil {
+		leader := c.Leader()
+		if leader != nil {
 			return leader, nil
 		}
 	case "follower":

@@ -113,7 +113,8 @@ func TestCompareMembers(t *testing.T) {
 				}
 			}
 			l.wantWarnings(t, test.warnings...)
-			if got := listed(t, to); len(got) != 1 || got[0] != result.ID {
+			got := listed(t, to)
+			if len(got) != 1 || got[0] != result.ID {
 				t.Errorf("listed %v, want %s", got, result.ID)
 			}
 		})
@@ -157,12 +158,14 @@ func TestCompareMembersCancelled(t *testing.T) {
 			enough, compares := errors.New("enough"), 0
 			l := &listener{hear: func(_ int, e storage.Event) {
 				if e.Stage == "compare" {
-					if compares++; compares == 3 {
+					compares++
+					if compares == 3 {
 						cancel(enough)
 					}
 				}
 			}}
-			if _, err := backup.Run(ctx, at(urls[0]), only(to), r, l.report); !errors.Is(err, enough) {
+			_, err := backup.Run(ctx, at(urls[0]), only(to), r, l.report)
+			if !errors.Is(err, enough) {
 				t.Errorf("error %v", err)
 			}
 			wantNothing(t, to)

@@ -13,7 +13,8 @@ import (
 
 func put(t *testing.T, client *clientv3.Client, key, value string) {
 	t.Helper()
-	if _, err := client.Put(t.Context(), key, value); err != nil {
+	_, err := client.Put(t.Context(), key, value)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -22,7 +22,8 @@ func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, re
 	}
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
-	if err := run.compareWithLast(); err != nil {
+	err := run.compareWithLast()
+	if err != nil {
 		return Result{}, err
 	}
 	id, err := run.to.freeID(catalog.NewID(run.started, run.manifest.Revision))
@@ -35,7 +36,8 @@ func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, re
 	}
 	defer sealed.Close()
 	s := &spread{stores: run.to, id: id, seal: r.To.Seal()}
-	if err := s.run(sealed, func() (catalog.Manifest, error) { return run.manifest, nil }); err != nil {
+	err = s.run(sealed, func() (catalog.Manifest, error) { return run.manifest, nil })
+	if err != nil {
 		return Result{}, err
 	}
 	return run.result(ctx)

@@ -46,7 +46,8 @@ func wantEnded(t *testing.T) {
 	t.Helper()
 	var left []string
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if left = stacks(); len(left) == 0 {
+		left = stacks()
+		if len(left) == 0 {
 			return
 		}
 	}
@@ -56,7 +57,8 @@ func wantEnded(t *testing.T) {
 // needsQuiet fails if a goroutine exists that wantEnded would attribute to this test.
 func needsQuiet(t *testing.T) {
 	t.Helper()
-	if left := stacks(); len(left) > 0 {
+	left := stacks()
+	if len(left) > 0 {
 		t.Fatalf("another test's goroutines still run:\n%s", left[0])
 	}
 }
@@ -91,11 +93,14 @@ func TestRunOnABrokenStore(t *testing.T) {
 					if err != nil {
 						failed++
 						wantFailed(t, to, err, before, name == "after")
-					} else if got := listed(t, to); len(got) != 2 || got[0] != result.ID {
-						t.Errorf("call %d: listed %v, want %s and %s", call, got, result.ID, before)
-					} else {
-						fetched(t, to, result.Backup, keys)
+						continue
 					}
+					got := listed(t, to)
+					if len(got) != 2 || got[0] != result.ID {
+						t.Errorf("call %d: listed %v, want %s and %s", call, got, result.ID, before)
+						continue
+					}
+					fetched(t, to, result.Backup, keys)
 				}
 				if verb != storagetest.VerbStat && failed == 0 && (name == "before" || name == "after") {
 					t.Error("none of the faults was met")
@@ -104,7 +109,8 @@ func TestRunOnABrokenStore(t *testing.T) {
 		}
 	}
 	wantEnded(t)
-	if n := fake.open.Load(); n != 0 {
+	n := fake.open.Load()
+	if n != 0 {
 		t.Errorf("the member still sends %d streams", n)
 	}
 }
@@ -119,7 +125,8 @@ func wantFailed(t *testing.T, to *repository.Cluster, err error, before catalog.
 		wantNothing(t, to, before)
 		return
 	}
-	if got := listed(t, to); len(got) > 2 {
+	got := listed(t, to)
+	if len(got) > 2 {
 		t.Errorf("listed %v", got)
 	}
 }
@@ -162,7 +169,8 @@ func TestRunCancelled(t *testing.T) {
 		t.Errorf("only %d Runs were cancelled", cancelled)
 	}
 	for i, fake := range fakes {
-		if n := fake.open.Load(); n != 0 {
+		n := fake.open.Load()
+		if n != 0 {
 			t.Errorf("member %d still sends %d streams", i, n)
 		}
 	}
@@ -173,7 +181,8 @@ func wantEmpty(t *testing.T, dir string) {
 	if dir == "" {
 		return
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) > 0 {
 		t.Errorf("in %s are %v, %v", dir, files, err)
 	}
 }
@@ -204,13 +213,15 @@ func TestRunOnABadStream(t *testing.T) {
 			return send(s, wrong)
 		}, cluster.ErrDigest, ""},
 		{"an error", func(s pb.Maintenance_SnapshotServer) error {
-			if err := send(s, data[:1<<17]); err != nil {
+			err := send(s, data[:1<<17])
+			if err != nil {
 				return err
 			}
 			return status.Error(codes.Internal, "the disk is on fire")
 		}, nil, "the disk is on fire"},
 		{"an error behind it all", func(s pb.Maintenance_SnapshotServer) error {
-			if err := send(s, data); err != nil {
+			err := send(s, data)
+			if err != nil {
 				return err
 			}
 			return status.Error(codes.Internal, "the disk is on fire")
@@ -330,7 +341,8 @@ func wantSealedSpool(t *testing.T, dir string) {
 func TestRunOnASlowMember(t *testing.T) {
 	t.Parallel()
 	hang := func(s pb.Maintenance_SnapshotServer) error {
-		if err := send(s, database(4096)[:1000]); err != nil {
+		err := send(s, database(4096)[:1000])
+		if err != nil {
 			return err
 		}
 		<-s.Context().Done()
@@ -346,7 +358,8 @@ func TestRunOnASlowMember(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "--max-stream") {
 			t.Fatalf("error %v", err)
 		}
-		if named := strings.Contains(err.Error(), "--spool"); named != (spool == "") {
+		named := strings.Contains(err.Error(), "--spool")
+		if named != (spool == "") {
 			t.Errorf("with spool %q the cure is: %v", spool, err)
 		}
 		wantNothing(t, to)
@@ -359,7 +372,8 @@ func TestRunOnASlowMember(t *testing.T) {
 func TestRunDoesNotWaitForTheMember(t *testing.T) {
 	t.Parallel()
 	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: func(s pb.Maintenance_SnapshotServer) error {
-		if err := send(s, database(4096)[:1000]); err != nil {
+		err := send(s, database(4096)[:1000])
+		if err != nil {
 			return err
 		}
 		<-s.Context().Done()
@@ -401,7 +415,8 @@ func TestRunOnADeadCluster(t *testing.T) {
 	t.Parallel()
 	to := open(t, mem.New())
 	r, _ := request(t)
-	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), only(to), r, nil); !errors.Is(err, cluster.ErrSilent) {
+	_, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), only(to), r, nil)
+	if !errors.Is(err, cluster.ErrSilent) {
 		t.Errorf("error %v", err)
 	}
 	fake := &fakeMember{clusterID: 9, memberID: 1, status: func(call int64) error {
@@ -411,7 +426,8 @@ func TestRunOnADeadCluster(t *testing.T) {
 		return status.Error(codes.Unavailable, "gone")
 	}}
 	url := fake.serve(t)
-	if _, err := backup.Run(t.Context(), at(url), only(to), r, nil); err == nil || !strings.Contains(err.Error(), url) {
+	_, err = backup.Run(t.Context(), at(url), only(to), r, nil)
+	if err == nil || !strings.Contains(err.Error(), url) {
 		t.Errorf("a member that went away: %v", err)
 	}
 	wantNothing(t, to)

@@ -41,8 +41,10 @@ func (f *fakeMember) header() *pb.ResponseHeader {
 }
 
 func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
-	if call := f.statuses.Add(1); f.status != nil {
-		if err := f.status(call); err != nil {
+	call := f.statuses.Add(1)
+	if f.status != nil {
+		err := f.status(call)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +73,8 @@ func (f *fakeMember) Alarm(context.Context, *pb.AlarmRequest) (*pb.AlarmResponse
 }
 
 func (f *fakeMember) HashKV(context.Context, *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	if call := f.hashes.Add(1); f.hashKV != nil {
+	call := f.hashes.Add(1)
+	if f.hashKV != nil {
 		return f.hashKV(call)
 	}
 	return &pb.HashKVResponse{Header: f.header(), Hash: 0xabcd, CompactRevision: 3}, nil
@@ -124,7 +127,8 @@ func send(stream pb.Maintenance_SnapshotServer, data []byte) error {
 	for len(data) > 0 {
 		n := min(32<<10, len(data))
 		remaining := max(len(data)-n-sha256.Size, 0)
-		if err := stream.Send(&pb.SnapshotResponse{Blob: data[:n], RemainingBytes: uint64(remaining)}); err != nil {
+		err := stream.Send(&pb.SnapshotResponse{Blob: data[:n], RemainingBytes: uint64(remaining)})
+		if err != nil {
 			return err
 		}
 		data = data[n:]

@@ -84,12 +84,13 @@ func TestImportWithoutARecipient(t *testing.T) {
 	places := memories(1)
 	to := places.stores(t)
 	sealed, keys := request(t)
-	if _, err := backup.RunOfStream(t.Context(), []byte("own"), to, sealed, nil); err != nil {
+	_, err := backup.RunOfStream(t.Context(), []byte("own"), to, sealed, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	r := sealed
 	r.To = seal.Recipients{}
-	_, err := backup.Import(t.Context(), databaseOf(strings.NewReader("plain"), 5), to, r, nil)
+	_, err = backup.Import(t.Context(), databaseOf(strings.NewReader("plain"), 5), to, r, nil)
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("error %v", err)
 	}

@@ -55,7 +55,8 @@ func TestRealWithoutQuorum(t *testing.T) {
 			client := c.Client(t)
 			revision := servers.Fill(t, client, 1, servers.FillOptions{Kubernetes: true})
 			raise := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 7, Alarm: pb.AlarmType_NOSPACE}
-			if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), raise); err != nil {
+			_, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), raise)
+			if err != nil {
 				t.Fatal(err)
 			}
 			left := c.Leader(t) // it has the whole log
@@ -137,7 +138,8 @@ func TestRealCompareMembers(t *testing.T) {
 	victim := (leader + 1) % 3
 
 	l := &listener{}
-	if result := mustRun(t, reach(c), open(t, mem.New()), r, l); result.Diverged != "" {
+	result := mustRun(t, reach(c), open(t, mem.New()), r, l)
+	if result.Diverged != "" {
 		t.Errorf("a healthy cluster has diverged: %s", result.Diverged)
 	}
 	l.wantWarnings(t)
@@ -241,7 +243,8 @@ func TestRealServersThatChangeMeanwhile(t *testing.T) {
 	if err != nil || result.Member.Name == c.Members[leader].Name || result.NoQuorum || result.Plain.Size < 64<<20 {
 		t.Errorf("the member was killed: %v, %+v, no quorum %t, %+v", err, result.Member, result.NoQuorum, result.Plain)
 	}
-	if said := strings.Join(l.warnings(), "\n"); !strings.Contains(said, "read the snapshot of "+c.Members[leader].ClientURL+" after ") {
+	said := strings.Join(l.warnings(), "\n")
+	if !strings.Contains(said, "read the snapshot of "+c.Members[leader].ClientURL+" after ") {
 		t.Errorf("warnings:\n%s", said)
 	}
 }

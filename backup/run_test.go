@@ -108,7 +108,8 @@ func mustRun(t *testing.T, cfg cluster.Config, to *repository.Cluster, r backup.
 	if err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if got := listed(t, to); !slices.Contains(got, result.ID) {
+	got := listed(t, to)
+	if !slices.Contains(got, result.ID) {
 		t.Fatalf("backup %s is not among the listed: %v", result.ID, got)
 	}
 	return result
@@ -133,7 +134,8 @@ func listed(t *testing.T, c *repository.Cluster) []catalog.ID {
 // wantNothing fails if to lists more than before or contains anything incomplete.
 func wantNothing(t *testing.T, to *repository.Cluster, before ...catalog.ID) {
 	t.Helper()
-	if got := listed(t, to); !slices.Equal(got, before) {
+	got := listed(t, to)
+	if !slices.Equal(got, before) {
 		t.Errorf("listed: %v, before: %v", got, before)
 	}
 	leftovers, err := to.Leftovers(t.Context())
@@ -166,7 +168,8 @@ type facts struct {
 func factsOf(t *testing.T, snapshot []byte) facts {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(path, snapshot, 0o600); err != nil {
+	err := os.WriteFile(path, snapshot, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -179,7 +182,8 @@ func factsOf(t *testing.T, snapshot []byte) facts {
 		last, _ := tx.Bucket([]byte("key")).Cursor().Last()
 		f.revision = int64(binary.BigEndian.Uint64(last))
 		f.index = binary.BigEndian.Uint64(tx.Bucket([]byte("meta")).Get([]byte("consistent_index")))
-		if term := tx.Bucket([]byte("meta")).Get([]byte("term")); term != nil { // 3.4 writes none
+		term := tx.Bucket([]byte("meta")).Get([]byte("term"))
+		if term != nil { // 3.4 writes none
 			f.term = binary.BigEndian.Uint64(term)
 		}
 		return nil
@@ -223,7 +227,8 @@ func TestRun(t *testing.T) {
 				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RevisionMax: m.RevisionMax,
 				RaftIndex: m.RaftIndex, RaftIndexMax: m.RaftIndexMax, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
 			}
-			if diff := cmp.Diff(want, m); diff != "" {
+			diff := cmp.Diff(want, m)
+			if diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
 			if m.Plain.Size != int64(len(snapshot)) || m.Plain.Name != "snapshot.db" {
@@ -241,7 +246,8 @@ func writeAlways(t *testing.T, client *clientv3.Client) (stop func()) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := client.Put(ctx, fmt.Sprint("/key/", i%100), "value"); err != nil && ctx.Err() == nil {
+			_, err := client.Put(ctx, fmt.Sprint("/key/", i%100), "value")
+			if err != nil && ctx.Err() == nil {
 				t.Errorf("put: %v", err)
 			}
 			time.Sleep(time.Millisecond)
@@ -325,7 +331,8 @@ func TestRunWithoutHashAndSeal(t *testing.T) {
 		t.Errorf("seal %+v", result.Seal)
 	}
 	// A nil report is valid.
-	if _, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil); err != nil {
+	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -336,7 +343,8 @@ func TestRunWarnsOfAMissingHash(t *testing.T) {
 	fake := &fakeMember{clusterID: 9, memberID: 1, hashKV: failingHash("etcdserver: mvcc: database is busy")}
 	r, _ := request(t)
 	l := &listener{}
-	if result := mustRun(t, at(fake.serve(t)), open(t, mem.New()), r, l); result.HashKV != nil {
+	result := mustRun(t, at(fake.serve(t)), open(t, mem.New()), r, l)
+	if result.HashKV != nil {
 		t.Errorf("HashKV %+v", result.HashKV)
 	}
 	l.wantWarnings(t, "no HashKV")
@@ -367,7 +375,8 @@ func TestRunWithoutQuorum(t *testing.T) {
 	cfg.CommandTimeout = time.Second
 	r, _ := request(t)
 	l := &listener{}
-	if result := mustRun(t, cfg, open(t, mem.New()), r, l); !result.NoQuorum {
+	result := mustRun(t, cfg, open(t, mem.New()), r, l)
+	if !result.NoQuorum {
 		t.Errorf("not marked: %+v", result.Manifest)
 	}
 	l.wantWarnings(t, "no quorum")
@@ -378,7 +387,8 @@ func TestRunMarksAlarms(t *testing.T) {
 	etcd := embedded.Start(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = 64 << 10 })
 	client := etcd.Client(t)
 	for { // until the quota is used up and the alarm raised
-		if _, err := client.Put(t.Context(), "key", strings.Repeat("x", 20_000)); err != nil {
+		_, err := client.Put(t.Context(), "key", strings.Repeat("x", 20_000))
+		if err != nil {
 			break
 		}
 	}
@@ -401,23 +411,27 @@ func TestRunWithUsers(t *testing.T) {
 		func() error { _, err := client.UserGrantRole(t.Context(), "root", "root"); return err },
 		func() error { _, err := client.AuthEnable(t.Context()); return err },
 	} {
-		if err := step(); err != nil {
+		err := step()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	r, _ := request(t)
 	to, l := open(t, mem.New()), &listener{}
 	cfg := at(etcd.URL)
-	if _, err := backup.Run(t.Context(), cfg, only(to), r, l.report); err == nil || !strings.Contains(err.Error(), "--user") {
+	_, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
+	if err == nil || !strings.Contains(err.Error(), "--user") {
 		t.Errorf("nobody may take a backup: %v", err)
 	}
 	cfg.User, cfg.Password = "root", "wrong-"+password
-	if _, err := backup.Run(t.Context(), cfg, only(to), r, l.report); err == nil || strings.Contains(err.Error(), password) {
+	_, err = backup.Run(t.Context(), cfg, only(to), r, l.report)
+	if err == nil || strings.Contains(err.Error(), password) {
 		t.Errorf("a wrong password: %v", err)
 	}
 	wantNothing(t, to)
 	cfg.Password = password
-	if result := mustRun(t, cfg, to, r, l); !result.Auth || result.HashKV == nil {
+	result := mustRun(t, cfg, to, r, l)
+	if !result.Auth || result.HashKV == nil {
 		t.Errorf("auth %t, HashKV %v", result.Auth, result.HashKV)
 	}
 	l.wantWarnings(t)
@@ -427,7 +441,8 @@ func TestRunWithALearner(t *testing.T) {
 	t.Parallel()
 	etcd := embedded.Start(t, nil)
 	urls := servers.FreeURLs(t, 2)
-	if _, err := etcd.Client(t).MemberAddAsLearner(t.Context(), urls[1:]); err != nil {
+	_, err := etcd.Client(t).MemberAddAsLearner(t.Context(), urls[1:])
+	if err != nil {
 		t.Fatal(err)
 	}
 	learner := embedded.Start(t, func(cfg *embed.Config) {
@@ -447,7 +462,8 @@ func TestRunWithALearner(t *testing.T) {
 	}
 	r.From = "any"
 	// A learner does not return the list of members.
-	if _, err := backup.Run(t.Context(), at(learner.URL), only(to), r, l.report); !errors.Is(err, fault.Refused) {
+	_, err = backup.Run(t.Context(), at(learner.URL), only(to), r, l.report)
+	if !errors.Is(err, fault.Refused) {
 		t.Errorf("a learner alone: %v", err)
 	}
 	wantNothing(t, to)
@@ -460,7 +476,8 @@ func TestRunWithALearner(t *testing.T) {
 		}
 	}
 	r.From = "follower"
-	if _, err := backup.Run(t.Context(), at(etcd.URL), only(to), r, l.report); !errors.Is(err, fault.Refused) {
+	_, err = backup.Run(t.Context(), at(etcd.URL), only(to), r, l.report)
+	if !errors.Is(err, fault.Refused) {
 		t.Errorf("a learner as follower: %v", err)
 	}
 	l.wantWarnings(t)
@@ -521,7 +538,8 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 	now := time.Now()
 	for i := range 10 {
 		key := "prod/backups/" + string(catalog.NewID(now.Add(time.Duration(i)*time.Second), 7)) + "/snapshot.db.zst"
-		if _, err := bucket.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{}); err != nil {
+		_, err := bucket.Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -546,7 +564,8 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 		}
 	}
 	slices.Sort(want)
-	if got := listed(t, to); len(want) < 2 || !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+	got := listed(t, to)
+	if len(want) < 2 || !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 		t.Errorf("listed %v, want %v", got, want)
 	}
 }
@@ -562,13 +581,16 @@ func TestRunSweeps(t *testing.T) {
 	yesterday := time.Now().Add(-25 * time.Hour)
 	lie := func(id catalog.ID, name string, at time.Time) string {
 		path := filepath.Join(dir, "prod", "backups", string(id), name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("left"), 0o600); err != nil {
+		err = os.WriteFile(path, []byte("left"), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(path, at, at); err != nil {
+		err = os.Chtimes(path, at, at)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -587,12 +609,14 @@ func TestRunSweeps(t *testing.T) {
 	l := &listener{}
 	result := mustRun(t, at(fake.serve(t)), to, r, l)
 	for _, path := range gone {
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		_, err := os.Stat(path)
+		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is still there (%v)", path, err)
 		}
 	}
 	for _, path := range kept {
-		if _, err := os.Stat(path); err != nil {
+		_, err := os.Stat(path)
+		if err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -77,8 +77,10 @@ func fillSpool(dir string, sealed io.Reader) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a spool: %w", err)
 	}
-	if err = os.Remove(spool.Name()); err == nil {
-		if _, err = io.Copy(spool, sealed); err == nil {
+	err = os.Remove(spool.Name())
+	if err == nil {
+		_, err = io.Copy(spool, sealed)
+		if err == nil {
 			_, err = spool.Seek(0, io.SeekStart)
 		}
 	}

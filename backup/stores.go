@@ -193,7 +193,8 @@ func (s *stores) each(do func(one *store) error) error {
 	for _, one := range s.remaining() {
 		asked.Go(func() {
 			defer s.limitWait(one)()
-			if err := do(one); err != nil {
+			err := do(one)
+			if err != nil {
 				s.exclude(one, err)
 			}
 		})

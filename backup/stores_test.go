@@ -101,16 +101,19 @@ func TestRunIntoSeveral(t *testing.T) {
 			l.wantWarnings(t)
 			first := objects(t, in[0])
 			for _, b := range in {
-				if diff := cmp.Diff(first, objects(t, b)); diff != "" || len(first) != 2 {
+				diff := cmp.Diff(first, objects(t, b))
+				if diff != "" || len(first) != 2 {
 					t.Errorf("%d objects in the first, another has others:\n%s", len(first), diff)
 				}
-				if got := fetched(t, open(t, b), result.Backup, keys); string(got) != string(fake.database) {
+				got := fetched(t, open(t, b), result.Backup, keys)
+				if string(got) != string(fake.database) {
 					t.Errorf("%d bytes come back", len(got))
 				}
 			}
 		}
 	}
-	if n := fake.open.Load(); n != 0 {
+	n := fake.open.Load()
+	if n != 0 {
 		t.Errorf("%d streams are open", n)
 	}
 }
@@ -147,7 +150,8 @@ func TestRunWarnsOfTheSameID(t *testing.T) {
 
 func TestRunIntoNone(t *testing.T) {
 	r, _ := request(t)
-	if _, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r, nil); !errors.Is(err, fault.Refused) {
+	_, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r, nil)
+	if !errors.Is(err, fault.Refused) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -200,7 +204,8 @@ func wantAllOrNone(t *testing.T, what string, in places, broken int, answerLost 
 	case errors.Is(err, backup.ErrPartial): // every store had the data, and a manifest failed
 		wantOutcomes(t, what, result, len(in), broken)
 		for i, o := range result.Stores {
-			if has := len(listed(t, open(t, in[i]))) == 1; has != (o.Err == nil) && !(i == broken && answerLost) {
+			has := len(listed(t, open(t, in[i]))) == 1
+			if has != (o.Err == nil) && !(i == broken && answerLost) {
 				t.Errorf("%s: %s lists it %t, its outcome is %v", what, o.Repository, has, o.Err)
 			}
 		}
@@ -235,7 +240,8 @@ func wantOthers(
 			t.Errorf("%s: outcome %+v", what, o)
 		}
 	}
-	if why := result.Stores[broken].Err; why != nil {
+	why := result.Stores[broken].Err
+	if why != nil {
 		if !errors.Is(why, errStore) {
 			t.Errorf("%s: outcome %v", what, why)
 		}
@@ -280,7 +286,8 @@ func TestRunIntoSeveralNamesAlike(t *testing.T) {
 	for second := range 6 {
 		id := catalog.NewID(begun.Add(time.Duration(second)*time.Second), 7)
 		key := "prod/backups/" + string(id) + "/snapshot.db.zst"
-		if _, err := in[second%2].Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{}); err != nil {
+		_, err := in[second%2].Put(t.Context(), key, strings.NewReader("x"), storage.PutOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -293,7 +300,8 @@ func TestRunIntoSeveralNamesAlike(t *testing.T) {
 		t.Errorf("begun %s, named %s", begun, result.ID)
 	}
 	for _, b := range in {
-		if got := listed(t, open(t, b)); !slices.Equal(got, []catalog.ID{result.ID}) {
+		got := listed(t, open(t, b))
+		if !slices.Equal(got, []catalog.ID{result.ID}) {
 			t.Errorf("listed %v, want %s", got, result.ID)
 		}
 	}
@@ -334,16 +342,19 @@ func TestRunIntoSeveralListsAtTheEnd(t *testing.T) {
 		<-gate.reached
 		time.Sleep(50 * time.Millisecond) // long enough for a manifest that is written too early
 		for _, b := range in {
-			if got := listed(t, open(t, b)); len(got) > 0 {
+			got := listed(t, open(t, b))
+			if len(got) > 0 {
 				t.Errorf("%s: listed %v", require, got)
 			}
 		}
 		close(gate.goOn)
-		if err := <-ended; err != nil {
+		err := <-ended
+		if err != nil {
 			t.Error(err)
 		}
 		for _, b := range in {
-			if got := listed(t, open(t, b)); len(got) != 1 {
+			got := listed(t, open(t, b))
+			if len(got) != 1 {
 				t.Errorf("%s: in the end listed %v", require, got)
 			}
 		}
@@ -355,7 +366,8 @@ func TestRunIntoSeveralOfABadStream(t *testing.T) {
 	t.Parallel()
 	data := database(1 << 20)
 	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: func(s pb.Maintenance_SnapshotServer) error {
-		if err := send(s, data[:1<<19]); err != nil {
+		err := send(s, data[:1<<19])
+		if err != nil {
 			return err
 		}
 		return status.Error(codes.Internal, "the disk is on fire")
@@ -440,11 +452,13 @@ func TestTwoRunsIntoSeveral(t *testing.T) {
 		}
 		slices.Sort(want)
 		for _, b := range in {
-			if got := listed(t, open(t, b)); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+			got := listed(t, open(t, b))
+			if !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 				t.Errorf("listed %v, want %v", got, want)
 			}
 		}
-		if diff := cmp.Diff(objects(t, in[0]), objects(t, in[1])); diff != "" || len(objects(t, in[0])) != 2*len(want) {
+		diff := cmp.Diff(objects(t, in[0]), objects(t, in[1]))
+		if diff != "" || len(objects(t, in[0])) != 2*len(want) {
 			t.Errorf("the stores differ:\n%s", diff)
 		}
 	}

@@ -59,7 +59,8 @@ func TestRunIntoSeveralOneStuck(t *testing.T) {
 					l := &listener{}
 					started := time.Now()
 					result, err := backup.RunOfStream(t.Context(), database(2<<20), seen.stores(t), r, l.report)
-					if waited := time.Since(started); waited != r.Patience {
+					waited := time.Since(started)
+					if waited != r.Patience {
 						t.Errorf("waited %s", waited)
 					}
 					switch {
@@ -123,12 +124,14 @@ func TestRunIntoSeveralOneSlow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(started); took < 10*r.Patience {
+		took := time.Since(started)
+		if took < 10*r.Patience {
 			t.Fatalf("it took %s: not slow enough to show anything", took)
 		}
 		wantOutcomes(t, "slow", result, 3)
 		l.wantWarnings(t)
-		if diff := cmp.Diff(objects(t, in[0]), objects(t, in[1])); diff != "" {
+		diff := cmp.Diff(objects(t, in[0]), objects(t, in[1]))
+		if diff != "" {
 			t.Error("the slow one has other bytes")
 		}
 	})

@@ -24,7 +24,8 @@ func (r *run) ask(ctx context.Context) error {
 	if r.plan.OldIsDead {
 		return nil
 	}
-	if err := r.refuseHeld(); err != nil {
+	err := r.refuseHeld()
+	if err != nil {
 		return err
 	}
 	for _, answer := range cluster.Knock(ctx, r.plan.Old.ClientURLs) {

@@ -69,7 +69,8 @@ func TestOldClusterIsAsked(t *testing.T) {
 				return
 			}
 			_, events := run(t, s, p)
-			if said := messages(events); said != test.note {
+			said := messages(events)
+			if said != test.note {
 				t.Errorf("said %q, want %q", said, test.note)
 			}
 		})
@@ -167,7 +168,8 @@ func TestLiveRevision(t *testing.T) {
 		"none does":   {[]string{stored.DeadURL, "ftp://127.0.0.1:1", "http://a b:\x00", strings.Replace(stored.DeadURL, "http:", "https:", 1)}, 0},
 		"none is":     {nil, 0},
 	} {
-		if got := restore.LiveRevision(t.Context(), plan.Plan{Old: plan.Old{ClientURLs: test.urls}}); got != test.want {
+		got := restore.LiveRevision(t.Context(), plan.Plan{Old: plan.Old{ClientURLs: test.urls}})
+		if got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}

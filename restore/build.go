@@ -39,7 +39,8 @@ func (r *run) build(ctx context.Context) error {
 		return err
 	}
 	r.result.ClusterID = m.cluster.ID().String()
-	if err := r.edit(m); err != nil {
+	err = r.edit(m)
+	if err != nil {
 		return err
 	}
 	dirs := r.plan.DataDirs()
@@ -48,23 +49,27 @@ func (r *run) build(ctx context.Context) error {
 		r.report.Say(storage.Event{Stage: "build", Object: d.Name, Message: "data dir of " + d.Name})
 		group.Go(func() error {
 			return guard("build", func() error {
-				if err := r.buildMember(ctx, m, d, i > 0); err != nil {
+				err := r.buildMember(ctx, m, d, i > 0)
+				if err != nil {
 					return fmt.Errorf("build member %s: %w", d.Name, err)
 				}
 				return nil
 			})
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	if err != nil {
 		return err
 	}
 	// The first member gets the database itself, after the other members have copied it.
-	if err := os.Rename(r.db, r.dataOf(dirs[0], "snap", "db")); err != nil {
+	err = os.Rename(r.db, r.dataOf(dirs[0], "snap", "db"))
+	if err != nil {
 		return err
 	}
 	r.announce()
 	if r.wal != nil {
-		if err := r.wal.sync(); err != nil {
+		err := r.wal.sync()
+		if err != nil {
 			return err
 		}
 	}
@@ -78,11 +83,13 @@ func (r *run) buildMember(ctx context.Context, m *membershipOf, d plan.DataDir, 
 		walDir = r.wal.tree
 	}
 	for _, dir := range []string{snapDir, walDir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		err := os.MkdirAll(dir, 0o700)
+		if err != nil {
 			return err
 		}
 	}
-	if err := m.writeLog(snapDir, walDir, d.Name); err != nil {
+	err := m.writeLog(snapDir, walDir, d.Name)
+	if err != nil {
 		return err
 	}
 	if withCopy {
@@ -150,7 +157,8 @@ func (m *membershipOf) commit() uint64 { return uint64(len(m.cluster.MemberIDs()
 // write replaces the members in the database, and sets its consistent index to the end of the new log.
 func (m *membershipOf) write(be backend.Backend) error {
 	store := schema.NewMembershipBackend(replay.LastWords(), be)
-	if err := store.TrimMembershipFromBackend(); err != nil {
+	err := store.TrimMembershipFromBackend()
+	if err != nil {
 		return fmt.Errorf("remove the old members: %w", err)
 	}
 	m.cluster.SetBackend(store)
@@ -180,7 +188,8 @@ func (m *membershipOf) writeLog(snapDir, walDir, name string) error {
 	defer w.Close()
 	commit, term := m.commit(), uint64(firstTerm)
 	hardState := raftpb.HardState{Term: &term, Vote: &voters[0], Commit: &commit}
-	if err := w.Save(&hardState, entries); err != nil {
+	err = w.Save(&hardState, entries)
+	if err != nil {
 		return err
 	}
 	confState := &raftpb.ConfState{Voters: voters}
@@ -188,7 +197,8 @@ func (m *membershipOf) writeLog(snapDir, walDir, name string) error {
 		Data:     etcdserver.GetMembershipInfoInV2Format(replay.LastWords(), m.cluster),
 		Metadata: &raftpb.SnapshotMetadata{Index: &commit, Term: &term, ConfState: confState},
 	}
-	if err := snap.New(replay.LastWords(), snapDir).SaveSnap(snapshot); err != nil {
+	err = snap.New(replay.LastWords(), snapDir).SaveSnap(snapshot)
+	if err != nil {
 		return err
 	}
 	return w.SaveSnapshot(&walpb.Snapshot{Index: &commit, Term: &term, ConfState: confState})

@@ -57,7 +57,8 @@ func TestRunBumpsAFileAboveALiveCluster(t *testing.T) {
 	kubernetes := databaseWith(t, content{prefix: "/registry/pods/"})
 	s := store(t, kubernetes, nil)
 	file := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(file, kubernetes.snapshot(), 0o600); err != nil {
+	err := os.WriteFile(file, kubernetes.snapshot(), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for bump, want := range map[string]int64{"auto": 4 * million1000, "4000000000": 4*million1000 + kubernetes.revision, "1000": 0} {

@@ -162,7 +162,8 @@ func sealed(t testing.TB, d database, s fixture, change func(*catalog.Manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.cluster, err = repository.Open(bucket, clusterName); err != nil {
+	s.cluster, err = repository.Open(bucket, clusterName)
+	if err != nil {
 		t.Fatal(err)
 	}
 	source, err := seal.New(bytes.NewReader(d.snapshot()), s.to)
@@ -242,7 +243,8 @@ func digestOf(t testing.TB, path string) string {
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	_, err = io.Copy(h, f)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -252,7 +254,8 @@ func digestOf(t testing.TB, path string) string {
 func wantNothing(t testing.TB, into plan.Into) {
 	t.Helper()
 	target := into.OutputDir + into.DataDir
-	if _, err := os.Lstat(target); !os.IsNotExist(err) {
+	_, err := os.Lstat(target)
+	if !os.IsNotExist(err) {
 		t.Errorf("%s is there: %v", target, err)
 	}
 	wantNoWork(t, filepath.Dir(target))

@@ -44,16 +44,20 @@ func (r *run) check(context.Context) error {
 	}
 	defer db.Close()
 	return db.View(func(tx *bolt.Tx) error {
-		if err := checkPages(tx); err != nil {
+		err := checkPages(tx)
+		if err != nil {
 			return err
 		}
-		if err := checkSmall(tx); err != nil {
+		err = checkSmall(tx)
+		if err != nil {
 			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 		}
-		if r.facts, err = readFacts(tx); err != nil {
+		r.facts, err = readFacts(tx)
+		if err != nil {
 			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 		}
-		if err := r.checkAlarms(); err != nil {
+		err = r.checkAlarms()
+		if err != nil {
 			return &ObstacleError{plan.Obstacle{Base: true}, err}
 		}
 		return r.checkPlace()
@@ -65,7 +69,8 @@ func checkPages(tx *bolt.Tx) error {
 	var first error
 	count := 0
 	for finding := range tx.Check() {
-		if count++; first == nil {
+		count++
+		if first == nil {
 			first = finding
 		}
 	}
@@ -99,7 +104,8 @@ func readFacts(tx *bolt.Tx) (facts, error) {
 		return facts{}, errors.New("it is not an etcd database: the key or meta bucket is missing")
 	}
 	f.index, f.term = number(meta, schema.MetaConsistentIndexKeyName), number(meta, schema.MetaTermKeyName)
-	if last, _ := keys.Cursor().Last(); last != nil {
+	last, _ := keys.Cursor().Last()
+	if last != nil {
 		f.latest = mvcc.BytesToRev(last)
 	}
 	alarms := tx.Bucket(schema.Alarm.Name())
@@ -108,7 +114,8 @@ func readFacts(tx *bolt.Tx) (facts, error) {
 	}
 	return f, alarms.ForEach(func(k, _ []byte) error {
 		var alarm pb.AlarmMember
-		if err := proto.Unmarshal(k, &alarm); err != nil {
+		err := proto.Unmarshal(k, &alarm)
+		if err != nil {
 			return err
 		}
 		f.alarms = append(f.alarms, &alarm)
@@ -118,7 +125,8 @@ func readFacts(tx *bolt.Tx) (facts, error) {
 
 // number returns the number at key; 0 if there is none.
 func number(b *bolt.Bucket, key []byte) uint64 {
-	if v := b.Get(key); len(v) == 8 {
+	v := b.Get(key)
+	if len(v) == 8 {
 		return binary.BigEndian.Uint64(v)
 	}
 	return 0
@@ -157,7 +165,8 @@ func loadRest(be backend.Backend) {
 
 func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
 	var err error
-	if r.facts.keys, r.facts.kubernetes, err = replay.CountKeys(ctx, store); err != nil {
+	r.facts.keys, r.facts.kubernetes, err = replay.CountKeys(ctx, store)
+	if err != nil {
 		return fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
 	}
 	r.facts.revision = store.Rev()
@@ -203,7 +212,8 @@ func (r *run) edit(m *membershipOf) error {
 }
 
 func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
-	if err := m.write(be); err != nil {
+	err := m.write(be)
+	if err != nil {
 		return err
 	}
 	latest := max(r.facts.latest.Main, r.facts.revision)

@@ -67,7 +67,8 @@ func saveSnapshot(t *testing.T, client *clientv3.Client) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := io.Copy(f, stream); err != nil {
+	_, err = io.Copy(f, stream)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -105,14 +106,17 @@ func compareWithEtcdutl(t *testing.T, file string, count int, bump uint64) {
 
 func wantSameDataDir(t *testing.T, theirs, ours string) {
 	t.Helper()
-	if a, b := treeOf(t, theirs), treeOf(t, ours); !slices.Equal(a, b) {
+	a, b := treeOf(t, theirs), treeOf(t, ours)
+	if !slices.Equal(a, b) {
 		t.Fatalf("files %q, etcdutl has %q", b, a)
 	}
 	wantSameDatabase(t, filepath.Join(theirs, "member", "snap", "db"), filepath.Join(ours, "member", "snap", "db"))
-	if diff := cmp.Diff(readSnap(t, theirs), readSnap(t, ours), protocmp.Transform()); diff != "" {
+	diff := cmp.Diff(readSnap(t, theirs), readSnap(t, ours), protocmp.Transform())
+	if diff != "" {
 		t.Errorf(".snap (-etcdutl +ours):\n%s", diff)
 	}
-	if diff := cmp.Diff(readWAL(t, theirs), readWAL(t, ours), protocmp.Transform()); diff != "" {
+	diff = cmp.Diff(readWAL(t, theirs), readWAL(t, ours), protocmp.Transform())
+	if diff != "" {
 		t.Errorf("WAL (-etcdutl +ours):\n%s", diff)
 	}
 }
@@ -120,17 +124,20 @@ func wantSameDataDir(t *testing.T, theirs, ours string) {
 func wantSameDatabase(t *testing.T, theirs, ours string) {
 	t.Helper()
 	a, b := readBuckets(t, theirs), readBuckets(t, ours)
-	if x, y := slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b)); !slices.Equal(x, y) {
+	x, y := slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b))
+	if !slices.Equal(x, y) {
 		t.Errorf("buckets %q, etcdutl has %q", y, x)
 	}
 	for name, bucket := range a {
 		for k, v := range bucket {
-			if w, ok := b[name][k]; !ok || v != w {
+			w, ok := b[name][k]
+			if !ok || v != w {
 				t.Errorf("bucket %s, key %q: %q (there: %v), etcdutl has %q", name, k, w, ok, v)
 			}
 		}
 		for k := range b[name] {
-			if _, ok := bucket[k]; !ok {
+			_, ok := bucket[k]
+			if !ok {
 				t.Errorf("bucket %s: key %q is not in etcdutl's", name, k)
 			}
 		}
@@ -178,7 +185,8 @@ func readSnap(t *testing.T, dataDir string) snapContent {
 		t.Fatal(err)
 	}
 	var store struct{ Root any }
-	if err := json.Unmarshal(s.Data, &store); err != nil {
+	err = json.Unmarshal(s.Data, &store)
+	if err != nil {
 		t.Fatal(err)
 	}
 	values := map[string]string{}
@@ -194,7 +202,8 @@ func flatten(node any, into map[string]string) {
 	if !ok {
 		return
 	}
-	if path, ok := fields["Path"].(string); ok {
+	path, ok := fields["Path"].(string)
+	if ok {
 		into[path] = fmt.Sprint(fields["Value"])
 	}
 	children, _ := fields["Children"].(map[string]any)

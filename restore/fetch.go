@@ -24,7 +24,8 @@ const (
 
 // fetch writes the database into the work dir, without the digest that etcd appends to it.
 func (r *run) fetch(ctx context.Context) error {
-	if err := r.trusted(ctx); err != nil {
+	err := r.trusted(ctx)
+	if err != nil {
 		return err
 	}
 	source, size, err := r.open(ctx)
@@ -93,7 +94,8 @@ func (r *run) trim(f *os.File, size int64) error {
 
 // checkFile compares a plain file with the digest at its end.
 func (r *run) checkFile(f *os.File, size int64) error {
-	if err := r.checkSameFile(f, size); err != nil {
+	err := r.checkSameFile(f, size)
+	if err != nil {
 		return err
 	}
 	if size%512 != sha256.Size {

@@ -47,7 +47,8 @@ func otherBolt(t *testing.T) []byte {
 		}
 		return b.Put([]byte("a"), []byte("b"))
 	})
-	if err = errors.Join(err, db.Close()); err != nil {
+	err = errors.Join(err, db.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)
@@ -60,7 +61,8 @@ func otherBolt(t *testing.T) []byte {
 func filePlan(t *testing.T, data []byte, skip bool) plan.Plan {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err := os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := plan.New(catalog.Catalog{}, plan.Target{File: path, SkipHashCheck: skip},
@@ -129,10 +131,11 @@ func TestFromFile(t *testing.T) {
 
 func TestFromAMissingFile(t *testing.T) {
 	p := filePlan(t, nil, false)
-	if err := os.Remove(p.File); err != nil {
+	err := os.Remove(p.File)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := restore.Run(t.Context(), p, nil, fixture{}.keys, nil)
+	_, err = restore.Run(t.Context(), p, nil, fixture{}.keys, nil)
 	if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), p.File) {
 		t.Errorf("error %v", err)
 	}

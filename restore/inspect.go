@@ -59,11 +59,13 @@ func Inspect(ctx context.Context, file string, report storage.Report) (i Inspect
 // ServeInspect runs the job of Inspect in the child.
 func ServeInspect(_ context.Context, input []byte, report storage.Report) (any, error) {
 	var i Inspection
-	if err := json.Unmarshal(input, &i.File); err != nil {
+	err := json.Unmarshal(input, &i.File)
+	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
 	report.Say(storage.Event{Stage: "check", Message: "checking the digest and every page", Object: i.File})
-	if err := errors.Join(i.readDigest(), i.readDatabase()); err != nil {
+	err = errors.Join(i.readDigest(), i.readDatabase())
+	if err != nil {
 		return nil, err
 	}
 	return i, nil
@@ -97,7 +99,8 @@ func (i *Inspection) readDatabase() error {
 	}
 	defer db.Close()
 	return db.View(func(tx *bolt.Tx) error {
-		if err := checkPages(tx); err != nil {
+		err := checkPages(tx)
+		if err != nil {
 			return err
 		}
 		facts, err := readFacts(tx)
@@ -108,7 +111,8 @@ func (i *Inspection) readDatabase() error {
 			return fmt.Errorf("%s is %w: %w", i.File, catalog.ErrDamaged, err)
 		}
 		i.Size, i.Index, i.Revision = tx.Size(), facts.index, facts.latest.Main
-		if v := schema.ReadStorageVersionFromSnapshot(tx); v != nil {
+		v := schema.ReadStorageVersionFromSnapshot(tx)
+		if v != nil {
 			i.Version = v.String()
 		}
 		return nil
@@ -128,7 +132,8 @@ func (i *Inspection) readBuckets(tx *bolt.Tx) error {
 				return nil
 			}
 			var kv mvccpb.KeyValue
-			if err := proto.Unmarshal(v, &kv); err != nil {
+			err := proto.Unmarshal(v, &kv)
+			if err != nil {
 				return fmt.Errorf("a value of the key space is malformed: %w", err)
 			}
 			if mvcc.IsTombstone(k) {

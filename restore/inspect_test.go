@@ -22,7 +22,8 @@ func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
+		err := os.WriteFile(path, content, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -51,14 +52,17 @@ func TestInspect(t *testing.T) {
 	for name, file := range map[string]string{
 		"cut off": write("cut.db", cut), "flipped": write("flipped.db", flipped), "garbage": write("garbage", make([]byte, 5000)),
 	} {
-		if _, err := restore.Inspect(t.Context(), file, nil); !errors.Is(err, catalog.ErrDamaged) {
+		_, err := restore.Inspect(t.Context(), file, nil)
+		if !errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	if _, err := restore.Inspect(t.Context(), filepath.Join(dir, "none"), nil); !errors.Is(err, fs.ErrNotExist) {
+	_, err = restore.Inspect(t.Context(), filepath.Join(dir, "none"), nil)
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, err := restore.Inspect(t.Context(), dir, nil); !errors.Is(err, plan.ErrLayout) {
+	_, err = restore.Inspect(t.Context(), dir, nil)
+	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("a directory: %v", err)
 	}
 }

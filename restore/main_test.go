@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 		if os.Args[2] == restore.InspectVerb {
 			verb = restore.ServeInspect
 		}
-		if err := child.Serve(context.Background(), verb, os.Stdin, os.Stdout); err != nil {
+		err := child.Serve(context.Background(), verb, os.Stdin, os.Stdout)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -45,7 +45,8 @@ func (m *EncodedObstacle) Err() error {
 
 // asObstacle returns damage that is no ObstacleError yet as one of the base.
 func asObstacle(p plan.Plan, err error) error {
-	if _, known := errors.AsType[*ObstacleError](err); known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
+	_, known := errors.AsType[*ObstacleError](err)
+	if known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
 		return err
 	}
 	return &ObstacleError{plan.Obstacle{Base: true}, err}

@@ -45,7 +45,8 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	if r.plan.Log != nil {
 		var err error
 		log = *r.plan.Log
-		if segments, err = r.segments(ctx, log); err != nil {
+		segments, err = r.segments(ctx, log)
+		if err != nil {
 			return err
 		}
 	}
@@ -239,10 +240,12 @@ func badSegment(s catalog.Segment, err error) error {
 
 // explain returns the ObstacleError for an error of the replay that another way may avoid.
 func (r *run) explain(err error) error {
-	if m, ok := errors.AsType[*replay.MismatchError](err); ok {
+	m, ok := errors.AsType[*replay.MismatchError](err)
+	if ok {
 		return &ObstacleError{plan.Obstacle{Marked: m.Last.Position, Base: m.Last.Marked == 0}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
-	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
+	bad, ok := errors.AsType[*replay.RecordError](err)
+	if ok {
 		return &ObstacleError{plan.Obstacle{Marked: bad.After, Reached: bad.Revision}, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)}
 	}
 	if errors.Is(err, salvage.ErrChanged) {
@@ -258,7 +261,8 @@ func (r *run) explain(err error) error {
 // catalog.ErrDamaged, or is the error of the records.
 func CheckSegment(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error {
 	err := replay.Check(ctx, replay.Log{Source: s.Source, Records: records})
-	if bad, ok := errors.AsType[*replay.RecordError](err); ok {
+	bad, ok := errors.AsType[*replay.RecordError](err)
+	if ok {
 		return fmt.Errorf("%w: the log can be replayed only up to position %d: %w", catalog.ErrDamaged, bad.After, err)
 	}
 	return err

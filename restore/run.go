@@ -57,7 +57,8 @@ type Phase struct {
 func Run(
 	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, report storage.Report,
 ) (Result, error) {
-	if err := p.Validate(); err != nil {
+	err := p.Validate()
+	if err != nil {
 		return Result{}, err
 	}
 	if p.Into.Target() == "." {
@@ -68,7 +69,7 @@ func Run(
 	if p.Backup != nil {
 		r.result.Backup = string(p.Backup.ID)
 	}
-	err := r.all(ctx)
+	err = r.all(ctx)
 	return r.result, asObstacle(p, err)
 }
 
@@ -89,19 +90,23 @@ type run struct {
 }
 
 func (r *run) all(ctx context.Context) (err error) {
-	if err := r.phase(ctx, "ask", r.ask); err != nil {
+	err = r.phase(ctx, "ask", r.ask)
+	if err != nil {
 		return err
 	}
-	if r.work, err = openWork(r.plan.Into.Target(), r.plan.ID, r.report); err != nil {
+	r.work, err = openWork(r.plan.Into.Target(), r.plan.ID, r.report)
+	if err != nil {
 		return err
 	}
 	defer r.work.remove()
 	r.db = filepath.Join(r.work.dir, "db")
-	if err := r.work.enough(r.space()); err != nil {
+	err = r.work.enough(r.space())
+	if err != nil {
 		return err
 	}
 	if r.plan.Into.WALDir != "" {
-		if err := r.openWAL(); err != nil {
+		err := r.openWAL()
+		if err != nil {
 			return err
 		}
 		defer r.wal.remove()
@@ -113,7 +118,8 @@ func (r *run) all(ctx context.Context) (err error) {
 
 // openWAL opens the work dir for --wal-dir.
 func (r *run) openWAL() (err error) {
-	if r.wal, err = openWork(r.plan.Into.WALDir, r.plan.ID, r.report); err != nil {
+	r.wal, err = openWork(r.plan.Into.WALDir, r.plan.ID, r.report)
+	if err != nil {
 		return err
 	}
 	err = r.wal.enough(walSpace)
@@ -135,7 +141,8 @@ func (r *run) through(ctx context.Context, stages []stage) error {
 		if s.name == "replay" && !r.plan.Replays() {
 			continue
 		}
-		if err := r.phase(ctx, s.name, s.do); err != nil {
+		err := r.phase(ctx, s.name, s.do)
+		if err != nil {
 			return err
 		}
 	}
@@ -176,12 +183,16 @@ const walSpace = 2 * 64 << 20
 func (r *run) space() int64 {
 	const slack = 1 << 20
 	var size int64
-	if r.plan.Backup != nil {
+	switch {
+	case r.plan.Backup != nil:
 		size = r.plan.Backup.Plain.Size
-	} else if r.plan.File == "" {
+	case r.plan.File == "":
 		size = r.plan.Salvage.Database.Size
-	} else if info, err := os.Stat(r.plan.File); err == nil {
-		size = info.Size()
+	default:
+		info, err := os.Stat(r.plan.File)
+		if err == nil {
+			size = info.Size()
+		}
 	}
 	return int64(len(r.plan.DataDirs()))*(size+walSpace) + slack
 }
@@ -190,14 +201,17 @@ func (r *run) space() int64 {
 // without its log as that of a new member.
 func (r *run) rename(context.Context) error {
 	if r.wal != nil {
-		if err := r.work.refuseOccupied(); err != nil {
+		err := r.work.refuseOccupied()
+		if err != nil {
 			return err
 		}
-		if err := r.wal.publish(); err != nil {
+		err = r.wal.publish()
+		if err != nil {
 			return err
 		}
 	}
-	if err := r.work.publish(); err != nil {
+	err := r.work.publish()
+	if err != nil {
 		return err
 	}
 	for _, m := range r.plan.DataDirs() {

@@ -125,7 +125,8 @@ func TestRunOfAllMembersBootsAsACluster(t *testing.T) {
 	}
 	for _, e := range members {
 		wait(t, e)
-		if got := e.Server.Cluster().ID().String(); got != r.ClusterID {
+		got := e.Server.Cluster().ID().String()
+		if got != r.ClusterID {
 			t.Errorf("the cluster's id is %s, the result says %s", got, r.ClusterID)
 		}
 	}
@@ -138,7 +139,8 @@ func wantStages(t *testing.T, r restore.Result) {
 	for _, p := range r.Phases {
 		stages = append(stages, p.Stage)
 	}
-	if want := []string{"ask", "fetch", "check", "prove", "build", "rename"}; !slices.Equal(stages, want) {
+	want := []string{"ask", "fetch", "check", "prove", "build", "rename"}
+	if !slices.Equal(stages, want) {
 		t.Errorf("phases %q, want %q", stages, want)
 	}
 }
@@ -159,11 +161,13 @@ func wantDataDirs(t *testing.T, r restore.Result, dir string) {
 			t.Errorf("command %q", m.Command)
 		}
 		wantMode(t, m.DataDir)
-		if got := digestOf(t, filepath.Join(m.DataDir, "member", "snap", "db")); got != first {
+		got := digestOf(t, filepath.Join(m.DataDir, "member", "snap", "db"))
+		if got != first {
 			t.Errorf("%s has another database than m1", name)
 		}
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 3 {
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 3 {
 		t.Errorf("in %s are %v, %v", dir, entries, err)
 	}
 }
@@ -200,7 +204,8 @@ func wantServing(t *testing.T, members []*embed.Etcd, d database) {
 	defer cancel()
 	first := v3client.New(members[0].Server)
 	defer first.Close()
-	if _, err := first.Put(ctx, "new", "value"); err != nil {
+	_, err := first.Put(ctx, "new", "value")
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range members[1:] {
@@ -235,12 +240,14 @@ func TestRunOfOneMemberGivesTheSameAsOfAll(t *testing.T) {
 			if filepath.Ext(file) == ".snap" { // etcd numbers the members in it by chance: TestSameAsEtcdutl reads it
 				continue
 			}
-			if a, b := digestOf(t, filepath.Join(m.DataDir, file)), digestOf(t,
-				filepath.Join(alone.Into.DataDir, file)); a != b {
+			a, b := digestOf(t, filepath.Join(m.DataDir, file)), digestOf(t,
+				filepath.Join(alone.Into.DataDir, file))
+			if a != b {
 				t.Errorf("%s of %s differs", file, m.Name)
 			}
 		}
-		if a, b := treeOf(t, m.DataDir), treeOf(t, alone.Into.DataDir); !slices.Equal(a, b) {
+		a, b := treeOf(t, m.DataDir), treeOf(t, alone.Into.DataDir)
+		if !slices.Equal(a, b) {
 			t.Errorf("files %q and %q", a, b)
 		}
 	}
@@ -279,7 +286,8 @@ func TestScratchBootsARestoredMember(t *testing.T) {
 	if err != nil || revision != d.revision || keys != d.keys {
 		t.Errorf("%d keys at revision %d, %v; want %d at %d", keys, revision, err, d.keys, d.revision)
 	}
-	if got, err := server.HashKV(d.revision); err != nil || got != d.hash {
+	got, err := server.HashKV(d.revision)
+	if err != nil || got != d.hash {
 		t.Errorf("HashKV %+v, %v, want %+v", got, err, d.hash)
 	}
 }
@@ -290,11 +298,13 @@ func TestRunBumps(t *testing.T) {
 	kubernetes := databaseWith(t, content{prefix: "/registry/pods/"})
 	isKubernetes := func(m *catalog.Manifest) { m.Kubernetes = true }
 	file := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(file, kubernetes.snapshot(), 0o600); err != nil {
+	err := os.WriteFile(file, kubernetes.snapshot(), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	plainFile := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(plainFile, plainDatabase(t).snapshot(), 0o600); err != nil {
+	err = os.WriteFile(plainFile, plainDatabase(t).snapshot(), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
@@ -354,7 +364,8 @@ func wantCompacted(t *testing.T, e *embed.Etcd, d database, by int64) {
 		t.Fatalf("a new write has revision %d, %v, want %d", put.Header.Revision, err, d.revision+by+1)
 	}
 	_, err = c.Get(t.Context(), "", clientv3.WithFromKey(), clientv3.WithRev(d.revision))
-	if compacted := errors.Is(err, rpctypes.ErrCompacted); compacted != (by > 0) {
+	compacted := errors.Is(err, rpctypes.ErrCompacted)
+	if compacted != (by > 0) {
 		t.Errorf("at the old revision %d: %v", d.revision, err)
 	}
 	if by == 0 {
@@ -430,7 +441,8 @@ func TestRunAlarms(t *testing.T) {
 			if !slices.Equal(r.Cleared, test.cleared) {
 				t.Errorf("cleared %q, want %q", r.Cleared, test.cleared)
 			}
-			if left := alarmsIn(t, filepath.Join(p.Into.DataDir, "member", "snap", "db")); len(left) != test.left {
+			left := alarmsIn(t, filepath.Join(p.Into.DataDir, "member", "snap", "db"))
+			if len(left) != test.left {
 				t.Errorf("alarms left: %q, want %d", left, test.left)
 			}
 		})
@@ -467,8 +479,9 @@ func TestRunHashKV(t *testing.T) {
 				!strings.Contains(r.HashKV, test.says) {
 				t.Errorf("result %q, error %v", r.HashKV, err)
 			}
-			if warned := strings.Contains(messages(events),
-				"not compared: the cluster"); warned != strings.Contains(test.says, "the cluster") {
+			warned := strings.Contains(messages(events),
+				"not compared: the cluster")
+			if warned != strings.Contains(test.says, "the cluster") {
 				t.Errorf("said %q", messages(events))
 			}
 			if err != nil {
@@ -512,12 +525,13 @@ func TestDamagedObject(t *testing.T) {
 	}
 	for _, at := range []int{0, len(data) / 2, len(data) - 1} {
 		data[at] ^= 1
-		if err := os.WriteFile(s.object(), data, 0o600); err != nil {
+		err := os.WriteFile(s.object(), data, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		data[at] ^= 1
 		p := s.plan(t, plan.Layout{Into: one(t, "m1")})
-		_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+		_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
 		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Stored.Name) {
 			t.Errorf("byte %d: error %v", at, err)
 		}

@@ -83,12 +83,13 @@ func TestRunTargetStops(t *testing.T) {
 		cancel()
 		return restore.Result{}, restore.NewObstacle(plan.Obstacle{Base: true}, catalog.ErrDamaged)
 	}
-	if _, _, err := restore.RunTarget(ctx, attempt(c, plan.Target{Best: true}, stop)); err == nil || count != 1 {
+	_, _, err := restore.RunTarget(ctx, attempt(c, plan.Target{Best: true}, stop))
+	if err == nil || count != 1 {
 		t.Errorf("canceled: %d runs, %v", count, err)
 	}
 	away, count := errors.New("the store is unreachable"), 0
 	fail := func(context.Context, plan.Plan) (restore.Result, error) { count++; return restore.Result{}, away }
-	_, _, err := restore.RunTarget(t.Context(), attempt(c, plan.Target{Best: true}, fail))
+	_, _, err = restore.RunTarget(t.Context(), attempt(c, plan.Target{Best: true}, fail))
 	if !errors.Is(err, away) || count != 1 {
 		t.Errorf("unreachable: %d runs, %v", count, err)
 	}

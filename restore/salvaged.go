@@ -61,7 +61,8 @@ func (d *diskRecords) records(ctx context.Context) iter.Seq2[segment.Record, err
 		if d.log == nil {
 			return
 		}
-		if v := d.log.Version; v != "" {
+		v := d.log.Version
+		if v != "" {
 			if !yield(segment.Record{Kind: segment.ServerVersion, Position: d.from.After.Position, Data: []byte(v)}, nil) {
 				return
 			}

@@ -25,11 +25,12 @@ func (j job) From() child.Source { return j.Source }
 // Spawn calls Run in a child process. If a database ends that process, the error matches catalog.ErrDamaged and names the stage. Spawn
 // removes the work dirs of a child that died.
 func Spawn(ctx context.Context, p plan.Plan, s child.Source, report storage.Report) (Result, error) {
-	if err := p.Validate(); err != nil {
+	err := p.Validate()
+	if err != nil {
 		return Result{}, err
 	}
 	var a answer
-	err := child.Run(ctx, ChildVerb, job{p, s}, &a, report)
+	err = child.Run(ctx, ChildVerb, job{p, s}, &a, report)
 	if err != nil {
 		removeDead(p)
 		return Result{}, asObstacle(p, child.Died(err))
@@ -61,7 +62,8 @@ func removeDead(p plan.Plan) {
 // Serve runs the job of Spawn in the child.
 func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	var j job
-	if err := json.Unmarshal(input, &j); err != nil {
+	err := json.Unmarshal(input, &j)
+	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
 	c, keys, err := j.Source.Open(ctx)

@@ -37,7 +37,8 @@ func TestSpawnReturnsTheResultOfRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stages = slices.Compact(stages); !slices.Equal(stages,
+	stages = slices.Compact(stages)
+	if !slices.Equal(stages,
 		[]string{"ask", "fetch", "check", "prove", "build", "rename"}) {
 		t.Errorf("stages %q", stages)
 	}
@@ -159,7 +160,8 @@ func held(t *testing.T, s fixture, p plan.Plan) (kill func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	kill = func() {
@@ -171,7 +173,8 @@ func held(t *testing.T, s fixture, p plan.Plan) (kill func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stdin.Write(append(job, '\n')); err != nil {
+	_, err = stdin.Write(append(job, '\n'))
+	if err != nil {
 		t.Fatal(err)
 	}
 	lines := bufio.NewReader(stdout)
@@ -203,7 +206,8 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 			"another restore into "+p.Into.OutputDir) {
 			t.Errorf("beside a live run: error %v", err)
 		}
-		if got := workDirs(t, parent); !slices.Equal(got, work) || len(treeOf(t, work[0])) == 0 {
+		got := workDirs(t, parent)
+		if !slices.Equal(got, work) || len(treeOf(t, work[0])) == 0 {
 			t.Fatalf("the live run's work dir is gone: %q", got)
 		}
 		if testing.Short() {
@@ -211,10 +215,12 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 		}
 	}
 	kill()
-	if got := workDirs(t, parent); len(got) != 1 {
+	got := workDirs(t, parent)
+	if len(got) != 1 {
 		t.Fatalf("after the kill there are %q", got)
 	}
-	if _, err := os.Lstat(p.Into.OutputDir); !os.IsNotExist(err) {
+	_, err := os.Lstat(p.Into.OutputDir)
+	if !os.IsNotExist(err) {
 		t.Errorf("a killed run left a target: %v", err)
 	}
 	_, events := run(t, s, other)
@@ -232,16 +238,19 @@ func TestWorkDirsOfOtherTargetsStay(t *testing.T) {
 	strangers := []string{".dr-restore-etcd-events-0123456789abcdef", ".dr-restore-etcd-", ".dr-restore-etcd-mine",
 		".dr-restore-0123456789abcdef"}
 	for _, name := range strangers {
-		if err := os.MkdirAll(filepath.Join(parent, name, "tree"), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Join(parent, name, "tree"), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	stale := filepath.Join(parent, ".dr-restore-etcd-0123456789abcdef")
-	if err := os.Mkdir(stale, 0o700); err != nil { // its owner was killed before it had a lock
+	err := os.Mkdir(stale, 0o700)
+	if err != nil { // its owner was killed before it had a lock
 		t.Fatal(err)
 	}
 	run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: filepath.Join(parent, "etcd")}}))
-	if got := workDirs(t, parent); len(got) != len(strangers) || slices.Contains(got, stale) {
+	got := workDirs(t, parent)
+	if len(got) != len(strangers) || slices.Contains(got, stale) {
 		t.Errorf("left are %q, want %q", got, strangers)
 	}
 }
@@ -250,7 +259,8 @@ func TestRunIntoANameWithPatternSigns(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	parent := t.TempDir()
 	target := filepath.Join(parent, "etcd[1*")
-	if err := os.Mkdir(filepath.Join(parent, ".dr-restore-etcd[1*-0123456789abcdef"), 0o700); err != nil {
+	err := os.Mkdir(filepath.Join(parent, ".dr-restore-etcd[1*-0123456789abcdef"), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: target}}))

@@ -36,16 +36,18 @@ func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			into := one(t, "m1")
-			if err := occupy(into.DataDir); err != nil {
+			err := occupy(into.DataDir)
+			if err != nil {
 				t.Fatal(err)
 			}
 			before := names(t, into.DataDir)
 			p := s.plan(t, plan.Layout{Into: into})
-			_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+			_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
 			if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), into.DataDir) {
 				t.Errorf("error %v", err)
 			}
-			if after := names(t, into.DataDir); !slices.Equal(before, after) {
+			after := names(t, into.DataDir)
+			if !slices.Equal(before, after) {
 				t.Errorf("in it are %q, before %q", after, before)
 			}
 			wantNoWork(t, filepath.Dir(into.DataDir))
@@ -54,7 +56,8 @@ func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 }
 
 func occupied(target, name string) error {
-	if err := os.Mkdir(target, 0o700); err != nil {
+	err := os.Mkdir(target, 0o700)
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(target, name), []byte("x"), 0o600)
@@ -78,12 +81,14 @@ func names(t *testing.T, dir string) []string {
 func TestAFreshFileSystemIsEmpty(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	into := one(t, "m1")
-	if err := os.MkdirAll(filepath.Join(into.DataDir, "lost+found"), 0o700); err != nil {
+	err := os.MkdirAll(filepath.Join(into.DataDir, "lost+found"), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, s, s.plan(t, plan.Layout{Into: into}))
 	for _, name := range []string{"member", "lost+found"} {
-		if _, err := os.Stat(filepath.Join(into.DataDir, name)); err != nil {
+		_, err := os.Stat(filepath.Join(into.DataDir, name))
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -93,13 +98,15 @@ func TestAFreshFileSystemIsEmpty(t *testing.T) {
 func TestEmptyTargetIsTakenAndKeepsItsOwner(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	into := one(t, "m1")
-	if err := os.Mkdir(into.DataDir, 0o755); err != nil {
+	err := os.Mkdir(into.DataDir, 0o755)
+	if err != nil {
 		t.Fatal(err)
 	}
 	uid, gid := os.Getuid(), os.Getgid()
 	if uid == 0 {
 		uid, gid = 1234, 2345
-		if err := os.Chown(into.DataDir, uid, gid); err != nil {
+		err := os.Chown(into.DataDir, uid, gid)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,7 +117,8 @@ func TestEmptyTargetIsTakenAndKeepsItsOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := info.Sys().(*syscall.Stat_t); int(owner.Uid) != uid || int(owner.Gid) != gid {
+		owner := info.Sys().(*syscall.Stat_t)
+		if int(owner.Uid) != uid || int(owner.Gid) != gid {
 			t.Errorf("%s belongs to %d:%d, want %d:%d", path, owner.Uid, owner.Gid, uid, gid)
 		}
 	}
@@ -122,21 +130,24 @@ func TestTargetThatIsALink(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	dir := t.TempDir()
 	disk, link := filepath.Join(dir, "disk"), filepath.Join(dir, "etcd")
-	if err := errors.Join(os.Mkdir(disk, 0o700), os.Symlink("disk", link)); err != nil {
+	err := errors.Join(os.Mkdir(disk, 0o700), os.Symlink("disk", link))
+	if err != nil {
 		t.Fatal(err)
 	}
 	r, _ := run(t, s, s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}))
 	if r.Members[0].DataDir != link {
 		t.Errorf("result %+v", r.Members)
 	}
-	if _, err := os.Stat(filepath.Join(disk, "member", "snap", "db")); err != nil {
+	_, err = os.Stat(filepath.Join(disk, "member", "snap", "db"))
+	if err != nil {
 		t.Error(err)
 	}
-	if leads, err := os.Readlink(link); err != nil || leads != "disk" {
+	leads, err := os.Readlink(link)
+	if err != nil || leads != "disk" {
 		t.Errorf("the link is %q, %v", leads, err)
 	}
 	wantNoWork(t, dir)
-	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
+	_, err = restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("again: error %v", err)
@@ -146,10 +157,11 @@ func TestTargetThatIsALink(t *testing.T) {
 func TestTargetThatIsALinkToNothing(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	link := filepath.Join(t.TempDir(), "etcd")
-	if err := os.Symlink("disk", link); err != nil {
+	err := os.Symlink("disk", link)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
+	_, err = restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
 		s.cluster, s.keys, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "is a dangling symbolic link") {
 		t.Errorf("error %v", err)
@@ -187,7 +199,8 @@ func inNamespace(t *testing.T) bool {
 
 func mount(t *testing.T, source, target, kind string, flags uintptr, data string) {
 	t.Helper()
-	if err := unix.Mount(source, target, kind, flags, data); err != nil {
+	err := unix.Mount(source, target, kind, flags, data)
+	if err != nil {
 		t.Fatalf("mount %s: %v", target, err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
@@ -206,7 +219,8 @@ func TestTargetIsAMountPoint(t *testing.T) {
 		},
 		"bind": func(t *testing.T, target string) {
 			source := t.TempDir() // on the same device as the target: only the kernel's list of mounts shows it
-			if err := os.Chown(source, 1234, 2345); err != nil {
+			err := os.Chown(source, 1234, 2345)
+			if err != nil {
 				t.Fatal(err)
 			}
 			mount(t, source, target, "", unix.MS_BIND, "")
@@ -215,11 +229,13 @@ func TestTargetIsAMountPoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			target := t.TempDir()
 			mounted(t, target)
-			if err := errors.Join(os.Mkdir(filepath.Join(target, "lost+found"), 0o700), occupied(filepath.Join(target, "member.old"), "db")); err != nil {
+			err := errors.Join(os.Mkdir(filepath.Join(target, "lost+found"), 0o700), occupied(filepath.Join(target, "member.old"), "db"))
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Mkdir(filepath.Join(target, ".dr-restore-0123456789abcdef"),
-				0o700); err != nil { // of a killed run
+			err = os.Mkdir(filepath.Join(target, ".dr-restore-0123456789abcdef"),
+				0o700)
+			if err != nil { // of a killed run
 				t.Fatal(err)
 			}
 			wantRestoredInside(t, s, target)
@@ -242,7 +258,8 @@ func wantRestoredInside(t *testing.T, s fixture, target string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 1234 || owner.Gid != 2345 {
+		owner := info.Sys().(*syscall.Stat_t)
+		if owner.Uid != 1234 || owner.Gid != 2345 {
 			t.Errorf("%s's database belongs to %d:%d", name, owner.Uid, owner.Gid)
 		}
 	}

@@ -25,7 +25,8 @@ func TestRestoresOfOneMemberEachFormOneCluster(t *testing.T) {
 	t.Parallel()
 	d := plainDatabase(t)
 	file := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(file, d.snapshot(), 0o600); err != nil {
+	err := os.WriteFile(file, d.snapshot(), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	digest, err := restore.FileDigest(file, false)
@@ -46,7 +47,8 @@ func TestRestoresOfOneMemberEachFormOneCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := restore.Run(t.Context(), p, nil, seal.Keys{}, nil); err != nil {
+		_, err = restore.Run(t.Context(), p, nil, seal.Keys{}, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 		launched = append(launched, launch(t, name, into.DataDir, p.InitialCluster(), urls[i]))
@@ -82,7 +84,8 @@ func TestTokenMarksTheClusterID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id := cluster.ID().String(); !catalog.IsRestored(clusterName, id) || catalog.IsRestored("another", id) {
+	id := cluster.ID().String()
+	if !catalog.IsRestored(clusterName, id) || catalog.IsRestored("another", id) {
 		t.Errorf("cluster id %s, mark %s", id, catalog.RestoreMark(clusterName))
 	}
 }

@@ -33,7 +33,8 @@ func TestRunOfAPlanThatIsNotTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restore.Run(t.Context(), p, c, s.keys, nil); !errors.Is(err, sign.ErrUntrusted) {
+	_, err = restore.Run(t.Context(), p, c, s.keys, nil)
+	if !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -25,11 +25,13 @@ func TestLogInADirectoryOfItsOwn(t *testing.T) {
 	p := s.plan(t, plan.Layout{Members: []plan.Member{memberAt("m1", url)}, Into: into})
 	r, _ := run(t, s, p)
 
-	if _, err := os.Stat(filepath.Join(into.DataDir, "member", "wal")); !errors.Is(err, os.ErrNotExist) {
+	_, err := os.Stat(filepath.Join(into.DataDir, "member", "wal"))
+	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a log in the data dir: %v, want none", err)
 	}
 	command := strings.Join(r.Members[0].Command, " ")
-	if want := " --data-dir " + into.DataDir + " --wal-dir " + into.WALDir + " "; !strings.Contains(command, want) {
+	want := " --data-dir " + into.DataDir + " --wal-dir " + into.WALDir + " "
+	if !strings.Contains(command, want) {
 		t.Errorf("%q does not have %q", command, want)
 	}
 	wantMode(t, into.WALDir)
@@ -62,10 +64,12 @@ func TestOccupiedLogDirectoryIsRefused(t *testing.T) {
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), into.WALDir) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := os.Stat(into.DataDir); !errors.Is(err, os.ErrNotExist) {
+	_, err = os.Stat(into.DataDir)
+	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the data dir: %v, want none", err)
 	}
-	if after := names(t, into.WALDir); !slices.Equal(before, after) {
+	after := names(t, into.WALDir)
+	if !slices.Equal(before, after) {
 		t.Errorf("in it are %q, before %q", after, before)
 	}
 	wantNoWork(t, filepath.Dir(into.DataDir))

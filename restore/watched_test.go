@@ -45,7 +45,8 @@ func watchedLog(t *testing.T, s fixture, d database, change func(seq uint64, r *
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.cluster.Log().StoreSegment(t.Context(), encoded); err != nil {
+		err = s.cluster.Log().StoreSegment(t.Context(), encoded)
+		if err != nil {
 			t.Fatal(err)
 		}
 		previous = encoded.Digest
@@ -122,11 +123,13 @@ func (s fixture) wantReplayed(t *testing.T, target plan.Target, want restore.Rep
 		t.Errorf("got %+v, %+v; want %+v", got, r, want)
 	}
 	e := start(t, "m1", r.Members[0].DataDir, p.InitialCluster(), url)
-	if now := e.Server.KV().Rev(); now != want.To {
+	now := e.Server.KV().Rev()
+	if now != want.To {
 		t.Errorf("it serves revision %d", now)
 	}
-	if got := e.Server.Cluster().ID().String(); got != r.ClusterID {
-		t.Errorf("the cluster's id is %s, the result says %s", got, r.ClusterID)
+	id := e.Server.Cluster().ID().String()
+	if id != r.ClusterID {
+		t.Errorf("the cluster's id is %s, the result says %s", id, r.ClusterID)
 	}
 }
 
@@ -152,10 +155,12 @@ func TestWatchedLogThatGoesWrong(t *testing.T) {
 		}
 	})
 	_, err := s.runTarget(t, plan.Target{})
-	if unreachable, ok := errors.AsType[*plan.UnreachableError](err); !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+10)) {
+	unreachable, ok := errors.AsType[*plan.UnreachableError](err)
+	if !ok || !strings.Contains(unreachable.Nearest, fmt.Sprintf("revision %d ", d.revision+10)) {
 		t.Errorf("got %v", err)
 	}
-	if r, err := s.runTarget(t, plan.Target{Best: true}); err != nil || r.Revision != d.revision+10 {
+	r, err := s.runTarget(t, plan.Target{Best: true})
+	if err != nil || r.Revision != d.revision+10 {
 		t.Errorf("the best is %+v, %v", r, err)
 	}
 }
@@ -177,12 +182,14 @@ func TestWatchedLogThatIsUnknown(t *testing.T) {
 			t.Errorf("%+v: got %v", target, err)
 		}
 		target.Best = true
-		if r, err := s.runTarget(t, target); err != nil || r.Revision != d.revision+13 {
+		r, err := s.runTarget(t, target)
+		if err != nil || r.Revision != d.revision+13 {
 			t.Errorf("%+v: got %+v, %v", target, r, err)
 		}
 	}
 	for _, target := range []plan.Target{{Revision: d.revision + 13}, {Position: uint64(d.revision + 13), Lineage: lineage}} {
-		if r, err := s.runTarget(t, target); err != nil || r.Revision != d.revision+13 {
+		r, err := s.runTarget(t, target)
+		if err != nil || r.Revision != d.revision+13 {
 			t.Errorf("%+v: got %+v, %v", target, r, err)
 		}
 	}
@@ -214,7 +221,8 @@ func TestVerifyFindsUnreplayableRequests(t *testing.T) {
 			continue
 		}
 		words := fmt.Sprintf("the log can be replayed only up to position %d", d.revision+13)
-		if f := l.Faults[0]; f.Seq != 2 || !errors.Is(f.Err, catalog.ErrDamaged) || !strings.Contains(f.Err.Error(), words) || !strings.HasPrefix(f.Err.Error(), f.Key) {
+		f := l.Faults[0]
+		if f.Seq != 2 || !errors.Is(f.Err, catalog.ErrDamaged) || !strings.Contains(f.Err.Error(), words) || !strings.HasPrefix(f.Err.Error(), f.Key) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

@@ -38,17 +38,21 @@ func openWork(target, planID string, report storage.Report) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(w.target), 0o755); err != nil {
+	err = os.MkdirAll(filepath.Dir(w.target), 0o755)
+	if err != nil {
 		return nil, fmt.Errorf("make the folder of %s: %w", w.target, err)
 	}
 	for {
-		if err := w.clearStale(stalePatience, report); err != nil {
+		err := w.clearStale(stalePatience, report)
+		if err != nil {
 			return nil, err
 		}
-		if err := w.refuseOccupied(); err != nil {
+		err = w.refuseOccupied()
+		if err != nil {
 			return nil, err
 		}
-		if err := w.create(); !errors.Is(err, child.ErrTaken) {
+		err = w.create()
+		if !errors.Is(err, child.ErrTaken) {
 			return w, err
 		}
 	}
@@ -135,7 +139,8 @@ func (w *work) create() error {
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", w.dir, err)
 	}
-	if err := os.MkdirAll(w.tree, 0o700); err != nil { // only after the lock
+	err = os.MkdirAll(w.tree, 0o700)
+	if err != nil { // only after the lock
 		return errors.Join(fmt.Errorf("make a work dir for %s: %w", w.target, err), lock.Close())
 	}
 	w.lock = lock
@@ -218,7 +223,8 @@ func (w *work) others() (dirs []string, err error) {
 		return nil, fmt.Errorf("find work dirs of killed restores: %w", err)
 	}
 	for _, e := range entries {
-		if id, ok := strings.CutPrefix(e.Name(), w.prefix()); ok && planID.MatchString(id) {
+		id, ok := strings.CutPrefix(e.Name(), w.prefix())
+		if ok && planID.MatchString(id) {
 			dirs = append(dirs, filepath.Join(w.folder(), e.Name()))
 		}
 	}
@@ -229,7 +235,8 @@ func (w *work) others() (dirs []string, err error) {
 func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		lock, err := child.LockDir(dir)
-		if again := errors.Is(err, child.ErrTaken) && !errors.Is(err, fs.ErrNotExist); !again || time.Now().After(end) {
+		again := errors.Is(err, child.ErrTaken) && !errors.Is(err, fs.ErrNotExist)
+		if !again || time.Now().After(end) {
 			return lock, err
 		}
 	}
@@ -240,13 +247,14 @@ func (w *work) renameAndRemove(dir string) error {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	away := filepath.Join(w.folder(), w.prefix()+hex.EncodeToString(random[:]))
-	if err := os.Rename(dir, away); err != nil {
+	err := os.Rename(dir, away)
+	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return err
 	}
-	err := os.RemoveAll(away)
+	err = os.RemoveAll(away)
 	for tries := 1; errors.Is(err, syscall.ENOTEMPTY) && tries < 100; tries++ { // another run has locked it, to remove it too
 		err = os.RemoveAll(away)
 	}
@@ -278,14 +286,17 @@ func (w *work) sync() error {
 
 // publish renames the tree to the target, in one step; in a mount point in one step for each folder. An empty target keeps its owner.
 func (w *work) publish() error {
-	if err := w.refuseOccupied(); err != nil {
+	err := w.refuseOccupied()
+	if err != nil {
 		return err
 	}
-	if err := filesystem.InheritOwner(w.target, w.tree); err != nil {
+	err = filesystem.InheritOwner(w.target, w.tree)
+	if err != nil {
 		return err
 	}
 	if !w.inside {
-		if err := filesystem.ReplaceDir(w.tree, w.target); err != nil {
+		err := filesystem.ReplaceDir(w.tree, w.target)
+		if err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)
 		}
 		return filesystem.Sync(filepath.Dir(w.target))
@@ -296,10 +307,12 @@ func (w *work) publish() error {
 	}
 	for _, e := range entries {
 		to := filepath.Join(w.target, e.Name())
-		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Lstat(to)
+		if !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %s exists: move it aside", fault.Refused, to)
 		}
-		if err := os.Rename(filepath.Join(w.tree, e.Name()), to); err != nil {
+		err = os.Rename(filepath.Join(w.tree, e.Name()), to)
+		if err != nil {
 			return fmt.Errorf("put the restore into place: %w", err)
 		}
 	}

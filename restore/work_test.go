@@ -29,7 +29,8 @@ func TestWorkDirsAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if n := holders.Add(1); n != 1 {
+				n := holders.Add(1)
+				if n != 1 {
 					t.Errorf("%d have it at once", n)
 				}
 				for range 20 {
@@ -44,7 +45,8 @@ func TestWorkDirsAtOnce(t *testing.T) {
 		})
 	}
 	working.Wait()
-	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+	left, err := os.ReadDir(parent)
+	if err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
 }

@@ -54,7 +54,8 @@ func TestServiceOpensEachAccount(t *testing.T) {
 		}
 		store := func() {
 			t.Helper()
-			if _, _, err := s.Store(t.Context(), "a", ""); err != nil {
+			_, _, err := s.Store(t.Context(), "a", "")
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -100,7 +100,8 @@ func (a *archiving) run(ctx context.Context) {
 }
 
 func (a *archiving) try(ctx context.Context) error {
-	if err := a.service.bucket(a.spec.Repositories[0]).Reach(ctx); err != nil {
+	err := a.service.bucket(a.spec.Repositories[0]).Reach(ctx)
+	if err != nil {
 		return fmt.Errorf("repository %s: %w", a.spec.Repositories[0].Name, err)
 	}
 	stores, err := a.service.open(a.spec)

@@ -32,7 +32,8 @@ type fakeArchive struct {
 func (f *fakeArchive) run(
 	ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
 ) error {
-	if err := f.enter(c, to.Name()); err != nil {
+	err := f.enter(c, to.Name())
+	if err != nil {
 		return err
 	}
 	defer f.leave(to.Name())
@@ -40,7 +41,8 @@ func (f *fakeArchive) run(
 	observe(archive.Status{State: archive.Working, Cluster: to.Name(), Durable: 7})
 	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: "works"})
 	if f.first {
-		if err := c.Snapshot(ctx, "the first of this cluster"); err != nil && ctx.Err() == nil {
+		err := c.Snapshot(ctx, "the first of this cluster")
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -56,7 +58,8 @@ func (f *fakeArchive) enter(c archive.Config, cluster string) error {
 	if f.broken != nil {
 		return f.broken
 	}
-	if _, twice := f.running[cluster]; twice {
+	_, twice := f.running[cluster]
+	if twice {
 		return fmt.Errorf("%s is archived twice by one service", cluster)
 	}
 	if f.running == nil {
@@ -148,7 +151,8 @@ func TestServiceArchives(t *testing.T) {
 		s.changes <- c
 		w.pass(time.Minute)
 		f.wantRuns(t, "suspended", 3, 3)
-		if got := s.status(t, "prod").Archive; got != nil {
+		got := s.status(t, "prod").Archive
+		if got != nil {
 			t.Errorf("suspended, its log is %+v", got)
 		}
 		c.Specs = []spec.Spec{prod}
@@ -184,7 +188,8 @@ func TestServiceArchivesOnceAtATime(t *testing.T) {
 		f.wantRuns(t, "changed in a row", began, began-1, "prod")
 		before := time.Now()
 		s.end()
-		if lingered := time.Since(before); lingered != 10*time.Second {
+		lingered := time.Since(before)
+		if lingered != 10*time.Second {
 			t.Errorf("ended after %v", lingered)
 		}
 		f.wantRuns(t, "stopped", began, began)
@@ -198,10 +203,12 @@ func TestServiceArchivesAgain(t *testing.T) {
 		s := w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) { s.Archive = f.run })
 		w.pass(time.Second)
 		status := s.status(t, "prod")
-		if a := status.Archive; a == nil || a.State != archive.Waiting || a.Problem != errTest.Error() {
+		a := status.Archive
+		if a == nil || a.State != archive.Waiting || a.Problem != errTest.Error() {
 			t.Errorf("status %+v", status.Archive)
 		}
-		if said := strings.Join(s.all(), "\n"); !strings.Contains(said, "prod: the log is not archived: "+errTest.Error()) {
+		said := strings.Join(s.all(), "\n")
+		if !strings.Contains(said, "prod: the log is not archived: "+errTest.Error()) {
 			t.Errorf("it said %s", said)
 		}
 		w.pass(10 * time.Minute)
@@ -214,7 +221,8 @@ func TestServiceArchivesAgain(t *testing.T) {
 		f.set(func() { f.broken = nil })
 		w.pass(time.Minute)
 		f.wantRuns(t, "mended", tries+1, 0, "prod")
-		if a := s.status(t, "prod").Archive; a.State != archive.Working || a.Problem != "" {
+		a = s.status(t, "prod").Archive
+		if a.State != archive.Working || a.Problem != "" {
 			t.Errorf("mended: %+v", a)
 		}
 		if status.State == scheduler.Failing || len(w.times("prod")) == 0 {
@@ -271,7 +279,8 @@ func TestServiceTakesOneBackupForTheLogAndTheSchedule(t *testing.T) {
 					}
 				})
 				w.pass(30 * time.Minute)
-				if times := w.times("prod"); len(times) != 1 {
+				times := w.times("prod")
+				if len(times) != 1 {
 					t.Errorf("backups at %v", times)
 				}
 			})
@@ -305,12 +314,14 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 			t.Fatalf("backups at %v, the log needs one from %v", times, needed)
 		}
 		w.set(func() {
-			if label := w.taken[1].labels[spec.LabelArchive]; label != "the first of this cluster" {
+			label := w.taken[1].labels[spec.LabelArchive]
+			if label != "the first of this cluster" {
 				t.Errorf("the log's backup has the labels %v", w.taken[1].labels)
 			}
 		})
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "the log needs it: the first of this cluster", "")
-		if got := s.status(t, "prod"); got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 || s.outcome(t, "prod", scheduler.JobBackup).Backup == "" {
+		got := s.status(t, "prod")
+		if got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 || s.outcome(t, "prod", scheduler.JobBackup).Backup == "" {
 			t.Errorf("the log's backup is no job: %+v, %+v", got.Jobs, got.Counts)
 		}
 	})
@@ -333,14 +344,17 @@ func TestServiceSuspendedArchives(t *testing.T) {
 		close(begin)
 		w.pass(30 * time.Minute)
 		f.wantRuns(t, "suspended", 1, 0, "prod")
-		if times := w.times("prod"); len(times) != 1 {
+		times := w.times("prod")
+		if len(times) != 1 {
 			t.Errorf("suspended after the first: backups at %v", times)
 		}
-		if err := s.Resume(t.Context(), "prod", "ops"); err != nil {
+		err := s.Resume(t.Context(), "prod", "ops")
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.pass(10 * time.Minute)
-		if times := w.times("prod"); len(times) != 2 {
+		times = w.times("prod")
+		if len(times) != 2 {
 			t.Errorf("resumed: backups at %v", times)
 		}
 	})
@@ -356,7 +370,8 @@ func TestServiceLearnsOfTheLogsBackup(t *testing.T) {
 		) error {
 			got = c.Snapshot(ctx, "a gap")
 			w.set(func() { w.broken, w.partial = nil, true })
-			if err := c.Snapshot(ctx, "a gap"); err != nil {
+			err := c.Snapshot(ctx, "a gap")
+			if err != nil {
 				t.Errorf("the log's own repository has it: %v", err)
 			}
 			<-ctx.Done()

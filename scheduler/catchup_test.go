@@ -57,7 +57,8 @@ func TestServiceCopiesMissedBackups(t *testing.T) {
 				w.pass(5 * time.Hour)
 				on.Store(true)
 				w.pass(24 * time.Hour)
-				if n, missing := len(w.ids(t, "main", "prod")), len(w.ids(t, "offsite", "prod")); n != 6 || missing != 2 {
+				n, missing := len(w.ids(t, "main", "prod")), len(w.ids(t, "offsite", "prod"))
+				if n != 6 || missing != 2 {
 					t.Fatalf("%s: main has %d backups, offsite %d", name, n, missing)
 				}
 				if restart {
@@ -67,10 +68,12 @@ func TestServiceCopiesMissedBackups(t *testing.T) {
 				}
 				on.Store(false)
 				w.pass(40 * time.Minute)
-				if here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod"); !slices.Equal(here, there) {
+				here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod")
+				if !slices.Equal(here, there) {
 					t.Errorf("%s, restart %v: main has %q, offsite %q", name, restart, here, there)
 				}
-				if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Counted(scheduler.JobCopy, scheduler.Succeeded) != 1 {
+				got := s.status(t, "prod")
+				if got.State != scheduler.Idle || got.Counted(scheduler.JobCopy, scheduler.Succeeded) != 1 {
 					t.Errorf("%s, restart %v: status %+v", name, restart, got)
 				}
 			})
@@ -130,12 +133,14 @@ func TestDeletedBackupCountsNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		newest := w.ids(t, "main", "prod")[0]
-		if err := w.stores["main"].Delete(t.Context(), "prod/backups/"+string(newest)+"/manifest.json", storage.DeleteOptions{}); err != nil {
+		err = w.stores["main"].Delete(t.Context(), "prod/backups/"+string(newest)+"/manifest.json", storage.DeleteOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		_ = c
 		w.pass(20 * time.Minute)
-		if ids := w.ids(t, "main", "prod"); len(ids) != 2 || ids[0] == newest {
+		ids := w.ids(t, "main", "prod")
+		if len(ids) != 2 || ids[0] == newest {
 			t.Errorf("20 minutes later there are %q", ids)
 		}
 	})

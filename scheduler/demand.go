@@ -34,7 +34,8 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	if spec.Suspend || w.board.get().Suspension != nil {
 		return fmt.Errorf("cluster %s is %w: resume it first", cluster, ErrSuspended)
 	}
-	if err := s.checkJob(spec, job); err != nil {
+	err = s.checkJob(spec, job)
+	if err != nil {
 		return fmt.Errorf("a %s of cluster %s is %w: %w", job, cluster, ErrNotPossible, err)
 	}
 	if len(reason) > MaxReason {

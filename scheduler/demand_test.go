@@ -17,7 +17,8 @@ import (
 // trigger asks for a job, which must be taken.
 func (s *service) trigger(t *testing.T, cluster string, job scheduler.Job, reason string) {
 	t.Helper()
-	if err := s.Trigger(cluster, job, reason); err != nil {
+	err := s.Trigger(cluster, job, reason)
+	if err != nil {
 		t.Errorf("%s of %s: %v", job, cluster, err)
 	}
 }
@@ -36,7 +37,8 @@ func (s *service) outcome(t *testing.T, cluster string, job scheduler.Job) sched
 
 func (s *service) wantOutcome(t *testing.T, cluster string, job scheduler.Job, v scheduler.Verdict, reason, says string) {
 	t.Helper()
-	if got := s.outcome(t, cluster, job); got.Verdict != v || got.Reason != reason || !strings.Contains(got.Message, says) {
+	got := s.outcome(t, cluster, job)
+	if got.Verdict != v || got.Reason != reason || !strings.Contains(got.Message, says) {
 		t.Errorf("%+v; want it %s, for %q, with %q", got, v, reason, says)
 	}
 }
@@ -51,16 +53,18 @@ func TestTriggerBackup(t *testing.T) {
 		for range 3 { // while it runs they join
 			s.trigger(t, "prod", scheduler.JobBackup, "again")
 		}
-		if got := s.status(t, "prod"); got.State != scheduler.Running || len(got.Jobs) != 2 || !got.Jobs[1].Ended.IsZero() ||
+		got := s.status(t, "prod")
+		if got.State != scheduler.Running || len(got.Jobs) != 2 || !got.Jobs[1].Ended.IsZero() ||
 			got.Jobs[1].Reason != "before the upgrade" {
 			t.Errorf("status %+v", got)
 		}
 		w.pass(time.Hour)
-		if got := w.triggered(); !slices.Equal(got, []string{"1h0m0s before the upgrade"}) {
-			t.Errorf("triggered %q", got)
+		reasons := w.triggered()
+		if !slices.Equal(reasons, []string{"1h0m0s before the upgrade"}) {
+			t.Errorf("triggered %q", reasons)
 		}
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "before the upgrade", "")
-		got := s.status(t, "prod")
+		got = s.status(t, "prod")
 		if got.State != scheduler.Idle || !got.Next.Equal(w.begin.Add(at(1, "0h"))) || len(got.Jobs) != 1 || got.Jobs[0].Backup != got.Last.ID ||
 			got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 {
 			t.Errorf("status %+v", got)
@@ -116,11 +120,13 @@ func TestTriggerRefused(t *testing.T) {
 			{"prod", scheduler.JobPrune, scheduler.ErrNotPossible}, {"prod", scheduler.JobDrill, scheduler.ErrNotPossible},
 			{"prod", "dance", scheduler.ErrNotPossible},
 		} {
-			if err := s.Trigger(one.cluster, one.job, "now"); !errors.Is(err, one.want) {
+			err := s.Trigger(one.cluster, one.job, "now")
+			if !errors.Is(err, one.want) {
 				t.Errorf("%s of %s: %v, want %v", one.job, one.cluster, err, one.want)
 			}
 		}
-		if err := s.Trigger("prod", scheduler.JobBackup, strings.Repeat("x", scheduler.MaxReason+1)); err == nil {
+		err := s.Trigger("prod", scheduler.JobBackup, strings.Repeat("x", scheduler.MaxReason+1))
+		if err == nil {
 			t.Error("a reason that no manifest could hold")
 		}
 		w.pass(time.Hour)
@@ -144,18 +150,21 @@ func TestTriggerFails(t *testing.T) {
 		})
 		s.trigger(t, "prod", scheduler.JobBackup, "now")
 		w.pass(10 * time.Hour)
-		if s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "now", "is not tried again"); tries != 1 {
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "now", "is not tried again")
+		if tries != 1 {
 			t.Errorf("%d tries", tries)
 		}
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || !got.Next.Equal(w.begin.Add(at(1, "0h"))) {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Idle || got.Failures != 0 || !got.Next.Equal(w.begin.Add(at(1, "0h"))) {
 			t.Errorf("status %+v", got)
 		}
 		w.stores["main"].On(storagetest.VerbOpen).Fail(errTest)
 		s.trigger(t, "prod", scheduler.JobBackup, "with a store that is away")
 		w.pass(time.Hour)
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "with a store that is away", errTest.Error())
-		if got := s.status(t, "prod").Counted(scheduler.JobBackup, scheduler.Failed); got != 2 || tries != 1 {
-			t.Errorf("%d failed, %d tries", got, tries)
+		failed := s.status(t, "prod").Counted(scheduler.JobBackup, scheduler.Failed)
+		if failed != 2 || tries != 1 {
+			t.Errorf("%d failed, %d tries", failed, tries)
 		}
 	})
 }
@@ -168,13 +177,15 @@ func TestTriggerWhileFailing(t *testing.T) {
 		w.pass(3 * time.Hour)
 		s.trigger(t, "prod", scheduler.JobBackup, "now")
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Failing || !got.Next.After(time.Now()) {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Failing || !got.Next.After(time.Now()) {
 			t.Errorf("status %+v", got)
 		}
 		w.set(func() { w.broken = nil })
 		s.trigger(t, "prod", scheduler.JobBackup, "once more")
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || len(w.taken) != 1 {
+		got = s.status(t, "prod")
+		if got.State != scheduler.Idle || got.Failures != 0 || len(w.taken) != 1 {
 			t.Errorf("status %+v", got)
 		}
 	})
@@ -190,13 +201,15 @@ func TestTriggerPrune(t *testing.T) {
 		s.trigger(t, "prod", scheduler.JobPrune, "it is full")
 		w.pass(time.Minute)
 		s.wantOutcome(t, "prod", scheduler.JobPrune, scheduler.Failed, "it is full", errTest.Error())
-		if want := []string{"prod in main", "prod in offsite"}; !slices.Equal(w.pruned, want) || len(w.taken) != 1 {
+		want := []string{"prod in main", "prod in offsite"}
+		if !slices.Equal(w.pruned, want) || len(w.taken) != 1 {
 			t.Errorf("pruned %q, want %q; taken %v", w.pruned, want, w.taken)
 		}
 		w.stores["offsite"].On(storagetest.VerbOpen).Fail(errTest)
 		s.trigger(t, "prod", scheduler.JobPrune, "again")
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); len(w.pruned) != 2 || got.Counted(scheduler.JobPrune, scheduler.Failed) != 4 || got.State != scheduler.Idle {
+		got := s.status(t, "prod")
+		if len(w.pruned) != 2 || got.Counted(scheduler.JobPrune, scheduler.Failed) != 4 || got.State != scheduler.Idle {
 			t.Errorf("pruned %q while a store is away; status %+v", w.pruned, got)
 		}
 	})
@@ -213,20 +226,23 @@ func TestTriggerDuringAnotherJob(t *testing.T) {
 		}
 		take := func(ttl time.Duration) {
 			t.Helper()
-			if _, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", ttl, time.Now()); err != nil || !held {
+			_, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", ttl, time.Now())
+			if err != nil || !held {
 				t.Fatal(held, err)
 			}
 		}
 		take(20 * time.Second)
 		s.trigger(t, "prod", scheduler.JobBackup, "now")
 		w.pass(time.Minute)
-		if s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "now", ""); len(w.taken) != 2 {
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "now", "")
+		if len(w.taken) != 2 {
 			t.Errorf("taken %v", w.taken)
 		}
 		take(9 * time.Minute)
 		s.trigger(t, "prod", scheduler.JobBackup, "again")
 		w.pass(20 * time.Minute)
-		if s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.NotRun, "again", "killed"); len(w.taken) != 2 {
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.NotRun, "again", "killed")
+		if len(w.taken) != 2 {
 			t.Errorf("taken %v", w.taken)
 		}
 	})
@@ -253,7 +269,8 @@ func TestTriggerTakenElsewhere(t *testing.T) {
 
 func (s *service) suspend(t *testing.T, cluster string) {
 	t.Helper()
-	if err := s.Suspend(t.Context(), cluster, "ops", "the disks are replaced"); err != nil {
+	err := s.Suspend(t.Context(), cluster, "ops", "the disks are replaced")
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -265,10 +282,12 @@ func TestSuspend(t *testing.T) {
 		a, b := w.start("a", c), w.start("b", c)
 		w.pass(at(0, "1h30m"))
 		a.suspend(t, "prod")
-		if err := a.Trigger("prod", scheduler.JobBackup, "now"); !errors.Is(err, scheduler.ErrSuspended) {
+		err := a.Trigger("prod", scheduler.JobBackup, "now")
+		if !errors.Is(err, scheduler.ErrSuspended) {
 			t.Errorf("asked of a suspended cluster: %v", err)
 		}
-		if err := b.Trigger("prod", scheduler.JobBackup, "now"); err != nil { // it does not know yet
+		err = b.Trigger("prod", scheduler.JobBackup, "now")
+		if err != nil { // it does not know yet
 			t.Error(err)
 		}
 		w.pass(time.Minute)
@@ -282,23 +301,27 @@ func TestSuspend(t *testing.T) {
 			if got.State != scheduler.Suspended || !got.Next.IsZero() || got.Last == nil {
 				t.Errorf("status %+v", got)
 			}
-			if why := got.Suspension; why == nil || !why.Since.Equal(w.begin.Add(at(0, "1h30m"))) || why.By != "ops" || why.Reason != "the disks are replaced" {
+			why := got.Suspension
+			if why == nil || !why.Since.Equal(w.begin.Add(at(0, "1h30m"))) || why.By != "ops" || why.Reason != "the disks are replaced" {
 				t.Errorf("suspended by %+v", why)
 			}
 		}
 		if len(w.times("prod")) != 2 || len(w.times("test")) != 7 {
 			t.Errorf("prod was taken at %v, test at %v", w.times("prod"), w.times("test"))
 		}
-		if err := b.Resume(t.Context(), "prod", "ops"); err != nil {
+		err = b.Resume(t.Context(), "prod", "ops")
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.pass(5 * time.Minute)
-		if got := w.times("prod"); len(got) != 3 {
+		got := w.times("prod")
+		if len(got) != 3 {
 			t.Errorf("what was missed is caught up once: %v", got)
 		}
 		w.pass(time.Hour)
 		for _, s := range []*service{a, b} {
-			if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Suspension != nil {
+			got := s.status(t, "prod")
+			if got.State != scheduler.Idle || got.Suspension != nil {
 				t.Errorf("status %+v", got)
 			}
 		}
@@ -312,7 +335,8 @@ func TestResumeOfTheConfigurations(t *testing.T) {
 		spec.Suspend = true
 		s := w.start("a", configOf(spec))
 		w.pass(time.Minute)
-		if err := s.Resume(t.Context(), "prod", "ops"); !errors.Is(err, scheduler.ErrSuspended) {
+		err := s.Resume(t.Context(), "prod", "ops")
+		if !errors.Is(err, scheduler.ErrSuspended) {
 			t.Errorf("resumed: %v", err)
 		}
 		for _, err := range []error{s.Resume(t.Context(), "other", "ops"), s.Suspend(t.Context(), "other", "ops", "")} {
@@ -332,14 +356,16 @@ func TestSuspendWhileAStoreIsUnreachable(t *testing.T) {
 		s.suspend(t, "prod")
 		w.pass(time.Minute)
 		w.stores["offsite"].On(storagetest.VerbPut).Fail(errTest)
-		if err := s.Resume(t.Context(), "prod", "ops"); !errors.Is(err, errTest) || !strings.Contains(err.Error(), "offsite") {
+		err := s.Resume(t.Context(), "prod", "ops")
+		if !errors.Is(err, errTest) || !strings.Contains(err.Error(), "offsite") {
 			t.Errorf("resumed: %v", err)
 		}
 		w.pass(time.Hour)
 		other := w.start("b", configOf(spec))
 		w.pass(time.Minute)
 		for _, s := range []*service{s, other} {
-			if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 2 {
+			got := s.status(t, "prod")
+			if got.State != scheduler.Idle || len(w.taken) != 2 {
 				t.Errorf("status %+v, taken %v", got, w.taken)
 			}
 		}
@@ -349,7 +375,8 @@ func TestSuspendWhileAStoreIsUnreachable(t *testing.T) {
 // A damaged suspension suspends nothing: otherwise one written byte could stop all backups.
 func TestSuspensionThatIsDamaged(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		if _, err := w.stores["main"].Put(t.Context(), "prod/suspension.json", strings.NewReader("x"), storage.PutOptions{}); err != nil {
+		_, err := w.stores["main"].Put(t.Context(), "prod/suspension.json", strings.NewReader("x"), storage.PutOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
@@ -387,7 +414,8 @@ func TestSuspendWhileItRuns(t *testing.T) {
 		w.pass(time.Minute)
 		s.suspend(t, "prod")
 		w.pass(time.Hour)
-		if got := s.status(t, "prod"); len(w.taken) != 1 || got.State != scheduler.Suspended {
+		got := s.status(t, "prod")
+		if len(w.taken) != 1 || got.State != scheduler.Suspended {
 			t.Errorf("taken %v, status %+v", w.taken, got)
 		}
 	})

@@ -47,7 +47,8 @@ type drilled struct {
 func (w *world) drill(ctx context.Context, by string, s spec.Spec, in backup.Store, seed uint64) (proofs []catalog.Proof, err error) {
 	began := time.Now()
 	w.set(func() {
-		if w.drills.running++; w.drills.running > 1 {
+		w.drills.running++
+		if w.drills.running > 1 {
 			w.t.Errorf("%d drills at once", w.drills.running)
 		}
 	})
@@ -111,7 +112,8 @@ func (w *world) drilledAt(cluster string) (times []time.Duration) {
 
 func (w *world) wantDrills(cluster string, want ...time.Duration) {
 	w.t.Helper()
-	if got := w.drilledAt(cluster); !slices.EqualFunc(got, want, func(a, b time.Duration) bool { return a >= b && a < b+2*time.Minute }) {
+	got := w.drilledAt(cluster)
+	if !slices.EqualFunc(got, want, func(a, b time.Duration) bool { return a >= b && a < b+2*time.Minute }) {
 		w.t.Errorf("%s was drilled at %v, want %v", cluster, got, want)
 	}
 }
@@ -135,11 +137,13 @@ func TestDrills(t *testing.T) {
 		w.wantDrills("test")
 		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "the schedule's of 2000-01-03T04:30:00Z", "")
 		got := s.status(t, "prod")
-		if o := s.outcome(t, "prod", scheduler.JobDrill); !got.NextDrill.Equal(w.begin.Add(at(3, "4h30m"))) || o.RTO != 2 || o.Repository != "main" ||
+		o := s.outcome(t, "prod", scheduler.JobDrill)
+		if !got.NextDrill.Equal(w.begin.Add(at(3, "4h30m"))) || o.RTO != 2 || o.Repository != "main" ||
 			o.Backup == "" || got.Counted(scheduler.JobDrill, scheduler.Succeeded) != 4 {
 			t.Errorf("status %+v", got)
 		}
-		if a, b := w.drills.ran[0], w.drills.ran[1]; a.in != "main" || a.seed == b.seed || a.seed > 1<<32 {
+		a, b := w.drills.ran[0], w.drills.ran[1]
+		if a.in != "main" || a.seed == b.seed || a.seed > 1<<32 {
 			t.Errorf("drilled %+v", w.drills.ran)
 		}
 		if len(w.times("prod")) != 53 {
@@ -160,10 +164,12 @@ func TestDrillsThatWentDownWithTheirHost(t *testing.T) {
 	abandoned := filepath.Join(dir, "dr-scratch-verify-77")
 	for _, file := range []string{"dr-scratch-verify-77/lock", "dr-scratch-verify-77/m1/member/snap/db", "dr-scratch-verify-78/db", "etcd/lock"} {
 		path := filepath.Join(dir, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
+		err = os.WriteFile(path, []byte("secret"), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,11 +178,13 @@ func TestDrillsThatWentDownWithTheirHost(t *testing.T) {
 		spec.Drill.Dir = dir
 		w.start("a", configOf(spec))
 		w.pass(0)
-		if _, err := os.Stat(abandoned); !errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(abandoned)
+		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("what a drill left is there: %v", err)
 		}
 		for _, path := range []string{live.Path, filepath.Join(dir, "dr-scratch-verify-78/db"), filepath.Join(dir, "etcd/lock")} {
-			if _, err := os.Stat(path); err != nil {
+			_, err := os.Stat(path)
+			if err != nil {
 				t.Error(err)
 			}
 		}
@@ -190,7 +198,8 @@ func TestDrillsWithoutAnyWay(t *testing.T) {
 		c := configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "30 4 * * *"))
 		s := w.start("a", c, func(s *scheduler.Service) { s.Drill = nil })
 		w.pass(at(1, "5h"))
-		if err := s.Trigger("prod", scheduler.JobDrill, "now"); !errors.Is(err, scheduler.ErrNotPossible) {
+		err := s.Trigger("prod", scheduler.JobDrill, "now")
+		if !errors.Is(err, scheduler.ErrNotPossible) {
 			t.Errorf("a drill on demand: %v", err)
 		}
 		w.wantDrills("prod")
@@ -255,7 +264,8 @@ func TestDrillsKeepNothingWaiting(t *testing.T) {
 		}
 		w.pass(at(0, "4h25m"))
 		for _, spec := range c.Specs {
-			if n, m := len(w.times(spec.Cluster)), len(w.drilledAt(spec.Cluster)); n != 30 || m != 1 {
+			n, m := len(w.times(spec.Cluster)), len(w.drilledAt(spec.Cluster))
+			if n != 30 || m != 1 {
 				t.Errorf("%s: %d backups, %d drills", spec.Cluster, n, m)
 			}
 		}
@@ -297,16 +307,19 @@ func TestDrillsThatAreNotRun(t *testing.T) {
 					w.set(func() { breaks(&w.drills) })
 				}
 				w.pass(at(0, "11h"))
-				if got := s.outcome(t, "prod", scheduler.JobDrill); got.Verdict != scheduler.NotRun || got.Message == "" {
+				got := s.outcome(t, "prod", scheduler.JobDrill)
+				if got.Verdict != scheduler.NotRun || got.Message == "" {
 					t.Errorf("%+v", got)
 				}
-				if n := s.status(t, "prod").Counted(scheduler.JobDrill, scheduler.NotRun); n < 5 || n > 12 {
+				n := s.status(t, "prod").Counted(scheduler.JobDrill, scheduler.NotRun)
+				if n < 5 || n > 12 {
 					t.Errorf("%d tries in ten hours", n)
 				}
 				away.Times(0)
 				w.set(func() { w.drills.silent, w.drills.err, w.drills.verdict = false, nil, nil })
 				w.pass(at(0, "3h"))
-				if got := s.outcome(t, "prod", scheduler.JobDrill); got.Verdict != scheduler.Succeeded || got.Began.After(w.begin.Add(at(1, "1m"))) {
+				got = s.outcome(t, "prod", scheduler.JobDrill)
+				if got.Verdict != scheduler.Succeeded || got.Began.After(w.begin.Add(at(1, "1m"))) {
 					t.Errorf("the next slot's is %+v", got)
 				}
 			})
@@ -331,7 +344,8 @@ func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 		w.pass(time.Hour)
 		b.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "the last one was not run", "")
 		w.pass(at(0, "20h"))
-		if n := len(w.drills.ran); tries < 2 || n > tries+2 {
+		n := len(w.drills.ran)
+		if tries < 2 || n > tries+2 {
 			t.Errorf("%d tries, %d when another had run it", tries, n)
 		}
 	})
@@ -346,7 +360,8 @@ func TestDrillsThatCannotRun(t *testing.T) {
 		w.start("b", c)
 		w.start("c", c)
 		w.pass(at(2, "0h"))
-		if n := len(w.drills.ran); n < 10 || n > 50 {
+		n := len(w.drills.ran)
+		if n < 10 || n > 50 {
 			t.Errorf("%d tries in two days", n)
 		}
 	})
@@ -358,7 +373,8 @@ func TestDrillsWaitForABackup(t *testing.T) {
 		w.broken = func(spec.Spec) error { return errTest }
 		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "@weekly")))
 		w.pass(time.Hour)
-		if got := s.status(t, "prod"); len(w.drills.ran) > 0 || got.Counted(scheduler.JobDrill, scheduler.NotRun) > 0 || !got.NextDrill.IsZero() {
+		got := s.status(t, "prod")
+		if len(w.drills.ran) > 0 || got.Counted(scheduler.JobDrill, scheduler.NotRun) > 0 || !got.NextDrill.IsZero() {
 			t.Errorf("drilled %v, status %+v", w.drills.ran, got)
 		}
 		w.set(func() { w.broken = nil })
@@ -374,7 +390,8 @@ func TestDrillsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("vault", configOf(withDrills(t, specOf(t, "prod", "", "main"), "0 * * * *")))
 		w.pass(time.Hour)
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) > 0 || len(w.drills.ran) > 0 {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Idle || len(w.taken) > 0 || len(w.drills.ran) > 0 {
 			t.Errorf("status %+v, taken %v, drilled %v", got, w.taken, w.drills.ran)
 		}
 		w.start("a", configOf(specOf(t, "prod", "@weekly", "main")))
@@ -401,7 +418,8 @@ func TestTriggerDrill(t *testing.T) {
 		s.trigger(t, "prod", scheduler.JobDrill, "again")
 		w.pass(at(1, "0h"))
 		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.NotRun, "again", "as the test wants it")
-		if n := len(w.drills.ran); n != 2 {
+		n := len(w.drills.ran)
+		if n != 2 {
 			t.Errorf("%d drills", n)
 		}
 	})
@@ -424,7 +442,8 @@ func TestSuspendedDrills(t *testing.T) {
 		s.suspend(t, "prod")
 		w.pass(at(0, "5h"))
 		w.wantDrills("prod", 0)
-		if err := s.Resume(t.Context(), "prod", "ops"); err != nil {
+		err := s.Resume(t.Context(), "prod", "ops")
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.pass(at(0, "45m"))
@@ -440,14 +459,16 @@ func TestDrillEnds(t *testing.T) {
 		w.pass(2 * time.Minute)
 		stopped := time.Now()
 		s.end()
-		if waited := time.Since(stopped); waited > s.Patience+time.Second || len(w.drills.ran) != 1 || w.drills.ran[0].err == nil {
+		waited := time.Since(stopped)
+		if waited > s.Patience+time.Second || len(w.drills.ran) != 1 || w.drills.ran[0].err == nil {
 			t.Errorf("it ended after %v, drilled %+v", waited, w.drills.ran)
 		}
 		c, err := repository.Open(w.stores["main"], "prod")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := c.Leases().Live(t.Context(), "drill", time.Now()); l.Holder != "" || err != nil {
+		l, err := c.Leases().Live(t.Context(), "drill", time.Now())
+		if l.Holder != "" || err != nil {
 			t.Errorf("%q still has the lease: %v", l.Holder, err)
 		}
 	})
@@ -466,7 +487,8 @@ func TestDrillsChange(t *testing.T) {
 		}
 		s.changes <- configOf(specOf(t, "c1", "@daily", "main"), specOf(t, "c2", "@daily", "main"))
 		w.pass(5 * time.Hour)
-		if n := len(w.drills.ran); n != 1 || w.drills.ran[0].cluster != first {
+		n := len(w.drills.ran)
+		if n != 1 || w.drills.ran[0].cluster != first {
 			t.Errorf("drilled %+v", w.drills.ran)
 		}
 	})

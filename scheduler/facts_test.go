@@ -50,12 +50,14 @@ func TestFacts(t *testing.T) {
 			Diverged: "two hashes", Gap: "compacted",
 		},
 	}
-	if diff := cmp.Diff(want, scheduler.Facts(settings, standings, status, now)); diff != "" {
+	diff := cmp.Diff(want, scheduler.Facts(settings, standings, status, now))
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	status.Archive.State = archive.Standby
 	settings.Drill = spec.Drill{}
-	if got := scheduler.Facts(settings, standings, status, now); got.Log != nil || !got.Agreed.Drill.IsZero() {
+	got := scheduler.Facts(settings, standings, status, now)
+	if got.Log != nil || !got.Agreed.Drill.IsZero() {
 		t.Errorf("where another service archives, and nothing is drilled: %+v", got)
 	}
 }

@@ -31,7 +31,8 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 			continue
 		}
 		o := order{spec: spec.Spec{Cluster: name, Observe: faultyEvery}, fault: why}
-		if f, known := s.faulty[name]; known {
+		f, known := s.faulty[name]
+		if known {
 			f.observer.assign(o)
 			f.observer.board.set(func(s *Status) { s.Problem = why })
 			continue
@@ -39,7 +40,7 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 		board := s.newBoard(name)
 		board.status.State, board.status.Problem = Failing, why
 		own, stop := context.WithCancel(ctx)
-		f := &faulty{newObserver(s, board, o), stop}
+		f = &faulty{newObserver(s, board, o), stop}
 		s.faulty[name] = f
 		s.running.Go(func() { f.observer.run(own, ctx) })
 	}

@@ -24,12 +24,14 @@ func TestForgedBackupsStopNoSchedule(t *testing.T) {
 		}
 		const hours = 6
 		for range hours {
-			if _, err := create(t.Context(), attacker, time.Now().Add(61*time.Second), 5000, 9, nil); err != nil {
+			_, err := create(t.Context(), attacker, time.Now().Add(61*time.Second), 5000, 9, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
 			w.pass(time.Hour)
 		}
-		if took := len(w.times("prod")) - before; took != hours {
+		took := len(w.times("prod")) - before
+		if took != hours {
 			t.Errorf("%d backups in %d hours", took, hours)
 		}
 	})

@@ -61,10 +61,11 @@ func (s *Service) groupOf(repositories []spec.Repository, concurrency int) *repo
 		urls = append(urls, cmp.Or(r.Pattern, r.URL))
 	}
 	key := fmt.Sprint(concurrency, slices.SortedFunc(slices.Values(urls), cmp.Compare[string]))
-	if l, ok := s.groups[key]; ok {
+	l, ok := s.groups[key]
+	if ok {
 		return l
 	}
-	l := &repositoryGroup{
+	l = &repositoryGroup{
 		jobs: semaphore.NewWeighted(int64(concurrency)), drills: semaphore.NewWeighted(drillsAtOnce),
 		firstReads: turns{semaphore.NewWeighted(firstReadsAtOnce), s.firstReads}, reads: turns{semaphore.NewWeighted(readAtOnce), s.reads},
 	}

@@ -45,21 +45,24 @@ func (s slowStore) wait(ctx context.Context) error {
 }
 
 func (s slowStore) Put(ctx context.Context, k string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := s.wait(ctx); err != nil {
+	err := s.wait(ctx)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return s.Bucket.Put(ctx, k, r, o)
 }
 
 func (s slowStore) Open(ctx context.Context, k string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	if err := s.wait(ctx); err != nil {
+	err := s.wait(ctx)
+	if err != nil {
 		return nil, storage.Object{}, err
 	}
 	return s.Bucket.Open(ctx, k, o)
 }
 
 func (s slowStore) Stat(ctx context.Context, k string) (storage.Object, error) {
-	if err := s.wait(ctx); err != nil {
+	err := s.wait(ctx)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return s.Bucket.Stat(ctx, k)
@@ -67,7 +70,8 @@ func (s slowStore) Stat(ctx context.Context, k string) (storage.Object, error) {
 
 func (s slowStore) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
-		if err := s.wait(ctx); err != nil {
+		err := s.wait(ctx)
+		if err != nil {
 			yield(storage.Object{}, err)
 			return
 		}
@@ -139,10 +143,12 @@ func TestSlowStoreOfManyPlaces(t *testing.T) {
 		s := w.start("a", configOf(specs...), w.opening(troubles["never answers"], on))
 		w.pass(3 * time.Hour)
 		want := []time.Duration{0, 15 * time.Minute, 75 * time.Minute, 135 * time.Minute}
-		if got := w.times("prod"); !equal(got, want) {
+		got := w.times("prod")
+		if !equal(got, want) {
 			t.Errorf("prod was taken at %v, want %v", got, want)
 		}
-		if at := s.status(t, "prod").Standings[0].At; time.Since(at) > 20*time.Minute {
+		at := s.status(t, "prod").Standings[0].At
+		if time.Since(at) > 20*time.Minute {
 			t.Errorf("prod was last looked at %s ago", time.Since(at))
 		}
 	})
@@ -165,7 +171,8 @@ func TestSlowStoresAreTheirClustersAlone(t *testing.T) {
 						t.Errorf("prod: %s: %s", c.Name, c.Message)
 					}
 				}
-				if at := first.status(t, "prod").Standings[0].At; time.Since(at) > 20*time.Minute {
+				at := first.status(t, "prod").Standings[0].At
+				if time.Since(at) > 20*time.Minute {
 					t.Errorf("prod was last looked at %s ago", time.Since(at))
 				}
 				first.end()
@@ -175,7 +182,8 @@ func TestSlowStoresAreTheirClustersAlone(t *testing.T) {
 				for hour := range 4 {
 					want = append(want, time.Duration(hour)*time.Hour+15*time.Minute)
 				}
-				if got := w.times("prod"); !equal(got, want) {
+				got := w.times("prod")
+				if !equal(got, want) {
 					t.Errorf("prod was taken at %v, want %v", got, want)
 				}
 			})
@@ -201,7 +209,8 @@ func TestASlowStoreMakesNoBackupLate(t *testing.T) {
 					t.Fatalf("taken at %v", times)
 				}
 				for i, at := range times[1:] {
-					if late := at - (time.Duration(i)*time.Hour + 15*time.Minute); late < 0 || late > 2*time.Minute {
+					late := at - (time.Duration(i)*time.Hour + 15*time.Minute)
+					if late < 0 || late > 2*time.Minute {
 						t.Errorf("taken at %s", at)
 					}
 				}

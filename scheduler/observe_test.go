@@ -70,13 +70,15 @@ func TestServiceObserves(t *testing.T) {
 		if len(got.Standings) != 2 || got.Standings[0].Good == nil || got.Standings[1].Backups != 1 || len(got.Conditions) != 0 {
 			t.Fatalf("after the first backup: %+v", got)
 		}
-		if due := got.Standings[0].Due; !due.Equal(w.begin.Add(time.Hour)) {
+		due := got.Standings[0].Due
+		if !due.Equal(w.begin.Add(time.Hour)) {
 			t.Errorf("the next is due at %s", due)
 		}
 		w.set(func() { w.broken = func(spec.Spec) error { return errTest } })
 		w.pass(at(0, "1h4m"))
-		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.BackupFailing}) {
-			t.Errorf("soon after it is broken: %v", got)
+		raised := names(s.status(t, "prod").Conditions)
+		if !slices.Equal(raised, []condition.Name{condition.BackupFailing}) {
+			t.Errorf("soon after it is broken: %v", raised)
 		}
 		w.pass(20 * time.Minute)
 		want := []condition.Name{condition.BackupLate, condition.BackupLate, condition.BackupFailing}
@@ -84,16 +86,19 @@ func TestServiceObserves(t *testing.T) {
 		if !slices.Equal(names(got.Conditions), want) || got.Conditions[0].Since.Before(w.begin.Add(at(0, "1h5m"))) {
 			t.Errorf("when it is late: %+v", got.Conditions)
 		}
-		if got, want := told.take(), []string{"begins BackupFailing", "begins BackupLate main", "begins BackupLate offsite"}; !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+		events, wantEvents := told.take(), []string{"begins BackupFailing", "begins BackupLate main", "begins BackupLate offsite"}
+		if !slices.Equal(events, wantEvents) {
+			t.Errorf("told %q, want %q", events, wantEvents)
 		}
 		w.set(func() { w.broken = nil })
 		w.pass(time.Hour)
-		if got := s.status(t, "prod").Conditions; len(got) != 0 {
-			t.Errorf("after it is mended: %+v", got)
+		after := s.status(t, "prod").Conditions
+		if len(after) != 0 {
+			t.Errorf("after it is mended: %+v", after)
 		}
-		if got, want := told.take(), []string{"ends BackupLate main", "ends BackupLate offsite", "ends BackupFailing"}; !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+		events, wantEvents = told.take(), []string{"ends BackupLate main", "ends BackupLate offsite", "ends BackupFailing"}
+		if !slices.Equal(events, wantEvents) {
+			t.Errorf("told %q, want %q", events, wantEvents)
 		}
 		if !s.reported("prod: BackupLate (critical): ") || !s.reported("prod: BackupLate has ended") {
 			t.Errorf("said %q", s.said)
@@ -114,7 +119,8 @@ func TestServiceReportsEachConditionOnce(t *testing.T) {
 		w.set(func() { w.broken = func(spec.Spec) error { return errTest } })
 		w.pass(3 * time.Hour)
 		first.end()
-		if got := told.take(); !slices.Contains(got, "begins BackupLate main") {
+		got := told.take()
+		if !slices.Contains(got, "begins BackupLate main") {
 			t.Fatalf("told %q", got)
 		}
 		w.set(func() { w.broken = nil })
@@ -144,8 +150,9 @@ func TestServiceObservesAnUnreachableStore(t *testing.T) {
 		w.pass(time.Minute)
 		w.stores["main"].On(storagetest.VerbList).Fail(errTest)
 		w.pass(30 * time.Minute)
-		if got := told.take(); len(got) != 0 {
-			t.Errorf("after a moment: %q", got)
+		events := told.take()
+		if len(events) != 0 {
+			t.Errorf("after a moment: %q", events)
 		}
 		w.stores["main"].On(storagetest.VerbList).Times(-1).Fail(errTest)
 		w.pass(30 * time.Minute)
@@ -154,11 +161,13 @@ func TestServiceObservesAnUnreachableStore(t *testing.T) {
 			!strings.Contains(got.Standings[0].Problem, errTest.Error()) {
 			t.Errorf("while it is away: %+v", got)
 		}
-		if c := told.told; len(c) != 1 || c[0].Time.Sub(c[0].Since) > 2*condition.Settle {
+		c := told.told
+		if len(c) != 1 || c[0].Time.Sub(c[0].Since) > 2*condition.Settle {
 			t.Errorf("it is looked at again soon to see whether it stays: %+v", c)
 		}
-		if got, want := told.take(), []string{"begins RepositoryAway main"}; !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+		events, wantEvents := told.take(), []string{"begins RepositoryAway main"}
+		if !slices.Equal(events, wantEvents) {
+			t.Errorf("told %q, want %q", events, wantEvents)
 		}
 	})
 }
@@ -179,12 +188,14 @@ func TestServiceObservesAClusterThatHangs(t *testing.T) {
 		if len(prod.Standings) != 1 || prod.Standings[0].Good == nil || len(prod.Conditions) != 0 {
 			t.Errorf("prod, which hangs: %+v", prod)
 		}
-		if got := test.Conditions; len(got) != 1 || got[0].Name != condition.AlarmRaised || got[0].Cure != "defragment" {
+		got := test.Conditions
+		if len(got) != 1 || got[0].Name != condition.AlarmRaised || got[0].Cure != "defragment" {
 			t.Errorf("test: %+v", got)
 		}
 		w.pass(2 * time.Hour)
-		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.AlarmRaised}) || len(w.times("prod")) != 13 {
-			t.Errorf("later, with %d backups: %v", len(w.times("prod")), got)
+		raised := names(s.status(t, "prod").Conditions)
+		if !slices.Equal(raised, []condition.Name{condition.AlarmRaised}) || len(w.times("prod")) != 13 {
+			t.Errorf("later, with %d backups: %v", len(w.times("prod")), raised)
 		}
 	})
 }
@@ -216,7 +227,8 @@ func TestServiceObservesFewAtOnce(t *testing.T) {
 		if most != 16 || all < len(specs) {
 			t.Errorf("%d checks, %d at once", all, most)
 		}
-		if err := s.Healthy(time.Now()); err != nil {
+		err := s.Healthy(time.Now())
+		if err != nil {
 			t.Error(err)
 		}
 	})
@@ -235,12 +247,14 @@ func TestServiceMissesADrill(t *testing.T) {
 			}
 		})
 		w.pass(at(0, "17h"))
-		if got := s.status(t, "prod").Conditions; len(got) != 0 {
+		got := s.status(t, "prod").Conditions
+		if len(got) != 0 {
 			t.Errorf("before it is late: %+v", got)
 		}
 		w.pass(at(0, "2h"))
-		if got := names(s.status(t, "prod").Conditions); !slices.Equal(got, []condition.Name{condition.DrillNotRun}) {
-			t.Errorf("when none came: %v", got)
+		raised := names(s.status(t, "prod").Conditions)
+		if !slices.Equal(raised, []condition.Name{condition.DrillNotRun}) {
+			t.Errorf("when none came: %v", raised)
 		}
 		c, err := repository.Open(w.stores["main"], "prod")
 		if err != nil {
@@ -250,11 +264,12 @@ func TestServiceMissesADrill(t *testing.T) {
 			Backup: s.status(t, "prod").Last.ID, Level: catalog.Booted, Verdict: catalog.Failed, Finding: "a segment is missing",
 			Time: time.Now(), Drill: &catalog.Drill{Target: "latest"},
 		}
-		if err := c.Append(t.Context(), proof); err != nil {
+		err = c.Append(t.Context(), proof)
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.pass(11 * time.Minute)
-		got := s.status(t, "prod").Conditions
+		got = s.status(t, "prod").Conditions
 		if !slices.Equal(names(got), []condition.Name{condition.DrillFailed}) || !strings.Contains(got[0].Message, "a segment is missing") {
 			t.Errorf("after one that failed: %+v", got)
 		}
@@ -266,16 +281,19 @@ func TestServiceIsHealthy(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(observed(t, "prod", "0 * * * *", "main")))
 		w.pass(30 * time.Minute)
-		if err := s.Healthy(time.Now()); err != nil {
+		err := s.Healthy(time.Now())
+		if err != nil {
 			t.Error(err)
 		}
 		w.set(func() { w.broken = func(spec.Spec) error { return errTest } })
 		w.pass(time.Hour)
-		if err := s.Healthy(time.Now()); err == nil || !strings.Contains(err.Error(), "BackupLate") {
+		err = s.Healthy(time.Now())
+		if err == nil || !strings.Contains(err.Error(), "BackupLate") {
 			t.Errorf("while no backup comes: %v", err)
 		}
 		s.end()
-		if err := s.Healthy(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "no survey for") {
+		err = s.Healthy(time.Now().Add(time.Hour))
+		if err == nil || !strings.Contains(err.Error(), "no survey for") {
 			t.Errorf("an hour after the last look: %v", err)
 		}
 	})
@@ -293,11 +311,13 @@ func TestServiceEndsConditionsOfRemovedClusters(t *testing.T) {
 		c.Specs = c.Specs[:1]
 		s.changes <- c
 		w.pass(time.Minute)
-		if got, want := told.take(), []string{"ends NoBackup main", "ends BackupFailing"}; !slices.Equal(got, want) {
+		got, want := told.take(), []string{"ends NoBackup main", "ends BackupFailing"}
+		if !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
 		}
 		s.end()
-		if got := told.take(); len(got) != 0 {
+		got = told.take()
+		if len(got) != 0 {
 			t.Errorf("at the end: %q", got)
 		}
 	})
@@ -315,7 +335,8 @@ func TestEachLineOfACheckIsJudged(t *testing.T) {
 			silent = append(silent, l.Name)
 		}
 	}
-	if want := []string{"one version", "users"}; !slices.Equal(silent, want) {
+	want := []string{"one version", "users"}
+	if !slices.Equal(silent, want) {
 		t.Errorf("no condition comes of %q, want that of %q alone", silent, want)
 	}
 }
@@ -328,11 +349,12 @@ func TestServiceObservesItsLog(t *testing.T) {
 		logs := &fakeArchive{broken: errTest}
 		s := w.start("a", configOf(spec), func(s *scheduler.Service) { s.Archive = logs.run })
 		w.pass(4 * time.Minute)
-		if got := s.status(t, "prod").Conditions; len(got) != 0 {
+		got := s.status(t, "prod").Conditions
+		if len(got) != 0 {
 			t.Errorf("at the beginning: %+v", got)
 		}
 		w.pass(20 * time.Minute)
-		got := s.status(t, "prod").Conditions
+		got = s.status(t, "prod").Conditions
 		if !slices.Equal(names(got), []condition.Name{condition.LogLagging}) || !strings.Contains(got[0].Message, errTest.Error()) {
 			t.Errorf("while nothing is archived: %+v", got)
 		}
@@ -360,7 +382,8 @@ func TestServiceObservesAGapBeforeTheLogHasIt(t *testing.T) {
 		gap.GapReason = ""
 		logs.set(func() { logs.observe(gap) })
 		w.pass(11 * time.Minute)
-		if got := s.status(t, "prod").Conditions; slices.Contains(names(got), condition.LogGap) {
+		got = s.status(t, "prod").Conditions
+		if slices.Contains(names(got), condition.LogGap) {
 			t.Errorf("after a backup: %+v", got)
 		}
 	})
@@ -411,11 +434,13 @@ func TestServiceObservesNoMore(t *testing.T) {
 		spec.Observe, spec.Digest = 0, "another"
 		s.changes <- configOf(spec)
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); len(got.Conditions)+len(got.Standings) != 0 {
+		got := s.status(t, "prod")
+		if len(got.Conditions)+len(got.Standings) != 0 {
 			t.Errorf("%+v", got)
 		}
-		if got := told.take(); !slices.Contains(got, "begins NoBackup main") || !slices.Contains(got, "ends NoBackup main") {
-			t.Errorf("told %q", got)
+		events := told.take()
+		if !slices.Contains(events, "begins NoBackup main") || !slices.Contains(events, "ends NoBackup main") {
+			t.Errorf("told %q", events)
 		}
 	})
 }
@@ -449,15 +474,18 @@ func TestServiceReadsNothingTwice(t *testing.T) {
 			w.pass(d)
 			return lists + offsite.Calls(storagetest.VerbList), reads + offsite.Calls(storagetest.VerbOpen)
 		}
-		if lists, reads := looks(4 * time.Hour); lists < 2*20 || reads > 0 {
+		lists, reads := looks(4 * time.Hour)
+		if lists < 2*20 || reads > 0 {
 			t.Errorf("%d listings and %d reads in four hours", lists, reads)
 		}
-		if _, reads := looks(12 * time.Hour); reads != 2 {
+		_, reads = looks(12 * time.Hour)
+		if reads != 2 {
 			t.Errorf("%d reads of the one backup in twelve hours, want one every six", reads)
 		}
 		spec.Digest = "another"
 		s.changes <- configOf(spec)
-		if _, reads := looks(time.Minute); reads < 1 {
+		_, reads = looks(time.Minute)
+		if reads < 1 {
 			t.Error("with another configuration nothing is read")
 		}
 		for o, err := range offsite.List(t.Context(), storage.ListOptions{Prefix: "prod/backups/"}) {
@@ -465,13 +493,15 @@ func TestServiceReadsNothingTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.HasSuffix(o.Key, "manifest.json") {
-				if _, err := offsite.Put(t.Context(), o.Key, strings.NewReader("junk"), storage.PutOptions{}); err != nil {
+				_, err := offsite.Put(t.Context(), o.Key, strings.NewReader("junk"), storage.PutOptions{})
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		w.pass(15 * time.Minute)
-		if got := s.status(t, "prod").Standings; got[0].Damaged != 0 || got[1].Damaged != 1 {
+		got := s.status(t, "prod").Standings
+		if got[0].Damaged != 0 || got[1].Damaged != 1 {
 			t.Errorf("after one was overwritten: %+v", got)
 		}
 	})
@@ -490,19 +520,23 @@ func TestServiceReportsAFaultyConfiguration(t *testing.T) {
 			added.Conditions[0].Name != condition.ConfigRefused || added.Conditions[0].Severity != condition.Critical || added.Standings == nil {
 			t.Errorf("the one that was never in force: %+v", added)
 		}
-		if err := s.Healthy(time.Now()); err == nil || !strings.Contains(err.Error(), "ConfigRefused") {
+		err := s.Healthy(time.Now())
+		if err == nil || !strings.Contains(err.Error(), "ConfigRefused") {
 			t.Errorf("healthy: %v", err)
 		}
-		if got, want := told.take(), []string{"begins ConfigRefused"}; !slices.Equal(got, want) {
+		got, want := told.take(), []string{"begins ConfigRefused"}
+		if !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
 		}
 		good := configOf(observed(t, "prod", "@daily", "main"), observed(t, "new", "@daily", "main"))
 		s.changes <- good
 		w.pass(5 * time.Minute)
-		if added := s.status(t, "new"); added.State != scheduler.Idle || len(added.Conditions) != 0 || len(s.Status()) != 2 {
+		added = s.status(t, "new")
+		if added.State != scheduler.Idle || len(added.Conditions) != 0 || len(s.Status()) != 2 {
 			t.Errorf("put right: %+v", added)
 		}
-		if got, want := told.take(), []string{"ends ConfigRefused"}; !slices.Equal(got, want) {
+		got, want = told.take(), []string{"ends ConfigRefused"}
+		if !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
 		}
 		good.Faulty = map[string]string{"prod": "dr.yaml:5: unknown key"}
@@ -513,7 +547,8 @@ func TestServiceReportsAFaultyConfiguration(t *testing.T) {
 			!strings.Contains(prod.Conditions[0].Message, "stay in force: dr.yaml:5: unknown key") {
 			t.Errorf("the one that was in force: %+v", prod)
 		}
-		if got, want := told.take(), []string{"begins ConfigRefused"}; !slices.Equal(got, want) {
+		got, want = told.take(), []string{"begins ConfigRefused"}
+		if !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q", got, want)
 		}
 	})

@@ -136,14 +136,15 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
 		o := order{spec, s.groupOf(spec.Repositories, c.Concurrency), slots, c.Lease, c.Faulty[spec.Cluster]}
-		if w, ok := s.workers[spec.Cluster]; ok {
+		w, ok := s.workers[spec.Cluster]
+		if ok {
 			w.inForce = spec
 			w.assign(o)
 			w.driller.assign(o)
 			continue
 		}
 		own, stop := context.WithCancel(ctx)
-		w := s.newWorker(o, jobs, stop)
+		w = s.newWorker(o, jobs, stop)
 		s.workers[spec.Cluster] = w
 		s.running.Go(func() { w.work(own, w.turn, w.accept) })
 		s.running.Go(func() { w.driller.work(own, w.driller.turn, w.driller.accept) })

@@ -111,7 +111,8 @@ func (w *world) backup(ctx context.Context, by string, s spec.Spec, to []backup.
 			err = backup.ErrPartial
 			continue
 		}
-		if r.Backup, err = create(ctx, store.Cluster, started.Add(now.ahead), now.revision, now.position, s.Backup.Labels); err != nil {
+		r.Backup, err = create(ctx, store.Cluster, started.Add(now.ahead), now.revision, now.position, s.Backup.Labels)
+		if err != nil {
 			return r, err
 		}
 		r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository})
@@ -157,7 +158,8 @@ func create(
 func (w *world) enter(cluster string) (took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.running[cluster]++; w.running[cluster] > 1 {
+	w.running[cluster]++
+	if w.running[cluster] > 1 {
 		w.t.Errorf("two backups of %s at once", cluster)
 	}
 	all := 0
@@ -321,14 +323,17 @@ func TestServiceTakesDueBackups(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.start("a", configOf(specOf(t, "prod", "30 2 * * *", "main"), specOf(t, "test", "@every 12h", "main")))
 		w.pass(at(2, "5h"))
-		if got, want := w.times("prod"), []time.Duration{0, at(0, "2h30m"), at(1, "2h30m"), at(2, "2h30m")}; !equal(got, want) {
-			t.Errorf("prod was taken at %v, want %v", got, want)
+		times, wantTimes := w.times("prod"), []time.Duration{0, at(0, "2h30m"), at(1, "2h30m"), at(2, "2h30m")}
+		if !equal(times, wantTimes) {
+			t.Errorf("prod was taken at %v, want %v", times, wantTimes)
 		}
-		if got, want := w.times("test"), []time.Duration{0, at(0, "12h"), at(1, "0h"), at(1, "12h"), at(2, "0h")}; !equal(got, want) {
-			t.Errorf("test was taken at %v, want %v", got, want)
+		times, wantTimes = w.times("test"), []time.Duration{0, at(0, "12h"), at(1, "0h"), at(1, "12h"), at(2, "0h")}
+		if !equal(times, wantTimes) {
+			t.Errorf("test was taken at %v, want %v", times, wantTimes)
 		}
-		if got := w.slots("prod")[1]; got != "2000-01-01T02:30:00Z" {
-			t.Errorf("the slot is %q", got)
+		slot := w.slots("prod")[1]
+		if slot != "2000-01-01T02:30:00Z" {
+			t.Errorf("the slot is %q", slot)
 		}
 		got := s.status(t, "prod")
 		if got.State != scheduler.Idle || got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 4 || got.Last == nil || !got.Next.Equal(w.begin.Add(at(3, "2h30m"))) {
@@ -350,10 +355,12 @@ func TestServiceStartsWithNothing(t *testing.T) {
 		lists, opens := w.stores["main"].Calls(storagetest.VerbList), w.stores["main"].Calls(storagetest.VerbOpen)
 		second := w.start("b", configOf(specs...))
 		w.pass(time.Minute)
-		if n := w.stores["main"].Calls(storagetest.VerbList) - lists; n != len(specs) {
+		n := w.stores["main"].Calls(storagetest.VerbList) - lists
+		if n != len(specs) {
 			t.Errorf("%d listings for %d clusters", n, len(specs))
 		}
-		if n := w.stores["main"].Calls(storagetest.VerbOpen) - opens; n > 2*len(specs) {
+		n = w.stores["main"].Calls(storagetest.VerbOpen) - opens
+		if n > 2*len(specs) {
 			t.Errorf("%d reads for %d clusters", n, len(specs))
 		}
 		for _, status := range second.Status() {
@@ -376,7 +383,8 @@ func TestServiceCatchesUpOnce(t *testing.T) {
 		w.pass(at(5, "10h"))
 		w.start("b", c)
 		w.pass(at(1, "0h"))
-		if got, want := w.times("prod"), []time.Duration{0, at(5, "11h"), at(6, "2h30m")}; !equal(got, want) {
+		got, want := w.times("prod"), []time.Duration{0, at(5, "11h"), at(6, "2h30m")}
+		if !equal(got, want) {
 			t.Errorf("taken at %v, want %v", got, want)
 		}
 	})
@@ -388,7 +396,8 @@ func TestServiceNeverOverlaps(t *testing.T) {
 		w.took = 25 * time.Minute
 		w.start("a", configOf(specOf(t, "prod", "*/10 * * * *", "main")))
 		w.pass(2 * time.Hour)
-		if got, want := w.times("prod"), []time.Duration{0, at(0, "25m"), at(0, "50m"), at(0, "75m")}; !equal(got[:4], want) {
+		got, want := w.times("prod"), []time.Duration{0, at(0, "25m"), at(0, "50m"), at(0, "75m")}
+		if !equal(got[:4], want) {
 			t.Errorf("taken at %v, want %v", got, want)
 		}
 	})
@@ -461,17 +470,20 @@ func TestServiceTakesOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", 25*time.Second, time.Now()); err != nil || !held {
+		_, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", 25*time.Second, time.Now())
+		if err != nil || !held {
 			t.Fatal(held, err)
 		}
 		s := w.start("b", configOf(specOf(t, "prod", "@daily", "main")))
 		w.pass(24 * time.Second)
-		if got := s.status(t, "prod"); got.State != scheduler.Standby || got.Holder != "killed" {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Standby || got.Holder != "killed" {
 			t.Errorf("status %+v", got)
 		}
 		w.pass(time.Minute)
-		if got := w.times("prod"); len(got) != 1 || got[0] < 25*time.Second || got[0] > 28*time.Second {
-			t.Errorf("taken at %v, the lease ended after 25 s", got)
+		times := w.times("prod")
+		if len(times) != 1 || times[0] < 25*time.Second || times[0] > 28*time.Second {
+			t.Errorf("taken at %v, the lease ended after 25 s", times)
 		}
 	})
 }
@@ -482,7 +494,8 @@ func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 		w.took = 5 * time.Minute
 		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Running {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Running {
 			t.Fatalf("status %+v", got)
 		}
 		c, err := repository.Open(w.stores["main"], "prod")
@@ -490,14 +503,16 @@ func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
-		if _, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", time.Minute, later); err != nil || !held {
+		_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", time.Minute, later)
+		if err != nil || !held {
 			t.Fatal(held, err)
 		}
 		w.pass(time.Minute)
 		if len(w.ended) != 1 || len(w.taken) != 0 {
 			t.Errorf("ended %v, taken %v", w.ended, w.taken)
 		}
-		if got := s.status(t, "prod"); got.State != scheduler.Standby {
+		got = s.status(t, "prod")
+		if got.State != scheduler.Standby {
 			t.Errorf("status %+v", got)
 		}
 	})
@@ -546,7 +561,8 @@ func TestServiceTriesAgain(t *testing.T) {
 		if !slices.ContainsFunc(tries, func(d time.Duration) bool { return d >= time.Hour && d < time.Hour+2*time.Second }) {
 			t.Errorf("none at the next slot: %v", tries)
 		}
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || got.Failures != 0 || got.Problem != "" {
+		got = s.status(t, "prod")
+		if got.State != scheduler.Idle || got.Failures != 0 || got.Problem != "" {
 			t.Errorf("status %+v", got)
 		}
 	})
@@ -558,11 +574,13 @@ func TestServiceWithoutItsStore(t *testing.T) {
 		w.stores["main"].On(storagetest.VerbList).Times(5).Fail(errTest)
 		s := w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Failing || len(w.taken) > 0 {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Failing || len(w.taken) > 0 {
 			t.Errorf("status %+v, taken %v", got, w.taken)
 		}
 		w.pass(58 * time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 1 {
+		got = s.status(t, "prod")
+		if got.State != scheduler.Idle || len(w.taken) != 1 {
 			t.Errorf("status %+v, taken %v", got, w.taken)
 		}
 	})
@@ -577,7 +595,8 @@ func TestServiceChanges(t *testing.T) {
 		twice := specOf(t, "prod", "*/30 * * * *", "main")
 		s.changes <- configOf(twice, specOf(t, "new", "0 * * * *", "main")) // while backups run
 		w.pass(58 * time.Minute)
-		if got, want := w.times("prod"), []time.Duration{0, at(0, "30m")}; !equal(got, want) {
+		got, want := w.times("prod"), []time.Duration{0, at(0, "30m")}
+		if !equal(got, want) {
 			t.Errorf("prod was taken at %v, want %v", got, want)
 		}
 		if len(w.times("new")) != 1 || len(s.Status()) != 2 {
@@ -586,16 +605,19 @@ func TestServiceChanges(t *testing.T) {
 		twice.Suspend, twice.Digest = true, "suspended"
 		s.changes <- configOf(twice)
 		w.pass(5 * time.Hour)
-		if got := s.status(t, "prod"); got.State != scheduler.Suspended || len(w.times("prod")) != 2 {
-			t.Errorf("status %+v, taken at %v", got, w.times("prod"))
+		status := s.status(t, "prod")
+		if status.State != scheduler.Suspended || len(w.times("prod")) != 2 {
+			t.Errorf("status %+v, taken at %v", status, w.times("prod"))
 		}
-		if got, want := w.times("other"), []time.Duration{0}; !equal(got, want) {
+		got, want = w.times("other"), []time.Duration{0}
+		if !equal(got, want) {
 			t.Errorf("other, which was taken out, was taken at %v, want %v", got, want)
 		}
 		s.changes <- configOf(prod)
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Running {
-			t.Errorf("what was missed while it was suspended is not caught up: %+v", got)
+		status = s.status(t, "prod")
+		if status.State != scheduler.Running {
+			t.Errorf("what was missed while it was suspended is not caught up: %+v", status)
 		}
 	})
 }
@@ -625,14 +647,16 @@ func TestServiceEnds(t *testing.T) {
 			w.pass(10 * time.Second)
 			stopped := time.Now()
 			s.end()
-			if waited := time.Since(stopped); waited > s.Patience+time.Second {
+			waited := time.Since(stopped)
+			if waited > s.Patience+time.Second {
 				t.Errorf("it ended after %v", waited)
 			}
 			if len(w.ended) != 1 || (w.ended[0] == nil) != (want == nil) {
 				t.Errorf("a backup of %v ended with %v", took, w.ended)
 			}
 			c, _ := repository.Open(w.stores["main"], "prod")
-			if l, err := c.Leases().Live(t.Context(), "backup", time.Now()); l.Holder != "" || err != nil {
+			l, err := c.Leases().Live(t.Context(), "backup", time.Now())
+			if l.Holder != "" || err != nil {
 				t.Errorf("%q still has the lease: %v", l.Holder, err)
 			}
 		})
@@ -647,19 +671,22 @@ func TestServiceSeveralRepositories(t *testing.T) {
 		w.pass(time.Hour)
 		s.changes <- configOf(both)
 		w.pass(time.Hour)
-		if got, want := w.times("prod"), []time.Duration{0, time.Hour}; !equal(got, want) {
+		got, want := w.times("prod"), []time.Duration{0, time.Hour}
+		if !equal(got, want) {
 			t.Errorf("taken at %v, want %v", got, want)
 		}
 		w.set(func() { w.partial = true })
 		w.pass(at(0, "23h"))
-		if got := s.status(t, "prod"); got.State != scheduler.Failing {
-			t.Errorf("one repository has no backup, and the status is %+v", got)
+		status := s.status(t, "prod")
+		if status.State != scheduler.Failing {
+			t.Errorf("one repository has no backup, and the status is %+v", status)
 		}
 		w.set(func() { w.partial = false })
 		before := len(w.times("prod"))
 		w.pass(2 * time.Hour)
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.times("prod")) != before+1 {
-			t.Errorf("status %+v, taken at %v", got, w.times("prod"))
+		status = s.status(t, "prod")
+		if status.State != scheduler.Idle || len(w.times("prod")) != before+1 {
+			t.Errorf("status %+v, taken at %v", status, w.times("prod"))
 		}
 	})
 }
@@ -675,7 +702,8 @@ func TestServiceAnyRepository(t *testing.T) {
 		w.stores["main"].On(storagetest.VerbOpen).Times(-1).Fail(errTest)
 		s := w.start("b", configOf(settings))
 		w.pass(time.Minute)
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || len(w.taken) != 1 {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Idle || len(w.taken) != 1 {
 			t.Errorf("status %+v, taken %v", got, w.taken)
 		}
 	})
@@ -695,7 +723,8 @@ func TestServiceAnyRepositoryOpens(t *testing.T) {
 		}
 		all := w.start("a", configOf(settings), unmounted)
 		w.pass(time.Minute)
-		if got := all.status(t, "prod"); len(w.taken) != 0 || !strings.Contains(got.Problem, errTest.Error()) {
+		got := all.status(t, "prod")
+		if len(w.taken) != 0 || !strings.Contains(got.Problem, errTest.Error()) {
 			t.Errorf("where all are needed: status %+v, taken %v", got, w.taken)
 		}
 		all.end()
@@ -706,7 +735,8 @@ func TestServiceAnyRepositoryOpens(t *testing.T) {
 			}
 		})
 		w.pass(time.Minute)
-		if got := any.status(t, "prod"); len(w.taken) != 1 || got.State != scheduler.Idle {
+		got = any.status(t, "prod")
+		if len(w.taken) != 1 || got.State != scheduler.Idle {
 			t.Errorf("where any will do: status %+v, taken %v", got, w.taken)
 		}
 	})
@@ -719,14 +749,16 @@ func TestServicePassesOverTheFuture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := create(t.Context(), c, w.begin.AddDate(50, 0, 0), 1, 1, nil); err != nil {
+		_, err = create(t.Context(), c, w.begin.AddDate(50, 0, 0), 1, 1, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.start("a", configOf(specOf(t, "prod", "0 * * * *", "main")))
 		w.pass(at(0, "2h30m"))
 		w.start("b", configOf(specOf(t, "prod", "0 * * * *", "main")))
 		w.pass(at(0, "1h"))
-		if got, want := w.times("prod"), []time.Duration{0, at(0, "1h"), at(0, "2h"), at(0, "3h")}; !equal(got, want) {
+		got, want := w.times("prod"), []time.Duration{0, at(0, "1h"), at(0, "2h"), at(0, "3h")}
+		if !equal(got, want) {
 			t.Errorf("taken at %v, want %v", got, want)
 		}
 	})
@@ -740,11 +772,13 @@ func TestServiceWhoseClockWasAhead(t *testing.T) {
 		w.pass(30 * time.Second) // of which it thinks that they are five years
 		w.set(func() { w.ahead = 0 })
 		w.pass(at(0, "2h30m"))
-		if got, want := w.times("prod"), []time.Duration{at(0, "1h"), at(0, "2h")}; len(got) < 3 || !equal(got[len(got)-2:], want) {
+		got, want := w.times("prod"), []time.Duration{at(0, "1h"), at(0, "2h")}
+		if len(got) < 3 || !equal(got[len(got)-2:], want) {
 			t.Errorf("taken at %v, want one at once, and then at %v", got, want)
 		}
-		if got := s.status(t, "prod"); !got.Next.Equal(w.begin.Add(at(0, "3h"))) {
-			t.Errorf("status %+v", got)
+		status := s.status(t, "prod")
+		if !status.Next.Equal(w.begin.Add(at(0, "3h"))) {
+			t.Errorf("status %+v", status)
 		}
 	})
 }
@@ -762,7 +796,8 @@ func TestEachSlotStartsWithShortWaits(t *testing.T) {
 		w.stores["main"].On(storagetest.VerbList).Fail(errTest)
 		w.pass(at(0, "2h"))
 		got := w.times("prod")
-		if want := at(1, "0h"); len(got) != 2 || got[1] > want+time.Minute {
+		want := at(1, "0h")
+		if len(got) != 2 || got[1] > want+time.Minute {
 			t.Errorf("taken at %v, want one at most a minute after %v", got, want)
 		}
 	})
@@ -779,7 +814,8 @@ func TestServiceReplacesADamagedBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := "prod/backups/" + string(b.ID) + "/manifest.json"
-		if _, err := w.stores["main"].Put(t.Context(), key, bytes.NewReader([]byte("x")), storage.PutOptions{}); err != nil {
+		_, err = w.stores["main"].Put(t.Context(), key, bytes.NewReader([]byte("x")), storage.PutOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
@@ -796,12 +832,14 @@ func TestServicePrunes(t *testing.T) {
 		settings.Retention.Last = 1
 		s := w.start("a", configOf(everything, settings))
 		w.pass(time.Hour)
-		if want := []string{"prod in main", "prod in offsite"}; !slices.Equal(w.pruned, want) {
+		want := []string{"prod in main", "prod in offsite"}
+		if !slices.Equal(w.pruned, want) {
 			t.Errorf("pruned %q, want %q", w.pruned, want)
 		}
 		w.set(func() { w.unpruned = errTest })
 		w.pass(at(1, "0h"))
-		if got := s.status(t, "prod"); got.State != scheduler.Idle || !strings.Contains(got.Unpruned, errTest.Error()) {
+		got := s.status(t, "prod")
+		if got.State != scheduler.Idle || !strings.Contains(got.Unpruned, errTest.Error()) {
 			t.Errorf("status %+v", got)
 		}
 		w.set(func() { w.unpruned, w.broken = nil, func(spec.Spec) error { return errTest } })
@@ -823,14 +861,17 @@ func TestServiceRevisions(t *testing.T) {
 		w.pass(time.Hour)
 		w.set(func() { w.revision++ })
 		w.pass(time.Hour)
-		if got, want := w.times("prod"), []time.Duration{0, at(0, "2h")}; len(got) != 2 || got[1] < want[1] || got[1] > want[1]+6*time.Minute {
+		got, want := w.times("prod"), []time.Duration{0, at(0, "2h")}
+		if len(got) != 2 || got[1] < want[1] || got[1] > want[1]+6*time.Minute {
 			t.Errorf("taken at %v, want about %v", got, want)
 		}
-		if why := w.taken[1].labels[spec.LabelTrigger]; why != "100 revisions since the last backup" {
+		why := w.taken[1].labels[spec.LabelTrigger]
+		if why != "100 revisions since the last backup" {
 			t.Errorf("the labels are %v", w.taken[1].labels)
 		}
-		if got := s.status(t, "prod"); got.State != scheduler.Idle {
-			t.Errorf("status %+v", got)
+		status := s.status(t, "prod")
+		if status.State != scheduler.Idle {
+			t.Errorf("status %+v", status)
 		}
 	})
 }
@@ -857,13 +898,15 @@ func chaos(t *testing.T, w *world, seed uint64) {
 	services := map[string]*service{}
 	for range 60 {
 		name := string(rune('a' + random.IntN(3)))
-		if running, ok := services[name]; ok {
+		running, ok := services[name]
+		if ok {
 			running.end()
 			delete(services, name)
 		} else {
 			services[name] = w.start(name, c)
 		}
-		if verbs := []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen, storagetest.VerbPut}; random.IntN(3) == 0 {
+		verbs := []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen, storagetest.VerbPut}
+		if random.IntN(3) == 0 {
 			w.stores["main"].On(verbs[random.IntN(3)]).Times(random.IntN(4)).Fail(errTest)
 		}
 		w.pass(time.Duration(random.IntN(3600)) * time.Second)
@@ -880,7 +923,8 @@ func chaos(t *testing.T, w *world, seed uint64) {
 		if len(unique) != len(slots) {
 			t.Errorf("seed %d: %s has a slot twice: %q", seed, cluster, slots)
 		}
-		if times := w.times(cluster); time.Since(w.begin)-times[len(times)-1] > time.Hour {
+		times := w.times(cluster)
+		if time.Since(w.begin)-times[len(times)-1] > time.Hour {
 			t.Errorf("seed %d: the last backup of %s was at %v, it is %v", seed, cluster, times[len(times)-1], time.Since(w.begin))
 		}
 	}

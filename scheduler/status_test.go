@@ -31,18 +31,22 @@ func TestChangedIsCalledAfterEachChange(t *testing.T) {
 			return n
 		}
 		w.pass(time.Hour)
-		if got, err := s.StatusOf("prod"); err != nil || got.State != scheduler.Idle || taken() == 0 {
+		got, err := s.StatusOf("prod")
+		if err != nil || got.State != scheduler.Idle || taken() == 0 {
 			t.Errorf("after the first backup: %+v, %v", got, err)
 		}
 		first := s.status(t, "prod").Last.ID
 		w.pass(24 * time.Hour)
-		if got, err := s.StatusOf("prod"); err != nil || got.Last.ID == first || taken() == 0 {
+		got, err = s.StatusOf("prod")
+		if err != nil || got.Last.ID == first || taken() == 0 {
 			t.Errorf("after the second backup: %+v, %v", got, err)
 		}
-		if got, err := s.StatusOf("new"); err != nil || got.State != scheduler.Failing || changes["new"] == 0 {
+		got, err = s.StatusOf("new")
+		if err != nil || got.State != scheduler.Failing || changes["new"] == 0 {
 			t.Errorf("the faulty cluster: %+v, %v", got, err)
 		}
-		if _, err := s.StatusOf("gone"); !errors.Is(err, scheduler.ErrUnknown) {
+		_, err = s.StatusOf("gone")
+		if !errors.Is(err, scheduler.ErrUnknown) {
 			t.Errorf("an unknown cluster: %v", err)
 		}
 	})

@@ -27,7 +27,8 @@ func (s *Service) Store(ctx context.Context, cluster, name string) (spec.Reposit
 			continue
 		}
 		bucket := s.bucket(r)
-		if err := bucket.Reach(ctx); err != nil {
+		err := bucket.Reach(ctx)
+		if err != nil {
 			return spec.Repository{}, backup.Store{}, fmt.Errorf("repository %s: %w", r.Name, err)
 		}
 		c, err := repository.OpenWith(bucket, cluster, r.Policy)

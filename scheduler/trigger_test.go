@@ -85,7 +85,8 @@ func (w *world) triggered() (reasons []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, b := range w.taken {
-		if why := b.labels[spec.LabelTrigger]; why != "" {
+		why := b.labels[spec.LabelTrigger]
+		if why != "" {
 			reasons = append(reasons, fmt.Sprintf("%v %s", b.at.Truncate(time.Hour), why))
 		}
 	}
@@ -107,7 +108,8 @@ func TestServiceBytes(t *testing.T) {
 		}
 		w.pass(time.Hour)
 		// Headers differ by a few bytes, so that it may take one more or less.
-		if got := w.triggered(); len(got) < 2 || len(got) > 3 || !strings.Contains(got[0], "bytes of log since the last backup") {
+		got := w.triggered()
+		if len(got) < 2 || len(got) > 3 || !strings.Contains(got[0], "bytes of log since the last backup") {
 			t.Errorf("triggered %q, a segment has %d bytes", got, one)
 		}
 	})
@@ -123,7 +125,8 @@ func TestServiceGap(t *testing.T) {
 			a.store()
 			w.pass(time.Hour)
 		}
-		if got := w.triggered(); len(got) > 0 {
+		got := w.triggered()
+		if len(got) > 0 {
 			t.Errorf("without a gap: %q", got)
 		}
 		a.lose()
@@ -131,7 +134,8 @@ func TestServiceGap(t *testing.T) {
 			a.store()
 			w.pass(time.Hour)
 		}
-		if got := w.triggered(); len(got) != 1 || !strings.HasPrefix(got[0], "3h0m0s a gap in the log until 2000-01-01T03:0") {
+		got = w.triggered()
+		if len(got) != 1 || !strings.HasPrefix(got[0], "3h0m0s a gap in the log until 2000-01-01T03:0") {
 			t.Errorf("triggered %q", got)
 		}
 	})
@@ -150,7 +154,8 @@ func TestServiceGapOfAClockAhead(t *testing.T) {
 		a.lose()
 		a.store()
 		w.pass(3 * time.Hour)
-		if got := w.triggered(); len(got) != 1 || !strings.HasPrefix(got[0], "1h0m0s a gap in the log until 2000-01-01T07:0") {
+		got := w.triggered()
+		if len(got) != 1 || !strings.HasPrefix(got[0], "1h0m0s a gap in the log until 2000-01-01T07:0") {
 			t.Errorf("triggered %q", got)
 		}
 	})

@@ -113,7 +113,8 @@ func (s *subject) plan(began time.Time) plan {
 func (s *subject) enter(by *server, p plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running++; s.running > 1 && !s.leaseDisruptedSince(time.Now().Add(-robberyLasts)) {
+	s.running++
+	if s.running > 1 && !s.leaseDisruptedSince(time.Now().Add(-robberyLasts)) {
 		s.errorf("two backups at once")
 	}
 	if p.disruption == "" {
@@ -214,14 +215,16 @@ func (s *subject) took(b taking) {
 		s.errorf("the slot of %s has none, and this one is for %s", next, b.slot)
 	}
 	upto := b.began
-	if ahead := b.started.Sub(b.began); ahead > 0 && ahead <= 5*time.Minute {
+	ahead := b.started.Sub(b.began)
+	if ahead > 0 && ahead <= 5*time.Minute {
 		upto = b.started // as all believe
 	}
 	if upto.Before(next) && !first {
 		s.double(before, b)
 		return
 	}
-	if late := b.began.Sub(next); late > inTime && b.began.Sub(s.over) > inTime && !s.excused(next, b.began) {
+	late := b.began.Sub(next)
+	if late > inTime && b.began.Sub(s.over) > inTime && !s.excused(next, b.began) {
 		s.errorf("the slot of %s was late by %s, and nobody has said why", next, late)
 	} else if late > inTime {
 		s.late++
@@ -310,9 +313,11 @@ func (r rule) slots(t *testing.T, begin, end time.Time, jitter time.Duration) (s
 		if !due && !r.skipped(wall) {
 			continue
 		}
-		if shown := wall.Format("2006-01-02 15"); r.each == 1 || !done[shown] {
+		shown := wall.Format("2006-01-02 15")
+		if r.each == 1 || !done[shown] {
 			done[shown] = true
-			if slot := now.Add(jitter); slot.After(begin) {
+			slot := now.Add(jitter)
+			if slot.After(begin) {
 				slots = append(slots, slot)
 			}
 		}
@@ -443,7 +448,8 @@ func aYear(t *testing.T, seed uint64, clusters int) {
 	}
 	var sum [4]int
 	for _, s := range f.subjects {
-		if next := s.nextSlot(); next.Before(f.end.Add(-inTime)) {
+		next := s.nextSlot()
+		if next.Before(f.end.Add(-inTime)) {
 			s.errorf("the slot of %s has no backup", next)
 		}
 		for i, n := range []int{s.taken, s.next, s.late, s.doubled} {

@@ -107,7 +107,8 @@ func (s *subject) wantKept(in backup.Store, now time.Time) {
 		want(rule, first(l.spans[rule], n)...)
 	}
 	for _, e := range l.good {
-		if begins := l.good[0].finished; e.finished.After(begins.Add(-p.Window)) {
+		begins := l.good[0].finished
+		if e.finished.After(begins.Add(-p.Window)) {
 			want("the window", e)
 		}
 	}
@@ -125,7 +126,8 @@ func (s *subject) wantFew(repository string, there int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, l := s.spec.Retention, s.ledgers[repository]
-	if most := 2*(p.Last+p.Hourly+p.Daily+p.Weekly+p.Monthly) + 10 + len(l.pinned) + s.partial; there > most {
+	most := 2*(p.Last+p.Hourly+p.Daily+p.Weekly+p.Monthly) + 10 + len(l.pinned) + s.partial
+	if there > most {
 		s.errorf("%d backups are in %s, at most %d are to stay", there, repository, most)
 	}
 	s.partial = 0
@@ -189,7 +191,8 @@ func (s *subject) prove() {
 			return
 		}
 		p := catalog.Proof{Backup: l.good[0].id, Level: catalog.Opened, Verdict: catalog.Passed, Time: time.Now(), By: "test"}
-		if err := c.Append(context.Background(), p); err != nil {
+		err := c.Append(context.Background(), p)
+		if err != nil {
 			s.f.errorf("%v", err)
 		}
 		l.proven = l.good[0].id
@@ -223,7 +226,8 @@ func (s *subject) tidy() {
 				continue
 			}
 			delete(l.pinned, id)
-			if _, err := c.Unpin(context.Background(), catalog.Unpin{Backup: id, Time: time.Now()}); err != nil {
+			_, err := c.Unpin(context.Background(), catalog.Unpin{Backup: id, Time: time.Now()})
+			if err != nil {
 				s.f.errorf("%v", err)
 			}
 		}

@@ -195,7 +195,8 @@ func (s *server) reach(ctx context.Context, d *depot) (context.Context, error) {
 	s.mu.Lock()
 	dead, frozen := s.dead, s.frozen
 	s.mu.Unlock()
-	if wait := time.Until(frozen); wait > 0 {
+	wait := time.Until(frozen)
+	if wait > 0 {
 		time.Sleep(wait)
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -279,7 +280,8 @@ func (s *subject) backup(ctx context.Context, by *server, settings spec.Spec, to
 		if !plan.partial || i == 0 {
 			one, failed = s.store(ctx, store.Cluster, began, settings.Backup.Labels, plan)
 		}
-		if r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository, Err: failed}); failed != nil {
+		r.Stores = append(r.Stores, backup.Outcome{Repository: store.Repository, Err: failed})
+		if failed != nil {
 			missing = failed
 			continue
 		}

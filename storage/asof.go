@@ -40,7 +40,8 @@ func AsOf(b Bucket, t time.Time) (Bucket, error) {
 
 func asVersioned(b Bucket) (Versioned, bool) {
 	for {
-		if v, ok := b.(Versioned); ok {
+		v, ok := b.(Versioned)
+		if ok {
 			return v, true
 		}
 		u, ok := b.(interface{ Unwrap() Bucket })
@@ -86,10 +87,12 @@ func (p *past) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClos
 }
 
 func (p *past) Stat(ctx context.Context, key string) (Object, error) {
-	if err := ValidKey(key); err != nil {
+	err := ValidKey(key)
+	if err != nil {
 		return Object{}, fmt.Errorf("stat: %w", err)
 	}
-	if obj, ok := p.cached(key); ok {
+	obj, ok := p.cached(key)
+	if ok {
 		return obj, nil
 	}
 	for obj, err := range p.List(ctx, ListOptions{Prefix: key}) {

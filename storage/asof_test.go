@@ -17,7 +17,8 @@ import (
 
 func TestAsOfWantsVersions(t *testing.T) {
 	for _, b := range []storage.Bucket{openFile(t), storage.WithPrefix(mem.New(), "some/where")} {
-		if _, err := storage.AsOf(b, time.Now()); !errors.Is(err, storage.ErrUnsupported) {
+		_, err := storage.AsOf(b, time.Now())
+		if !errors.Is(err, storage.ErrUnsupported) {
 			t.Errorf("AsOf a store without versions: %v", err)
 		}
 	}
@@ -25,7 +26,8 @@ func TestAsOfWantsVersions(t *testing.T) {
 
 func putText(t *testing.T, b storage.Bucket, key, content string) {
 	t.Helper()
-	if _, err := b.Put(t.Context(), key, strings.NewReader(content), storage.PutOptions{}); err != nil {
+	_, err := b.Put(t.Context(), key, strings.NewReader(content), storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,7 +57,8 @@ func TestAsOfEdges(t *testing.T) {
 		time.Sleep(time.Hour)
 		putText(t, b, "key", "two")
 		time.Sleep(time.Hour)
-		if err := b.Delete(t.Context(), "key", storage.DeleteOptions{}); err != nil {
+		err := b.Delete(t.Context(), "key", storage.DeleteOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		for after, want := range map[time.Duration]string{
@@ -66,7 +69,8 @@ func TestAsOfEdges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := text(t, past, "key"); got != want {
+			got := text(t, past, "key")
+			if got != want {
 				t.Errorf("%v after the start: %q, want %q", after, got, want)
 			}
 		}
@@ -113,7 +117,8 @@ func TestAsOfWithoutEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if obj, err := past.Stat(t.Context(), "key"); err != nil || obj.Version != "2" {
+		obj, err := past.Stat(t.Context(), "key")
+		if err != nil || obj.Version != "2" {
 			t.Errorf("version %q, %v, want 2", obj.Version, err)
 		}
 	}
@@ -134,7 +139,8 @@ func TestAsOfListsOnce(t *testing.T) {
 		keys += obj.Key
 	}
 	for _, key := range []string{"a", "c"} {
-		if _, err := past.Stat(t.Context(), key); err != nil {
+		_, err := past.Stat(t.Context(), key)
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -150,10 +156,12 @@ func TestAsOfReturnsErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := past.Stat(t.Context(), "key"); !errors.Is(err, broken) {
+	_, err = past.Stat(t.Context(), "key")
+	if !errors.Is(err, broken) {
 		t.Errorf("Stat: %v", err)
 	}
-	if _, _, err := past.Open(t.Context(), "key", storage.OpenOptions{}); !errors.Is(err, broken) {
+	_, _, err = past.Open(t.Context(), "key", storage.OpenOptions{})
+	if !errors.Is(err, broken) {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -168,7 +176,8 @@ func TestAsOfReadsThroughDecorators(t *testing.T) {
 		t.Fatal(err)
 	}
 	faulty.On(storagetest.VerbOpen).Cut(3, errors.New("cut"))
-	if got := text(t, past, "key"); got != "content" || faulty.Calls(storagetest.VerbOpen) != 2 {
+	got := text(t, past, "key")
+	if got != "content" || faulty.Calls(storagetest.VerbOpen) != 2 {
 		t.Errorf("%q by %d calls", got, faulty.Calls(storagetest.VerbOpen))
 	}
 }

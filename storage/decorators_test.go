@@ -85,10 +85,12 @@ func TestContract(t *testing.T) {
 // TestSweeperShowsThrough checks that a decorator does not hide a Sweeper.
 func TestSweeperShowsThrough(t *testing.T) {
 	for _, d := range decorators {
-		if _, ok := storage.AsSweeper(d.over(openFile(t))); !ok {
+		_, ok := storage.AsSweeper(d.over(openFile(t)))
+		if !ok {
 			t.Errorf("%s hides the Sweeper of file", d.name)
 		}
-		if _, ok := storage.AsSweeper(d.over(mem.New())); ok {
+		_, ok = storage.AsSweeper(d.over(mem.New()))
+		if ok {
 			t.Errorf("%s over mem, which has no leftovers, is a Sweeper", d.name)
 		}
 	}

@@ -56,7 +56,8 @@ func (g *Guard) Reach(ctx context.Context) error {
 
 // bucket returns the open bucket. It may block.
 func (g *Guard) bucket(ctx context.Context) (Bucket, error) {
-	if b := g.inner(); b != nil {
+	b := g.inner()
+	if b != nil {
 		return b, nil
 	}
 	select {
@@ -65,7 +66,8 @@ func (g *Guard) bucket(ctx context.Context) (Bucket, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if b := g.inner(); b != nil {
+	b = g.inner()
+	if b != nil {
 		return b, nil
 	}
 	b, err := g.open(ctx)
@@ -133,7 +135,8 @@ func (g *Guard) recordMiss(since time.Time) error {
 		g.since = since
 	}
 	g.next = time.Now().Add(g.o.Rest)
-	if g.silent++; g.silent == g.o.Failures {
+	g.silent++
+	if g.silent == g.o.Failures {
 		close(g.down)
 	}
 	return fmt.Errorf("%w (%s)", ErrNoAnswer, g.o.Limit)
@@ -155,7 +158,8 @@ func guarded[T any](
 ) (T, error) {
 	var none T
 	if limit > 0 {
-		if err := g.enter(ctx); err != nil {
+		err := g.enter(ctx)
+		if err != nil {
 			return none, err
 		}
 	}
@@ -168,7 +172,8 @@ func guarded[T any](
 		}
 		var a answer[T]
 		b, err := g.bucket(own)
-		if a.err = err; err == nil {
+		a.err = err
+		if err == nil {
 			a.value, a.err = do(own, b)
 		}
 		done <- a
@@ -217,7 +222,8 @@ func withRequest(err error, verb, key string) error {
 // Put stores an object. The time limit applies only to small bodies of known length, such as a bytes.Reader.
 func (g *Guard) Put(ctx context.Context, key string, r io.Reader, o PutOptions) (Object, error) {
 	limit := time.Duration(0)
-	if sized, ok := r.(interface{ Len() int }); ok && sized.Len() <= smallBody {
+	sized, ok := r.(interface{ Len() int })
+	if ok && sized.Len() <= smallBody {
 		limit = g.o.Limit
 	}
 	lent := &lentReader{r, make(chan struct{})}
@@ -374,7 +380,8 @@ func (g *Guard) sequence(
 		}, nil)
 		for err == nil {
 			next, ended, missed := g.nextListed(ctx, all)
-			if err = missed; err != nil || ended {
+			err = missed
+			if err != nil || ended {
 				break
 			}
 			if !yield(next.obj, next.err) || next.err != nil {
@@ -426,7 +433,8 @@ func (g *Guard) Unwrap() Bucket {
 	if b == nil {
 		return nil
 	}
-	if s, ok := AsSweeper(b); ok {
+	s, ok := AsSweeper(b)
+	if ok {
 		return &guardedSweeper{g, b, s}
 	}
 	return b

@@ -38,21 +38,24 @@ func (h *hanging) wait(ctx context.Context) error {
 }
 
 func (h *hanging) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := h.wait(ctx); err != nil {
+	err := h.wait(ctx)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return h.Bucket.Put(ctx, key, r, o)
 }
 
 func (h *hanging) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	if err := h.wait(ctx); err != nil {
+	err := h.wait(ctx)
+	if err != nil {
 		return nil, storage.Object{}, err
 	}
 	return h.Bucket.Open(ctx, key, o)
 }
 
 func (h *hanging) Stat(ctx context.Context, key string) (storage.Object, error) {
-	if err := h.wait(ctx); err != nil {
+	err := h.wait(ctx)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return h.Bucket.Stat(ctx, key)
@@ -60,7 +63,8 @@ func (h *hanging) Stat(ctx context.Context, key string) (storage.Object, error) 
 
 func (h *hanging) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
-		if err := h.wait(ctx); err != nil {
+		err := h.wait(ctx)
+		if err != nil {
 			yield(storage.Object{}, err)
 			return
 		}
@@ -69,7 +73,8 @@ func (h *hanging) List(ctx context.Context, o storage.ListOptions) iter.Seq2[sto
 }
 
 func (h *hanging) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if err := h.wait(ctx); err != nil {
+	err := h.wait(ctx)
+	if err != nil {
 		return err
 	}
 	return h.Bucket.Delete(ctx, key, o)
@@ -110,22 +115,26 @@ func TestGuardEndsHangingCalls(t *testing.T) {
 		for _, deaf := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hanging{Bucket: mem.New(), deaf: deaf, release: make(chan struct{})}
-				if _, err := h.Bucket.Put(t.Context(), "a", strings.NewReader("x"), storage.PutOptions{}); err != nil {
+				_, err := h.Bucket.Put(t.Context(), "a", strings.NewReader("x"), storage.PutOptions{})
+				if err != nil {
 					t.Fatal(err)
 				}
 				g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return h, nil }, guardOptions)
 				began := time.Now()
 				for range 100 {
-					if err := call(t.Context(), g); !errors.Is(err, storage.ErrNoAnswer) {
+					err := call(t.Context(), g)
+					if !errors.Is(err, storage.ErrNoAnswer) {
 						t.Fatalf("%s, deaf %v: %v", name, deaf, err)
 					}
 				}
-				if took := time.Since(began); h.asked.Load() != 3 || took > 4*time.Minute {
+				took := time.Since(began)
+				if h.asked.Load() != 3 || took > 4*time.Minute {
 					t.Errorf("%s, deaf %v: 100 calls asked %d times in %s", name, deaf, h.asked.Load(), took)
 				}
 				close(h.release)
 				time.Sleep(guardOptions.Rest)
-				if err := call(t.Context(), g); err != nil {
+				err = call(t.Context(), g)
+				if err != nil {
 					t.Errorf("%s, deaf %v: it answers again, and the call gives %v", name, deaf, err)
 				}
 			})
@@ -144,11 +153,13 @@ func TestGuardAbandonsFewCalls(t *testing.T) {
 		}
 		began := time.Now()
 		for range 200 {
-			if err := <-failed; !errors.Is(err, storage.ErrNoAnswer) {
+			err := <-failed
+			if !errors.Is(err, storage.ErrNoAnswer) {
 				t.Error(err)
 			}
 		}
-		if took := time.Since(began); int(h.asked.Load()) > guardOptions.Most || took > 2*guardOptions.Limit {
+		took := time.Since(began)
+		if int(h.asked.Load()) > guardOptions.Most || took > 2*guardOptions.Limit {
 			t.Errorf("200 calls at once asked %d times and took %s", h.asked.Load(), took)
 		}
 		close(h.release)

@@ -21,7 +21,8 @@ type Sweeper interface {
 // change keys. It reports whether there is one.
 func AsSweeper(b Bucket) (Sweeper, bool) {
 	for {
-		if s, ok := b.(Sweeper); ok {
+		s, ok := b.(Sweeper)
+		if ok {
 			return s, true
 		}
 		u, ok := b.(interface{ Unwrap() Bucket })

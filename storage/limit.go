@@ -66,7 +66,8 @@ func (s *slow) Read(p []byte) (int, error) {
 	if n <= 0 {
 		return n, err
 	}
-	if werr := s.limiter.WaitN(s.ctx, n); werr != nil {
+	werr := s.limiter.WaitN(s.ctx, n)
+	if werr != nil {
 		return n, fmt.Errorf("wait for the rate limit: %w", werr)
 	}
 	return n, err

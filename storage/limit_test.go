@@ -20,14 +20,17 @@ func TestLimitSlowsBothWays(t *testing.T) {
 		b := storage.WithLimit(mem.New(), storage.Limits{Up: rate.NewLimiter(10, 10), Down: rate.NewLimiter(20, 5)})
 		start := time.Now()
 		put(t, b, "key", strings.Repeat("x", 100)) // ten bytes are free, 90 cost nine seconds of the bubble's clock
-		if took := time.Since(start).Round(time.Millisecond); took != 9*time.Second {
+		took := time.Since(start).Round(time.Millisecond)
+		if took != 9*time.Second {
 			t.Errorf("up: 100 bytes took %v, want 9s", took)
 		}
 		start = time.Now()
-		if p, err := read(t.Context(), b, storage.OpenOptions{Length: 45}); err != nil || len(p) != 45 {
+		p, err := read(t.Context(), b, storage.OpenOptions{Length: 45})
+		if err != nil || len(p) != 45 {
 			t.Errorf("down: %d bytes, %v", len(p), err)
 		}
-		if took := time.Since(start).Round(time.Millisecond); took != 2*time.Second {
+		took = time.Since(start).Round(time.Millisecond)
+		if took != 2*time.Second {
 			t.Errorf("down: 45 bytes took %v, want 2s", took)
 		}
 	})
@@ -52,7 +55,8 @@ func TestLimitEndsWithContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Put: %v", err)
 		}
-		if _, err := below.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrNotExist) {
+		_, err = below.Stat(t.Context(), "key")
+		if !errors.Is(err, storage.ErrNotExist) {
 			t.Errorf("Stat: %v", err)
 		}
 	})
@@ -65,7 +69,8 @@ func TestLimitNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := storage.WithLimit(mem.New(), l)
 			put(t, b, "key", "content")
-			if p, err := read(t.Context(), b, storage.OpenOptions{}); err != nil || string(p) != "content" {
+			p, err := read(t.Context(), b, storage.OpenOptions{})
+			if err != nil || string(p) != "content" {
 				t.Errorf("%q, %v", p, err)
 			}
 		})
@@ -75,7 +80,8 @@ func TestLimitNone(t *testing.T) {
 // TestLimitNothing checks that a limiter without a burst, which grants nothing, causes an error and does not hang.
 func TestLimitNothing(t *testing.T) {
 	b := storage.WithLimit(mem.New(), storage.Limits{Up: rate.NewLimiter(10, 0)})
-	if _, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{}); err == nil {
+	_, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{})
+	if err == nil {
 		t.Error("a byte has passed")
 	}
 }

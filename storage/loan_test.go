@@ -14,18 +14,22 @@ func TestLoanEnds(t *testing.T) {
 	buffer := []byte("content")
 	body := storage.Lend(buffer)
 	p := make([]byte, 3)
-	if _, err := io.ReadFull(body, p); err != nil || string(p) != "con" {
+	_, err := io.ReadFull(body, p)
+	if err != nil || string(p) != "con" {
 		t.Fatalf("%q, %v", p, err)
 	}
-	if _, err := body.Seek(0, io.SeekStart); err != nil {
+	_, err = body.Seek(0, io.SeekStart)
+	if err != nil {
 		t.Fatal(err)
 	}
 	body.End()
 	copy(buffer, "another")
-	if n, err := body.Read(p); n > 0 || !errors.Is(err, storage.ErrEnded) {
+	n, err := body.Read(p)
+	if n > 0 || !errors.Is(err, storage.ErrEnded) {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
-	if _, err := body.Seek(0, io.SeekStart); !errors.Is(err, storage.ErrEnded) {
+	_, err = body.Seek(0, io.SeekStart)
+	if !errors.Is(err, storage.ErrEnded) {
 		t.Errorf("Seek: %v", err)
 	}
 }

@@ -99,7 +99,8 @@ func (s *parallelStream) fetch(ctx context.Context, offset, length int64) piece 
 	}
 	defer r.Close()
 	p := s.buffer()[:length]
-	if _, err := io.ReadFull(r, p); err != nil {
+	_, err = io.ReadFull(r, p)
+	if err != nil {
 		return piece{err: fmt.Errorf("read %q from byte %d on: %w", s.key, offset, notEOF(err))}
 	}
 	return piece{p: p}

@@ -65,7 +65,8 @@ func PutParts(ctx context.Context, r io.Reader, u Uploader, p Parts) (Object, er
 		return Object{}, err
 	}
 	// A cancelled Put must not commit: its caller assumes that nothing was stored.
-	if err := ctx.Err(); err != nil {
+	err = ctx.Err()
+	if err != nil {
 		return Object{}, err
 	}
 	if ended && len(first) <= p.Whole {
@@ -84,7 +85,8 @@ func PutParts(ctx context.Context, r io.Reader, u Uploader, p Parts) (Object, er
 	// ctx may have ended, but abandoned parts cost money for ever.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
 	defer cancel()
-	if aerr := upload.Abort(ctx); aerr != nil {
+	aerr := upload.Abort(ctx)
+	if aerr != nil {
 		err = fmt.Errorf("%w (its parts are still there: %w)", err, aerr)
 	}
 	return Object{}, err
@@ -103,7 +105,8 @@ func (p *pump) run(ctx context.Context, first []byte, ended bool) (Object, error
 	if err != nil {
 		return Object{}, err
 	}
-	if err := ctx.Err(); err != nil {
+	err = ctx.Err()
+	if err != nil {
 		return Object{}, err
 	}
 	return p.upload.Commit(ctx, n)
@@ -133,7 +136,8 @@ func (p *pump) send(ctx context.Context, first []byte, ended bool) (int, error) 
 		stop(err)
 		defer time.AfterFunc(graceTime, cut).Stop()
 	}
-	if serr := senders.Wait(); serr != nil || err != nil {
+	serr := senders.Wait()
+	if serr != nil || err != nil {
 		return n, context.Cause(ctx)
 	}
 	return n, nil
@@ -145,14 +149,14 @@ func (p *pump) read(ctx context.Context, part []byte, ended bool, send func(n in
 		if n > p.parts.Max {
 			return n, fmt.Errorf("the object has more than %d parts of %d bytes: use larger parts", p.parts.Max, p.parts.Size)
 		}
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			return n, err
 		}
 		send(n, part)
 		if ended {
 			return n, nil
 		}
-		var err error
 		part, ended, err = fill(ctx, p.r, p.buffer())
 		if err != nil {
 			return n, err
@@ -181,7 +185,8 @@ var spare sync.Pool
 
 // newBuffer returns a buffer for exactly one part.
 func newBuffer(size int) []byte {
-	if b, ok := spare.Get().(*[]byte); ok && cap(*b) == size {
+	b, ok := spare.Get().(*[]byte)
+	if ok && cap(*b) == size {
 		return (*b)[:0]
 	}
 	return make([]byte, 0, size)
@@ -198,7 +203,8 @@ func (p *pump) recycle() {
 // fill reads until p is full or r returns io.EOF, and reports whether r has ended.
 func fill(ctx context.Context, r io.Reader, p []byte) (filled []byte, ended bool, err error) {
 	for len(p) < cap(p) {
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			return p, false, err
 		}
 		n, err := r.Read(p[len(p):cap(p)])
@@ -218,7 +224,8 @@ func fill(ctx context.Context, r io.Reader, p []byte) (filled []byte, ended bool
 func fillGrowing(ctx context.Context, r io.Reader, parts Parts) (filled []byte, ended bool, err error) {
 	p := make([]byte, 0, min(parts.Size, 64<<10))
 	for {
-		if p, ended, err = fill(ctx, r, p); ended || err != nil || len(p) == parts.Size {
+		p, ended, err = fill(ctx, r, p)
+		if ended || err != nil || len(p) == parts.Size {
 			return p, ended, err
 		}
 		var grown []byte

@@ -66,7 +66,8 @@ func (f *fakeStore) Part(ctx context.Context, n int, p []byte) error {
 	f.enter(p)
 	defer f.leave()
 	if f.part != nil {
-		if err := f.part(ctx, n); err != nil {
+		err := f.part(ctx, n)
+		if err != nil {
 			return err
 		}
 	}
@@ -348,7 +349,8 @@ func TestPartsMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	src := io.LimitReader(&forever{}, 50<<20)
-	if _, err := storage.PutParts(t.Context(), src, f, p); err != nil {
+	_, err := storage.PutParts(t.Context(), src, f, p)
+	if err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -356,7 +358,8 @@ func TestPartsMemory(t *testing.T) {
 		t.Errorf("%d buffers and %d parts at a time for %d workers", len(f.buffers), f.most, p.Workers)
 	}
 	// The first buffer grows to its size; its smaller predecessors are on top.
-	if took := after.TotalAlloc - before.TotalAlloc; took > uint64((p.Workers+2)*p.Size) {
+	took := after.TotalAlloc - before.TotalAlloc
+	if took > uint64((p.Workers+2)*p.Size) {
 		t.Errorf("%d bytes were allocated for %d workers with %d", took, p.Workers, p.Size)
 	}
 }
@@ -434,14 +437,16 @@ func TestPartsFor(t *testing.T) {
 	for hint, want := range map[int64]int{
 		0: 8 << 20, -1: 8 << 20, 8 << 30: 8 << 20, 70 << 30: 8 << 20, 72 << 30: 9 << 20, 1 << 40: 116 << 20,
 	} {
-		if got := p.For(hint).Size; got != want {
+		got := p.For(hint).Size
+		if got != want {
 			t.Errorf("for %d bytes parts of %d, want %d", hint, got, want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		hint := rapid.Int64Range(0, 1<<45).Draw(t, "hint")
 		got := p.For(hint)
-		if room := int64(got.Size) * int64(got.Max); room < hint+hint/10 {
+		room := int64(got.Size) * int64(got.Max)
+		if room < hint+hint/10 {
 			t.Fatalf("%d parts of %d are no room for %d and a tenth", got.Max, got.Size, hint)
 		}
 		most := (hint+hint/10)/10_000 + 1<<20

@@ -19,7 +19,8 @@ func WithPrefix(b Bucket, prefix string) Bucket {
 		return b
 	}
 	p := prefixed{b: b, prefix: strings.TrimSuffix(prefix, "/") + "/"}
-	if s, ok := AsSweeper(b); ok {
+	s, ok := AsSweeper(b)
+	if ok {
 		return prefixedSweeper{p, s}
 	}
 	return p
@@ -33,7 +34,8 @@ type prefixed struct {
 
 // key checks key before it adds the prefix: a store that cleans paths must not get "a" + "/" + "../b".
 func (p prefixed) key(key string) (string, error) {
-	if err := ValidKey(key); err != nil {
+	err := ValidKey(key)
+	if err != nil {
 		return "", err
 	}
 	return p.prefix + key, ValidKey(p.prefix + key)
@@ -76,12 +78,14 @@ func (p prefixed) List(ctx context.Context, o ListOptions) iter.Seq2[Object, err
 		o.After = p.prefix + o.After
 	}
 	return func(yield func(Object, error) bool) {
-		if err := ValidKey(p.prefix + "x"); err != nil {
+		err := ValidKey(p.prefix + "x")
+		if err != nil {
 			yield(Object{}, fmt.Errorf("list: %w", err))
 			return
 		}
 		for obj, err := range p.b.List(ctx, o) {
-			if u, ok := errors.AsType[*UnlistedError](err); ok {
+			u, ok := errors.AsType[*UnlistedError](err)
+			if ok {
 				err = &UnlistedError{strings.TrimPrefix(u.Prefix, p.prefix), u.Err}
 			}
 			if !yield(p.object(obj, err)) {

@@ -37,13 +37,16 @@ func TestPrefixSeparates(t *testing.T) {
 	put(t, one, "a", "1")
 	put(t, one, "b/c", "1")
 	put(t, ten, "a", "10")
-	if got := keys(t, one, storage.ListOptions{}); got != "a b/c" {
+	got := keys(t, one, storage.ListOptions{})
+	if got != "a b/c" {
 		t.Errorf("cluster1 has %q", got)
 	}
-	if got := keys(t, one, storage.ListOptions{Prefix: "b", After: "a"}); got != "b/c" {
+	got = keys(t, one, storage.ListOptions{Prefix: "b", After: "a"})
+	if got != "b/c" {
 		t.Errorf("cluster1 has %q behind a", got)
 	}
-	if got := keys(t, below, storage.ListOptions{}); got != "cluster1/a cluster1/b/c cluster10/a" {
+	got = keys(t, below, storage.ListOptions{})
+	if got != "cluster1/a cluster1/b/c cluster10/a" {
 		t.Errorf("the store has %q", got)
 	}
 }
@@ -58,7 +61,8 @@ func TestPrefixErrorsNameTheWholeKey(t *testing.T) {
 func TestPrefixMalformed(t *testing.T) {
 	for _, prefix := range []string{"/", "/a/", "a//", "../", "a/../b/", "a\n/"} {
 		b := storage.WithPrefix(mem.New(), prefix)
-		if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrKey) {
+		_, err := b.Stat(t.Context(), "key")
+		if !errors.Is(err, storage.ErrKey) {
 			t.Errorf("prefix %q, Stat: %v", prefix, err)
 		}
 		for _, err := range b.List(t.Context(), storage.ListOptions{}) {

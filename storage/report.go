@@ -63,7 +63,8 @@ type followed struct {
 func (f *followed) Read(p []byte) (int, error) {
 	n, err := f.src.Read(p)
 	f.event.Done += int64(n)
-	if now := time.Now(); now.Sub(f.last) >= pace || err == io.EOF {
+	now := time.Now()
+	if now.Sub(f.last) >= pace || err == io.EOF {
 		f.last = now
 		f.report.Say(f.event)
 	}

@@ -10,7 +10,8 @@ func (r *retried) Open(ctx context.Context, key string, o OpenOptions) (io.ReadC
 	t := r.tries()
 	for {
 		stream, obj, err := r.Bucket.Open(ctx, key, o)
-		if err = t.again(ctx, err); err == errAgain {
+		err = t.again(ctx, err)
+		if err == errAgain {
 			continue
 		}
 		if err != nil {
@@ -69,11 +70,13 @@ func (s *retriedStream) resume(err error) error {
 		s.next.Length = s.left
 	}
 	for {
-		if err = s.tries.again(s.ctx, err); err != errAgain {
+		err = s.tries.again(s.ctx, err)
+		if err != errAgain {
 			return fmt.Errorf("read %q at byte %d: %w", s.key, s.next.Offset, err)
 		}
 		var stream io.ReadCloser
-		if stream, _, err = s.r.Bucket.Open(s.ctx, s.key, s.next); err == nil {
+		stream, _, err = s.r.Bucket.Open(s.ctx, s.key, s.next)
+		if err == nil {
 			s.stream.Close() // it is broken, so its error does not matter
 			s.stream = stream
 			return nil

@@ -41,7 +41,8 @@ func (r *retried) Stat(ctx context.Context, key string) (obj Object, err error) 
 	t := r.tries()
 	for {
 		obj, err = r.Bucket.Stat(ctx, key)
-		if err = t.again(ctx, err); err != errAgain {
+		err = t.again(ctx, err)
+		if err != errAgain {
 			return obj, err
 		}
 	}
@@ -50,7 +51,8 @@ func (r *retried) Stat(ctx context.Context, key string) (obj Object, err error) 
 func (r *retried) Delete(ctx context.Context, key string, o DeleteOptions) error {
 	t := r.tries()
 	for {
-		if err := t.again(ctx, r.Bucket.Delete(ctx, key, o)); err != errAgain {
+		err := t.again(ctx, r.Bucket.Delete(ctx, key, o))
+		if err != errAgain {
 			return err
 		}
 	}
@@ -64,7 +66,8 @@ func (r *retried) List(ctx context.Context, o ListOptions) iter.Seq2[Object, err
 			if left {
 				return
 			}
-			if err = t.again(ctx, err); err == errAgain {
+			err = t.again(ctx, err)
+			if err == errAgain {
 				continue
 			}
 			if err != nil {
@@ -80,7 +83,8 @@ func (r *retried) listOnce(
 	ctx context.Context, o *ListOptions, t *tries, yield func(Object, error) bool,
 ) (left bool, err error) {
 	for obj, err := range r.Bucket.List(ctx, *o) {
-		if _, unlisted := errors.AsType[*UnlistedError](err); unlisted {
+		_, unlisted := errors.AsType[*UnlistedError](err)
+		if unlisted {
 			if !yield(obj, err) {
 				return true, nil
 			}

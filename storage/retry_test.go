@@ -50,10 +50,12 @@ func TestRetryRepeatsEachVerb(t *testing.T) {
 			before := f.Calls(verb)
 			f.On(verb).Fail(errStore)
 			f.On(verb).Nth(2).FailLate(errStore)
-			if err := call(); err != nil {
+			err := call()
+			if err != nil {
 				t.Errorf("%s: %v", verb, err)
 			}
-			if n := f.Calls(verb) - before; n != 3 {
+			n := f.Calls(verb) - before
+			if n != 3 {
 				t.Errorf("%s was called %d times, want 3", verb, n)
 			}
 		}
@@ -69,10 +71,12 @@ func TestRetryIsBoundInTime(t *testing.T) {
 		put(t, b, "key", "content")
 		for verb, call := range verbs(t.Context(), b) {
 			f.On(verb).Always().Delay(40 * time.Second).Fail(errStore)
-			if err := call(); !errors.Is(err, errStore) {
+			err := call()
+			if !errors.Is(err, errStore) {
 				t.Errorf("%s: %v", verb, err)
 			}
-			if n := f.Calls(verb); n != 2 {
+			n := f.Calls(verb)
+			if n != 2 {
 				t.Errorf("%s was called %d times, want twice: the second ends after more than a minute", verb, n)
 			}
 		}
@@ -88,7 +92,8 @@ func TestRetryGivesUp(t *testing.T) {
 			if !errors.Is(err, errStore) || !strings.Contains(err.Error(), "3 tries") {
 				t.Errorf("%s: %v", verb, err)
 			}
-			if n := f.Calls(verb); n != 3 {
+			n := f.Calls(verb)
+			if n != 3 {
 				t.Errorf("%s was called %d times, want 3", verb, n)
 			}
 		}
@@ -103,10 +108,12 @@ func TestRetryNotPermanentErrors(t *testing.T) {
 		retrying(t, func(t *testing.T, f *storagetest.Faults, b storage.Bucket) {
 			for verb, call := range verbs(t.Context(), b) {
 				f.On(verb).Always().Fail(fmt.Errorf("wrapped: %w", permanent))
-				if err := call(); !errors.Is(err, permanent) {
+				err := call()
+				if !errors.Is(err, permanent) {
 					t.Errorf("%s: %v", verb, err)
 				}
-				if n := f.Calls(verb); n != 1 {
+				n := f.Calls(verb)
+				if n != 1 {
 					t.Errorf("%s with %v was called %d times", verb, permanent, n)
 				}
 			}
@@ -136,7 +143,8 @@ func TestRetryEndsWithContext(t *testing.T) {
 			t.Errorf("error %v, want both why it ended and what had failed", err)
 		}
 		// Pauses double up to an hour and are at least half as long: more calls are a storm, fewer a sleep.
-		if n := f.Calls(storagetest.VerbStat); n < 24 || n > 60 {
+		n := f.Calls(storagetest.VerbStat)
+		if n < 24 || n > 60 {
 			t.Errorf("%d calls in a day", n)
 		}
 	})
@@ -230,7 +238,8 @@ func TestRetryListResumes(t *testing.T) {
 		f.On(storagetest.VerbList).Cut(2, errStore)
 		f.On(storagetest.VerbList).Nth(2).Fail(errStore)
 		f.On(storagetest.VerbList).Nth(3).Cut(1, errStore)
-		if got := keys(t, b, storage.ListOptions{}); got != "a b c d" {
+		got := keys(t, b, storage.ListOptions{})
+		if got != "a b c d" {
 			t.Errorf("List = %q", got)
 		}
 		seq := b.List(t.Context(), storage.ListOptions{After: "b"})

@@ -87,7 +87,8 @@ func importFaults(p pkg) []string {
 	}
 	var faults []string
 	for _, imported := range p.Imports {
-		if reason := wrongImport(p.Dir, imported); reason != "" {
+		reason := wrongImport(p.Dir, imported)
+		if reason != "" {
 			faults = append(faults, fmt.Sprintf("%s imports %s: %s", p.Dir, imported, reason))
 		}
 	}
@@ -109,7 +110,8 @@ func etcdFaults(p pkg) []string {
 
 // wrongImport returns the reason why the package in dir must not import another one, or "".
 func wrongImport(dir, imported string) string {
-	if inside, ok := strings.CutPrefix(imported, module+"/"); ok {
+	inside, ok := strings.CutPrefix(imported, module+"/")
+	if ok {
 		return wrongOwnImport(dir, inside)
 	}
 	if isBelow(imported, "k8s.io") && imported != yamlReader && !mayImportKubernetes(dir) {
@@ -277,7 +279,8 @@ func walkSources(t *testing.T, visit func(name string, file *ast.File)) {
 // trackedFiles asks git, because a working copy may contain build results.
 func trackedFiles(t *testing.T) []string {
 	t.Helper()
-	if _, err := os.Lstat("../.git"); err != nil {
+	_, err := os.Lstat("../.git")
+	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("this is no git checkout")
 		}
@@ -334,7 +337,8 @@ func TestTreeImportRuleFindsEveryBreach(t *testing.T) {
 		{"api/server", "sigs.k8s.io/controller-runtime", true},
 	} {
 		faults := importFaults(pkg{Dir: test.dir, Imports: []string{test.imported}})
-		if got := len(faults) > 0; got != test.wrong {
+		got := len(faults) > 0
+		if got != test.wrong {
 			t.Errorf("%s imports %s: got faults %q, want some: %v", test.dir, test.imported, faults, test.wrong)
 		}
 	}
@@ -346,14 +350,16 @@ func TestTreeImportRuleLooksAtAllThatStorageLinks(t *testing.T) {
 		t.Error("storage linked etcd by way of another package")
 	}
 	through.Dir = "backup"
-	if faults := importFaults(through); len(faults) > 0 {
+	faults := importFaults(through)
+	if len(faults) > 0 {
 		t.Errorf("backup may link etcd, got %q", faults)
 	}
 }
 
 func TestTreeNameRuleFindsEveryBreach(t *testing.T) {
 	for name, wrong := range map[string]bool{"storage/segment": false, "storage/util": true, "api/common": true, "cmd/dr": false} {
-		if got := len(nameFaults(pkg{Dir: name, Name: path.Base(name)})) > 0; got != wrong {
+		got := len(nameFaults(pkg{Dir: name, Name: path.Base(name)})) > 0
+		if got != wrong {
 			t.Errorf("%s is wrong: got %v, want %v", name, got, wrong)
 		}
 	}
@@ -377,7 +383,8 @@ func TestTreeExitRuleFindsEveryBreach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(exitFaults("x.go", file)) > 0; got != wrong {
+		got := len(exitFaults("x.go", file)) > 0
+		if got != wrong {
 			t.Errorf("%s is wrong: got %v, want %v", source, got, wrong)
 		}
 	}
@@ -385,7 +392,8 @@ func TestTreeExitRuleFindsEveryBreach(t *testing.T) {
 
 func TestTreeTopLevelRuleFindsEveryBreach(t *testing.T) {
 	good := []string{".ci/run", ".gitignore", "Makefile", "cmd/dr/main.go", "docs/format.md", "go.mod"}
-	if faults := topLevelFaults(good); len(faults) > 0 {
+	faults := topLevelFaults(good)
+	if len(faults) > 0 {
 		t.Errorf("got %q, want none", faults)
 	}
 	for _, bad := range []string{"main.go", "pkg/x/x.go", "NOTES.md"} {

@@ -73,7 +73,8 @@ func isForeign(path string) bool {
 
 func TestPurityFaultsAreFound(t *testing.T) {
 	linked := []string{"fmt", "os/exec", module + "/storage", module + "/storage/stores", "go.etcd.io/etcd/api/v3", "google.golang.org/grpcx"}
-	if faults := purityFaults("d", linked); len(faults) != 3 {
+	faults := purityFaults("d", linked)
+	if len(faults) != 3 {
 		t.Errorf("%d faults, want os/exec, storage/stores and etcd: %q", len(faults), faults)
 	}
 }

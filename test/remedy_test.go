@@ -145,7 +145,8 @@ func TestRemedyIsFound(t *testing.T) {
 		"%w: --flush %s is below %s": false,
 		"%w: no leader":              false,
 	} {
-		if got := remedy.MatchString(format); got != want {
+		got := remedy.MatchString(format)
+		if got != want {
 			t.Errorf("%q names a remedy: %t, want %t", format, got, want)
 		}
 	}

@@ -79,7 +79,8 @@ func unset(path string, v reflect.Value) (paths []string) {
 			break
 		}
 		for i := range v.NumField() {
-			if field := v.Type().Field(i); field.IsExported() {
+			field := v.Type().Field(i)
+			if field.IsExported() {
 				paths = append(paths, unset(path+"."+field.Name, v.Field(i))...)
 			}
 		}
@@ -138,7 +139,8 @@ func same(t *testing.T, a, b any) {
 		}
 		texts[i] = string(data)
 	}
-	if diff := cmp.Diff(texts[0], texts[1]); diff != "" {
+	diff := cmp.Diff(texts[0], texts[1])
+	if diff != "" {
 		t.Errorf("(-%T +%T):\n%s", a, b, diff)
 	}
 }
@@ -177,7 +179,8 @@ func TestClusterWithoutJobsHasEmptyLists(t *testing.T) {
 func TestTaken(t *testing.T) {
 	got := convert.Taken(backup.Result{Stores: []backup.Outcome{{Repository: "file:///a"}, {Repository: "s3://b", Err: errors.New("unreachable")}}})
 	want := []document.TakenStore{{Repository: "file:///a", Stored: true}, {Repository: "s3://b", Message: "unreachable"}}
-	if diff := cmp.Diff(want, got.Stores); diff != "" {
+	diff := cmp.Diff(want, got.Stores)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -189,7 +192,8 @@ func TestFind(t *testing.T) {
 		*d.Gone[0].Nearest != (document.Point{Revision: 7, Time: at}) || d.Last.Revision != 9 {
 		t.Errorf("%+v", d)
 	}
-	if d := convert.Find(find.Summary{}, nil); d.Gone == nil || d.Last != nil {
+	d = convert.Find(find.Summary{}, nil)
+	if d.Gone == nil || d.Last != nil {
 		t.Errorf("of nothing: %+v", d)
 	}
 }
@@ -197,7 +201,8 @@ func TestFind(t *testing.T) {
 func TestDifferent(t *testing.T) {
 	entry := &find.Entry{Key: []byte("/a"), Size: 5}
 	for want, d := range map[string]find.Difference{"added": {B: entry}, "removed": {A: entry}, "changed": {A: entry, B: entry}} {
-		if got := convert.Different(d); got.Change != want || got.Key.Key != "/a" || (got.A == nil) != (d.A == nil) || (got.B == nil) != (d.B == nil) {
+		got := convert.Different(d)
+		if got.Change != want || got.Key.Key != "/a" || (got.A == nil) != (d.A == nil) || (got.B == nil) != (d.B == nil) {
 			t.Errorf("%s: %+v", want, got)
 		}
 	}

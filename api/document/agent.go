@@ -76,7 +76,8 @@ type ArchiveStatus struct {
 // NewArchiveStatus returns the document of an agent's status at the time now.
 func NewArchiveStatus(a Agent, now time.Time) ArchiveStatus {
 	d := ArchiveStatus{Agent: a}
-	if rpo, ok := a.RPO(now); ok {
+	rpo, ok := a.RPO(now)
+	if ok {
 		seconds := rpo.Seconds()
 		d.RPOSeconds = &seconds
 	}

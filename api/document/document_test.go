@@ -272,7 +272,8 @@ func TestDocumentedFieldsArePresent(t *testing.T) {
 	checked := map[string]bool{}
 	var golden string
 	for line := range strings.Lines(string(page)) {
-		if heading, ok := strings.CutPrefix(line, "## "); ok {
+		heading, ok := strings.CutPrefix(line, "## ")
+		if ok {
 			golden = sections[strings.TrimSpace(heading)]
 			checked[golden] = true
 			continue
@@ -283,7 +284,8 @@ func TestDocumentedFieldsArePresent(t *testing.T) {
 		}
 		for _, field := range name.FindAllStringSubmatch(cells[1], -1) {
 			in := golden
-			if other, ok := elsewhere[golden+" "+field[1]]; ok {
+			other, ok := elsewhere[golden+" "+field[1]]
+			if ok {
 				in = other
 			}
 			if !bytes.Contains(encode(t, documents[in]), []byte(`"`+field[1]+`":`)) {
@@ -313,7 +315,8 @@ func TestListOfACatalog(t *testing.T) {
 	if l.Backups[1].Proven != catalog.Booted || !l.Backups[1].Decrypted {
 		t.Errorf("the proven one is %+v", l.Backups[1])
 	}
-	if want := (document.Damage{Cluster: "prod", ID: id, Message: "it is cut off"}); len(l.Damaged) != 1 ||
+	want := (document.Damage{Cluster: "prod", ID: id, Message: "it is cut off"})
+	if len(l.Damaged) != 1 ||
 		l.Damaged[0] != want {
 		t.Errorf("damaged %+v", l.Damaged)
 	}
@@ -321,7 +324,8 @@ func TestListOfACatalog(t *testing.T) {
 
 // jq's .proofs[] fails on null.
 func TestBackupWithoutProofsHasAnEmptyList(t *testing.T) {
-	if data := encode(t, document.NewBackup(catalog.Backup{Manifest: manifest()})); !bytes.Contains(data,
+	data := encode(t, document.NewBackup(catalog.Backup{Manifest: manifest()}))
+	if !bytes.Contains(data,
 		[]byte(`"proofs": []`)) {
 		t.Errorf("document %s", data)
 	}

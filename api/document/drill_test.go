@@ -43,7 +43,8 @@ func TestDrillVerdict(t *testing.T) {
 		for _, v := range test.verdicts {
 			proofs = append(proofs, drilled(v))
 		}
-		if d := document.NewDrill("prod", 7, proofs, test.err); d.Verdict != test.want || len(d.Proofs) != len(proofs) || d.Proofs == nil {
+		d := document.NewDrill("prod", 7, proofs, test.err)
+		if d.Verdict != test.want || len(d.Proofs) != len(proofs) || d.Proofs == nil {
 			t.Errorf("%q, %v: %+v", test.verdicts, test.err, d)
 		}
 	}

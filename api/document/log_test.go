@@ -54,12 +54,14 @@ func TestArchiveVerifyOfALog(t *testing.T) {
 			To:   catalog.Point{Position: 20, Revision: 65, Time: at.Add(2 * time.Second)},
 		}}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	var list document.List
 	list.Add(someLog())
-	if diff := cmp.Diff(want.Windows, list.Windows) + cmp.Diff(want.Gaps, list.Gaps); diff != "" {
+	diff = cmp.Diff(want.Windows, list.Windows) + cmp.Diff(want.Gaps, list.Gaps)
+	if diff != "" {
 		t.Errorf("in the list (-want +got):\n%s", diff)
 	}
 }
@@ -69,7 +71,8 @@ func TestArchiveVerifyVerdict(t *testing.T) {
 	whole := someLog()
 	whole.Lineages[0].Segments = whole.Lineages[0].Segments[:2]
 	whole.Lineages[0].Faults = nil
-	if v := document.NewArchiveVerify(whole, "headers", time.Time{}).Verdict; v != "passed" {
+	v := document.NewArchiveVerify(whole, "headers", time.Time{}).Verdict
+	if v != "passed" {
 		t.Errorf("a whole log: %s", v)
 	}
 	for name, change := range map[string]func(l *catalog.Lineage){
@@ -87,7 +90,8 @@ func TestArchiveVerifyVerdict(t *testing.T) {
 		c := someLog()
 		c.Lineages[0].Segments, c.Lineages[0].Faults = c.Lineages[0].Segments[:2], nil
 		change(&c.Lineages[0])
-		if v := document.NewArchiveVerify(c, "headers", time.Time{}).Verdict; v != "failed" {
+		v := document.NewArchiveVerify(c, "headers", time.Time{}).Verdict
+		if v != "failed" {
 			t.Errorf("%s: %s", name, v)
 		}
 	}

@@ -67,7 +67,8 @@ func NewPrune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult
 	stays := staying(r)
 	for _, b := range d.Backups {
 		pruned := PrunedBackup{ID: b.ID, Started: b.Started, Size: b.Stored.Size, Keep: b.Keep, Reasons: b.Reasons, Doubt: b.Doubt}
-		if why, ok := stays[b.ID]; ok {
+		why, ok := stays[b.ID]
+		if ok {
 			pruned.Keep, pruned.Reasons = true, []string{why}
 			p.Kept += pruned.Size
 			p.Removed -= pruned.Size

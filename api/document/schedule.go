@@ -89,7 +89,8 @@ func configCluster(s spec.Spec, now time.Time) ConfigCluster {
 	if !s.Drill.None() {
 		d.Drill = configDrill(s.Drill, now)
 	}
-	if a := s.Archive; a.Flush > 0 {
+	a := s.Archive
+	if a.Flush > 0 {
 		d.Archive = &ConfigArchive{a.Flush.Seconds(), a.Spool, a.SpoolMax}
 	}
 	for _, r := range s.Repositories {
@@ -170,7 +171,8 @@ func keeps(p retention.Policy) []string {
 
 // span returns d in the syntax of dr.yaml.
 func span(d time.Duration) string {
-	if days := d / (24 * time.Hour); d%(24*time.Hour) == 0 {
+	days := d / (24 * time.Hour)
+	if d%(24*time.Hour) == 0 {
 		return fmt.Sprintf("%dd", days)
 	}
 	return d.String()

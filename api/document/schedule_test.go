@@ -86,7 +86,8 @@ func TestConfigCheckExplains(t *testing.T) {
 		Archive: &document.ConfigArchive{FlushSeconds: 1.5, Spool: "/spool", SpoolMax: 1 << 30},
 	}
 	want.Drill = &document.ConfigDrill{Schedule: want.Schedule, Zone: want.Zone, Next: want.Next, Repository: "main", Assertions: []string{"key=/a"}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

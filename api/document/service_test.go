@@ -61,7 +61,8 @@ func TestWorstFirst(t *testing.T) {
 	for _, s := range document.WorstFirst(given) {
 		names = append(names, s.Cluster)
 	}
-	if got := strings.Join(names, ""); got != "edfcab" || given[0].Cluster != "b" {
+	got := strings.Join(names, "")
+	if got != "edfcab" || given[0].Cluster != "b" {
 		t.Errorf("%s, and what was given begins with %s", got, given[0].Cluster)
 	}
 	if document.WorstFirst(nil) == nil {

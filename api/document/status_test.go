@@ -63,7 +63,8 @@ func TestStatusPutsTheWorstFirst(t *testing.T) {
 	for _, c := range got.Clusters {
 		order = append(order, c.Cluster)
 	}
-	if want := []string{"nothing", "and more", "late", "damaged", "unproven", "c", "a", "b"}; !slices.Equal(order, want) || got.Wanting != 4 {
+	want := []string{"nothing", "and more", "late", "damaged", "unproven", "c", "a", "b"}
+	if !slices.Equal(order, want) || got.Wanting != 4 {
 		t.Errorf("%q, %d wanting, want %q and 4", order, got.Wanting, want)
 	}
 }

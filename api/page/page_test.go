@@ -37,12 +37,14 @@ func TestServed(t *testing.T) {
 		if !strings.HasPrefix(policy, "default-src 'self'; ") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s has the policy %q", path, policy)
 		}
-		if again := ask(t, path, first.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
+		again := ask(t, path, first.Header.Get("ETag"))
+		if again.StatusCode != http.StatusNotModified {
 			t.Errorf("%s, asked for again: %s", path, again.Status)
 		}
 	}
 	for _, path := range []string{"/assets/", "/assets/none.js", "/page.go", "/../page.go"} {
-		if got := ask(t, path, ""); got.StatusCode != http.StatusNotFound {
+		got := ask(t, path, "")
+		if got.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s", path, got.Status)
 		}
 	}
@@ -62,7 +64,8 @@ func TestNoFileBreaksThePolicy(t *testing.T) {
 	for name, text := range files(t) {
 		names[path.Base(name)] = text
 		for what, expression := range forbidden {
-			if found := expression.FindString(strings.ReplaceAll(text, namespace, "")); found != "" {
+			found := expression.FindString(strings.ReplaceAll(text, namespace, ""))
+			if found != "" {
 				t.Errorf("%s has %s: %s", name, what, found)
 			}
 		}
@@ -122,13 +125,15 @@ func TestContrast(t *testing.T) {
 			{"good", "lane", 3}, {"link", "lane", 3},
 		} {
 			above, below := colours[pair.above], colours[pair.below]
-			if got := contrast(t, above, below); got < pair.least {
+			got := contrast(t, above, below)
+			if got < pair.least {
 				t.Errorf("%s: %s %s on %s %s has a contrast of %.2f, at least %.1f is wanted",
 					scheme, pair.above, above, pair.below, below, got, pair.least)
 			}
 		}
 	}
-	if got := fmt.Sprintf("%.1f %.1f", contrast(t, "#000000", "#ffffff"), contrast(t, "#777777", "#ffffff")); got != "21.0 4.5" {
+	got := fmt.Sprintf("%.1f %.1f", contrast(t, "#000000", "#ffffff"), contrast(t, "#777777", "#ffffff"))
+	if got != "21.0 4.5" {
 		t.Errorf("black and grey on white: %s", got)
 	}
 }

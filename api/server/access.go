@@ -95,7 +95,8 @@ func parseTokens(text []byte) (tokens []token, err error) {
 		}
 		tokens = append(tokens, token{visitor{words[1], roles[words[0]]}, [sha256.Size]byte(digest)})
 	}
-	if err := lines.Err(); err != nil {
+	err = lines.Err()
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errTokens, err)
 	}
 	if len(tokens) == 0 {
@@ -109,7 +110,8 @@ func (a Access) visitor(r *http.Request) (visitor, error) {
 	if a.open() {
 		return visitor{"a user of this host", operator}, nil
 	}
-	if secret, ok := secretOf(r); ok && a.tokens != nil {
+	secret, ok := secretOf(r)
+	if ok && a.tokens != nil {
 		return a.byToken(secret)
 	}
 	if a.certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
@@ -131,7 +133,8 @@ func (a Access) loginNeeded(message string) error {
 
 // secretOf returns the token in r. A browser sends it as a password, because it can prompt for one.
 func secretOf(r *http.Request) (string, bool) {
-	if _, password, ok := r.BasicAuth(); ok {
+	_, password, ok := r.BasicAuth()
+	if ok {
 		return password, true
 	}
 	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")

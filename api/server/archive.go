@@ -32,7 +32,8 @@ func Archive(status func() archive.Status, to string) http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		s := agent()
-		if why := unhealthy(s); why != "" {
+		why := unhealthy(s)
+		if why != "" {
 			http.Error(w, why, http.StatusServiceUnavailable)
 			return
 		}
@@ -136,7 +137,8 @@ func describeArchive(to chan<- *prometheus.Desc) {
 // collectArchive sends the metrics of one agent.
 func collectArchive(s document.Agent, now time.Time, to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(workingNow, prometheus.GaugeValue, one(s.State == document.AgentWorking), s.Cluster)
-	if lost, ok := s.RPO(now); ok && s.State != document.AgentStandby {
+	lost, ok := s.RPO(now)
+	if ok && s.State != document.AgentStandby {
 		to <- prometheus.MustNewConstMetric(rpoSeconds, prometheus.GaugeValue, lost.Seconds(), s.Cluster)
 	}
 	if s.State != document.AgentStandby {
@@ -144,7 +146,8 @@ func collectArchive(s document.Agent, now time.Time, to chan<- prometheus.Metric
 		to <- prometheus.MustNewConstMetric(changedNow, prometheus.GaugeValue, one(s.Changed != ""), s.Cluster)
 		to <- prometheus.MustNewConstMetric(divergedNow, prometheus.GaugeValue, one(s.Diverged != ""), s.Cluster)
 	}
-	if at, ok := moment(s.LastGap); ok {
+	at, ok := moment(s.LastGap)
+	if ok {
 		to <- prometheus.MustNewConstMetric(lastGap, prometheus.GaugeValue, at, s.Cluster)
 	}
 	if s.Headroom.Purges {

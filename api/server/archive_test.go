@@ -59,7 +59,8 @@ func TestStatus(t *testing.T) {
 		Durable    uint64   `json:"durable"`
 		RPOSeconds *float64 `json:"rpoSeconds"`
 	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil {
+	err := json.Unmarshal([]byte(body), &got)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if got.State != "working" || got.Durable != 6000 || got.RPOSeconds == nil || *got.RPOSeconds < 3600 {
@@ -67,7 +68,8 @@ func TestStatus(t *testing.T) {
 	}
 	unknown := agentStatus()
 	unknown.ConfirmedAt = time.Time{}
-	if _, body := getAgent(t, unknown, http.MethodGet, "/status"); !strings.Contains(body, `"rpoSeconds": null`) {
+	_, body = getAgent(t, unknown, http.MethodGet, "/status")
+	if !strings.Contains(body, `"rpoSeconds": null`) {
 		t.Errorf("nobody knows the RPO, and the status is %s", body)
 	}
 }
@@ -94,7 +96,8 @@ func TestMetrics(t *testing.T) {
 	for name, f := range families {
 		short := strings.TrimPrefix(name, "etcd_dr_archive_")
 		metric := f.GetMetric()[0]
-		if label := metric.GetLabel(); len(f.GetMetric()) != 1 || len(label) != 1 || label[0].GetName() != "cluster" || label[0].GetValue() != "prod" {
+		label := metric.GetLabel()
+		if len(f.GetMetric()) != 1 || len(label) != 1 || label[0].GetName() != "cluster" || label[0].GetValue() != "prod" {
 			t.Errorf("%s has the labels %v", name, label)
 		}
 		switch gauge, isGauge := gauges[short]; {
@@ -108,7 +111,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v", name, f)
 		}
 	}
-	if want := len(gauges) + len(counters) + 1; len(families) != want {
+	want := len(gauges) + len(counters) + 1
+	if len(families) != want {
 		t.Errorf("%d metrics, want %d", len(families), want)
 	}
 }
@@ -136,11 +140,13 @@ func TestMetricsWithoutAnRPO(t *testing.T) {
 		working float64
 	}{"unknown": {unknown, false, 1}, "standby": {standby, false, 0}, "waiting": {waiting, true, 0}} {
 		families := metrics(t, test.status)
-		if got := families["etcd_dr_archive_rpo_seconds"] != nil; got != test.rpo {
+		got := families["etcd_dr_archive_rpo_seconds"] != nil
+		if got != test.rpo {
 			t.Errorf("%s: an RPO: %v, want %v", name, got, test.rpo)
 		}
-		if got := families["etcd_dr_archive_working"].GetMetric()[0].GetGauge().GetValue(); got != test.working {
-			t.Errorf("%s: working %v", name, got)
+		working := families["etcd_dr_archive_working"].GetMetric()[0].GetGauge().GetValue()
+		if working != test.working {
+			t.Errorf("%s: working %v", name, working)
 		}
 	}
 }
@@ -149,7 +155,8 @@ func TestMetricsWithoutAnRPO(t *testing.T) {
 func TestMetricsWithoutHeadroom(t *testing.T) {
 	watch := agentStatus()
 	watch.Headroom = archive.Headroom{}
-	if got := metrics(t, watch)["etcd_dr_archive_purge_headroom_seconds"]; got != nil {
+	got := metrics(t, watch)["etcd_dr_archive_purge_headroom_seconds"]
+	if got != nil {
 		t.Errorf("nothing is purged, and the headroom is %v", got)
 	}
 }
@@ -181,7 +188,8 @@ func TestHealthOfACluster(t *testing.T) {
 		if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, test.words) {
 			t.Errorf("%s: %s, %q", metric, response.Status, body)
 		}
-		if v := metrics(t, test.status)["etcd_dr_archive_"+metric].GetMetric()[0].GetGauge().GetValue(); v != 1 {
+		v := metrics(t, test.status)["etcd_dr_archive_"+metric].GetMetric()[0].GetGauge().GetValue()
+		if v != 1 {
 			t.Errorf("%s is %v", metric, v)
 		}
 	}
@@ -190,11 +198,13 @@ func TestHealthOfACluster(t *testing.T) {
 // The pages are read only.
 func TestNothingCanBeSent(t *testing.T) {
 	for _, path := range []string{"/status", "/metrics", "/healthz"} {
-		if response, _ := getAgent(t, agentStatus(), http.MethodPost, path); response.StatusCode != http.StatusMethodNotAllowed {
+		response, _ := getAgent(t, agentStatus(), http.MethodPost, path)
+		if response.StatusCode != http.StatusMethodNotAllowed {
 			t.Errorf("POST %s: %s", path, response.Status)
 		}
 	}
-	if response, _ := getAgent(t, agentStatus(), http.MethodGet, "/"); response.StatusCode != http.StatusNotFound {
+	response, _ := getAgent(t, agentStatus(), http.MethodGet, "/")
+	if response.StatusCode != http.StatusNotFound {
 		t.Errorf("/: %s", response.Status)
 	}
 }

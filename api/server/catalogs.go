@@ -47,7 +47,8 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 		return place, catalog.Catalog{}, err
 	}
 	key := catalogKey(cluster, place)
-	if k, ok := c.get(key); ok {
+	k, ok := c.get(key)
+	if ok {
 		return place, k.catalog, k.err
 	}
 	// Other requests wait for this load: it must not fail for them if this client disconnects.
@@ -55,7 +56,8 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 	defer cancel()
 	loaded, err, _ := c.flights.Do(key, func() (any, error) {
 		k := keptCatalog{}
-		if k.err = c.turns.Acquire(ctx, 1); k.err == nil {
+		k.err = c.turns.Acquire(ctx, 1)
+		if k.err == nil {
 			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
 			c.turns.Release(1)
 		}

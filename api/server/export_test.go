@@ -29,7 +29,8 @@ func OpenAPI() ([]byte, error) {
 		if paths[r.path] == nil {
 			paths[r.path] = map[string]any{}
 		}
-		if paths[r.path][strings.ToLower(r.method)], err = d.operation(r); err != nil {
+		paths[r.path][strings.ToLower(r.method)], err = d.operation(r)
+		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", r.method, r.path, err)
 		}
 	}

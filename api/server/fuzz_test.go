@@ -60,10 +60,12 @@ func FuzzRequests(f *testing.F) {
 			t.Fatalf("%q: %d, %v: %s", raw, w.Code, w.Header(), w.Body)
 		}
 		var problem document.Problem
-		if err := json.Unmarshal(w.Body.Bytes(), &problem); w.Code >= 400 && !strings.HasPrefix(r.URL.Path, "/healthz") && (err != nil || problem.Message == "") {
+		err = json.Unmarshal(w.Body.Bytes(), &problem)
+		if w.Code >= 400 && !strings.HasPrefix(r.URL.Path, "/healthz") && (err != nil || problem.Message == "") {
 			t.Fatalf("%q: %d: %v: %s", raw, w.Code, err, w.Body)
 		}
-		if catalog, err := s.cluster.Load(t.Context(), backups.LoadOptions{}); err != nil || len(catalog.Backups) != 2 {
+		catalog, err := s.cluster.Load(t.Context(), backups.LoadOptions{})
+		if err != nil || len(catalog.Backups) != 2 {
 			t.Fatalf("%q: %v, %d backups are left", raw, err, len(catalog.Backups))
 		}
 	})

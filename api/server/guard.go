@@ -74,7 +74,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = g.check(r, who)
 	}
 	if err != nil {
-		if failed, ok := err.(*failure); ok && failed.status == http.StatusUnauthorized {
+		failed, ok := err.(*failure)
+		if ok && failed.status == http.StatusUnauthorized {
 			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic a browser would ask before the page can
 		}
 		writeError(w, err)
@@ -110,10 +111,12 @@ func (g *guard) check(r *http.Request, who visitor) error {
 	if who.role < operator {
 		return fail(http.StatusForbidden, "%s has only the role read", who.name)
 	}
-	if err := g.cross.Check(r); err != nil {
+	err := g.cross.Check(r)
+	if err != nil {
 		return fail(http.StatusForbidden, "the request comes from another site: %v", err)
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
 		return fail(http.StatusUnsupportedMediaType, "send Content-Type: application/json")
 	}
 	if r.ContentLength > maxBody {

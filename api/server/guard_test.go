@@ -35,10 +35,11 @@ func guarded(t *testing.T, tokens string) (handler http.Handler, file string, sa
 func accessBy(t *testing.T, tokens string) (access server.Access, file string, said *[]string) {
 	t.Helper()
 	file, said = filepath.Join(t.TempDir(), "tokens"), &[]string{}
-	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+	err := os.WriteFile(file, []byte(tokens), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
-	access, err := server.NewAccess(file, false, func(e storage.Event) { *said = append(*said, e.Message) })
+	access, err = server.NewAccess(file, false, func(e storage.Event) { *said = append(*said, e.Message) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 			return code
 		}
 		change := func(text string) {
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			err := os.WriteFile(file, []byte(text), 0o600)
+			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Second)
@@ -136,7 +138,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 		}
 		change("read grafana other")
 		for range 3 {
-			if time.Sleep(2 * time.Second); ask("other") != 200 {
+			time.Sleep(2 * time.Second)
+			if ask("other") != 200 {
 				t.Error("a file that is wrong locks all out")
 			}
 		}
@@ -157,14 +160,17 @@ func TestTokensFileMustBeRight(t *testing.T) {
 		"read grafana sha256:" + "ab" + "\n": "not the token",
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		err := os.WriteFile(file, []byte(text), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := server.NewAccess(file, false, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+		_, err = server.NewAccess(file, false, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := server.NewAccess(filepath.Join(t.TempDir(), "none"), false, nil); err == nil {
+	_, err := server.NewAccess(filepath.Join(t.TempDir(), "none"), false, nil)
+	if err == nil {
 		t.Error("without the file there is no error")
 	}
 }
@@ -179,14 +185,16 @@ func TestOtherNamesAreRefused(t *testing.T) {
 	} {
 		r := request("GET", "/api/v1/jobs", "")
 		r.Host = host
-		if code, _, body := status(h, r); code != want {
+		code, _, body := status(h, r)
+		if code != want {
 			t.Errorf("%q: %d, want %d: %s", host, code, want, body)
 		}
 	}
 	behindLogin, _, _ := guarded(t, tokens())
 	r := with(request("GET", "/api/v1/jobs", ""), "Authorization", "Bearer see")
 	r.Host = "dr.example.com"
-	if code, _, _ := status(behindLogin, r); code != 200 {
+	code, _, _ := status(behindLogin, r)
+	if code != 200 {
 		t.Errorf("with a login: %d", code)
 	}
 }
@@ -209,7 +217,8 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		"curl":                 {"Content-Type", "application/json; charset=utf-8", 404},
 	} {
 		r := with(request("POST", "/api/v1/clusters/x/backups/20261121T092433Z-0000000000001267/unpin", "{}"), test.header, test.value)
-		if code, _, body := status(h, r); code != test.want {
+		code, _, body := status(h, r)
+		if code != test.want {
 			t.Errorf("%s: %d, want %d: %s", name, code, test.want, body)
 		}
 	}
@@ -257,15 +266,18 @@ func TestTooFast(t *testing.T) {
 			{"a login that asks too much, from elsewhere", "192.0.2.3:1000", "see", 429},
 			{"another login from the same address", "127.0.0.1:1", "do", 200},
 		} {
-			if code, _ := ask(test.from, test.token); code != test.want {
+			code, _ := ask(test.from, test.token)
+			if code != test.want {
 				t.Errorf("%s: %d, want %d", test.name, code, test.want)
 			}
 		}
-		if code, _, _ := status(h, request("GET", "/readyz", "")); code != 200 {
+		code, _, _ := status(h, request("GET", "/readyz", ""))
+		if code != 200 {
 			t.Error("a probe is held up")
 		}
 		time.Sleep(time.Second)
-		if code, _ := ask("192.0.2.3:1000", "see"); code != 200 {
+		code, _ = ask("192.0.2.3:1000", "see")
+		if code != 200 {
 			t.Error("it does not pass")
 		}
 	})
@@ -284,10 +296,12 @@ func TestTooFastOnLoopback(t *testing.T) {
 		for range 100 {
 			ask("127.0.0.1:1000")
 		}
-		if code := ask("127.0.0.1:1000"); code != 429 {
+		code := ask("127.0.0.1:1000")
+		if code != 429 {
 			t.Errorf("the one that asks too much: %d", code)
 		}
-		if code := ask("127.0.0.1:2000"); code != 200 {
+		code = ask("127.0.0.1:2000")
+		if code != 200 {
 			t.Errorf("another: %d", code)
 		}
 	})
@@ -311,16 +325,19 @@ func TestTooManyAtOnce(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if code, header, _ := status(h, request("GET", "/api/v1/jobs", "")); code != 503 || header.Get("Retry-After") == "" {
+		code, header, _ := status(h, request("GET", "/api/v1/jobs", ""))
+		if code != 503 || header.Get("Retry-After") == "" {
 			t.Errorf("the 65th: %d, %v", code, header)
 		}
 		close(hold)
 		for range 64 {
-			if code := <-answers; code != 200 {
+			code := <-answers
+			if code != 200 {
 				t.Errorf("one of the 64: %d", code)
 			}
 		}
-		if code, _, _ := status(h, request("GET", "/api/v1/jobs", "")); code != 200 {
+		code, _, _ = status(h, request("GET", "/api/v1/jobs", ""))
+		if code != 200 {
 			t.Errorf("then: %d", code)
 		}
 	})
@@ -339,7 +356,8 @@ func TestSlowReadersOfThePage(t *testing.T) {
 			readers.Go(func() { status(h, request("GET", "/assets/page.css", "")) })
 		}
 		synctest.Wait()
-		if code, _, body := status(h, with(request("GET", "/api/v1/jobs", ""), "Authorization", "Bearer see")); code != 200 {
+		code, _, body := status(h, with(request("GET", "/api/v1/jobs", ""), "Authorization", "Bearer see"))
+		if code != 200 {
 			t.Errorf("%d: %s", code, body)
 		}
 		close(hold)
@@ -359,7 +377,8 @@ func TestHeaders(t *testing.T) {
 			}
 		}
 	}
-	if _, header, _ := status(h, request("GET", "/api/v1/clusters", "")); header.Get("Cache-Control") != "no-store" {
+	_, header, _ := status(h, request("GET", "/api/v1/clusters", ""))
+	if header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%v", header)
 	}
 }
@@ -371,7 +390,8 @@ func TestPage(t *testing.T) {
 	access, _, _ := accessBy(t, tokens())
 	h := server.Serve(s, access)
 	for path, want := range map[string]int{"/": 200, "/assets/page.js": 200, "/other": 401, "/assets": 401} {
-		if code, _, body := status(h, request("GET", path, "")); code != want || code == 200 && body != "page "+path {
+		code, _, body := status(h, request("GET", path, ""))
+		if code != want || code == 200 && body != "page "+path {
 			t.Errorf("%s: %d, %s", path, code, body)
 		}
 	}
@@ -382,7 +402,8 @@ func TestResponseNamesTheRole(t *testing.T) {
 	h, _, _ := guarded(t, tokens())
 	for token, want := range map[string]string{"see": "read", "do": "operate", "wrong": ""} {
 		_, header, _ := status(h, with(request("GET", "/api/v1/clusters", ""), "Authorization", "Bearer "+token))
-		if got := header.Get("Etcd-Dr-Role"); got != want {
+		got := header.Get("Etcd-Dr-Role")
+		if got != want {
 			t.Errorf("with the token %s: the role %q, want %q", token, got, want)
 		}
 	}

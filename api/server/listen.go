@@ -54,7 +54,8 @@ func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrListen, err)
 	}
-	if err := mayListen(listener.Addr(), secure != nil, access); err != nil {
+	err = mayListen(listener.Addr(), secure != nil, access)
+	if err != nil {
 		listener.Close()
 		return nil, err
 	}
@@ -142,7 +143,8 @@ func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, r
 		if s.Shutdown(ctx) != nil {
 			s.Close()
 		}
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		err := <-ended
+		if !errors.Is(err, http.ErrServerClosed) {
 			say(storage.Warning, "the service could not be reached any more: %v", err)
 		}
 	}

@@ -85,7 +85,8 @@ func write(t *testing.T, dir string, cert *x509.Certificate, key *ecdsa.PrivateK
 	}
 	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	put := func(file, kind string, der []byte) {
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +103,8 @@ func listen(t *testing.T, d server.Door) string {
 	stop, err := server.Listen(d, anyService(), func(e storage.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		if _, at, ok := strings.Cut(e.Message, "the service is at "); ok {
+		_, at, ok := strings.Cut(e.Message, "the service is at ")
+		if ok {
 			url = at
 		}
 	})
@@ -149,7 +151,8 @@ func TestListenRefuses(t *testing.T) {
 	a, dir := newAuthority(t), t.TempDir()
 	cert, key := write(t, dir, a.cert, a.key)
 	file := filepath.Join(dir, "tokens")
-	if err := os.WriteFile(file, []byte(tokens()), 0o600); err != nil {
+	err := os.WriteFile(file, []byte(tokens()), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, d := range map[string]server.Door{
@@ -164,7 +167,8 @@ func TestListenRefuses(t *testing.T) {
 		"no tokens":               {Address: "127.0.0.1:0", Tokens: key},
 		"no address":              {Address: "nowhere"},
 	} {
-		if stop, err := server.Listen(d, anyService(), nil); !errors.Is(err, server.ErrListen) {
+		stop, err := server.Listen(d, anyService(), nil)
+		if !errors.Is(err, server.ErrListen) {
 			t.Errorf("%s: %v", name, err)
 			if err == nil {
 				stop()
@@ -180,7 +184,8 @@ func TestListenRefuses(t *testing.T) {
 
 func TestListenOnLoopback(t *testing.T) {
 	t.Parallel()
-	if code, body, err := get(t, http.DefaultClient, listen(t, server.Door{Address: "127.0.0.1:0"})+"/status", ""); code != 200 {
+	code, body, err := get(t, http.DefaultClient, listen(t, server.Door{Address: "127.0.0.1:0"})+"/status", "")
+	if code != 200 {
 		t.Errorf("%d, %v: %s", code, err, body)
 	}
 }
@@ -192,7 +197,8 @@ func TestClientCertificates(t *testing.T) {
 	cert, key := write(t, dir, hostCert, hostKey)
 	ca, _ := write(t, t.TempDir(), a.cert, a.key)
 	file := filepath.Join(dir, "tokens")
-	if err := os.WriteFile(file, []byte(tokens()), 0o600); err != nil {
+	err := os.WriteFile(file, []byte(tokens()), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	url := listen(t, server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: ca, Tokens: file})
@@ -211,7 +217,8 @@ func TestClientCertificates(t *testing.T) {
 		"a server's":            {client(a, tls.Certificate{Certificate: [][]byte{hostCert.Raw}, PrivateKey: hostKey}), "", 0},
 		"who trusts no such CA": {client(other), "see", 0},
 	} {
-		if code, body, err := get(t, test.client, url+"/status", test.token); code != test.want || (err != nil) != (test.want == 0) {
+		code, body, err := get(t, test.client, url+"/status", test.token)
+		if code != test.want || (err != nil) != (test.want == 0) {
 			t.Errorf("%s: %d, %v: %s", name, code, err, body)
 		}
 	}
@@ -230,7 +237,8 @@ func TestRevokedCertificates(t *testing.T) {
 	pool.AddCert(a.cert)
 	open := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{lost}}}}
 	defer open.CloseIdleConnections()
-	if code, _, err := get(t, open, url, ""); code != 200 {
+	code, _, err := get(t, open, url, "")
+	if code != 200 {
 		t.Fatalf("before: %d, %v", code, err)
 	}
 	authorities, err := os.ReadFile(ca)
@@ -239,25 +247,30 @@ func TestRevokedCertificates(t *testing.T) {
 	}
 	revoke := func(by authority) {
 		content := slices.Concat(authorities, by.revoking(lost))
-		if err := os.WriteFile(ca, content, 0o600); err != nil {
+		err := os.WriteFile(ca, content, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	revoke(a)
 	for t.Context().Err() == nil {
-		if code, _, _ := get(t, open, url, ""); code == 401 {
+		code, _, _ := get(t, open, url, "")
+		if code == 401 {
 			break
 		}
 		time.Sleep(100 * time.Millisecond) // it looks at the files once a second
 	}
-	if code, body, err := get(t, client(a, lost), url, ""); code != 401 || !strings.Contains(body, "revoked") {
+	code, body, err := get(t, client(a, lost), url, "")
+	if code != 401 || !strings.Contains(body, "revoked") {
 		t.Errorf("the revoked one: %d, %v: %s", code, err, body)
 	}
-	if code, _, err := get(t, client(a, kept), url, ""); code != 200 {
+	code, _, err = get(t, client(a, kept), url, "")
+	if code != 200 {
 		t.Errorf("another: %d, %v", code, err)
 	}
 	revoke(newAuthority(t))
-	if _, err := server.Listen(server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: ca}, anyService(), nil); !errors.Is(err, server.ErrListen) {
+	_, err = server.Listen(server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: ca}, anyService(), nil)
+	if !errors.Is(err, server.ErrListen) {
 		t.Errorf("a list of another authority: %v", err)
 	}
 }
@@ -286,13 +299,15 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	hostCert, hostKey := a.host()
 	cert, key := write(t, dir, hostCert, hostKey)
 	url := listen(t, server.Door{Address: "127.0.0.1:0", Cert: cert, Key: key}) + "/status"
-	if code, _, err := get(t, client(a), url, ""); code != 200 {
+	code, _, err := get(t, client(a), url, "")
+	if code != 200 {
 		t.Fatalf("%d, %v", code, err)
 	}
 	hostCert, hostKey = next.host()
 	write(t, dir, hostCert, hostKey)
 	for t.Context().Err() == nil {
-		if code, _, _ := get(t, client(next), url, ""); code == 200 {
+		code, _, _ := get(t, client(next), url, "")
+		if code == 200 {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // it looks at the files once a second

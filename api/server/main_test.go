@@ -35,7 +35,8 @@ var errTest = errors.New("broken by the test")
 
 // TestMain seals something first: the encoder that all share would otherwise belong to the first bubble that needs it.
 func TestMain(m *testing.M) {
-	if _, err := seal.Bytes(nil, seal.Recipients{}); err != nil {
+	_, err := seal.Bytes(nil, seal.Recipients{})
+	if err != nil {
 		panic(err)
 	}
 	m.Run()
@@ -115,7 +116,8 @@ func newSite(t testing.TB, change func(*server.Service)) *site {
 
 func (s *site) fill() {
 	var err error
-	if s.cluster, err = repository.Open(s.store, "prod"); err != nil {
+	s.cluster, err = repository.Open(s.store, "prod")
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	now := time.Now()
@@ -128,7 +130,8 @@ func (s *site) fill() {
 		if i == 1 {
 			p.Level, p.Drill = catalog.Booted, &catalog.Drill{Target: "backup " + string(b.ID), RTO: 3}
 		}
-		if err := s.cluster.Append(s.t.Context(), p); err != nil {
+		err := s.cluster.Append(s.t.Context(), p)
+		if err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -202,7 +205,8 @@ func read[T any](s *site, path string, status int) (d T) {
 	if w.Code != status || w.Header().Get("Content-Type") != "application/json" {
 		s.t.Fatalf("%s: %d, %v: %s", path, w.Code, w.Header(), w.Body)
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+	err := json.Unmarshal(w.Body.Bytes(), &d)
+	if err != nil {
 		s.t.Fatalf("%s: %v: %s", path, err, w.Body)
 	}
 	return d

@@ -169,7 +169,8 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	put(buildInfo, 1, c.Version)
 	put(configRefused, one(d.Config.Refused != ""))
-	if at, ok := moment(d.Config.Since); ok {
+	at, ok := moment(d.Config.Since)
+	if ok {
 		put(configLoaded, at)
 	}
 	c.collectPruned(d.Clusters, put)
@@ -177,13 +178,15 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 		put(clusterState, 1, s.Cluster, string(s.State))
 		put(clusterStopped, one(s.Suspension != nil || s.State == document.StateSuspended), s.Cluster)
 		c.collectInfo(s.Cluster, put)
-		if at, ok := moment(lastStored(s, now)); ok {
+		at, ok := moment(lastStored(s, now))
+		if ok {
 			put(recoveryPoint, at, s.Cluster)
 			put(serviceRPO, max(0, float64(now.UnixMilli())/1000-at), s.Cluster)
 		}
 		for _, standing := range s.Standings {
 			for _, m := range standingMetrics {
-				if v, ok := m.value(standing); ok {
+				v, ok := m.value(standing)
+				if ok {
 					put(m.desc, v, s.Cluster, standing.Repository)
 				}
 			}

@@ -87,7 +87,8 @@ func scrape(t *testing.T, d document.ServeStatus) (values map[string]float64, fa
 		Pruned: func() []server.Pruned { return []server.Pruned{pruned("prod"), pruned("gone")} },
 		Spec:   specOf,
 	}, server.Access{})
-	if h.ServeHTTP(w, request(http.MethodGet, "/metrics", "")); w.Code != http.StatusOK {
+	h.ServeHTTP(w, request(http.MethodGet, "/metrics", ""))
+	if w.Code != http.StatusOK {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
 	text := w.Body.String()
@@ -96,7 +97,8 @@ func scrape(t *testing.T, d document.ServeStatus) (values map[string]float64, fa
 	if err != nil {
 		t.Fatalf("Prometheus cannot read it: %v\n%s", err, text)
 	}
-	if problems, err := promlint.New(strings.NewReader(text)).Lint(); err != nil || len(problems) > 0 {
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
 	}
 	values = map[string]float64{}
@@ -131,7 +133,8 @@ func TestServiceMetrics(t *testing.T) {
 		"cluster_suspended[cluster=prod]":                                            1, "cluster_state[cluster=prod state=running]": 1,
 		"config_refused[]": 1, "config_loaded_timestamp_seconds[]": 1000, "build_info[version=v1]": 1,
 	} {
-		if got, ok := values[name]; !ok || got != want {
+		got, ok := values[name]
+		if !ok || got != want {
 			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
 		}
 	}
@@ -140,7 +143,8 @@ func TestServiceMetrics(t *testing.T) {
 			t.Errorf("%s is of a cluster that is looked after no more", name)
 		}
 	}
-	if got := values["rpo_seconds[cluster=prod]"]; got < 3600 || got > 7200 {
+	got := values["rpo_seconds[cluster=prod]"]
+	if got < 3600 || got > 7200 {
 		t.Errorf("the agent's RPO is an hour, not %v s", got)
 	}
 }

@@ -56,7 +56,8 @@ func TestOpenAPIIsServed(t *testing.T) {
 			for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 				time.Sleep(time.Second) // not too fast
 				w := s.do(request(method, path, "{}"))
-				if is := item.GetOperation(method) != nil; is == (w.Code == http.StatusMethodNotAllowed) || w.Code >= 500 {
+				is := item.GetOperation(method) != nil
+				if is == (w.Code == http.StatusMethodNotAllowed) || w.Code >= 500 {
 					t.Errorf("%s %s: %d, described: %v: %s", method, path, w.Code, is, w.Body)
 				}
 				if w.Code == http.StatusMethodNotAllowed && item.GetOperation(w.Header().Get("Allow")) == nil {
@@ -141,7 +142,8 @@ func (s *site) keeps(router routers.Router, method, path, body string, want int)
 		Request: r, PathParams: parameters, Route: route,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
 	}
-	if err := openapi3filter.ValidateRequest(s.t.Context(), question); err != nil {
+	err = openapi3filter.ValidateRequest(s.t.Context(), question)
+	if err != nil {
 		s.t.Errorf("%s %s: %v", method, path, err)
 	}
 	w := s.do(r)
@@ -151,7 +153,8 @@ func (s *site) keeps(router routers.Router, method, path, body string, want int)
 	answer := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: question, Status: w.Code, Header: w.Header(), Body: io.NopCloser(bytes.NewReader(w.Body.Bytes())), Options: question.Options,
 	}
-	if err := openapi3filter.ValidateResponse(s.t.Context(), answer); err != nil {
+	err = openapi3filter.ValidateResponse(s.t.Context(), answer)
+	if err != nil {
 		s.t.Errorf("%s %s: %v\n%s", method, path, err, w.Body)
 	}
 	return method + " " + route.Path

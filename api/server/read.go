@@ -201,23 +201,31 @@ func targetOf(q url.Values) (t plan.Target, newest bool, err error) {
 	if said > 1 {
 		return t, false, fail(http.StatusBadRequest, "time, revision, backup: give only one")
 	}
-	if text := q.Get("time"); q.Has("time") {
-		if t.Time, err = time.Parse(time.RFC3339, text); err != nil || t.Time.IsZero() {
+	text := q.Get("time")
+	if q.Has("time") {
+		t.Time, err = time.Parse(time.RFC3339, text)
+		if err != nil || t.Time.IsZero() {
 			return t, false, bad("time", "a form like 2026-11-21T10:00:00Z")
 		}
 	}
-	if text := q.Get("revision"); q.Has("revision") {
-		if t.Revision, err = strconv.ParseInt(text, 10, 64); err != nil || t.Revision < 1 {
+	text = q.Get("revision")
+	if q.Has("revision") {
+		t.Revision, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || t.Revision < 1 {
 			return t, false, bad("revision", "a number from 1")
 		}
 	}
-	if text := q.Get("backup"); q.Has("backup") && text != "latest" {
-		if t.Backup, err = catalog.ParseID(text); err != nil {
+	text = q.Get("backup")
+	if q.Has("backup") && text != "latest" {
+		t.Backup, err = catalog.ParseID(text)
+		if err != nil {
 			return t, false, bad("backup", "an id, as dr list shows it, or latest")
 		}
 	}
-	if text := q.Get("best"); q.Has("best") {
-		if t.Best, err = strconv.ParseBool(text); err != nil {
+	text = q.Get("best")
+	if q.Has("best") {
+		t.Best, err = strconv.ParseBool(text)
+		if err != nil {
 			return t, false, bad("best", "true or false")
 		}
 	}

@@ -19,7 +19,8 @@ func TestClustersAreReadWorstFirst(t *testing.T) {
 		if len(all.Clusters) != 2 || all.Clusters[0].Cluster != "test" || all.Clusters[0].State != document.StateFailing || all.Config.File != "dr.yaml" {
 			t.Errorf("clusters: %+v", all)
 		}
-		if one := read[document.ServedCluster](s, prod, http.StatusOK); one.Cluster != "prod" || one.Last.ID != s.ids[1] {
+		one := read[document.ServedCluster](s, prod, http.StatusOK)
+		if one.Cluster != "prod" || one.Last.ID != s.ids[1] {
 			t.Errorf("prod: %+v", one)
 		}
 		read[document.Problem](s, "/api/v1/clusters/prod2", http.StatusNotFound)
@@ -32,14 +33,16 @@ func TestReadBackupsWindowsDrills(t *testing.T) {
 		if len(list.Backups) != 2 || list.Backups[0].ID != s.ids[1] || len(list.Windows) != 1 {
 			t.Errorf("backups: %+v", list)
 		}
-		if list := read[document.List](s, prod+"/backups?repository=offsite", http.StatusOK); len(list.Backups) != 0 {
+		list = read[document.List](s, prod+"/backups?repository=offsite", http.StatusOK)
+		if len(list.Backups) != 0 {
 			t.Errorf("backups offsite: %+v", list)
 		}
 		windows := read[document.Recovery](s, prod+"/windows", http.StatusOK)
 		if len(windows.Windows) != 1 || windows.Windows[0].From.Revision != 10 || windows.Windows[0].To.Revision != 30 || len(windows.Gaps) != 0 {
 			t.Errorf("windows: %+v", windows)
 		}
-		if d := read[document.Drills](s, prod+"/drills", http.StatusOK); len(d.Drills) != 1 || d.Drills[0].Backup != s.ids[1] || d.Drills[0].Drill.RTO != 3 {
+		d := read[document.Drills](s, prod+"/drills", http.StatusOK)
+		if len(d.Drills) != 1 || d.Drills[0].Backup != s.ids[1] || d.Drills[0].Drill.RTO != 3 {
 			t.Errorf("drills: %+v", d)
 		}
 		for path, want := range map[string]int{
@@ -57,7 +60,10 @@ func TestReadBackupsWindowsDrills(t *testing.T) {
 		} {
 			if want == http.StatusOK {
 				read[document.Prune](s, path, want)
-			} else if p := read[document.Problem](s, path, want); p.Message == "" {
+				continue
+			}
+			p := read[document.Problem](s, path, want)
+			if p.Message == "" {
 				t.Errorf("%s: no message", path)
 			}
 		}
@@ -71,7 +77,8 @@ func TestRetentionIsRead(t *testing.T) {
 		if !d.DryRun || len(d.Backups) != 2 || !d.Backups[0].Keep || d.Backups[1].Keep || d.Backups[1].Reasons[0] != "no rule keeps it" {
 			t.Errorf("retention: %+v", d)
 		}
-		if list := read[document.List](s, prod+"/backups", http.StatusOK); len(list.Backups) != 2 {
+		list := read[document.List](s, prod+"/backups", http.StatusOK)
+		if len(list.Backups) != 2 {
 			t.Errorf("then there are %d backups", len(list.Backups))
 		}
 	})
@@ -105,7 +112,8 @@ func TestPlanIsRead(t *testing.T) {
 				t.Errorf("%s: revision %d, %+v", query, revision, way.Lost)
 			}
 		}
-		if p := read[document.Problem](s, prod+"/plan?revision=99", http.StatusNotFound); !strings.Contains(p.Cure, "the nearest that can be restored is ") || strings.Contains(p.Message, "nearest") {
+		p := read[document.Problem](s, prod+"/plan?revision=99", http.StatusNotFound)
+		if !strings.Contains(p.Cure, "the nearest that can be restored is ") || strings.Contains(p.Message, "nearest") {
 			t.Errorf("out of reach: %+v", p)
 		}
 		for _, query := range []string{
@@ -123,12 +131,14 @@ func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 		read[document.List](s, prod+"/backups", http.StatusOK)
 		s.store.On(storagetest.VerbList).Always().Fail(errors.New("the store is away"))
 		for _, path := range []string{"/backups", "/windows", "/drills", "/plan", "/retention"} {
-			if w := s.do(request(http.MethodGet, prod+path, "")); w.Code != http.StatusOK {
+			w := s.do(request(http.MethodGet, prod+path, ""))
+			if w.Code != http.StatusOK {
 				t.Errorf("%s: %d: %s", path, w.Code, w.Body)
 			}
 		}
 		time.Sleep(11 * time.Second)
-		if p := read[document.Problem](s, prod+"/backups", http.StatusBadGateway); !strings.Contains(p.Message, "the store is away") {
+		p := read[document.Problem](s, prod+"/backups", http.StatusBadGateway)
+		if !strings.Contains(p.Message, "the store is away") {
 			t.Errorf("later: %+v", p)
 		}
 	})
@@ -142,7 +152,8 @@ func TestStoreThatHangs(t *testing.T) {
 			request(http.MethodGet, prod+"/backups", ""), request(http.MethodPost, prod+"/backups/"+string(s.ids[0])+"/pin", "{}"),
 		} {
 			before := time.Now()
-			if w := s.do(r); w.Code != http.StatusBadGateway || time.Since(before) > time.Minute {
+			w := s.do(r)
+			if w.Code != http.StatusBadGateway || time.Since(before) > time.Minute {
 				t.Errorf("%s: %d after %s: %s", r.URL, w.Code, time.Since(before), w.Body)
 			}
 		}

@@ -111,7 +111,8 @@ func notReady(clusters []document.ServedCluster) string {
 	if len(clusters) == 0 {
 		return "no cluster is looked after yet"
 	}
-	if i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting }); i >= 0 {
+	i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting })
+	if i >= 0 {
 		return clusters[i].Cluster + ": not looked at yet"
 	}
 	return ""

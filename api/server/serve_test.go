@@ -28,7 +28,8 @@ func probe(t *testing.T, path string, states ...document.State) *httptest.Respon
 func TestServeStatus(t *testing.T) {
 	w := probe(t, "/status", document.StateIdle, document.StateRunning)
 	var got document.ServeStatus
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Header().Get("Content-Type") != "application/json" {
+	err := json.Unmarshal(w.Body.Bytes(), &got)
+	if err != nil || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%v, %v: %s", w.Header(), err, w.Body)
 	}
 	if len(got.Clusters) != 2 || got.Clusters[1].State != document.StateRunning {
@@ -68,12 +69,14 @@ func TestServeHealthIsCheap(t *testing.T) {
 		}}
 		h := server.Serve(s, server.Access{})
 		for range 1000 {
-			if code, _, _ := status(h, request("GET", "/healthz", "")); code != 503 {
+			code, _, _ := status(h, request("GET", "/healthz", ""))
+			if code != 503 {
 				t.Fatalf("%d", code)
 			}
 		}
 		time.Sleep(time.Second)
-		if code, _, _ := status(h, request("GET", "/healthz", "")); code != 200 || looks != 2 {
+		code, _, _ := status(h, request("GET", "/healthz", ""))
+		if code != 200 || looks != 2 {
 			t.Errorf("a second later: %d after %d looks", code, looks)
 		}
 	})
@@ -89,7 +92,8 @@ func TestServeReady(t *testing.T) {
 		{[]document.State{document.StateIdle, document.StateStarting}, http.StatusServiceUnavailable},
 		{[]document.State{document.StateIdle, document.StateFailing, document.StateStandby}, http.StatusOK},
 	} {
-		if w := probe(t, "/readyz", test.states...); w.Code != test.want {
+		w := probe(t, "/readyz", test.states...)
+		if w.Code != test.want {
 			t.Errorf("%v: %d, %q", test.states, w.Code, w.Body)
 		}
 	}

@@ -35,7 +35,8 @@ type pinRequest struct {
 func body[T any](r *http.Request) (d T, err error) {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err = dec.Decode(&d); errors.Is(err, io.EOF) {
+	err = dec.Decode(&d)
+	if errors.Is(err, io.EOF) {
 		return d, nil
 	}
 	if err == nil {
@@ -84,7 +85,8 @@ func (a *api) trigger(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := reasonOf(sent.Reason); err != nil {
+	_, err = reasonOf(sent.Reason)
+	if err != nil {
 		return nil, err
 	}
 	d := document.Ordered{
@@ -101,17 +103,20 @@ func (a *api) suspend(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Scheduler.Suspend(r.Context(), r.PathValue("cluster"), a.by(r), why); err != nil {
+	err = a.Scheduler.Suspend(r.Context(), r.PathValue("cluster"), a.by(r), why)
+	if err != nil {
 		return nil, err
 	}
 	return a.cluster(r)
 }
 
 func (a *api) resume(r *http.Request) (any, error) {
-	if _, err := body[emptyRequest](r); err != nil {
+	_, err := body[emptyRequest](r)
+	if err != nil {
 		return nil, err
 	}
-	if err := a.Scheduler.Resume(r.Context(), r.PathValue("cluster"), a.by(r)); err != nil {
+	err = a.Scheduler.Resume(r.Context(), r.PathValue("cluster"), a.by(r))
+	if err != nil {
 		return nil, err
 	}
 	return a.cluster(r)
@@ -146,7 +151,8 @@ func (a *api) pin(r *http.Request) (any, error) {
 }
 
 func (a *api) unpin(r *http.Request) (any, error) {
-	if _, err := body[emptyRequest](r); err != nil {
+	_, err := body[emptyRequest](r)
+	if err != nil {
 		return nil, err
 	}
 	place, c, b, err := a.toPin(r)

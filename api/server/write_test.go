@@ -19,7 +19,8 @@ func order[T any](s *site, path, body string, status int) (d T) {
 	if w.Code != status {
 		s.t.Fatalf("%s: %d: %s", path, w.Code, w.Body)
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+	err := json.Unmarshal(w.Body.Bytes(), &d)
+	if err != nil {
 		s.t.Fatalf("%s: %v: %s", path, err, w.Body)
 	}
 	return d
@@ -29,14 +30,16 @@ func order[T any](s *site, path, body string, status int) (d T) {
 func TestPin(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		old := prod + "/backups/" + string(s.ids[0])
-		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); d.Backups[1].Keep {
+		d := read[document.Prune](s, prod+"/retention", http.StatusOK)
+		if d.Backups[1].Keep {
 			t.Fatal("nothing goes")
 		}
 		pins := order[document.Pins](s, old+"/pin", `{"reason": "before the upgrade"}`, http.StatusOK)
 		if len(pins.Pins) != 1 || pins.Pins[0].Reason != "before the upgrade" || pins.Pins[0].By != "a user of this host through host, dr v1" {
 			t.Errorf("pins: %+v", pins)
 		}
-		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); !d.Backups[1].Keep {
+		d = read[document.Prune](s, prod+"/retention", http.StatusOK)
+		if !d.Backups[1].Keep {
 			t.Errorf("it goes all the same: %+v", d.Backups)
 		}
 		order[document.Problem](s, old+"/pin", `{"until": "1999-01-01T00:00:00Z"}`, http.StatusBadRequest)
@@ -45,10 +48,12 @@ func TestPin(t *testing.T) {
 		if len(pins.Pins) != 2 || !pins.Pins[1].Until.Equal(until) {
 			t.Errorf("with an end: %+v", pins)
 		}
-		if pins := order[document.Pins](s, old+"/unpin", "", http.StatusOK); len(pins.Lifted) != 2 {
+		pins = order[document.Pins](s, old+"/unpin", "", http.StatusOK)
+		if len(pins.Lifted) != 2 {
 			t.Errorf("lifted: %+v", pins)
 		}
-		if d := read[document.Prune](s, prod+"/retention", http.StatusOK); d.Backups[1].Keep {
+		d = read[document.Prune](s, prod+"/retention", http.StatusOK)
+		if d.Backups[1].Keep {
 			t.Error("it stays all the same")
 		}
 	})
@@ -63,7 +68,8 @@ func TestTrigger(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		ended := read[document.Jobs](s, "/api/v1/jobs", http.StatusOK).Ended
-		if i := slices.IndexFunc(ended, func(j document.ClusterJob) bool { return j.Reason == "before the upgrade" }); i < 0 ||
+		i := slices.IndexFunc(ended, func(j document.ClusterJob) bool { return j.Reason == "before the upgrade" })
+		if i < 0 ||
 			ended[i].Cluster != "prod" || ended[i].Verdict != document.Failed || ended[i].Message == "" {
 			t.Errorf("jobs: %+v", ended)
 		}
@@ -83,7 +89,8 @@ func TestSuspend(t *testing.T) {
 			t.Errorf("suspended: %+v", got)
 		}
 		order[document.Problem](s, prod+"/trigger", "{}", http.StatusConflict)
-		if got := order[document.ServedCluster](s, prod+"/resume", "{}", http.StatusOK); got.Suspension != nil {
+		got = order[document.ServedCluster](s, prod+"/resume", "{}", http.StatusOK)
+		if got.Suspension != nil {
 			t.Errorf("resumed: %+v", got)
 		}
 		order[document.Ordered](s, prod+"/trigger", "{}", http.StatusAccepted)
@@ -113,7 +120,8 @@ func TestInvalidBodiesAreRefused(t *testing.T) {
 			}
 			streamed := request(http.MethodPost, pin, body)
 			streamed.ContentLength = -1
-			if w := s.do(streamed); w.Code != want {
+			w = s.do(streamed)
+			if w.Code != want {
 				t.Errorf("%.40s, of unknown length: %d: %s", body, w.Code, w.Body)
 			}
 		}

@@ -92,7 +92,8 @@ func (c Config) Validate() error {
 	case c.HashEvery < 0:
 		return fmt.Errorf("%w: --hash-every %s is below zero: use 0 or more", ErrConfig, c.HashEvery)
 	}
-	if err := c.validateSource(); err != nil {
+	err := c.validateSource()
+	if err != nil {
 		return err
 	}
 	return c.Etcd.Validate()
@@ -103,7 +104,8 @@ func (c Config) validateSource() error {
 		return fmt.Errorf("%w: --source %q is unknown: use %s or %s", ErrConfig, c.Source, segment.WAL, segment.Watch)
 	}
 	if c.Source == segment.Watch {
-		if least := MinSpool * int64(c.SegmentSize); c.Spool != "" && c.SpoolMax < least {
+		least := MinSpool * int64(c.SegmentSize)
+		if c.Spool != "" && c.SpoolMax < least {
 			return fmt.Errorf("%w: --spool-max %d is too small: use at least %d, which is %d times --segment-size", ErrConfig, c.SpoolMax, least, MinSpool)
 		}
 		return nil
@@ -111,7 +113,8 @@ func (c Config) validateSource() error {
 	if c.Spool != "" {
 		return fmt.Errorf("%w: --spool with --source wal: the member's own log is the spool: leave it out", ErrConfig)
 	}
-	if _, err := os.ReadDir(c.DataDir); err != nil {
+	_, err := os.ReadDir(c.DataDir)
+	if err != nil {
 		return fmt.Errorf("%w: --data-dir: %w", ErrConfig, err)
 	}
 	return nil
@@ -122,7 +125,8 @@ func (c Config) validateSource() error {
 func Run(
 	ctx context.Context, c Config, to *repository.Cluster, observe func(Status), report storage.Report,
 ) error {
-	if err := c.Validate(); err != nil {
+	err := c.Validate()
+	if err != nil {
 		return err
 	}
 	a := &archiver{
@@ -130,8 +134,8 @@ func Run(
 		board: &board{tell: observe},
 	}
 	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
-	var err error
-	if a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax, a.warn); err != nil {
+	a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax, a.warn)
+	if err != nil {
 		return err
 	}
 	defer a.spool.close()
@@ -217,7 +221,8 @@ func (a *archiver) turn(ctx context.Context) error {
 	defer from.close()
 	a.found, a.stood = true, true
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
-	if v := from.version(); a.config.Source == segment.Watch && v != a.warnedOf && mayDropEvents(v) {
+	v := from.version()
+	if a.config.Source == segment.Watch && v != a.warnedOf && mayDropEvents(v) {
 		a.warnedOf = v
 		a.warn("etcd %s may omit changes from a slow watch (fixed in 3.4.36 and 3.5.18): update it, or use --source wal", v)
 	}

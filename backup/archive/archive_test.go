@@ -117,7 +117,8 @@ func put(t *testing.T, s *embedded.Server, keys ...string) {
 	t.Helper()
 	c := s.Client(t)
 	for _, key := range keys {
-		if _, err := c.Put(t.Context(), key, "value of "+key); err != nil {
+		_, err := c.Put(t.Context(), key, "value of "+key)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,10 +180,12 @@ func TestWritesAreStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := catalog.Windows(); len(w) != 1 || w[0].To.Position != s.Last() || w[0].To.Revision != 51 {
+	w := catalog.Windows()
+	if len(w) != 1 || w[0].To.Position != s.Last() || w[0].To.Revision != 51 {
 		t.Errorf("windows %+v, want one up to position %d, revision 51", w, s.Last())
 	}
-	if got := *a.status.Load(); got.StoredRequests != 50 || got.State != archive.Working || got.Durable != s.Last() {
+	got := *a.status.Load()
+	if got.StoredRequests != 50 || got.State != archive.Working || got.Durable != s.Last() {
 		t.Errorf("status %+v", got)
 	}
 }
@@ -241,7 +244,8 @@ func TestAgentContinuesWhereItStopped(t *testing.T) {
 		a.stop()
 		put(t, etcd, numbered(fmt.Sprintf("between%d", round), 10)...)
 	}
-	if _, all := stored(t, c); len(all) != 50 {
+	_, all := stored(t, c)
+	if len(all) != 50 {
 		t.Errorf("%d requests are stored, want 50", len(all))
 	}
 }
@@ -258,7 +262,8 @@ func TestPendingRequestsAreStoredAtTheEnd(t *testing.T) {
 	put(t, etcd, numbered("key", 10)...)
 	a.wait("ten requests to be pending", func(s archive.Status) bool { return s.PendingRequests == 10 })
 	a.stop()
-	if _, all := stored(t, c); len(all) != 10 {
+	_, all := stored(t, c)
+	if len(all) != 10 {
 		t.Errorf("%d requests are stored, want 10", len(all))
 	}
 }
@@ -273,10 +278,12 @@ func TestUnreachableStoreIsWaitedFor(t *testing.T) {
 	put(t, etcd, numbered("key", 10)...)
 	a.wait("the failure to be told", func(s archive.Status) bool { return s.State == archive.Waiting && s.Problem != "" })
 	a.catchUp()
-	if got := *a.status.Load(); got.Failures == 0 || got.State != archive.Working || got.Problem != "" {
+	got := *a.status.Load()
+	if got.Failures == 0 || got.State != archive.Working || got.Problem != "" {
 		t.Errorf("status %+v tells of no failure", got)
 	}
-	if _, all := stored(t, c); len(all) != 10 {
+	_, all := stored(t, c)
+	if len(all) != 10 {
 		t.Errorf("%d requests are stored, want 10", len(all))
 	}
 }
@@ -288,7 +295,8 @@ func TestASpoolIsOneAgents(t *testing.T) {
 	config.Source, config.Spool, config.SpoolMax, config.Snapshot = segment.Watch, t.TempDir(), 1<<30, noBackup
 	first := start(t, config, c)
 	first.wait("the first to work", func(s archive.Status) bool { return s.State == archive.Working })
-	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
+	err := archive.Run(t.Context(), config, c, nil, nil)
+	if !errors.Is(err, archive.ErrConfig) {
 		t.Errorf("a second one with the same spool: error %v", err)
 	}
 	first.stop()
@@ -306,7 +314,8 @@ func TestLostAnswerStoresOnce(t *testing.T) {
 		put(t, etcd, fmt.Sprintf("key%d", i))
 		a.catchUp()
 	}
-	if _, all := stored(t, c); len(all) != 5 {
+	_, all := stored(t, c)
+	if len(all) != 5 {
 		t.Errorf("%d requests are stored, want 5", len(all))
 	}
 }
@@ -322,10 +331,12 @@ func TestOneWorksAndAnotherTakesOver(t *testing.T) {
 	first.stop()
 	put(t, etcd, numbered("second", 10)...)
 	second.catchUp()
-	if _, all := stored(t, c); len(all) != 20 {
+	_, all := stored(t, c)
+	if len(all) != 20 {
 		t.Errorf("%d requests are stored, want 20", len(all))
 	}
-	if got := second.status.Load(); got.StoredRequests != 10 {
+	got := second.status.Load()
+	if got.StoredRequests != 10 {
 		t.Errorf("the second stored %d requests, want 10", got.StoredRequests)
 	}
 }
@@ -351,7 +362,8 @@ func TestAnotherClusterBeginsAnotherLineage(t *testing.T) {
 	if len(catalog.Lineages) != 2 || len(catalog.Windows()) != 2 || len(catalog.Gaps()) != 1 {
 		t.Fatalf("lineages %d, windows %+v, gaps %+v, want two, two and one", len(catalog.Lineages), catalog.Windows(), catalog.Gaps())
 	}
-	if after := catalog.Lineages[1].Segments[0].After; after == nil || after.Lineage != catalog.Lineages[0].ID {
+	after := catalog.Lineages[1].Segments[0].After
+	if after == nil || after.Lineage != catalog.Lineages[0].ID {
 		t.Errorf("the second lineage comes after %+v", after)
 	}
 }
@@ -371,7 +383,8 @@ func TestTheLogGetsItsBackup(t *testing.T) {
 	if tries.Load() == 0 {
 		t.Error("no backup was tried")
 	}
-	if at := a.status.Load().ConfirmedAt; !at.IsZero() {
+	at := a.status.Load().ConfirmedAt
+	if !at.IsZero() {
 		t.Errorf("there is no backup, and all that was written until %v is said to be safe", at)
 	}
 	config.Snapshot = nil
@@ -433,7 +446,8 @@ func TestConfigIsChecked(t *testing.T) {
 	other := embedded.Start(t, nil) // the log of one cluster and the endpoints of another
 	config := configOf(etcd)
 	config.Etcd.Endpoints, config.Snapshot = []string{other.URL}, noBackup
-	if err := archive.Run(t.Context(), config, c, nil, nil); !errors.Is(err, archive.ErrConfig) {
+	err := archive.Run(t.Context(), config, c, nil, nil)
+	if !errors.Is(err, archive.ErrConfig) {
 		t.Errorf("another cluster's endpoints: error %v", err)
 	}
 }
@@ -449,7 +463,8 @@ func TestAChangeThatComesSlowly(t *testing.T) {
 	put(t, etcd, "first") // so that there is a log to continue
 	a.wait("the first one to be stored", func(s archive.Status) bool { return s.StoredRequests == 1 })
 	proxy.Slow(200 << 10)
-	if _, err := etcd.Client(t).Put(t.Context(), "large", strings.Repeat("x", 1<<20)); err != nil {
+	_, err := etcd.Client(t).Put(t.Context(), "large", strings.Repeat("x", 1<<20))
+	if err != nil {
 		t.Fatal(err)
 	}
 	a.wait("the change to be stored", func(s archive.Status) bool { return s.StoredRequests == 2 })

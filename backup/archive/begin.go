@@ -28,10 +28,12 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	w := &work{archiver: a, source: from, heardAt: time.Now(), tookAt: time.Now()}
 	w.version = from.version()
 	w.setStored(tail.Last)
-	if err := w.loadUnindexed(ctx, tail); err != nil {
+	err = w.loadUnindexed(ctx, tail)
+	if err != nil {
 		return nil, err
 	}
-	if err := w.loadSpool(&tail); err != nil {
+	err = w.loadSpool(&tail)
+	if err != nil {
 		return nil, err
 	}
 	why, after := a.newLineageReason(from, tail)
@@ -41,10 +43,12 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	last := tail.Last
 	w.next = segment.Header{Lineage: last.Lineage, Seq: last.Seq + 1, Previous: last.Digest}
 	w.pending = startAfter(last.End)
-	if b := a.breach; b != nil && b.from > 0 { // no agent has the part in between
+	b := a.breach
+	if b != nil && b.from > 0 { // no agent has the part in between
 		return w, w.continueAfterGap(ctx, b)
 	}
-	if err := from.continueAfter(ctx, last.End); err != nil {
+	err = from.continueAfter(ctx, last.End)
+	if err != nil {
 		return nil, w.recordBreach(err)
 	}
 	w.note("continues lineage %s after position %d", last.Lineage, last.Last)
@@ -65,7 +69,8 @@ func (c Config) refuseExposing(last catalog.Segment) error {
 func (w *work) setStored(s catalog.Segment) {
 	w.stored = s.End
 	w.publishLogEnd(s)
-	if n := len(s.Marks); n > 0 {
+	n := len(s.Marks)
+	if n > 0 {
 		w.lastMark = s.Marks[n-1]
 	}
 }
@@ -85,7 +90,8 @@ func (a *archiver) newLineageReason(from source, tail log.Tail) (why string, aft
 	}
 	if last.Seq > 0 {
 		after = &segment.After{Lineage: last.Lineage, Seq: last.Seq, Position: last.Last, Time: last.Written}
-		if n := len(last.Marks); n > 0 {
+		n := len(last.Marks)
+		if n > 0 {
 			after.Time = last.Marks[n-1].NotAfter
 		}
 	}
@@ -145,7 +151,8 @@ func (w *work) requestHashAtResume(ctx context.Context) {
 
 // continueAfterGap continues the same lineage after positions that are lost.
 func (w *work) continueAfterGap(ctx context.Context, b *breach) error {
-	if err := w.source.skipTo(ctx, b.from); err != nil {
+	err := w.source.skipTo(ctx, b.from)
+	if err != nil {
 		return err
 	}
 	w.next.Reason = b.why

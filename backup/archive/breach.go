@@ -30,7 +30,8 @@ func (w *work) recordBreach(err error) error {
 	case !gap && !isForked(err):
 		return err
 	}
-	if old := w.breach; old != nil && old.end == b.end {
+	old := w.breach
+	if old != nil && old.end == b.end {
 		b.since = old.since
 	}
 	if w.config.Source == segment.Watch { // no other watch has changes that the cluster has compacted; only another spool may
@@ -55,14 +56,17 @@ func isForked(err error) bool {
 // positionAfterGap returns the first position after the gap that err describes, 0 if it describes none. same reports whether the history
 // there is known to be the same.
 func (w *work) positionAfterGap(err error) (from uint64, gap, same bool) {
-	if e, ok := errors.AsType[*wal.GapError](err); ok {
-		return e.To + 1, true, w.took
+	purged, ok := errors.AsType[*wal.GapError](err)
+	if ok {
+		return purged.To + 1, true, w.took
 	}
-	if e, ok := errors.AsType[*watch.GapError](err); ok {
-		return uint64(e.To) + 1, true, w.took
+	compacted, ok := errors.AsType[*watch.GapError](err)
+	if ok {
+		return uint64(compacted.To) + 1, true, w.took
 	}
-	if e, ok := errors.AsType[*watch.JumpError](err); ok {
-		return uint64(e.To) + 1, w.jumpedAgain(e), uint64(e.From) == w.pending.last+1 // the positions before it were read
+	jump, ok := errors.AsType[*watch.JumpError](err)
+	if ok {
+		return uint64(jump.To) + 1, w.jumpedAgain(jump), uint64(jump.From) == w.pending.last+1 // the positions before it were read
 	}
 	return 0, false, false
 }

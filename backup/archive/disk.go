@@ -33,7 +33,8 @@ func openDisk(ctx context.Context, config Config) (source, error) {
 		return nil, err
 	}
 	d := &disk{config: config, log: log, began: time.Now()}
-	if err := d.connect(ctx); err != nil {
+	err = d.connect(ctx)
+	if err != nil {
 		d.close()
 		return nil, err
 	}
@@ -42,7 +43,8 @@ func openDisk(ctx context.Context, config Config) (source, error) {
 
 // connect finds the member of the log among the endpoints.
 func (d *disk) connect(ctx context.Context) (err error) {
-	if d.cluster, err = cluster.Connect(ctx, d.config.Etcd); err != nil {
+	d.cluster, err = cluster.Connect(ctx, d.config.Etcd)
+	if err != nil {
 		return err
 	}
 	clusterID, memberID := d.log.IDs()
@@ -172,13 +174,14 @@ const markTries = 4
 
 func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 	mark := segment.Mark{Interval: segment.Interval{NotBefore: time.Now().UTC()}}
-	if err := d.member.Confirm(ctx); err != nil {
+	err := d.member.Confirm(ctx)
+	if err != nil {
 		return segment.Mark{}, err
 	}
 	var w word
-	var err error
 	for range markTries {
-		if w, err = d.ask(ctx); err != nil {
+		w, err = d.ask(ctx)
+		if err != nil {
 			return segment.Mark{}, err
 		}
 		mark.Position, mark.Revision, mark.NotAfter = w.committed, w.revision, time.Now().UTC()
@@ -217,7 +220,8 @@ func (d *disk) headroom() Headroom {
 	h := Headroom{Files: b.Files, UnlinkedBytes: b.UnlinkedBytes}
 	left, purges := b.UntilPurge(d.config.MaxWALs)
 	pace := float64(b.Read) / time.Since(d.began).Seconds()
-	if h.Purges = purges; purges && pace > 0 {
+	h.Purges = purges
+	if purges && pace > 0 {
 		h.Seconds = float64(left) / pace
 	}
 	return h

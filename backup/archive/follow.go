@@ -12,13 +12,15 @@ import (
 func (w *work) follow(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = stop
-	if err := w.sendNext(storing); err != nil { // segments that an earlier run has left
+	err := w.sendNext(storing)
+	if err != nil { // segments that an earlier run has left
 		return err
 	}
 	tick := time.NewTicker(w.pace())
 	defer tick.Stop()
 	for {
-		if err := w.step(ctx, storing); err != nil {
+		err := w.step(ctx, storing)
+		if err != nil {
 			return errors.Join(err, w.drain(storing)) // committed requests may be in no other log
 		}
 		if w.sourceErr != nil && len(w.queue) == 0 && len(w.pending.requests) == 0 {
@@ -29,7 +31,8 @@ func (w *work) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return w.drainOnStop(ctx, storing)
 		case o := <-w.storing:
-			if err := w.finishStore(storing, o); err != nil {
+			err := w.finishStore(storing, o)
+			if err != nil {
 				return err
 			}
 		case <-w.source.waiting():
@@ -74,11 +77,13 @@ func (w *work) drain(storing context.Context) error {
 	defer timer.Stop()
 	for w.storing != nil || len(w.pending.requests) > 0 {
 		if len(w.pending.requests) > 0 && (w.storing == nil || w.canSpool()) {
-			if err := w.send(storing); err != nil {
+			err := w.send(storing)
+			if err != nil {
 				return err
 			}
 		}
-		if err := w.finishStore(storing, <-w.storing); err != nil {
+		err := w.finishStore(storing, <-w.storing)
+		if err != nil {
 			w.spoolQueue() // for the next run
 			return err
 		}

@@ -23,10 +23,12 @@ var errBreach = errors.New("the log in the repository cannot be continued")
 func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, error) {
 	a.released = lease.LogEnd{}
 	for {
-		if err := from.server().Confirm(ctx); err != nil {
+		err := from.server().Confirm(ctx)
+		if err != nil {
 			return lease.Hold{}, err
 		}
-		if err := from.hold(); err != nil {
+		err = from.hold()
+		if err != nil {
 			return lease.Hold{}, err
 		}
 		theirs, problem, err := a.yieldReason(ctx)
@@ -41,11 +43,13 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 			theirs = lease.Lease
 		}
 		a.releaseStored(ctx, from, theirs.LogEnd)
-		if err := a.emptySpool(ctx); err != nil {
+		err = a.emptySpool(ctx)
+		if err != nil {
 			return lease.Hold{}, err
 		}
 		a.board.set(func(s *Status) { s.standBy(theirs.Holder, problem, from.headroom()) })
-		if err := sleep(ctx, a.config.Lease/3); err != nil {
+		err = sleep(ctx, a.config.Lease/3)
+		if err != nil {
 			return lease.Hold{}, err
 		}
 	}
@@ -63,7 +67,8 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.Lo
 		return
 	}
 	a.released = *end
-	if last := segments[0]; last.Source == a.config.Source && catalog.SameClusterID(last.ClusterID, from.clusterID()) {
+	last := segments[0]
+	if last.Source == a.config.Source && catalog.SameClusterID(last.ClusterID, from.clusterID()) {
 		from.release(last.Last)
 	} else {
 		from.release(math.MaxUint64) // a takeover starts a new lineage, from the files in the directory at that time
@@ -77,7 +82,8 @@ func (a *archiver) yieldReason(ctx context.Context) (theirs lease.Lease, problem
 		return theirs, "", nil
 	}
 	now := time.Now()
-	if theirs, err = a.to.Leases().Live(ctx, leaseJob, now); err != nil {
+	theirs, err = a.to.Leases().Live(ctx, leaseJob, now)
+	if err != nil {
 		return theirs, "", err
 	}
 	if theirs.Holder != "" && theirs.Holder != a.holder() {

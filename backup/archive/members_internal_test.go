@@ -33,7 +33,8 @@ func TestADifferenceHoldsUntilMembersWereSeenEqual(t *testing.T) {
 		m.seeHashes(cluster.Agreement{Difference: "hashes"})
 		m.seeAlarm(true)
 		test.see(&m)
-		if got := m.difference(); got != test.want {
+		got := m.difference()
+		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -59,7 +60,8 @@ func TestWhenHashesAreCompared(t *testing.T) {
 		if test.differ {
 			a.members.seeHashes(cluster.Agreement{Difference: "hashes"})
 		}
-		if got := a.mustCompareHashes(); got != test.want {
+		got := a.mustCompareHashes()
+		if got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -50,7 +50,8 @@ func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
 // mark adds m. Of several marks at one position it keeps the first and the newest, which have the same revision. The first one
 // records since when the state was that one: without it, a time in a long idle period would select an older state.
 func (p *pending) mark(m segment.Mark) {
-	if n := len(p.marks); n > 0 {
+	n := len(p.marks)
+	if n > 0 {
 		last := p.marks[n-1]
 		if m.Position < last.Position { // reported by a member that has just restarted
 			return

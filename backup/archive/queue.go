@@ -41,7 +41,8 @@ func (w *work) send(ctx context.Context) error {
 
 // cutUpTo sets s as the last segment that was cut.
 func (w *work) cutUpTo(s catalog.Segment) {
-	if n := len(s.Marks); n > 0 {
+	n := len(s.Marks)
+	if n > 0 {
 		w.lastMark = s.Marks[n-1]
 	}
 	w.next.Seq, w.next.Previous, w.next.Reason, w.next.After = s.Seq+1, s.Digest, "", nil
@@ -55,7 +56,8 @@ func (w *work) spoolQueue() {
 		if one.encoded == nil || w.spool.dir == "" {
 			continue
 		}
-		if err := w.spool.put(*one.encoded); err != nil {
+		err := w.spool.put(*one.encoded)
+		if err != nil {
 			w.warn("%v", err)
 			w.spoolFailed = time.Now()
 			return

@@ -39,7 +39,8 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 		a.finishSpooled(s, err)
 	}
 	for _, s := range following {
-		if err := a.storeSpooled(ctx, s); err != nil {
+		err := a.storeSpooled(ctx, s)
+		if err != nil {
 			return err
 		}
 		a.note("segment %d of lineage %s is stored, from the spool", s.Seq, s.Lineage)
@@ -59,7 +60,8 @@ func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	case !errors.Is(err, storage.ErrNotExist):
 		return err
 	}
-	if err := a.checkPrevious(ctx, s); err != nil {
+	err = a.checkPrevious(ctx, s)
+	if err != nil {
 		return err
 	}
 	e, err := a.spool.get(s.Header)
@@ -97,7 +99,8 @@ func (a *archiver) finishSpooled(s catalog.Segment, outcome error) {
 		return
 	}
 	a.note("segment %d of lineage %s is stored, from the spool", s.Seq, s.Lineage)
-	if err := a.spool.remove(s); err != nil {
+	err := a.spool.remove(s)
+	if err != nil {
 		a.warn("%v", err)
 	}
 	a.board.set(func(b *Status) {
@@ -110,7 +113,8 @@ func (a *archiver) finishSpooled(s catalog.Segment, outcome error) {
 func (a *archiver) removeUseless(s catalog.Segment, why error) {
 	a.warn("segment %d of lineage %s, with revisions %d to %d, is removed from the spool: it can never be stored: %v",
 		s.Seq, s.Lineage, s.First, s.Last, why)
-	if err := a.spool.remove(s); err != nil {
+	err := a.spool.remove(s)
+	if err != nil {
 		a.warn("%v", err)
 	}
 	a.board.set(func(b *Status) { b.Spool = a.spool.status() })

@@ -44,7 +44,8 @@ func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spoo
 		return spool{}, nil
 	}
 	s := spool{dir: filepath.Join(dir, cluster), max: most, warn: warn}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	err := os.MkdirAll(s.dir, 0o700)
+	if err != nil {
 		return spool{}, fmt.Errorf("%w: --spool: %w", ErrConfig, err)
 	}
 	lock, err := fileutil.TryLockFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -80,10 +81,12 @@ func (s *spool) path(h segment.Header) string {
 // put writes a segment atomically.
 func (s *spool) put(e segment.Encoded) error {
 	path := s.path(e.Header)
-	if err := writeSynced(path+".part", e.Bytes); err != nil {
+	err := writeSynced(path+".part", e.Bytes)
+	if err != nil {
 		return errors.Join(fmt.Errorf("spool segment %d: %w", e.Header.Seq, err), os.Remove(path+".part"))
 	}
-	if err := errors.Join(os.Rename(path+".part", path), syncDir(s.dir)); err != nil {
+	err = errors.Join(os.Rename(path+".part", path), syncDir(s.dir))
+	if err != nil {
 		return fmt.Errorf("spool segment %d: %w", e.Header.Seq, err)
 	}
 	s.bytes += int64(len(e.Bytes))
@@ -126,7 +129,8 @@ func (s *spool) get(h segment.Header) (segment.Encoded, error) {
 
 // remove deletes the file of a stored segment.
 func (s *spool) remove(spooled catalog.Segment) error {
-	if err := os.Remove(s.path(spooled.Header)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(s.path(spooled.Header))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove segment %d from the spool: %w", spooled.Seq, err)
 	}
 	s.bytes -= spooled.Size

@@ -57,7 +57,8 @@ func TestAFullDiskUnderTheSpool(t *testing.T) {
 		w.spoolFailed = time.Time{} // much later
 		w.pending.add(batchOf(revision, 8<<10), time.Now())
 		if w.due() {
-			if err := w.send(t.Context()); err != nil {
+			err := w.send(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -82,13 +83,15 @@ func TestSpoolFollowsTheChain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.put(e); err != nil {
+		err = s.put(e)
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.cutUpTo(catalog.SegmentOf(e))
 	}
 	for name, content := range map[string]string{"half.seg.part": "x", "junk.seg": "no segment"} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +101,8 @@ func TestSpoolFollowsTheChain(t *testing.T) {
 	if err != nil || len(following) != 4 || len(stranded) != 0 || s.segments != 4 {
 		t.Fatalf("%d go on, %d do not, %v", len(following), len(stranded), err)
 	}
-	if left := count(t, s.dir); left != 4 || len(warned) != 2 {
+	left := count(t, s.dir)
+	if left != 4 || len(warned) != 2 {
 		t.Errorf("%d files are left, want the 4 segments; reported: %q", left, warned)
 	}
 	stored := log.Tail{Lineage: following[1].Lineage, Last: following[1]}
@@ -126,7 +130,8 @@ func TestPatience(t *testing.T) {
 		if got != want*first {
 			t.Errorf("wait %d is %s, want %s", n, got, want*first)
 		}
-		if elsewhere := p.at(8, first); elsewhere != first {
+		elsewhere := p.at(8, first)
+		if elsewhere != first {
 			t.Errorf("at another place it is %s", elsewhere)
 		}
 		p.over(7, got)

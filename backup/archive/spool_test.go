@@ -59,7 +59,8 @@ func (s spooling) putNoise(prefix string, n int) {
 	for i := range n {
 		noise := make([]byte, 4<<10)
 		rand.Read(noise)
-		if _, err := c.Put(s.t.Context(), fmt.Sprint(prefix, i), hex.EncodeToString(noise)); err != nil {
+		_, err := c.Put(s.t.Context(), fmt.Sprint(prefix, i), hex.EncodeToString(noise))
+		if err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -77,7 +78,8 @@ func (s spooling) storedWithoutGap() {
 	s.t.Helper()
 	s.fault.Times(1)
 	s.catchUp()
-	if gaps := s.status.Load().Gaps; gaps > 0 {
+	gaps := s.status.Load().Gaps
+	if gaps > 0 {
 		s.t.Errorf("gaps: %d, and the spool had room", gaps)
 	}
 }
@@ -148,7 +150,8 @@ func TestSpoolIsStoredAfterAnotherLineageBegan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if gaps := catalog.Gaps(); len(catalog.Lineages) != 2 || len(gaps) != 1 || gaps[0].From != 0 {
+	gaps := catalog.Gaps()
+	if len(catalog.Lineages) != 2 || len(gaps) != 1 || gaps[0].From != 0 {
 		t.Errorf("%d lineages, gaps %+v; want two, and no revision missing between them", len(catalog.Lineages), gaps)
 	}
 }
@@ -170,7 +173,8 @@ func TestSpoolReportsRemovedSegments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Log().StoreSegment(t.Context(), e); err != nil {
+	err = c.Log().StoreSegment(t.Context(), e)
+	if err != nil {
 		t.Fatal(err)
 	}
 	again := start(t, s.config, c)
@@ -189,7 +193,8 @@ func compact(t *testing.T, etcd *embedded.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Compact(t.Context(), now.Header.Revision); err != nil {
+	_, err = client.Compact(t.Context(), now.Header.Revision)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

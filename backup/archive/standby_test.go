@@ -44,7 +44,8 @@ func purge(t *testing.T, etcd *embedded.Server) {
 		if err != nil {
 			return
 		}
-		if err := errors.Join(os.Remove(file), locked.Close()); err != nil {
+		err = errors.Join(os.Remove(file), locked.Close())
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +63,8 @@ func TestStandbyReleasesStoredFiles(t *testing.T) {
 	client := etcd.Client(t)
 	for batch := range batches {
 		for i := range puts {
-			if _, err := client.Put(t.Context(), fmt.Sprint("key", batch, i), strings.Repeat("x", size)); err != nil {
+			_, err := client.Put(t.Context(), fmt.Sprint("key", batch, i), strings.Repeat("x", size))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,7 +77,8 @@ func TestStandbyReleasesStoredFiles(t *testing.T) {
 	first.stop()
 	put(t, etcd, "last")
 	second.catchUp()
-	if _, all := stored(t, c); len(all) != batches*puts+1 {
+	_, all := stored(t, c)
+	if len(all) != batches*puts+1 {
 		t.Errorf("%d requests are stored, want %d", len(all), batches*puts+1)
 	}
 }
@@ -91,7 +94,8 @@ func TestStandbyReportsNoOldFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.wait("it to stand by", func(s archive.Status) bool { return s.State == archive.Standby && s.Holder == "another" })
-	if s := first.status.Load(); s.Lineage != "" || s.Durable != 0 || !s.ConfirmedAt.IsZero() || s.StoredRequests != 1 {
+	s := first.status.Load()
+	if s.Lineage != "" || s.Durable != 0 || !s.ConfirmedAt.IsZero() || s.StoredRequests != 1 {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -110,7 +114,8 @@ func TestFilesWithoutARequestAreNoGap(t *testing.T) {
 	before := a.status.Load().Durable
 	client := etcd.Client(t)
 	for range 2 * smallFile / 40 { // bytes that one takes at least
-		if _, err := client.AlarmList(t.Context()); err != nil {
+		_, err := client.AlarmList(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +125,8 @@ func TestFilesWithoutARequestAreNoGap(t *testing.T) {
 	a = start(t, config, c)
 	put(t, etcd, "another")
 	a.catchUp()
-	if _, all := stored(t, c); len(all) != 2 {
+	_, all := stored(t, c)
+	if len(all) != 2 {
 		t.Errorf("%d requests are stored, want 2", len(all))
 	}
 }

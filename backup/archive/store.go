@@ -126,7 +126,8 @@ func (w *work) index(ctx context.Context) error {
 	if len(w.unindexed) < 2 || len(w.unindexed) < indexSegments && time.Since(w.unindexed[0].Written) < indexAge {
 		return nil
 	}
-	if err := w.to.Log().StoreIndex(ctx, w.unindexed[0].Lineage, w.unindexed); err != nil {
+	err := w.to.Log().StoreIndex(ctx, w.unindexed[0].Lineage, w.unindexed)
+	if err != nil {
 		w.warn("the index of lineage %s is not stored: %v", w.unindexed[0].Lineage, err)
 		return nil
 	}

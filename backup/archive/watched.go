@@ -83,7 +83,8 @@ func (w *watched) stop() {
 func (w *watched) continueAfter(ctx context.Context, after segment.End) error {
 	if w.stream != nil {
 		w.stream.Close()
-		if err := w.choose(ctx); err != nil {
+		err := w.choose(ctx)
+		if err != nil {
 			return err
 		}
 	}
@@ -141,7 +142,8 @@ const markPatience = 200 * time.Millisecond
 
 // mark asks for the compaction first, so that it has happened before the revision that is read next.
 func (w *watched) mark(ctx context.Context) (segment.Mark, error) {
-	if err := w.findCompaction(ctx); err != nil {
+	err := w.findCompaction(ctx)
+	if err != nil {
 		return segment.Mark{}, err
 	}
 	began := time.Now().UTC()
@@ -187,7 +189,8 @@ func (w *watched) findCompaction(ctx context.Context) error {
 func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := w.member, w.hashMax
 	return func(ctx context.Context) (segment.Hash, error) {
-		if _, err := member.Revision(ctx); err != nil {
+		_, err := member.Revision(ctx)
+		if err != nil {
 			return segment.Hash{}, err
 		}
 		h, err := hashNewest(ctx, member, most)

@@ -57,20 +57,24 @@ var (
 // step runs at each tick: it takes committed requests, and sends them when they are due. A segment that is being stored may outlive
 // ctx, so it has its own context.
 func (w *work) step(ctx, storing context.Context) error {
-	if err := w.take(ctx); err != nil {
+	err := w.take(ctx)
+	if err != nil {
 		return err
 	}
 	asked, err := w.requestMark(ctx)
-	if err := w.suppressErr(err); err != nil {
+	err = w.suppressErr(err)
+	if err != nil {
 		return err
 	}
 	if asked { // requests that the member has committed since
-		if err := w.take(ctx); err != nil {
+		err := w.take(ctx)
+		if err != nil {
 			return err
 		}
 	}
 	if w.due() {
-		if err := w.send(storing); err != nil {
+		err := w.send(storing)
+		if err != nil {
 			return err
 		}
 	}
@@ -141,7 +145,8 @@ func (w *work) stuck() error {
 		time.Since(w.tookAt) < patience || time.Since(w.source.heardAt()) < patience {
 		return nil
 	}
-	if first := w.awaiting[0]; first.Position > w.pending.last && time.Since(first.NotAfter) > patience {
+	first := w.awaiting[0]
+	if first.Position > w.pending.last && time.Since(first.NotAfter) > patience {
 		w.patience.over(w.pending.last, patience)
 		return fmt.Errorf("the member has committed position %d, and %s ends at %d: the log may be damaged there, or slow",
 			first.Position, w.source.name(), w.pending.last)
@@ -254,7 +259,8 @@ func (w *work) take(ctx context.Context) error {
 		if errors.Is(err, fault.Refused) {
 			return err
 		}
-		if w.sourceErr = err; err != nil || batch.Last == 0 {
+		w.sourceErr = err
+		if err != nil || batch.Last == 0 {
 			return nil
 		}
 		w.pending.add(batch, time.Now())
@@ -277,7 +283,8 @@ func (w *work) confirm() {
 	if len(w.queue) == 0 && len(w.pending.requests) == 0 {
 		position = max(position, w.pending.last)
 	}
-	if at, ok := w.awaiting.upTo(position); ok {
+	at, ok := w.awaiting.upTo(position)
+	if ok {
 		w.board.set(func(s *Status) { s.ConfirmedAt = at })
 	}
 }

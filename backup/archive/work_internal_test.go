@@ -35,13 +35,15 @@ func TestHashDoesNotBlockArchiving(t *testing.T) {
 			began := time.Now()
 			w.hash(t.Context())
 			w.hash(t.Context())
-			if waited := time.Since(began); waited > 0 {
+			waited := time.Since(began)
+			if waited > 0 {
 				t.Errorf("archiving stood still for %s", waited)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			w.hash(t.Context())
-			if got := len(w.pending.hashes); got != want {
+			got := len(w.pending.hashes)
+			if got != want {
 				t.Errorf("of position %d there are %d hashes, want %d", position, got, want)
 			}
 		})
@@ -55,7 +57,8 @@ func TestResumedWatchMayBeAnotherHistory(t *testing.T) {
 	w.source, w.took, w.sourceErr = slowSource{}, true, errors.New("the connection broke")
 	w.queue = []waiting{{}}
 	w.resumeSource(t.Context())
-	if _, gap, same := w.positionAfterGap(&watch.GapError{From: 101, To: 200}); !gap || same {
+	_, gap, same := w.positionAfterGap(&watch.GapError{From: 101, To: 200})
+	if !gap || same {
 		t.Errorf("behind a gap: gap %v, the same history %v", gap, same)
 	}
 }
@@ -80,14 +83,16 @@ func TestAGapIsReportedUntilThereIsABackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.publishStatus()
-	if s := w.board.status; s.GapReason != "the cluster has compacted the revisions 57 to 58" || s.Gaps != 1 || s.LastGap.IsZero() {
+	s := w.board.status
+	if s.GapReason != "the cluster has compacted the revisions 57 to 58" || s.Gaps != 1 || s.LastGap.IsZero() {
 		t.Errorf("while there is no backup: %+v", s)
 	}
 	cancel() // watchHistory ends at once
 	taken <- nil
 	w.snapshots.Wait()
 	w.publishStatus()
-	if s := w.board.status; s.GapReason != "" || s.Gaps != 1 {
+	s = w.board.status
+	if s.GapReason != "" || s.Gaps != 1 {
 		t.Errorf("after the backup: %+v", s)
 	}
 }

@@ -182,7 +182,8 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 	}
 	var late, learners []string
 	for _, s := range c.Servers {
-		if behind, err := s.behind(ctx, goal); err != nil {
+		behind, err := s.behind(ctx, goal)
+		if err != nil {
 			late = append(late, err.Error())
 		} else if behind > 0 {
 			late = append(late, fmt.Sprintf("%s lags by %d entries", s.Endpoint, behind))
@@ -215,7 +216,8 @@ func (s *Server) behind(ctx context.Context, goal uint64) (uint64, error) {
 		case time.Now().After(end):
 			return goal - status.RaftAppliedIndex, nil
 		}
-		if err := pause(ctx, catchUpPause); err != nil {
+		err = pause(ctx, catchUpPause)
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -264,10 +266,12 @@ func (c *checked) snapshots(ctx context.Context) check.Line {
 // else any voting member, or nil.
 func (c *checked) preferred() *Server {
 	voters := c.voters()
-	if leader := c.Leader(); leader != nil {
+	leader := c.Leader()
+	if leader != nil {
 		return leader
 	}
-	if i := slices.IndexFunc(voters, func(s *Server) bool { return s.Reaches }); i >= 0 {
+	i := slices.IndexFunc(voters, func(s *Server) bool { return s.Reaches })
+	if i >= 0 {
 		return voters[i]
 	}
 	if len(voters) > 0 {
@@ -287,14 +291,16 @@ func (c *checked) equal(ctx context.Context) check.Line {
 	if few && !c.o.NoHash {
 		return found(check.NotRun, "", "fewer than two members answer")
 	}
-	if a := c.CompareRevisions(ctx); a.Difference != "" {
+	a := c.CompareRevisions(ctx)
+	if a.Difference != "" {
 		return found(check.Wanting, cure, "%s", a.Difference)
 	}
 	if c.o.NoHash {
 		return found(check.NotRun, "", "--no-hash: only the revisions of the members that answer were compared")
 	}
 	difference, skipped, err := c.Compare(ctx, from, Unlimited, c.report)
-	if err = errors.Join(append(skipped, err)...); difference == "" && err != nil {
+	err = errors.Join(append(skipped, err)...)
+	if difference == "" && err != nil {
 		return found(check.Unknown, "", "not all were compared: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if difference != "" {

@@ -46,7 +46,8 @@ func wantLines(t *testing.T, lines []check.Line, except map[string]check.Verdict
 	t.Helper()
 	for _, l := range lines {
 		want := check.OK
-		if v, ok := except[l.Name]; ok {
+		v, ok := except[l.Name]
+		if ok {
 			want = v
 		}
 		if l.Verdict != want {
@@ -182,7 +183,8 @@ func TestCheckClientCertificateFile(t *testing.T) {
 	files := servers.NewCertificates(t)
 	cfg := at(servers.FreeTLSURLs(t, 1)[0])
 	cfg.CACert, cfg.Cert, cfg.Key = files.CA, files.Cert, files.Key
-	if err := cfg.Validate(); err != nil {
+	err := cfg.Validate()
+	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Cert = files.Key
@@ -194,7 +196,8 @@ func TestCheckClientCertificateFile(t *testing.T) {
 			t.Errorf("a dead server's certificate: %+v", l)
 		}
 	}
-	if _, err := os.Stat(files.Key); err != nil {
+	_, err = os.Stat(files.Key)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -256,7 +259,8 @@ func TestCheckFakeRevisions(t *testing.T) {
 			if test.words != "" {
 				want = check.Wanting
 			}
-			if l := lines[i]; l.Verdict != want || !strings.Contains(l.Seen, test.words) {
+			l := lines[i]
+			if l.Verdict != want || !strings.Contains(l.Seen, test.words) {
 				t.Errorf("got %+v, want %s, %q", l, want, test.words)
 			}
 		})
@@ -290,7 +294,8 @@ func TestAgreementOfRevisions(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if got := c.CompareRevisions(t.Context()); got.Difference != "" || got.Equal != test.equal {
+			got := c.CompareRevisions(t.Context())
+			if got.Difference != "" || got.Equal != test.equal {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -343,11 +348,13 @@ func TestCheckThree(t *testing.T) {
 	cfg.CACert, cfg.Cert, cfg.Key = c.Certificates.CA, c.Certificates.Cert, c.Certificates.Key
 	client := c.Client(t)
 	for range 20 {
-		if _, err := client.Put(t.Context(), "key", "value"); err != nil {
+		_, err := client.Put(t.Context(), "key", "value")
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := client.Compact(t.Context(), 5, clientv3.WithCompactPhysical()); err != nil {
+	_, err := client.Compact(t.Context(), 5, clientv3.WithCompactPhysical())
+	if err != nil {
 		t.Fatal(err)
 	}
 	lines := checkCluster(t, cfg, cluster.CheckOptions{})

@@ -102,7 +102,8 @@ func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) 
 		return time.Time{}, err
 	}
 	defer conn.Close()
-	if err := tls.Client(conn, shown).HandshakeContext(ctx); err != nil && len(chain) == 0 {
+	err = tls.Client(conn, shown).HandshakeContext(ctx)
+	if err != nil && len(chain) == 0 {
 		return time.Time{}, err
 	}
 	return earliestExpiry(chain), nil
@@ -154,7 +155,8 @@ func readChain(file string) ([]*x509.Certificate, error) {
 	var chain []*x509.Certificate
 	for {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
+		block, rest = pem.Decode(rest)
+		if block == nil {
 			break
 		}
 		if block.Type != "CERTIFICATE" {

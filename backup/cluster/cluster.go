@@ -45,11 +45,13 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(c.Servers) == 0 {
 		return nil, c.allSilent(ctx)
 	}
-	if err := c.identify(); err != nil {
+	err := c.identify()
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
-	if err := c.listMembers(ctx); err != nil {
+	err = c.listMembers(ctx)
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -103,7 +105,8 @@ func (c *Cluster) connectAll(ctx context.Context, cfg Config, endpoints []string
 }
 
 func (c *Cluster) allSilent(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != nil { // the members had no time to answer
+	cause := context.Cause(ctx)
+	if cause != nil { // the members had no time to answer
 		return fmt.Errorf("connect to the cluster: %w", cause)
 	}
 	var why []string
@@ -131,7 +134,8 @@ func (c *Cluster) listMembers(ctx context.Context) (err error) {
 		if s.Status.IsLearner {
 			continue
 		}
-		if c.Members, err = s.members(ctx); err == nil {
+		c.Members, err = s.members(ctx)
+		if err == nil {
 			return nil
 		}
 	}

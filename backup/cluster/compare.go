@@ -44,7 +44,8 @@ func (c *Cluster) Compare(
 		if comparable(hashes, errs) {
 			return describe(c.Servers, hashes), errs, nil
 		}
-		if err := pause(ctx, comparePause); err != nil {
+		err = pause(ctx, comparePause)
+		if err != nil {
 			return "", nil, err
 		}
 	}
@@ -59,7 +60,8 @@ func (c *Cluster) hashAll(
 	for i, s := range c.Servers {
 		report.Say(storage.Event{Stage: "compare", Object: s.Endpoint, Message: "hashing the key space"})
 		var err error
-		if hashes[i], err = hashAt(ctx, s, revision, most); err != nil {
+		hashes[i], err = hashAt(ctx, s, revision, most)
+		if err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -73,7 +75,8 @@ func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashK
 		if err == nil || !errors.Is(err, ErrFuture) || time.Now().After(end) {
 			return hash, err
 		}
-		if err := pause(ctx, catchUpPause); err != nil {
+		err = pause(ctx, catchUpPause)
+		if err != nil {
 			return catalog.HashKV{}, err
 		}
 	}

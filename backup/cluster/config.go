@@ -38,7 +38,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: no endpoint: name one or more with --endpoints or ETCDCTL_ENDPOINTS", ErrConfig)
 	}
 	for _, endpoint := range c.Endpoints {
-		if err := validEndpoint(endpoint); err != nil {
+		err := validEndpoint(endpoint)
+		if err != nil {
 			return err
 		}
 	}
@@ -60,7 +61,8 @@ func validEndpoint(endpoint string) error {
 		return fmt.Errorf("%w: an endpoint contains a user or password: use --user", ErrConfig)
 	}
 	host := endpoint
-	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
+	scheme, rest, ok := strings.Cut(endpoint, "://")
+	if ok {
 		if scheme != "http" && scheme != "https" && scheme != "unix" && scheme != "unixs" {
 			return fmt.Errorf("%w: endpoint %q: it should start with https:// or http://", ErrConfig, endpoint)
 		}

@@ -47,7 +47,8 @@ func TestConnect(t *testing.T) {
 			ID: c.Servers[0].ID(), Name: "m1", ClientURLs: []string{url},
 			PeerURLs: []string{etcd.Config().AdvertisePeerUrls[0].String()},
 		}}
-		if diff := cmp.Diff(want, c.Members); diff != "" {
+		diff := cmp.Diff(want, c.Members)
+		if diff != "" {
 			t.Errorf("want -, got +:\n%s", diff)
 		}
 	})
@@ -71,14 +72,16 @@ func TestConnect(t *testing.T) {
 		bare := strings.TrimPrefix(url, "http://")
 		c := connect(t, at(url, other, bare))
 		wantServers(t, c, url)
-		if aliases := c.Servers[0].Aliases; len(c.Silent) > 0 || !slices.Equal(aliases, []string{other, bare}) {
+		aliases := c.Servers[0].Aliases
+		if len(c.Silent) > 0 || !slices.Equal(aliases, []string{other, bare}) {
 			t.Errorf("silent: %v, aliases: %v", c.Silent, aliases)
 		}
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := refused(t, ctx, at(url)); !errors.Is(err, context.Canceled) || errors.Is(err, cluster.ErrSilent) {
+		err := refused(t, ctx, at(url))
+		if !errors.Is(err, context.Canceled) || errors.Is(err, cluster.ErrSilent) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -99,7 +102,8 @@ func wantServers(t *testing.T, c *cluster.Cluster, endpoints ...string) {
 	for _, s := range c.Servers {
 		got = append(got, s.Endpoint)
 	}
-	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(endpoints))) {
+	slices.Sort(got)
+	if !slices.Equal(got, slices.Sorted(slices.Values(endpoints))) {
 		t.Errorf("servers %v, want %v; silent are %v", got, endpoints, c.Silent)
 	}
 }
@@ -175,7 +179,8 @@ func TestConnectKeepsCredentialsOffPlainURLs(t *testing.T) {
 			}
 			cfg.CACert, cfg.DialTimeout = files.CA, 500*time.Millisecond
 			wantServers(t, connect(t, cfg), cfg.Endpoints[0])
-			if got := visits() > 0; got != test.visited {
+			got := visits() > 0
+			if got != test.visited {
 				t.Errorf("the plain URL was asked: %t, want %t", got, test.visited)
 			}
 		})
@@ -255,7 +260,8 @@ func TestConnectedWhileTheCAIsReplaced(t *testing.T) {
 	for old, replacement := range map[string]string{
 		files.CA: others.CA, files.Cert: others.Cert, files.Key: others.Key, files.ServerCert: others.ServerCert, files.ServerKey: others.ServerKey,
 	} {
-		if err := os.Rename(replacement, old); err != nil {
+		err := os.Rename(replacement, old)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,7 +322,8 @@ func ranOut(t *testing.T) (certFile, keyFile string) {
 	}
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -380,7 +387,8 @@ func TestConnectWithUsers(t *testing.T) {
 	t.Run("token that ran out", func(t *testing.T) {
 		c := connect(t, as("root", rootPassword))
 		time.Sleep(3 * time.Second)
-		if _, err := c.Servers[0].HashKV(t.Context(), 0); err != nil {
+		_, err := c.Servers[0].HashKV(t.Context(), 0)
+		if err != nil {
 			t.Error(err)
 		}
 	})
@@ -427,7 +435,8 @@ func TestConnectLogsInWhereNoUsersAre(t *testing.T) {
 	cfg := at(url)
 	cfg.User, cfg.Password = "root", secret
 	c := connect(t, cfg)
-	if enabled, err := c.Servers[0].AuthEnabled(t.Context()); enabled || err != nil {
+	enabled, err := c.Servers[0].AuthEnabled(t.Context())
+	if enabled || err != nil {
 		t.Errorf("users enabled: %t, %v", enabled, err)
 	}
 }

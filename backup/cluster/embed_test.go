@@ -66,7 +66,8 @@ func enableUsers(t *testing.T, client *clientv3.Client) {
 		func() error { _, err := client.UserGrantRole(ctx, "alice", "app"); return err },
 		func() error { _, err := client.AuthEnable(ctx); return err },
 	} {
-		if err := step(); err != nil && !strings.Contains(err.Error(), "role name already exists") {
+		err := step()
+		if err != nil && !strings.Contains(err.Error(), "role name already exists") {
 			t.Fatalf("enable users: %v", err)
 		}
 	}

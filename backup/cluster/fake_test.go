@@ -177,7 +177,8 @@ func sendInPieces(stream pb.Maintenance_SnapshotServer, data []byte, size int) e
 	for len(data) > 0 {
 		n := min(size, len(data))
 		remaining := max(len(data)-n-sha256.Size, 0)
-		if err := stream.Send(&pb.SnapshotResponse{Blob: data[:n], RemainingBytes: uint64(remaining)}); err != nil {
+		err := stream.Send(&pb.SnapshotResponse{Blob: data[:n], RemainingBytes: uint64(remaining)})
+		if err != nil {
 			return err
 		}
 		data = data[n:]

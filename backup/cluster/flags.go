@@ -51,12 +51,14 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 	if named && f.set.Changed("discovery-srv") {
 		return Config{}, fmt.Errorf("%w: --endpoints and --discovery-srv both name the members: use one", ErrConfig)
 	}
-	if err := f.fromEnv(getenv); err != nil {
+	err := f.fromEnv(getenv)
+	if err != nil {
 		return Config{}, err
 	}
 	c := f.config
 	if c.User != "" {
-		if err := f.password(&c, getenv, prompt); err != nil {
+		err := f.password(&c, getenv, prompt)
+		if err != nil {
 			return Config{}, err
 		}
 	}
@@ -64,7 +66,8 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 		c.Endpoints[i] = strings.TrimSpace(c.Endpoints[i])
 	}
 	if f.discovery.domain != "" && !named {
-		if err := f.discovery.discover(&c); err != nil {
+		err := f.discovery.discover(&c)
+		if err != nil {
 			return Config{}, err
 		}
 	}
@@ -81,7 +84,8 @@ func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 		if value == "" || f.set.Changed(name) {
 			continue
 		}
-		if e := f.set.Set(name, value); e != nil && err == nil {
+		e := f.set.Set(name, value)
+		if e != nil && err == nil {
 			// Only the cause: e quotes the value, and an endpoint may contain a password.
 			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable, errors.Unwrap(e))
 		}
@@ -104,10 +108,12 @@ func (f *Flags) password(c *Config, getenv func(string) string, prompt func(stri
 		c.Password = password
 		return nil
 	}
-	if c.Password = getenv("ETCDCTL_PASSWORD"); c.Password != "" {
+	c.Password = getenv("ETCDCTL_PASSWORD")
+	if c.Password != "" {
 		return nil
 	}
-	if c.Password, err = prompt("Password of etcd user " + c.User + ": "); err != nil {
+	c.Password, err = prompt("Password of etcd user " + c.User + ": ")
+	if err != nil {
 		return fmt.Errorf("%w: no password for user %s: use --password-file or ETCDCTL_PASSWORD: %w", ErrConfig, c.User, err)
 	}
 	return nil

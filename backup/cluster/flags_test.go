@@ -22,7 +22,8 @@ func parse(
 	set := pflag.NewFlagSet("dr", pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	flags := cluster.AddFlags(set)
-	if err := set.Parse(args); err != nil {
+	err := set.Parse(args)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if prompt == nil {
@@ -91,7 +92,8 @@ func TestFlags(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			diff := cmp.Diff(test.want, got)
+			if diff != "" {
 				t.Errorf("want -, got +:\n%s", diff)
 			}
 		})

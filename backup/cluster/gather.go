@@ -71,7 +71,8 @@ func (g *gathering) Read(p []byte) (int, error) {
 // next reads again after each timeout: too little data does not wake the reader.
 func (g *gathering) next(p []byte) (int, error) {
 	for {
-		if err := g.SetReadDeadline(time.Now().Add(gatherTime)); err != nil {
+		err := g.SetReadDeadline(time.Now().Add(gatherTime))
+		if err != nil {
 			return 0, err
 		}
 		n, err := g.r.Read(p)

@@ -44,7 +44,8 @@ func (s *Server) Watch(ctx context.Context, from int64) (*Watch, error) {
 		return nil, s.config.loginFailed(ctx, s.Endpoint, err)
 	}
 	w := &Watch{client: client}
-	if w.stream, err = watch(ctx, client, from); err != nil {
+	w.stream, err = watch(ctx, client, from)
+	if err != nil {
 		w.Close()
 		return nil, fmt.Errorf("watch %s from revision %d on: %w", s.Endpoint, from, explain(err))
 	}

@@ -68,7 +68,8 @@ func TestKnock(t *testing.T) {
 		if want.ClusterID == "?" { // versions differ in whether they report it
 			got.ClusterID, got.Members, got.Revision = "?", nil, 0
 		}
-		if diff := cmp.Diff(want.Answer, got); diff != "" {
+		diff := cmp.Diff(want.Answer, got)
+		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", want.name, diff)
 		}
 	}
@@ -123,18 +124,21 @@ func saying(t *testing.T, banner string) string {
 // 0.0.0.0, which is loopback too.
 func TestKnockAsksNoProxy(t *testing.T) {
 	const mark = "ETCD_DR_KNOCK_AT"
-	if url := os.Getenv(mark); url != "" {
-		if answer := cluster.Knock(t.Context(), []string{url})[0]; !answer.Alive || answer.ClusterID != "9" {
+	url := os.Getenv(mark)
+	if url != "" {
+		answer := cluster.Knock(t.Context(), []string{url})[0]
+		if !answer.Alive || answer.ClusterID != "9" {
 			t.Errorf("through a dead proxy: %+v", answer)
 		}
 		return
 	}
 	fake := &fakeMember{clusterID: 9, memberID: 1}
-	url := "http://" + strings.Replace(fake.serve(t), "127.0.0.1", "0.0.0.0", 1)
+	url = "http://" + strings.Replace(fake.serve(t), "127.0.0.1", "0.0.0.0", 1)
 	dead := servers.FreeURLs(t, 1)[0]
 	child := exec.Command(os.Args[0], "-test.run=^TestKnockAsksNoProxy$")
 	child.Env = append(os.Environ(), mark+"="+url, "HTTPS_PROXY="+dead, "HTTP_PROXY="+dead, "NO_PROXY=")
-	if out, err := child.CombinedOutput(); err != nil {
+	out, err := child.CombinedOutput()
+	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -58,7 +58,8 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	}
 	dial, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer cancel()
-	if s.Status, err = s.remote.Status(dial, &pb.StatusRequest{}); err != nil {
+	s.Status, err = s.remote.Status(dial, &pb.StatusRequest{})
+	if err != nil {
 		client.Close()
 		if status.Code(err) == codes.DeadlineExceeded {
 			err = cmp.Or(tried.err(), err)
@@ -109,7 +110,8 @@ func explain(err error) error {
 		return fmt.Errorf("etcd refuses this user, who needs the role root (etcdctl user grant-role USER root): %w",
 			rpctypes.ErrPermissionDenied)
 	}
-	if s, ok := status.FromError(err); ok && s.Code() == codes.Unavailable {
+	s, ok := status.FromError(err)
+	if ok && s.Code() == codes.Unavailable {
 		return errors.New(plain.Replace(s.Message()))
 	}
 	return err
@@ -146,10 +148,12 @@ func membersOf(list []*pb.Member) []catalog.Member {
 // Confirm makes a read that the leader confirms. If it returns nil, this member has committed every write that was
 // acknowledged to a client before the call. Learners never confirm.
 func (s *Server) Confirm(ctx context.Context) error {
-	if answered, _ := s.linearizable(ctx); answered {
+	answered, _ := s.linearizable(ctx)
+	if answered {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil {
+	cause := context.Cause(ctx)
+	if cause != nil {
 		return cause
 	}
 	return fmt.Errorf("%w: no leader confirms a read through %s: check its peers' network, or use another endpoint", ErrCutOff, s.Endpoint)
@@ -221,7 +225,8 @@ const HashMax = 64 << 20
 // HashKVUpTo is HashKV with a limit of bytes in use, most (0: HashMax). If the database with the status now is larger,
 // the error matches ErrTooLarge. Hashing stalls writes, so there is always a limit.
 func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (catalog.HashKV, error) {
-	if most = cmp.Or(most, HashMax); now.DbSizeInUse > most {
+	most = cmp.Or(most, HashMax)
+	if now.DbSizeInUse > most {
 		return catalog.HashKV{}, fmt.Errorf("%w: %s in use, --hash-max is %s",
 			ErrTooLarge, humanize.IBytes(uint64(now.DbSizeInUse)), humanize.IBytes(uint64(most)))
 	}

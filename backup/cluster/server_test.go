@@ -32,7 +32,8 @@ func TestServerReportsKubernetes(t *testing.T) {
 		{"/registry/secrets/default/b", "k8s:enc", true, false},
 		{"/registry/secrets/default/b", "k8s:enc:aescbc:v1:key1:...", true, true},
 	} {
-		if _, err := client.Put(t.Context(), step.key, step.value); err != nil {
+		_, err := client.Put(t.Context(), step.key, step.value)
+		if err != nil {
 			t.Fatal(err)
 		}
 		kubernetes, encrypted, err := server.Kubernetes(t.Context())
@@ -55,7 +56,8 @@ func TestServerHashKV(t *testing.T) {
 		}
 		revision = answer.Header.Revision
 	}
-	if _, err := client.Compact(t.Context(), 5, clientv3.WithCompactPhysical()); err != nil {
+	_, err := client.Compact(t.Context(), 5, clientv3.WithCompactPhysical())
+	if err != nil {
 		t.Fatal(err)
 	}
 	// The client of this version can hash only the newest revision, which this is.
@@ -104,16 +106,19 @@ func TestAlarms(t *testing.T) {
 
 	url, etcd := startEtcd(t, nil)
 	c = connect(t, at(url))
-	if alarms, err := c.Alarms(t.Context()); len(alarms) > 0 || err != nil {
+	alarms, err = c.Alarms(t.Context())
+	if len(alarms) > 0 || err != nil {
 		t.Errorf("without an alarm: %v, %v", alarms, err)
 	}
 	for _, alarm := range []pb.AlarmType{pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT} {
 		raise := &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: 7, Alarm: alarm}
-		if _, err := etcd.Server.Alarm(t.Context(), raise); err != nil {
+		_, err := etcd.Server.Alarm(t.Context(), raise)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if alarms, err := c.Alarms(t.Context()); !slices.Equal(alarms, []string{"CORRUPT", "NOSPACE"}) || err != nil {
+	alarms, err = c.Alarms(t.Context())
+	if !slices.Equal(alarms, []string{"CORRUPT", "NOSPACE"}) || err != nil {
 		t.Errorf("with two alarms: %v, %v", alarms, err)
 	}
 	etcd.Close()
@@ -125,7 +130,8 @@ func TestServerThatIsGone(t *testing.T) {
 	t.Parallel()
 	url, etcd := startEtcd(t, nil)
 	server := connect(t, at(url)).Servers[0]
-	if now, err := server.Now(t.Context()); err != nil || now.Header.MemberId != server.MemberID {
+	now, err := server.Now(t.Context())
+	if err != nil || now.Header.MemberId != server.MemberID {
 		t.Errorf("%v, %v", now, err)
 	}
 	etcd.Close()
@@ -137,7 +143,8 @@ func TestServerThatIsGone(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 1e9)
 		defer cancel()
-		if err := ask(ctx); err == nil {
+		err := ask(ctx)
+		if err == nil {
 			t.Errorf("%s succeeds", name)
 		} else {
 			wantWords(t, err, url)

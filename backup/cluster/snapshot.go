@@ -61,7 +61,8 @@ func (s *Server) Snapshot(ctx context.Context, maxGap time.Duration) (*Snapshot,
 	if err == nil {
 		snapshot.stream = stream
 		var first *pb.SnapshotResponse
-		if first, err = stream.Recv(); err == nil {
+		first, err = stream.Recv()
+		if err == nil {
 			snapshot.stall.Stop()
 			snapshot.rest = first.Blob
 			snapshot.total = int64(first.RemainingBytes) + int64(len(first.Blob)) + sha256.Size
@@ -97,7 +98,8 @@ func (s *Snapshot) Read(p []byte) (int, error) {
 func (s *Snapshot) receive() ([]byte, error) {
 	message, err := s.stream.Recv()
 	if err == io.EOF {
-		if err = s.digest.check(); err != io.EOF {
+		err = s.digest.check()
+		if err != io.EOF {
 			err = fmt.Errorf("read the snapshot of %s: %w", s.from, err)
 		}
 		return nil, err
@@ -123,7 +125,8 @@ func (s *Snapshot) Close() error {
 
 // reason returns the cause of a cancelled call in place of gRPC's "canceled".
 func reason(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
+	cause := context.Cause(ctx)
+	if cause != nil {
 		return cause
 	}
 	return explain(err)
@@ -145,7 +148,8 @@ func (t *trailer) write(p []byte) {
 		return
 	}
 	t.tail = append(t.tail, p...)
-	if over := len(t.tail) - sha256.Size; over > 0 {
+	over := len(t.tail) - sha256.Size
+	if over > 0 {
 		t.hash.Write(t.tail[:over])
 		t.tail = append(t.tail[:0], t.tail[over:]...)
 	}

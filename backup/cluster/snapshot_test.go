@@ -62,7 +62,8 @@ func TestSnapshotIsEtcdctlsFile(t *testing.T) {
 	url := "http://" + fake.serve(t)
 	path := filepath.Join(t.TempDir(), "snapshot.db")
 	cfg := clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()}
-	if _, err := snapshot.SaveWithVersion(t.Context(), zap.NewNop(), cfg, path); err != nil {
+	_, err := snapshot.SaveWithVersion(t.Context(), zap.NewNop(), cfg, path)
+	if err != nil {
 		t.Fatal(err)
 	}
 	saved, err := os.ReadFile(path)
@@ -74,7 +75,8 @@ func TestSnapshotIsEtcdctlsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if got, err := io.ReadAll(s); err != nil || !bytes.Equal(got, saved) || s.Blob() != blobOf(saved) {
+	got, err := io.ReadAll(s)
+	if err != nil || !bytes.Equal(got, saved) || s.Blob() != blobOf(saved) {
 		t.Errorf("%d bytes, %v, %+v; etcdctl has %d, %+v", len(got), err, s.Blob(), len(saved), blobOf(saved))
 	}
 }
@@ -84,7 +86,8 @@ func TestSnapshotOfARealServer(t *testing.T) {
 	url, _ := startEtcd(t, nil)
 	client := clientOf(t, url, nil)
 	for i := range 20 {
-		if _, err := client.Put(t.Context(), fmt.Sprint("key", i), string(make([]byte, 10_000))); err != nil {
+		_, err := client.Put(t.Context(), fmt.Sprint("key", i), string(make([]byte, 10_000)))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +108,8 @@ func TestSnapshotOfARealServer(t *testing.T) {
 			t.Errorf("blob %+v, want %+v", s.Blob(), blobOf(got))
 		}
 	}
-	if sum := sha256.Sum256(got[:len(got)-sha256.Size]); !bytes.Equal(sum[:], got[len(got)-sha256.Size:]) {
+	sum := sha256.Sum256(got[:len(got)-sha256.Size])
+	if !bytes.Equal(sum[:], got[len(got)-sha256.Size:]) {
 		t.Error("it does not end with the digest of what stands before")
 	}
 }
@@ -126,10 +130,12 @@ func TestSnapshotWhole(t *testing.T) {
 		{"big messages", big, func(s pb.Maintenance_SnapshotServer) error { return sendInPieces(s, big, 1<<20) }},
 		{"empty messages between", small, func(s pb.Maintenance_SnapshotServer) error {
 			for i := range 10 {
-				if err := s.Send(&pb.SnapshotResponse{}); err != nil {
+				err := s.Send(&pb.SnapshotResponse{})
+				if err != nil {
 					return err
 				}
-				if err := sendInPieces(s, small[i*54:min((i+1)*54, len(small))], 54); err != nil {
+				err = sendInPieces(s, small[i*54:min((i+1)*54, len(small))], 54)
+				if err != nil {
 					return err
 				}
 			}
@@ -148,7 +154,8 @@ func TestSnapshotWhole(t *testing.T) {
 				if !bytes.Equal(got, test.data) || s.Blob() != blobOf(test.data) {
 					t.Errorf("%d bytes and %+v, want %d and %+v", len(got), s.Blob(), len(test.data), blobOf(test.data))
 				}
-				if n, err := s.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				n, err := s.Read(make([]byte, 1))
+				if n != 0 || err != io.EOF {
 					t.Errorf("a Read after the end: %d, %v", n, err)
 				}
 			})
@@ -188,7 +195,8 @@ func TestSnapshotDamaged(t *testing.T) {
 				if !errors.Is(err, cluster.ErrDigest) {
 					t.Errorf("error %v, want %v", err, cluster.ErrDigest)
 				}
-				if _, again := s.Read(make([]byte, 1)); !errors.Is(again, cluster.ErrDigest) {
+				_, again := s.Read(make([]byte, 1))
+				if !errors.Is(again, cluster.ErrDigest) {
 					t.Errorf("the next Read forgets: %v", again)
 				}
 			})
@@ -202,7 +210,8 @@ func TestSnapshotDamaged(t *testing.T) {
 	})
 	t.Run("empty messages and an end", func(t *testing.T) {
 		s := mustOpen(t, func(stream pb.Maintenance_SnapshotServer) error { return stream.Send(&pb.SnapshotResponse{}) })
-		if _, err := io.ReadAll(s); !errors.Is(err, cluster.ErrDigest) {
+		_, err := io.ReadAll(s)
+		if !errors.Is(err, cluster.ErrDigest) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -215,7 +224,8 @@ func TestSnapshotThatFails(t *testing.T) {
 	for _, at := range []int{1, 511, 4096, len(data)} {
 		t.Run(fmt.Sprint("status after ", at), func(t *testing.T) {
 			s := mustOpen(t, func(stream pb.Maintenance_SnapshotServer) error {
-				if err := sendInPieces(stream, data[:at], 100); err != nil {
+				err := sendInPieces(stream, data[:at], 100)
+				if err != nil {
 					return err
 				}
 				return broken
@@ -240,7 +250,8 @@ func TestSnapshotStalls(t *testing.T) {
 	idle := func(stream pb.Maintenance_SnapshotServer) error { <-stream.Context().Done(); return nil }
 	emptyForever := func(stream pb.Maintenance_SnapshotServer) error {
 		for {
-			if err := stream.Send(&pb.SnapshotResponse{}); err != nil {
+			err := stream.Send(&pb.SnapshotResponse{})
+			if err != nil {
 				return err
 			}
 			time.Sleep(time.Millisecond)
@@ -248,7 +259,8 @@ func TestSnapshotStalls(t *testing.T) {
 	}
 	after := func(n int, then func(pb.Maintenance_SnapshotServer) error) func(pb.Maintenance_SnapshotServer) error {
 		return func(stream pb.Maintenance_SnapshotServer) error {
-			if err := sendInPieces(stream, data[:n], 100); err != nil {
+			err := sendInPieces(stream, data[:n], 100)
+			if err != nil {
 				return err
 			}
 			return then(stream)
@@ -336,11 +348,13 @@ func TestSnapshotForASlowReader(t *testing.T) {
 		defer s.Close()
 		for range 3 { // before the first Read, and before those that must wait for more
 			time.Sleep(time.Minute)
-			if _, err := io.ReadFull(s, make([]byte, 1100)); err != nil {
+			_, err := io.ReadFull(s, make([]byte, 1100))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := io.ReadAll(s); err != nil {
+		_, err = io.ReadAll(s)
+		if err != nil {
 			t.Error(err)
 		}
 	})
@@ -357,7 +371,8 @@ func TestSnapshotCancelled(t *testing.T) {
 			gone := make(chan struct{})
 			s, err := openFake(t, ctx, time.Minute, func(stream pb.Maintenance_SnapshotServer) error {
 				defer close(gone)
-				if err := sendInPieces(stream, data[:at], 100); err != nil {
+				err := sendInPieces(stream, data[:at], 100)
+				if err != nil {
 					return err
 				}
 				time.AfterFunc(50*time.Millisecond, func() { cancel(reason) })
@@ -378,7 +393,8 @@ func TestSnapshotCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, reason)
 		defer cancel()
 		s, err := openFake(t, ctx, time.Minute, func(stream pb.Maintenance_SnapshotServer) error {
-			if err := sendInPieces(stream, data[:100], 100); err != nil {
+			err := sendInPieces(stream, data[:100], 100)
+			if err != nil {
 				return err
 			}
 			<-stream.Context().Done()
@@ -388,7 +404,8 @@ func TestSnapshotCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if _, err = io.ReadAll(s); !errors.Is(err, reason) {
+		_, err = io.ReadAll(s)
+		if !errors.Is(err, reason) {
 			t.Errorf("error %v, want the cause", err)
 		}
 	})
@@ -400,31 +417,37 @@ func TestSnapshotClose(t *testing.T) {
 	gone := make(chan struct{})
 	s := mustOpen(t, func(stream pb.Maintenance_SnapshotServer) error {
 		defer close(gone)
-		if err := sendInPieces(stream, data, 32<<10); err != nil {
+		err := sendInPieces(stream, data, 32<<10)
+		if err != nil {
 			return err
 		}
 		<-stream.Context().Done()
 		return nil
 	})
-	if _, err := io.ReadFull(s, make([]byte, 1000)); err != nil {
+	_, err := io.ReadFull(s, make([]byte, 1000))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.Close(); err != nil {
+		err := s.Close()
+		if err != nil {
 			t.Error(err)
 		}
 	}
 	<-gone
-	if _, err := io.ReadAll(s); err == nil {
+	_, err = io.ReadAll(s)
+	if err == nil {
 		t.Error("a closed stream ends as if it were whole")
 	}
 
 	whole := mustOpen(t, func(stream pb.Maintenance_SnapshotServer) error { return sendInPieces(stream, data, 32<<10) })
-	if _, err := io.ReadAll(whole); err != nil {
+	_, err = io.ReadAll(whole)
+	if err != nil {
 		t.Fatal(err)
 	}
 	whole.Close()
-	if _, err := whole.Read(make([]byte, 1)); err != io.EOF || whole.Blob() != blobOf(data) {
+	_, err = whole.Read(make([]byte, 1))
+	if err != io.EOF || whole.Blob() != blobOf(data) {
 		t.Errorf("after its end Close changes a stream: %v, %+v", err, whole.Blob())
 	}
 }

@@ -64,7 +64,8 @@ func changesDatabase(data []byte) (bool, error) {
 	if len(data) == 0 { // each leader begins its term with one
 		return false, nil
 	}
-	if r, ok := parseV2(data); ok {
+	r, ok := parseV2(data)
+	if ok {
 		return false, r.check()
 	}
 	var name protoreflect.Name
@@ -80,7 +81,8 @@ func changesDatabase(data []byte) (bool, error) {
 			name = "v2"
 			return checkWrappedV2(kind, value)
 		}
-		if err := checkField(raftRequest, number, kind, value); err != nil {
+		err := checkField(raftRequest, number, kind, value)
+		if err != nil {
 			return err
 		}
 		name, body = raftRequest.Fields().ByNumber(number).Name(), value
@@ -148,7 +150,8 @@ func eachField(message []byte, do func(number protowire.Number, kind protowire.T
 		if kind == protowire.BytesType {
 			value, _ = protowire.ConsumeBytes(value)
 		}
-		if err := do(number, kind, value); err != nil {
+		err := do(number, kind, value)
+		if err != nil {
 			return err
 		}
 		message = message[n:]

@@ -120,7 +120,8 @@ func TestHoldsPassword(t *testing.T) {
 		"no password":          {&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "n"}}, false},
 		"a put":                {&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("k"), Value: []byte("p")}}, false},
 	} {
-		if got := wal.HoldsPassword(marshal(t, c.request)); got != c.want {
+		got := wal.HoldsPassword(marshal(t, c.request))
+		if got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}

@@ -47,18 +47,21 @@ func (l *Log) Hold() error {
 	}
 	var logs []fs.DirEntry
 	for _, entry := range found {
-		if _, _, ok := parseName(entry.Name()); ok {
+		_, _, ok := parseName(entry.Name())
+		if ok {
 			logs = append(logs, entry) // in order, because ReadDir sorts by name
 		}
 	}
 	if len(logs) == 0 {
 		return fmt.Errorf("look for the log of an etcd member: no .wal file in %s: %w", l.dir, fs.ErrNotExist)
 	}
-	if err := l.checkReplaced(logs); err != nil {
+	err = l.checkReplaced(logs)
+	if err != nil {
 		return err
 	}
 	for _, entry := range logs {
-		if err := l.openFile(entry.Name()); err != nil {
+		err := l.openFile(entry.Name())
+		if err != nil {
 			return err
 		}
 	}
@@ -87,7 +90,8 @@ func (l listing) isCurrent(dir fs.FileInfo) bool {
 // openFile opens one file, unless it is known or older than the known ones.
 func (l *Log) openFile(name string) error {
 	seq, index, _ := parseName(name)
-	if n := len(l.files); n > 0 && seq <= l.files[n-1].seq {
+	n := len(l.files)
+	if n > 0 && seq <= l.files[n-1].seq {
 		return nil
 	}
 	f, err := storage.OpenRegular(filepath.Join(l.dir, name))
@@ -222,7 +226,8 @@ func (l *Log) Backlog() Backlog {
 			break
 		}
 		size := f.offset
-		if info, err := f.Stat(); err == nil {
+		info, err := f.Stat()
+		if err == nil {
 			size = info.Size()
 		}
 		if !newest {

@@ -57,14 +57,16 @@ func TestFilesAreReadOneAfterTheOther(t *testing.T) {
 	j.saveEach(entries[:10])
 	mustTake(t, l, entries[:10]...)
 	j.saveEach(entries[10:])
-	if n := len(logFiles(t, j.dir)); n < 5 {
+	n := len(logFiles(t, j.dir))
+	if n < 5 {
 		t.Fatalf("%d files", n)
 	}
 	mustTake(t, l, entries[10:]...)
 	// A log that continues after an end reads only the files that it needs.
 	late := opened(t, j.dir, endOf(entries[79]))
 	mustTake(t, late, entries[80:]...)
-	if all := int64(len(logBytes(t, j.dir))); late.Backlog().Read > all/2 {
+	all := int64(len(logBytes(t, j.dir)))
+	if late.Backlog().Read > all/2 {
 		t.Errorf("%d of %d bytes were read", late.Backlog().Read, all)
 	}
 }
@@ -80,16 +82,19 @@ func TestPurgedFilesAreReadWhileTheyAreOpen(t *testing.T) {
 	}
 	ok(t, l.Hold())
 	b := l.Backlog()
-	if left, ever := b.UntilPurge(5); b.UnlinkedBytes < 3*smallSegment || left != 0 || !ever || b.Files != len(names) {
+	left, ever := b.UntilPurge(5)
+	if b.UnlinkedBytes < 3*smallSegment || left != 0 || !ever || b.Files != len(names) {
 		t.Errorf("backlog %+v", b)
 	}
 	mustTake(t, l, entries...)
 	l.Release(100)
 	b = l.Backlog()
-	if left, ever := b.UntilPurge(5); b.UnlinkedBytes != 0 || b.Files != 1 || left < 4*64e6 || !ever || b.Held != 0 || b.Unread != 0 {
+	left, ever = b.UntilPurge(5)
+	if b.UnlinkedBytes != 0 || b.Files != 1 || left < 4*64e6 || !ever || b.Held != 0 || b.Unread != 0 {
 		t.Errorf("backlog %+v", b)
 	}
-	if _, ever := b.UntilPurge(0); ever {
+	_, ever = b.UntilPurge(0)
+	if ever {
 		t.Error("a member that keeps all its files purges some")
 	}
 	mustTake(t, late, entries[1:]...)
@@ -137,7 +142,8 @@ func TestABacklogIsNotHeldAtOnce(t *testing.T) {
 		var err error
 		more, err = l.Read()
 		ok(t, err)
-		if held := l.Backlog().Held; held > 8<<20 {
+		held := l.Backlog().Held
+		if held > 8<<20 {
 			t.Fatalf("%d bytes are held", held)
 		}
 		batch, _, err := takeAll(t, l)
@@ -153,12 +159,14 @@ func TestAReplacedDataDirIsAnotherHistory(t *testing.T) {
 	l := opened(t, j.dir, segment.End{})
 	readAll(t, l)
 	ok(t, os.Rename(filepath.Join(j.dir, "member"), filepath.Join(j.dir, "old")))
-	if _, err := l.Read(); !errors.Is(err, fs.ErrNotExist) {
+	_, err := l.Read()
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want that it is not there", err)
 	}
 	other := newJournal(t, j.dir)
 	defer other.Close()
-	if _, err := l.Read(); !errors.Is(err, wal.ErrForked) {
+	_, err = l.Read()
+	if !errors.Is(err, wal.ErrForked) {
 		t.Errorf("got %v, want another history", err)
 	}
 }
@@ -242,16 +250,19 @@ func TestAFlippedByteIsDamage(t *testing.T) {
 	data, err := os.ReadFile(newest)
 	ok(t, err)
 	last, end := written(t, data)
-	if _, err := flip(newest, 2000); !errors.Is(err, storage.ErrDamaged) {
+	_, err = flip(newest, 2000)
+	if !errors.Is(err, storage.ErrDamaged) {
 		t.Errorf("flip in the middle of the newest file: %v", err)
 	}
-	if came, err := flip(newest, (last+end)/2); err != nil || came != len(entries)-1 && came != len(entries) {
+	came, err := flip(newest, (last+end)/2)
+	if err != nil || came != len(entries)-1 && came != len(entries) {
 		t.Errorf("flip in the last record: %v, %d came", err, came)
 	}
 }
 
 func TestOpenNoLog(t *testing.T) {
-	if _, err := wal.Open(t.TempDir(), segment.End{}); !errors.Is(err, fs.ErrNotExist) {
+	_, err := wal.Open(t.TempDir(), segment.End{})
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -282,7 +293,8 @@ func TestReleaseBeforeAnythingIsRead(t *testing.T) {
 	ok(t, l.Skip(endOf(stored)))
 	mustTake(t, l, entries[len(entries)-99:]...)
 	l.Release(stored.GetIndex() + 99)
-	if last := l.Backlog(); last.Files != 1 {
+	last := l.Backlog()
+	if last.Files != 1 {
 		t.Errorf("all is stored, and %d files are open", last.Files)
 	}
 }

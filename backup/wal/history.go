@@ -87,7 +87,8 @@ func (h *history) snapshot(index, term uint64) {
 	if index <= h.commit {
 		return
 	}
-	if it, ok := h.find(index); ok {
+	it, ok := h.find(index)
+	if ok {
 		inside := it.missing && (it.index > index || it.term == 0)
 		if inside || it.term == term {
 			return
@@ -176,7 +177,8 @@ func (h *history) find(index uint64) (item, bool) {
 }
 
 func (h *history) last() item {
-	if n := len(h.held); n > 0 {
+	n := len(h.held)
+	if n > 0 {
 		return h.held[n-1]
 	}
 	return h.floor

@@ -55,7 +55,8 @@ func (m *member) grow(n int, newTerm bool) {
 	if newTerm {
 		term++
 	}
-	if k := len(m.truth); k > 0 {
+	k := len(m.truth)
+	if k > 0 {
 		term = max(term, m.truth[k-1].GetTerm())
 	}
 	for range n {
@@ -67,7 +68,8 @@ func (m *member) grow(n int, newTerm bool) {
 func (m *member) agree() uint64 {
 	i := m.base
 	for k, e := range m.log {
-		if at := m.base + uint64(k); at >= uint64(len(m.truth)) || m.truth[at].GetTerm() != e.GetTerm() || string(m.truth[at].Data) != string(e.Data) {
+		at := m.base + uint64(k)
+		if at >= uint64(len(m.truth)) || m.truth[at].GetTerm() != e.GetTerm() || string(m.truth[at].Data) != string(e.Data) {
 			break
 		}
 		i++
@@ -153,7 +155,8 @@ func TestAnyHistory(t *testing.T) {
 		defer l.Close()
 		next, anywhere := uint64(1), true
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			if step := m.draw(0, 9, "step"); step == 8 {
+			step := m.draw(0, 9, "step")
+			if step == 8 {
 				l.Confirm(m.known, m.term)
 			} else {
 				m.step(step)
@@ -171,7 +174,8 @@ func TestAnyHistory(t *testing.T) {
 		if !l.Confirm(m.known, m.term) {
 			next, anywhere = m.follow(l, next, anywhere)
 		}
-		if next, _ = m.follow(l, next, anywhere); next != m.known+1 {
+		next, _ = m.follow(l, next, anywhere)
+		if next != m.known+1 {
 			rt.Fatalf("what came out ends before %d, want %d", next, m.known+1)
 		}
 	})

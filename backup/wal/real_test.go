@@ -72,7 +72,8 @@ func (r *reader) run(ctx context.Context) {
 	defer r.log.Close()
 	for ctx.Err() == nil {
 		r.confirm(ctx)
-		if err := r.step(); err != nil {
+		err := r.step()
+		if err != nil {
 			r.mu.Lock()
 			r.err = err
 			r.mu.Unlock()
@@ -99,13 +100,16 @@ func (r *reader) confirm(ctx context.Context) {
 func (r *reader) step() error {
 	for more := true; more; {
 		var err error
-		if more, err = r.log.Read(); err != nil {
+		more, err = r.log.Read()
+		if err != nil {
 			return err
 		}
-		if held := r.log.Backlog().Held; held > 64<<20 {
+		held := r.log.Backlog().Held
+		if held > 64<<20 {
 			return fmt.Errorf("%d bytes are held", held)
 		}
-		if err := r.take(); err != nil {
+		err = r.take()
+		if err != nil {
 			return err
 		}
 	}
@@ -267,7 +271,8 @@ func TestRealCutOffLeader(t *testing.T) {
 		compare(t, truth.name, truth.requests, entries, last)
 		for _, gap := range readers[old].gaps {
 			for position := gap.From; position <= gap.To; position++ {
-				if _, came := readers[old].requests[position]; came {
+				_, came := readers[old].requests[position]
+				if came {
 					t.Errorf("%d came, and is in the gap %v", position, gap)
 				}
 				delete(entries, position)
@@ -291,7 +296,8 @@ func unacknowledged(t *testing.T, c *servers.Cluster, leader int) {
 	var wait sync.WaitGroup
 	for i := range 40 {
 		wait.Go(func() {
-			if _, err := client.Put(ctx, fmt.Sprintf("unacknowledged/%d", i), "x"); err == nil {
+			_, err := client.Put(ctx, fmt.Sprintf("unacknowledged/%d", i), "x")
+			if err == nil {
 				t.Errorf("write %d was acknowledged", i)
 			}
 		})

@@ -32,7 +32,8 @@ func (l *Log) readFile(f *file, newest bool, budget int64) (ended bool, err erro
 		case err != nil:
 			return false, f.damaged(f.offset, err)
 		}
-		if err := l.applyRecord(f, decoder, &record); err != nil {
+		err := l.applyRecord(f, decoder, &record)
+		if err != nil {
 			return false, err
 		}
 		l.crc = decoder.LastCRC()
@@ -47,18 +48,21 @@ func (l *Log) applyRecord(f *file, decoder wal.Decoder, record *walpb.Record) er
 	switch record.GetType() {
 	case wal.EntryType:
 		var e raftpb.Entry
-		if err = proto.Unmarshal(record.Data, &e); err == nil {
+		err = proto.Unmarshal(record.Data, &e)
+		if err == nil {
 			err = l.history.add(&e)
 			f.last = max(f.last, e.GetIndex())
 		}
 	case wal.StateType:
 		var s raftpb.HardState
-		if err = proto.Unmarshal(record.Data, &s); err == nil {
+		err = proto.Unmarshal(record.Data, &s)
+		if err == nil {
 			l.history.acceptCommit(claim{s.GetCommit(), s.GetTerm()})
 		}
 	case wal.SnapshotType:
 		var s walpb.Snapshot
-		if err = proto.Unmarshal(record.Data, &s); err == nil {
+		err = proto.Unmarshal(record.Data, &s)
+		if err == nil {
 			l.history.snapshot(s.GetIndex(), s.GetTerm())
 		}
 	case wal.MetadataType:
@@ -80,7 +84,8 @@ func (l *Log) applyRecord(f *file, decoder wal.Decoder, record *walpb.Record) er
 // checkIDs compares a file's metadata with the first file's: all files of a member have the same.
 func (l *Log) checkIDs(data []byte) error {
 	var m pb.Metadata
-	if err := proto.Unmarshal(data, &m); err != nil {
+	err := proto.Unmarshal(data, &m)
+	if err != nil {
 		return err
 	}
 	if m.GetClusterID() != l.cluster || m.GetNodeID() != l.member {
@@ -98,7 +103,8 @@ func (l *Log) readIDs(f *file) error {
 	}
 	var record walpb.Record
 	for record.GetType() != wal.MetadataType {
-		if err := decoder.Decode(&record); err != nil {
+		err := decoder.Decode(&record)
+		if err != nil {
 			return f.damaged(decoder.LastOffset(), fmt.Errorf("no metadata at its head: %w", err))
 		}
 		if record.GetType() == wal.CrcType {
@@ -106,7 +112,8 @@ func (l *Log) readIDs(f *file) error {
 		}
 	}
 	var m pb.Metadata
-	if err := proto.Unmarshal(record.Data, &m); err != nil {
+	err = proto.Unmarshal(record.Data, &m)
+	if err != nil {
 		return f.damaged(0, err)
 	}
 	l.cluster, l.member = m.GetClusterID(), m.GetNodeID()
@@ -177,7 +184,8 @@ type frame struct {
 // frame reads the record at f.offset and the length that follows it. ok is false if the file ends before.
 func (f *file) frame() (r frame, ok bool) {
 	var length [8]byte
-	if _, err := f.ReadAt(length[:], f.offset); err != nil {
+	_, err := f.ReadAt(length[:], f.offset)
+	if err != nil {
 		return r, false
 	}
 	size, padding := frameSize(binary.LittleEndian.Uint64(length[:]))
@@ -185,7 +193,8 @@ func (f *file) frame() (r frame, ok bool) {
 		return r, false
 	}
 	data := make([]byte, size+padding+8)
-	if _, err := f.ReadAt(data, f.offset+8); err != nil {
+	_, err = f.ReadAt(data, f.offset+8)
+	if err != nil {
 		return r, false
 	}
 	body := data[:size+padding]

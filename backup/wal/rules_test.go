@@ -15,7 +15,8 @@ import (
 func TestOnlyCommittedEntriesLeave(t *testing.T) {
 	j := fresh(t)
 	l := opened(t, j.dir, segment.End{})
-	if cluster, member := l.IDs(); cluster != clusterID || member != memberID {
+	cluster, member := l.IDs()
+	if cluster != clusterID || member != memberID {
 		t.Errorf("the ids are %x and %x", cluster, member)
 	}
 	one := puts(1, 10, 2, "a")
@@ -140,7 +141,8 @@ func TestImpossibleHistoryIsDamage(t *testing.T) {
 			readAll(t, l)
 			write(j)
 			for range 2 {
-				if _, err := l.Read(); !errors.Is(err, storage.ErrDamaged) {
+				_, err := l.Read()
+				if !errors.Is(err, storage.ErrDamaged) {
 					t.Errorf("got %v, want damage", err)
 				}
 			}
@@ -154,7 +156,8 @@ func TestACommittedEntryIsNeverReplaced(t *testing.T) {
 	j.save(2, 10, puts(1, 10, 2, "a")...)
 	readAll(t, l)
 	j.save(3, 0, put(10, 3, "b"))
-	if _, err := l.Read(); !errors.Is(err, wal.ErrForked) {
+	_, err := l.Read()
+	if !errors.Is(err, wal.ErrForked) {
 		t.Errorf("got %v, want another history", err)
 	}
 }
@@ -215,7 +218,8 @@ func TestContinueAfterAnEnd(t *testing.T) {
 			ok(t, lateErr)
 			ok(t, bySkip.Skip(c.after))
 			lateErr = skipLate.Skip(c.after)
-			if err := lateErr; err != nil && !errors.Is(err, c.err) {
+			err := lateErr
+			if err != nil && !errors.Is(err, c.err) {
 				t.Errorf("skip: %v", err)
 			}
 			for _, l := range []*wal.Log{byOpen, bySkip, skipLate} {
@@ -255,7 +259,8 @@ func TestSkipStoredByAnother(t *testing.T) {
 	j.save(2, 30, entries[:30]...)
 	l := opened(t, j.dir, segment.End{})
 	readAll(t, l)
-	if _, err := l.Take(1); err != nil {
+	_, err := l.Take(1)
+	if err != nil {
 		t.Fatal(err)
 	}
 	ok(t, l.Skip(endOf(entries[0])))
@@ -265,7 +270,8 @@ func TestSkipStoredByAnother(t *testing.T) {
 	mustTake(t, l)
 	j.save(2, 50, entries[30:]...)
 	mustTake(t, l, entries[40:]...)
-	if err := l.Skip(endOf(put(50, 2, "b"))); !errors.Is(err, wal.ErrForked) {
+	err = l.Skip(endOf(put(50, 2, "b")))
+	if !errors.Is(err, wal.ErrForked) {
 		t.Errorf("got %v, want another history", err)
 	}
 }

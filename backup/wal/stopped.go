@@ -42,12 +42,13 @@ func (e Entry) End() segment.End {
 func OpenStopped(dir string, after uint64) (*Stopped, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true, started: true}
 	l.history.loose = true
-	if err := l.Hold(); err != nil {
+	err := l.Hold()
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	for i := len(l.files) - 1; i >= 0; i-- { // the head of one file may be damaged
-		if err = l.readIDs(l.files[i]); err == nil {
+		err = l.readIDs(l.files[i])
+		if err == nil {
 			break
 		}
 	}
@@ -77,10 +78,12 @@ func (s *Stopped) Entries(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for more := true; more && s.damage == nil; {
 			var err error
-			if more, err = s.log.Read(); errors.Is(err, storage.ErrDamaged) || errors.Is(err, ErrForked) {
+			more, err = s.log.Read()
+			if errors.Is(err, storage.ErrDamaged) || errors.Is(err, ErrForked) {
 				s.damage, err = err, nil // the entries before it are good
 			}
-			if err = errors.Join(err, ctx.Err()); err != nil {
+			err = errors.Join(err, ctx.Err())
+			if err != nil {
 				yield(Entry{}, err)
 				return
 			}
@@ -105,7 +108,8 @@ func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool
 		e := Entry{Position: it.index, Term: it.term, Kind: it.kind, Data: it.data, Committed: committed, Missing: it.missing}
 		if !it.missing {
 			var err error
-			if e.Request, err = classify(it); err != nil {
+			e.Request, err = classify(it)
+			if err != nil {
 				s.damage = err
 				return false
 			}
@@ -128,7 +132,8 @@ func (l *Log) checkTail() (torn bool, err error) {
 		return false, fmt.Errorf("read the log of an etcd member: %w", err)
 	}
 	end, record := f.offset, int64(0)
-	if r, ok := f.frame(); ok {
+	r, ok := f.frame()
+	if ok {
 		end, torn = f.offset+8+r.size, r.torn
 		record = r.size
 	}

@@ -46,7 +46,8 @@ func TestStoppedLogIsReadToItsEnd(t *testing.T) {
 	ok(t, j.Close())
 	got, s := rest(t, j.dir, 0)
 	wantRest(t, got, 40, entries...)
-	if cluster, member := s.IDs(); cluster != clusterID || member != memberID || s.Damage() != nil || s.Torn() {
+	cluster, member := s.IDs()
+	if cluster != clusterID || member != memberID || s.Damage() != nil || s.Torn() {
 		t.Errorf("cluster %x, member %x, damage %v, torn %t", cluster, member, s.Damage(), s.Torn())
 	}
 	if !got[49].Request || got[50].Request {
@@ -131,10 +132,11 @@ func TestStoppedLogIsReadAfterItsDamage(t *testing.T) {
 	ok(t, err)
 	data[3000] ^= 1
 	ok(t, os.WriteFile(names[0], data, 0o600))
-	if got, s := rest(t, j.dir, 0); len(got) > 20 || s.Damage() == nil {
+	got, s := rest(t, j.dir, 0)
+	if len(got) > 20 || s.Damage() == nil {
 		t.Errorf("%d entries came, damage %v", len(got), s.Damage())
 	}
-	got, s := rest(t, j.dir, 39)
+	got, s = rest(t, j.dir, 39)
 	if s.Damage() != nil || len(got) == 0 || got[len(got)-1].End() != endOf(entries[39]) {
 		t.Errorf("%d entries came, damage %v", len(got), s.Damage())
 	}
@@ -156,11 +158,13 @@ func TestAnyStoppedHistory(t *testing.T) {
 		ok(rt, m.Close())
 		got, s := rest(rt, dir, 0)
 		ok(rt, s.Damage())
-		if n := len(got); n == 0 || got[n-1].Missing || got[n-1].Position != m.last() {
+		n := len(got)
+		if n == 0 || got[n-1].Missing || got[n-1].Position != m.last() {
 			rt.Fatalf("%d entries came, the log ends at %d", n, m.last())
 		}
 		for i := len(got) - 1; i >= 0 && !got[i].Missing && got[i].Position > m.base; i-- {
-			if want := m.log[got[i].Position-m.base-1]; got[i].End() != endOf(want) {
+			want := m.log[got[i].Position-m.base-1]
+			if got[i].End() != endOf(want) {
 				rt.Fatalf("entry %d is another than raft's", got[i].Position)
 			}
 		}

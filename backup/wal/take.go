@@ -19,7 +19,8 @@ func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	if l.err != nil {
 		return segment.Batch{}, l.err
 	}
-	if err := l.seek(); err != nil {
+	err := l.seek()
+	if err != nil {
 		return segment.Batch{}, err
 	}
 	var b segment.Batch

@@ -70,7 +70,8 @@ func compare(t *testing.T, name string, requests map[uint64]segment.Record, entr
 		}
 	}
 	for position, e := range entries {
-		if _, came := requests[position]; !came && position <= last && changesTheDatabase(e) {
+		_, came := requests[position]
+		if !came && position <= last && changesTheDatabase(e) {
 			t.Errorf("%s: entry %d is missing: %v", name, position, e)
 		}
 	}

@@ -66,10 +66,12 @@ type Log struct {
 func Open(dir string, after segment.End) (*Log, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true}
 	l.history.loose = true
-	if err := l.Hold(); err != nil {
+	err := l.Hold()
+	if err != nil {
 		return nil, err
 	}
-	if err := l.readIDs(l.files[len(l.files)-1]); err != nil {
+	err = l.readIDs(l.files[len(l.files)-1])
+	if err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -100,7 +102,8 @@ func (l *Log) Read() (more bool, err error) {
 	if l.err != nil {
 		return false, l.err
 	}
-	if err := l.Hold(); err != nil {
+	err = l.Hold()
+	if err != nil {
 		return false, err
 	}
 	l.start()

@@ -24,7 +24,8 @@ func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
 	for _, event := range answer.Events {
 		revision := event.Kv.GetModRevision()
 		if len(a.events) > 0 && revision != a.next {
-			if whole, err = a.close(whole); err != nil {
+			whole, err = a.close(whole)
+			if err != nil {
 				return whole, err
 			}
 		}
@@ -42,7 +43,8 @@ func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
 	if len(a.events) > 0 {
 		return a.close(whole)
 	}
-	if progress := answer.Header.GetRevision(); len(answer.Events) == 0 && !answer.Created && progress >= a.next {
+	progress := answer.Header.GetRevision()
+	if len(answer.Events) == 0 && !answer.Created && progress >= a.next {
 		return whole, fmt.Errorf("%w: revision %d, and revision %d is still to come", errProgress, progress, a.next)
 	}
 	return whole, nil
@@ -62,7 +64,8 @@ func (a *assembly) close(whole []change) ([]change, error) {
 func newChange(revision int64, events []*mvccpb.Event) (change, error) {
 	c := change{revision: revision}
 	for _, e := range events {
-		if id, n := e.Kv.Lease, len(c.leases); e.Type == mvccpb.Event_PUT && id != 0 && (n == 0 || c.leases[n-1] != id) {
+		id, n := e.Kv.Lease, len(c.leases)
+		if e.Type == mvccpb.Event_PUT && id != 0 && (n == 0 || c.leases[n-1] != id) {
 			c.leases = append(c.leases, id)
 		}
 	}
@@ -76,7 +79,8 @@ func newChange(revision int64, events []*mvccpb.Event) (change, error) {
 
 func request(events []*mvccpb.Event) *pb.InternalRaftRequest {
 	if len(events) == 1 {
-		if e := events[0]; e.Type == mvccpb.Event_DELETE {
+		e := events[0]
+		if e.Type == mvccpb.Event_DELETE {
 			return &pb.InternalRaftRequest{DeleteRange: deletion(e.Kv)}
 		}
 		return &pb.InternalRaftRequest{Put: put(events[0].Kv)}

@@ -56,7 +56,8 @@ func TestAssembly(t *testing.T) {
 				got = append(got, whole...)
 				if random.IntN(3) == 0 && !answer.Fragment {
 					progress := &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: revision - 1}}
-					if _, err := a.add(progress); err != nil {
+					_, err := a.add(progress)
+					if err != nil {
 						t.Fatalf("seed %d: progress: %v", seed, err)
 					}
 				}
@@ -130,7 +131,8 @@ func TestNewChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			var r pb.InternalRaftRequest
-			if err := proto.Unmarshal(got.data, &r); err != nil || !proto.Equal(&r, c.want) || !slices.Equal(got.leases, c.leases) {
+			err = proto.Unmarshal(got.data, &r)
+			if err != nil || !proto.Equal(&r, c.want) || !slices.Equal(got.leases, c.leases) {
 				t.Errorf("%v, leases %v, %v; want %v, %v", &r, got.leases, err, c.want, c.leases)
 			}
 		})

@@ -56,7 +56,8 @@ func (l *Leases) grantsFor(ctx context.Context, changes []change) (grants, error
 			wanted[id] = true
 		}
 	}
-	if err := l.query(ctx, wanted); err != nil {
+	err := l.query(ctx, wanted)
+	if err != nil {
 		return nil, err
 	}
 	found := make(grants, len(wanted))
@@ -94,7 +95,8 @@ func (l *Leases) query(ctx context.Context, wanted map[int64]bool) error {
 			return err
 		})
 	}
-	if err := asking.Wait(); err != nil {
+	err := asking.Wait()
+	if err != nil {
 		return err
 	}
 	for i, id := range ids {

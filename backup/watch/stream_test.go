@@ -95,7 +95,8 @@ func (r rig) until(s *watch.Stream, revision int64, maxBytes int) (all segment.B
 func (r rig) fails(s *watch.Stream) error {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if _, err := s.Take(r.t.Context(), 1<<20); err != nil {
+		_, err := s.Take(r.t.Context(), 1<<20)
+		if err != nil {
 			return err
 		}
 	}
@@ -108,7 +109,8 @@ func words(t *testing.T, requests []segment.Record) (all []string) {
 	t.Helper()
 	for _, record := range requests {
 		var r pb.InternalRaftRequest
-		if err := proto.Unmarshal(record.Data, &r); err != nil || record.Kind != segment.Change || record.Term != 0 {
+		err := proto.Unmarshal(record.Data, &r)
+		if err != nil || record.Kind != segment.Change || record.Term != 0 {
 			t.Fatalf("%+v, %v", record, err)
 		}
 		what := "?"
@@ -132,7 +134,8 @@ func words(t *testing.T, requests []segment.Record) (all []string) {
 func TestStream(t *testing.T) {
 	r := newRig(t)
 	for id, ttl := range map[clientv3.LeaseID]int64{7: 100, 8: 200, 9: 300} {
-		if err := grant(r, id, ttl); err != nil {
+		err := grant(r, id, ttl)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,23 +143,27 @@ func TestStream(t *testing.T) {
 	first := r.from(2)
 	r.put("b", "1", clientv3.WithLease(7))
 	txn := r.client.Txn(t.Context()).Then(clientv3.OpPut("c", "1", clientv3.WithLease(7)), clientv3.OpPut("d", "1", clientv3.WithLease(8)), clientv3.OpDelete("a"))
-	if _, err := txn.Commit(); err != nil {
+	_, err := txn.Commit()
+	if err != nil {
 		t.Fatal(err)
 	}
 	got := r.until(first, 4, 1<<20)
 	want := "2 put a|3 grant 7 for 100|3 put b|4 grant 8 for 200|4 txn 3"
-	if text := strings.Join(words(t, got.Requests), "|"); text != want && text != strings.Replace(want, "|4 grant 8", "|4 grant 7 for 100|4 grant 8", 1) {
+	text := strings.Join(words(t, got.Requests), "|")
+	if text != want && text != strings.Replace(want, "|4 grant 8", "|4 grant 7 for 100|4 grant 8", 1) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	second, err := r.follow(got.End)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.client.Delete(t.Context(), "b"); err != nil {
+	_, err = r.client.Delete(t.Context(), "b")
+	if err != nil {
 		t.Fatal(err)
 	}
 	last := r.put("b", "2", clientv3.WithLease(7))
-	if text := strings.Join(words(t, r.until(second, last, 1<<20).Requests), "|"); text != "5 delete b|6 grant 7 for 100|6 put b" &&
+	text = strings.Join(words(t, r.until(second, last, 1<<20).Requests), "|")
+	if text != "5 delete b|6 grant 7 for 100|6 put b" &&
 		text != "5 delete b|6 put b" {
 		t.Errorf("behind revision 4: %s", text)
 	}
@@ -171,15 +178,18 @@ func grant(r rig, id clientv3.LeaseID, ttl int64) error {
 // TTL, and counted.
 func TestStreamGuessesLeases(t *testing.T) {
 	r := newRig(t)
-	if err := grant(r, 7, 500); err != nil {
+	err := grant(r, 7, 500)
+	if err != nil {
 		t.Fatal(err)
 	}
 	r.put("leased", "1", clientv3.WithLease(7))
-	if _, err := r.client.Revoke(t.Context(), 7); err != nil {
+	_, err = r.client.Revoke(t.Context(), 7)
+	if err != nil {
 		t.Fatal(err)
 	}
 	b := r.until(r.from(2), 3, 1<<20)
-	if text := strings.Join(words(t, b.Requests), "|"); text != "2 grant 7 for 60|2 put leased|3 delete leased" || b.GuessedLeases != 1 {
+	text := strings.Join(words(t, b.Requests), "|")
+	if text != "2 grant 7 for 60|2 put leased|3 delete leased" || b.GuessedLeases != 1 {
 		t.Errorf("%s; %d guessed", text, b.GuessedLeases)
 	}
 }
@@ -198,7 +208,8 @@ func TestStreamWaitsToBeTaken(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it does not say that it is full")
 	}
-	if b := r.until(s, last, 3<<20); b.First != 2 || len(b.Requests) != 60 {
+	b := r.until(s, last, 3<<20)
+	if b.First != 2 || len(b.Requests) != 60 {
 		t.Errorf("from revision %d on, %d requests", b.First, len(b.Requests))
 	}
 }
@@ -216,19 +227,23 @@ func TestFollowRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.fails(s); !errors.Is(err, watch.ErrForked) {
+	err = r.fails(s)
+	if !errors.Is(err, watch.ErrForked) {
 		t.Errorf("another digest: %v", err)
 	}
 	ahead := end
 	ahead.Position = 11
-	if _, err := r.follow(ahead); !errors.Is(err, watch.ErrForked) {
+	_, err = r.follow(ahead)
+	if !errors.Is(err, watch.ErrForked) {
 		t.Errorf("a revision that is to come: %v", err)
 	}
 	r.put("more", "x")
-	if _, err := r.client.Compact(t.Context(), 11); err != nil {
+	_, err = r.client.Compact(t.Context(), 11)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = r.follow(end); err != nil {
+	s, err = r.follow(end)
+	if err != nil {
 		t.Fatal(err)
 	}
 	gap, ok := errors.AsType[*watch.GapError](r.fails(s))
@@ -248,15 +263,18 @@ func TestStreamEnds(t *testing.T) {
 	last := r.put("key", "x")
 	s.Reached(t.Context(), last, 30*time.Second)
 	s.Close()
-	if b, err := s.Take(t.Context(), 1<<20); err != nil || b.Last != uint64(last) {
+	b, err := s.Take(t.Context(), 1<<20)
+	if err != nil || b.Last != uint64(last) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if _, err := s.Take(t.Context(), 1<<20); err == nil {
+	_, err = s.Take(t.Context(), 1<<20)
+	if err == nil {
 		t.Error("it is closed, and there may be more")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := watch.Follow(ctx, r.server, r.leases, segment.End{Position: 1}); err == nil {
+	_, err = watch.Follow(ctx, r.server, r.leases, segment.End{Position: 1})
+	if err == nil {
 		t.Error("nobody waits any more, and it follows")
 	}
 }

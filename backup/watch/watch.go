@@ -174,7 +174,8 @@ func (s *Stream) Take(ctx context.Context, maxBytes int) (segment.Batch, error) 
 	b := segment.Batch{First: uint64(changes[0].revision)}
 	for _, c := range changes {
 		for _, id := range c.leases {
-			if grant, ok := grants.pop(id); ok {
+			grant, ok := grants.pop(id)
+			if ok {
 				b.Requests = append(b.Requests, record(c.revision, grant.data))
 				b.GuessedLeases += grant.guesses()
 			}
@@ -208,7 +209,8 @@ func (s *Stream) pop(maxBytes int) ([]change, error) {
 		return nil, s.err
 	}
 	changes := s.ready[:n:n]
-	if s.ready = s.ready[n:]; len(s.ready) == 0 {
+	s.ready = s.ready[n:]
+	if len(s.ready) == 0 {
 		s.ready = nil // releases the taken changes
 	}
 	return changes, nil
@@ -227,12 +229,14 @@ func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 		s.mu.Lock()
 		s.heard = time.Now()
 		s.mu.Unlock()
-		if err := s.endReason(answer); err != nil {
+		err = s.endReason(answer)
+		if err != nil {
 			return err
 		}
 		changes, err := s.whole.add(answer)
 		for _, c := range changes {
-			if err := s.put(ctx, c); err != nil {
+			err := s.put(ctx, c)
+			if err != nil {
 				return err
 			}
 		}
@@ -266,7 +270,8 @@ func (s *Stream) put(ctx context.Context, c change) error {
 	}
 	if !s.room.TryAcquire(c.weight()) {
 		signal(s.full)
-		if err := s.room.Acquire(ctx, c.weight()); err != nil {
+		err := s.room.Acquire(ctx, c.weight())
+		if err != nil {
 			return err
 		}
 	}

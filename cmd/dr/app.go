@@ -204,7 +204,8 @@ func secretFile(path string) (string, error) {
 }
 
 func isTerminal(w io.Writer) bool {
-	if p, ok := w.(*printed); ok {
+	p, ok := w.(*printed)
+	if ok {
 		w = p.Writer
 	}
 	f, ok := w.(*os.File)

@@ -84,11 +84,13 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 			return usagef("--spool-max %s: use a form like 2GiB", spoolMax)
 		}
 		config.SpoolMax = int64(most)
-		if config.To, err = to.load(); err != nil {
+		config.To, err = to.load()
+		if err != nil {
 			return err
 		}
 		config.Plain = to.plain
-		if config.Etcd, err = etcd.Config(a.getenv, a.ask); err != nil {
+		config.Etcd, err = etcd.Config(a.getenv, a.ask)
+		if err != nil {
 			return err
 		}
 		c, err := a.create(cmd.Context())
@@ -143,7 +145,8 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 // cannotListen returns the error for an address that dr cannot listen on. It is a usage error only if the address is malformed:
 // one that is in use, or does not exist yet, may work when a service manager restarts dr.
 func cannotListen(err error) error {
-	if _, ok := errors.AsType[*os.SyscallError](err); ok {
+	_, ok := errors.AsType[*os.SyscallError](err)
+	if ok {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	return usagef("--listen: %w", err)
@@ -164,7 +167,8 @@ func serveStatus(address string, handler http.Handler, report storage.Report) (s
 	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: fmt.Sprintf("status at http://%s/status", listener.Addr())})
 	return func() {
 		s.Close()
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		err := <-ended
+		if !errors.Is(err, http.ErrServerClosed) {
 			report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf("the status page stopped: %v", err)})
 		}
 	}, nil

@@ -66,7 +66,8 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 		cat = cat.Since(since)
 		depth := "headers"
 		if !headers {
-			if depth, err = a.readLog(cmd.Context(), c, &cat, with); err != nil {
+			depth, err = a.readLog(cmd.Context(), c, &cat, with)
+			if err != nil {
 				return err
 			}
 		}
@@ -81,7 +82,8 @@ func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *catal
 	defer done()
 	with := log.Reader{Keys: keys, Report: report, Check: restore.CheckSegment}
 	for i, l := range catalog.Lineages {
-		if catalog.Lineages[i], err = c.Log().Verify(ctx, l, with); err != nil {
+		catalog.Lineages[i], err = c.Log().Verify(ctx, l, with)
+		if err != nil {
 			return "", err
 		}
 	}

@@ -281,10 +281,12 @@ func marks(b catalog.Backup) []string {
 	} else if !b.Decrypted() {
 		m = append(m, "never decrypted")
 	}
-	if _, bad := b.Failed(); bad {
+	_, bad := b.Failed()
+	if bad {
 		m = append(m, "VERIFY FAILED")
 	}
-	if end := lastEnd(b.Pins); !end.IsZero() {
+	end := lastEnd(b.Pins)
+	if !end.IsZero() {
 		m = append(m, "pinned until "+end.Format(time.DateOnly))
 	} else if len(b.Pins) > 0 {
 		m = append(m, "pinned")

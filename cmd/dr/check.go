@@ -58,7 +58,8 @@ With --lock one small object stays until its lock ends: choose a short time.`,
 		}
 		var cfg cluster.Config
 		if live {
-			if cfg, err = etcd.Config(a.getenv, a.ask); err != nil {
+			cfg, err = etcd.Config(a.getenv, a.ask)
+			if err != nil {
 				return err
 			}
 		}
@@ -76,7 +77,8 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 	if lock == "governance" || lock == "compliance" {
 		lock = shortestLock.String() + ":" + lock
 	}
-	if o.Lock, err = parseLock(lock); err != nil {
+	o.Lock, err = parseLock(lock)
+	if err != nil {
 		return o, usagef("--lock %s: %w", lock, err)
 	}
 	policy, err := store.policy()
@@ -85,7 +87,8 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 	}
 	o.Trust = policy.Trusted()
 	if a.cluster != "" {
-		if err := catalog.ValidCluster(a.cluster); err != nil {
+		err := catalog.ValidCluster(a.cluster)
+		if err != nil {
 			return o, err
 		}
 		o.Clusters = []string{a.cluster}
@@ -130,7 +133,8 @@ func (a *app) endCheck(ctx context.Context, doc document.Check, err error) error
 		return err
 	}
 	if a.output == "json" {
-		if err := a.json(document.Line{Result: doc}); err != nil {
+		err := a.json(document.Line{Result: doc})
+		if err != nil {
 			return err
 		}
 	} else {
@@ -139,7 +143,8 @@ func (a *app) endCheck(ctx context.Context, doc document.Check, err error) error
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if n := len(doc.Wanting); n > 0 {
+	n := len(doc.Wanting)
+	if n > 0 {
 		return fmt.Errorf("%d of %d checks are %w: %s",
 			n, len(doc.Store)+len(doc.Etcd), errCheckFailed, strings.Join(doc.Wanting, ", "))
 	}

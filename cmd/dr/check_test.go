@@ -17,7 +17,8 @@ import (
 // wantEmpty reports an error if there is anything below dir, including hidden files.
 func wantEmpty(t *testing.T, dir string) {
 	t.Helper()
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 0 {
 		t.Errorf("left in the repository: %v, %v", entries, err)
 	}
 }
@@ -59,12 +60,14 @@ func TestCheckJSON(t *testing.T) {
 	var last document.Line
 	for line := range strings.Lines(out.stdout) {
 		if strings.HasPrefix(line, `{"result"`) {
-			if err := json.Unmarshal([]byte(line), &result); err != nil {
+			err := json.Unmarshal([]byte(line), &result)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		last = document.Line{}
-		if err := json.Unmarshal([]byte(line), &last); err != nil {
+		err := json.Unmarshal([]byte(line), &last)
+		if err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 	}

@@ -16,19 +16,23 @@ func TestCompletion(t *testing.T) {
 		if newest < 0 || oldest < newest {
 			t.Errorf("dr %s completes\n%s", verb, out)
 		}
-		if out := wantDone(t, dr(t, env, "__complete", verb, string(ids[0]), "")); strings.Contains(out, string(ids[2])) {
+		out = wantDone(t, dr(t, env, "__complete", verb, string(ids[0]), ""))
+		if strings.Contains(out, string(ids[2])) {
 			t.Errorf("dr %s takes one ID, and completes\n%s", verb, out)
 		}
 	}
-	if out := wantDone(t, dr(t, env, "__complete", "list", "--cluster", "")); !strings.HasPrefix(out, "prod\n") {
+	out := wantDone(t, dr(t, env, "__complete", "list", "--cluster", ""))
+	if !strings.HasPrefix(out, "prod\n") {
 		t.Errorf("--cluster completes\n%s", out)
 	}
-	if out := wantDone(t, dr(t, env, "__complete", "list", "-o", "")); !strings.HasPrefix(out, "table\njson\n") {
+	out = wantDone(t, dr(t, env, "__complete", "list", "-o", ""))
+	if !strings.HasPrefix(out, "table\njson\n") {
 		t.Errorf("-o completes\n%s", out)
 	}
 	for _, env := range []map[string]string{nil, {"DR_REPO": "file:///does/not/exist", "DR_CLUSTER": "prod"}} {
 		for _, args := range [][]string{{"show", ""}, {"list", "--cluster", ""}, {"list", ""}} {
-			if out := wantDone(t, dr(t, env, append([]string{"__complete"}, args...)...)); out != ":4\n" { // no file either
+			out := wantDone(t, dr(t, env, append([]string{"__complete"}, args...)...))
+			if out != ":4\n" { // no file either
 				t.Errorf("with %v %q completes\n%s", env, args, out)
 			}
 		}

@@ -186,7 +186,8 @@ func nextText(c document.ConfigCluster) string {
 
 // inZone returns the time in the named zone of a schedule, or in at's own zone if the name is unknown.
 func inZone(at time.Time, name string) string {
-	if zone, err := time.LoadLocation(name); err == nil {
+	zone, err := time.LoadLocation(name)
+	if err == nil {
 		at = at.In(zone)
 	}
 	return at.Format("2006-01-02 15:04:05 MST")

@@ -56,7 +56,8 @@ that no trusted key has signed are reported and not copied; the rest is copied, 
 		}
 		o := copying.Options{Deletions: deletions, By: identity()}
 		var err error
-		if o.Since, err = sinceFlag(since); err != nil {
+		o.Since, err = sinceFlag(since)
+		if err != nil {
 			return err
 		}
 		return a.runCopy(cmd.Context(), to, o)
@@ -69,7 +70,8 @@ func sinceFlag(text string) (t time.Time, err error) {
 	if text == "" {
 		return t, nil
 	}
-	if t, err = when.Parse(text, time.Now()); err != nil {
+	t, err = when.Parse(text, time.Now())
+	if err != nil {
 		return t, usagef("--since: %w", err)
 	}
 	return t, nil
@@ -109,7 +111,8 @@ func (a *app) runCopy(ctx context.Context, to copyTarget, o copying.Options) err
 	for _, from := range sources {
 		var faults error
 		faults, err = copyCluster(ctx, from, bucket, there, o, &doc, report)
-		if found = errors.Join(found, faults); err != nil {
+		found = errors.Join(found, faults)
+		if err != nil {
 			break
 		}
 	}
@@ -131,7 +134,8 @@ func copyCluster(
 		return fmt.Errorf("cluster %s is %w: dr list shows the clusters", from.Name(), catalog.ErrNotFound), nil
 	}
 	doc.Add(from.Name(), result)
-	if n := len(result.Faults); n > 0 {
+	n := len(result.Faults)
+	if n > 0 {
 		found = fmt.Errorf("%d objects of cluster %s were not copied, the first: %w", n, from.Name(), faultOf(result.Faults[0]))
 	}
 	return found, err

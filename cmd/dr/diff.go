@@ -54,7 +54,8 @@ with --values in full. A key that was rewritten with the same value does not dif
 		now := time.Now()
 		var points [2]plan.Target
 		for i, text := range args {
-			if points[i], err = parsePoint(text, now); err != nil {
+			points[i], err = parsePoint(text, now)
+			if err != nil {
 				return err
 			}
 			points[i].Best = best
@@ -89,15 +90,19 @@ func parsePoint(text string, now time.Time) (t plan.Target, err error) {
 	if text == "latest" {
 		return t, nil
 	}
-	if number, ok := strings.CutPrefix(text, "r"); ok {
-		if t.Revision, err = strconv.ParseInt(number, 10, 64); err == nil && t.Revision > 0 {
+	number, ok := strings.CutPrefix(text, "r")
+	if ok {
+		t.Revision, err = strconv.ParseInt(number, 10, 64)
+		if err == nil && t.Revision > 0 {
 			return t, nil
 		}
 	}
-	if t.Backup, err = catalog.ParseID(text); err == nil {
+	t.Backup, err = catalog.ParseID(text)
+	if err == nil {
 		return t, nil
 	}
-	if t.Time, err = when.Parse(text, now); err == nil {
+	t.Time, err = when.Parse(text, now)
+	if err == nil {
 		return plan.Target{Time: t.Time}, nil
 	}
 	return t, usagef("%q is not a point: use an ID, a revision such as r4711, a time, or latest", text)

@@ -39,7 +39,8 @@ func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		err := os.WriteFile(path, []byte(content), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -172,7 +173,8 @@ func TestBadInput(t *testing.T) {
 			if strings.Contains(out.stdout+out.stderr, "hunter2") {
 				t.Errorf("the secret is in the output:\n%s%s", out.stdout, out.stderr)
 			}
-			if after := tree(t, dir); after != before {
+			after := tree(t, dir)
+			if after != before {
 				t.Errorf("files before:\n%s\nafter:\n%s", before, after)
 			}
 		})
@@ -207,7 +209,8 @@ func tree(t *testing.T, dir string) string {
 func TestAnErrorIsTheLastLineOfJSON(t *testing.T) {
 	out := dr(t, nil, "verify", "-o", "json", "--repo", "file://"+t.TempDir(), "--cluster", "prod")
 	var line document.Line
-	if err := json.Unmarshal([]byte(out.stdout), &line); err != nil || line.Error == nil {
+	err := json.Unmarshal([]byte(out.stdout), &line)
+	if err != nil || line.Error == nil {
 		t.Fatalf("%v: %q", err, out.stdout)
 	}
 	if line.Error.ExitCode != 3 || out.code != 3 || !strings.Contains(out.stderr, line.Error.Message) {
@@ -217,10 +220,12 @@ func TestAnErrorIsTheLastLineOfJSON(t *testing.T) {
 
 func TestVariablesStandInForFlags(t *testing.T) {
 	env := map[string]string{"DR_REPO": "file://" + t.TempDir(), "DR_CLUSTER": "prod"}
-	if out := dr(t, env, "show"); out.code != 3 || !strings.Contains(out.stderr, "cluster prod") {
+	out := dr(t, env, "show")
+	if out.code != 3 || !strings.Contains(out.stderr, "cluster prod") {
 		t.Errorf("with variables: %d, %q", out.code, out.stderr)
 	}
-	if out := dr(t, env, "show", "--cluster", "other"); !strings.Contains(out.stderr, "cluster other") {
+	out = dr(t, env, "show", "--cluster", "other")
+	if !strings.Contains(out.stderr, "cluster other") {
 		t.Errorf("a flag goes first: %q", out.stderr)
 	}
 }
@@ -235,10 +240,12 @@ func TestEveryVerbHasHelp(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%s", cmd.Name(), out.code, out.stdout)
 		}
 	}
-	if out := dr(t, nil); out.code != 0 || !strings.Contains(out.stdout, "Exit codes:") {
+	out := dr(t, nil)
+	if out.code != 0 || !strings.Contains(out.stdout, "Exit codes:") {
 		t.Errorf("dr alone: %d\n%s", out.code, out.stdout)
 	}
-	if out := dr(t, nil, "completion", "bash"); out.code != 0 || !strings.Contains(out.stdout, "bash completion") {
+	out = dr(t, nil, "completion", "bash")
+	if out.code != 0 || !strings.Contains(out.stdout, "bash completion") {
 		t.Errorf("completion: %d", out.code)
 	}
 }
@@ -263,14 +270,16 @@ func TestKeygen(t *testing.T) {
 func TestInterruptedIs130(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := exitCode(ctx, context.Canceled); code != exitInterrupted {
+	code := exitCode(ctx, context.Canceled)
+	if code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 }
 
 func TestShellLineCanBePasted(t *testing.T) {
 	got := shellLine([]string{"etcd", "--name", "a b", "--data-dir", "/it's"})
-	if want := "etcd \\\n    --name 'a b' \\\n    --data-dir '/it'\"'\"'s'"; got != want {
+	want := "etcd \\\n    --name 'a b' \\\n    --data-dir '/it'\"'\"'s'"
+	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

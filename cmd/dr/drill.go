@@ -96,7 +96,8 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if request.Source, err = a.source(a.cluster, keys); err != nil {
+	request.Source, err = a.source(a.cluster, keys)
+	if err != nil {
 		return err
 	}
 	a.warnUnsigned()
@@ -120,7 +121,8 @@ func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (
 	if !cmd.Flags().Changed("seed") {
 		r.Seed = uint64(rand.Uint32()) // short enough to be typed again
 	}
-	if r.Limits, err = f.limits.load(); err != nil {
+	r.Limits, err = f.limits.load()
+	if err != nil {
 		return r, err
 	}
 	for _, text := range f.assertions {
@@ -143,7 +145,8 @@ func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (
 	if cmd.Flags().Changed("to") {
 		t := plan.Target{Lineage: f.lineage}
 		if f.to != "latest" {
-			if t.Time, err = when.Parse(f.to, now); err != nil {
+			t.Time, err = when.Parse(f.to, now)
+			if err != nil {
 				return nil, usagef("--to: %w", err)
 			}
 		}

@@ -67,7 +67,8 @@ func TestWriteOut(t *testing.T) {
 func TestADataDirAlone(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "snapshot.db")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+	err := os.WriteFile(file, []byte("x"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	plan := func(args ...string) output {
@@ -98,7 +99,8 @@ func TestADataDirAlone(t *testing.T) {
 func TestStatusOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage.db")
-	if err := os.WriteFile(garbage, make([]byte, 5000), 0o600); err != nil {
+	err := os.WriteFile(garbage, make([]byte, 5000), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {

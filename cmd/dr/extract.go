@@ -78,7 +78,8 @@ that controllers create again (owned objects, except Secrets and claims), Events
 			return err
 		}
 		now := time.Now()
-		if err := f.setTarget(cmd, args, now); err != nil {
+		err = f.setTarget(cmd, args, now)
+		if err != nil {
 			return err
 		}
 		catalog, err := a.catalog(cmd, f)
@@ -94,7 +95,8 @@ that controllers create again (owned objects, except Secrets and claims), Events
 			return a.extractNamespace(cmd, namespaceQuery{in, f.target, asked, rebuild})
 		}
 		x := &extraction{app: a, form: form, dir: dir, one: keys.key != ""}
-		if err := x.prepare(); err != nil {
+		err = x.prepare()
+		if err != nil {
 			return err
 		}
 		report, done := a.searching()
@@ -181,7 +183,8 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 			raw = string(d.KeyBase64)
 		}
 		path := filepath.Join(x.dir, fileOf(raw, suffix))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err != nil {
 			return err
 		}
 		return os.WriteFile(path, text, 0o600) // it may be a secret
@@ -232,7 +235,8 @@ func fileOf(key, suffix string) string {
 		parts[i] = escaped(part)
 		last := i == len(parts)-1
 		for _, ours := range []string{".yaml", ".json", ".raw"} {
-			if name, ends := strings.CutSuffix(parts[i], ours); ends && !last {
+			name, ends := strings.CutSuffix(parts[i], ours)
+			if ends && !last {
 				parts[i] = name + "%2E" + ours[1:]
 			}
 		}

@@ -37,7 +37,8 @@ func TestFilesOfKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/pods/prod/web-0": "registry/pods/prod/web-0.yaml", "compact_rev_key": "%/compact_rev_key.yaml", "/a//b": "a/%%/b.yaml",
 	} {
-		if got := fileOf(key, ".yaml"); got != want {
+		got := fileOf(key, ".yaml")
+		if got != want {
 			t.Errorf("%q goes to %q, want %q", key, got, want)
 		}
 	}

@@ -74,7 +74,8 @@ func (a *app) fetch() *cobra.Command {
 func fetchTo(
 	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, to string, report storage.Report,
 ) (document.Fetch, error) {
-	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+	_, err := os.Lstat(to)
+	if !errors.Is(err, fs.ErrNotExist) {
 		return document.Fetch{}, usagef("%s exists already: choose another name", to)
 	}
 	snapshot, err := c.Fetch(ctx, b, keys)
@@ -89,13 +90,16 @@ func fetchTo(
 	defer os.Remove(f.Name())
 	defer f.Close()
 	fetching := storage.Event{Stage: "fetch", Message: "fetching the backup", Object: string(b.ID), Total: b.Plain.Size}
-	if _, err := io.Copy(f, report.Follow(snapshot, fetching)); err != nil {
+	_, err = io.Copy(f, report.Follow(snapshot, fetching))
+	if err != nil {
 		return document.Fetch{}, fmt.Errorf("fetch backup %s: %w", b.ID, err)
 	}
-	if err := f.Sync(); err != nil {
+	err = f.Sync()
+	if err != nil {
 		return document.Fetch{}, err
 	}
-	if err := os.Link(f.Name(), to); err != nil { // unlike a rename, it never replaces
+	err = os.Link(f.Name(), to)
+	if err != nil { // unlike a rename, it never replaces
 		return document.Fetch{}, err
 	}
 	return document.Fetch{Backup: b.ID, File: to, Size: b.Plain.Size, SHA256: b.Plain.SHA256, Key: snapshot.Key}, nil

@@ -111,7 +111,8 @@ space for one copy of the database.`,
 			return err
 		}
 		now := time.Now()
-		if err := setWindow(&window, from, to, now); err != nil {
+		err = setWindow(&window, from, to, now)
+		if err != nil {
 			return err
 		}
 		catalog, err := a.load(cmd.Context(), backups.LoadOptions{Proofs: true, Log: true, Details: true})
@@ -142,7 +143,8 @@ func setWindow(w *find.Window, from, to string, now time.Time) (err error) {
 		if bound.text == "" {
 			continue
 		}
-		if *bound.at, err = when.Parse(bound.text, now); err != nil {
+		*bound.at, err = when.Parse(bound.text, now)
+		if err != nil {
 			return usagef("%s: %w", bound.flag, err)
 		}
 	}
@@ -296,7 +298,8 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 		a.printVanished(d, keys)
 		d.Gone = nil
 	}
-	if hidden := len(d.Gone) - shown; hidden > 0 {
+	hidden := len(d.Gone) - shown
+	if hidden > 0 {
 		a.printf("\n%s more ends before these: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 	for _, g := range d.Gone[max(0, len(d.Gone)-shown):] {

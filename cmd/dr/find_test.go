@@ -64,7 +64,8 @@ func TestKeysAreSafeOnATerminal(t *testing.T) {
 		"/registry/pods/prod/web":  "/registry/pods/prod/web (Pod prod/web)",
 		"/registry/pods/p/\x1b[2J": `"/registry/pods/p/\x1b[2J" ("Pod p/\x1b[2J")`,
 	} {
-		if got := keyText(convert.Key(key)); got != want {
+		got := keyText(convert.Key(key))
+		if got != want {
 			t.Errorf("%q is shown as %s, want %s", key, got, want)
 		}
 	}
@@ -75,7 +76,8 @@ func TestFindWithoutATrace(t *testing.T) {
 	for unseen, want := range map[int]string{0: "it did not exist at any time that the archive covers", 2: "may have existed"} {
 		var stdout strings.Builder
 		a := &app{world: world{stdout: &stdout}}
-		if err := a.printFind(document.Find{Unseen: unseen}, keysFlags{key: "/a"}); err != nil {
+		err := a.printFind(document.Find{Unseen: unseen}, keysFlags{key: "/a"})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(stdout.String(), want) || unseen > 0 && strings.Contains(stdout.String(), "did not exist") {

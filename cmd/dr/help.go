@@ -37,7 +37,8 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 // didYouMean returns the end of an error: the suggestions of cmd or, without one, otherwise.
 func didYouMean(cmd *cobra.Command, word, otherwise string) string {
 	cmd.SuggestionsMinimumDistance = 2
-	if close := cmd.SuggestionsFor(word); len(close) > 0 {
+	close := cmd.SuggestionsFor(word)
+	if len(close) > 0 {
 		return fmt.Sprintf(": did you mean %s?", strings.Join(close, " or "))
 	}
 	return ": " + otherwise
@@ -51,7 +52,8 @@ func badFlag(cmd *cobra.Command, err error) error {
 		return usagef("%w", err)
 	}
 	name := unknown.GetSpecifiedName()
-	if way := foreignFlags[name]; way != "" {
+	way := foreignFlags[name]
+	if way != "" {
 		return usagef("--%s: %s", name, way)
 	}
 	flags := &cobra.Command{} // cobra suggests only commands

@@ -38,7 +38,8 @@ With --signing it creates an Ed25519 key pair, as minisign -G -W does. The file 
 		if err != nil {
 			return err
 		}
-		if err := writeSecret(to, secret); err != nil {
+		err = writeSecret(to, secret)
+		if err != nil {
 			return err
 		}
 		a.printf("%s\n", public)
@@ -60,7 +61,8 @@ func writeSecret(path string, secret []byte) error {
 		return usagef("%w", err)
 	}
 	defer f.Close()
-	if _, err := f.Write(secret); err != nil {
+	_, err = f.Write(secret)
+	if err != nil {
 		return err
 	}
 	return f.Sync()

@@ -20,7 +20,8 @@ type sealFlags struct {
 
 func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	var fromEnv []string
-	if r := getenv("DR_RECIPIENT"); r != "" {
+	r := getenv("DR_RECIPIENT")
+	if r != "" {
 		fromEnv = strings.Split(r, ",")
 	}
 	cmd.Flags().StringSliceVar(&f.recipients, "recipient", fromEnv, "age recipient to encrypt for; may be given several times (DR_RECIPIENT)")
@@ -39,7 +40,8 @@ func (f *sealFlags) load() (to seal.Recipients, err error) {
 		texts = append(texts, string(content))
 	}
 	if len(texts) > 0 {
-		if to, err = seal.ParseRecipients(strings.NewReader(strings.Join(texts, "\n"))); err != nil {
+		to, err = seal.ParseRecipients(strings.NewReader(strings.Join(texts, "\n")))
+		if err != nil {
 			return seal.Recipients{}, usagef("%w", err)
 		}
 	}
@@ -57,7 +59,8 @@ func (f *sealFlags) load() (to seal.Recipients, err error) {
 	if err != nil {
 		return seal.Recipients{}, usagef("%w", err)
 	}
-	if to, err = to.And(with); err != nil {
+	to, err = to.And(with)
+	if err != nil {
 		return seal.Recipients{}, usagef("%w", err)
 	}
 	return to, nil
@@ -93,7 +96,8 @@ type keyFlags struct {
 
 func (f *keyFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	var fromEnv []string
-	if i := getenv("DR_IDENTITY"); i != "" {
+	i := getenv("DR_IDENTITY")
+	if i != "" {
 		fromEnv = []string{i}
 	}
 	cmd.Flags().StringSliceVar(&f.identities, "identity", fromEnv, "file with the age identity that opens the backup; may be given several times (DR_IDENTITY)")

@@ -61,7 +61,8 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 	}
 	names := []string{a.cluster}
 	if a.cluster == "" {
-		if names, err = repository.Clusters(ctx, bucket); err != nil {
+		names, err = repository.Clusters(ctx, bucket)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +90,8 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		if err != nil {
 			return err
 		}
-		if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) {
+		_, err = cat.Latest()
+		if errors.Is(err, catalog.ErrNotFound) {
 			nothing = err // of this cluster: the folder may belong to another program
 		}
 		list.Add(cat)
@@ -184,7 +186,8 @@ func provenText(b catalog.Backup, now time.Time) string {
 	if level == "" {
 		text = "no, " + age(at, now)
 	}
-	if p, ok := b.LastDrill(); ok {
+	p, ok := b.LastDrill()
+	if ok {
 		text += fmt.Sprintf("; drill %s, %s", p.Verdict, age(p.Time, now))
 	}
 	return text

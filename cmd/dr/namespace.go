@@ -134,7 +134,8 @@ func (a *app) printEnds(d document.Find) {
 		}
 		a.printf("  revision %d: %s\n", g.Revision, what)
 	}
-	if hidden := len(ends) - shown; hidden > 0 {
+	hidden := len(ends) - shown
+	if hidden > 0 {
 		a.printf("  … and %s more requests: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 }

@@ -14,7 +14,8 @@ func TestPrintOwner(t *testing.T) {
 	dir := t.TempDir()
 	root := os.Getuid() == 0
 	a.printOwner([]string{"", dir, filepath.Join(dir, "missing")})
-	if printed := strings.Contains(stdout.String(), "chown -R USER:GROUP "+dir+"\n"); printed != root {
+	printed := strings.Contains(stdout.String(), "chown -R USER:GROUP "+dir+"\n")
+	if printed != root {
 		t.Errorf("as root %v it prints %q", root, stdout.String())
 	}
 	if !root {

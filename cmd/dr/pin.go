@@ -144,7 +144,8 @@ func (a *app) printPins(d document.Pins) error {
 	switch n := len(d.Lifted); {
 	case len(d.Pins) > 0:
 		end := ""
-		if last := lastEnd(d.Pins); !last.IsZero() {
+		last := lastEnd(d.Pins)
+		if !last.IsZero() {
 			end = last.Format(time.RFC3339) + ", or until "
 		}
 		a.printf("backup %s is pinned: no dr prune removes it until %sdr unpin %s\n", d.Backup, end, d.Backup)

@@ -18,7 +18,8 @@ func withIdentity(t *testing.T, env map[string]string) map[string]string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "key.txt")
-	if err := os.WriteFile(path, []byte(identity), 0o600); err != nil {
+	err = os.WriteFile(path, []byte(identity), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	env["DR_IDENTITY"] = path
@@ -51,11 +52,13 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 	if !strings.Contains(out, "unsigned: --trust was not given") || !strings.Contains(out, string(ids[1])) {
 		t.Errorf("the plan is\n%s", out)
 	}
-	if out := dr(t, env, append([]string{"restore", "--dry-run", "--skip-plain"}, members...)...); out.code != exitFinding {
-		t.Errorf("every backup is plain, and without them: exit code %d, %s", out.code, out.stderr)
+	skipped := dr(t, env, append([]string{"restore", "--dry-run", "--skip-plain"}, members...)...)
+	if skipped.code != exitFinding {
+		t.Errorf("every backup is plain, and without them: exit code %d, %s", skipped.code, skipped.stderr)
 	}
-	if out := dr(t, env, "restore", "--dry-run", "--skip-plain", "--allow-plain"); out.code != exitUsage {
-		t.Errorf("both flags: exit code %d, %s", out.code, out.stderr)
+	both := dr(t, env, "restore", "--dry-run", "--skip-plain", "--allow-plain")
+	if both.code != exitUsage {
+		t.Errorf("both flags: exit code %d, %s", both.code, both.stderr)
 	}
 }
 
@@ -63,7 +66,8 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 func TestEmptyVariablesAreRefused(t *testing.T) {
 	for name := range protecting {
 		t.Setenv(name, "")
-		if got := getenv(name); got == "" {
+		got := getenv(name)
+		if got == "" {
 			t.Fatalf("%s is set and empty, and looks as if it were not set", name)
 		}
 		env := map[string]string{"DR_REPO": "file://" + t.TempDir(), "DR_CLUSTER": "prod", name: getenv(name)}

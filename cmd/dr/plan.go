@@ -71,7 +71,8 @@ func (a *app) writePlan(p plan.Plan, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err = os.WriteFile(path, data, 0o600)
+	if err != nil {
 		return usagef("--plan-out: %w", err)
 	}
 	a.printf("plan %s written to %s: on each host run dr restore --plan %s --name NAME --data-dir DIR\n", p.ID, path, filepath.Base(path))

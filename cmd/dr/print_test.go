@@ -17,7 +17,8 @@ func TestVisible(t *testing.T) {
 		"\u009b2J":                    `\u009b2J`,
 		"abc\u202etxt":                `abc\u202etxt`,
 	} {
-		if got := visible(text); got != want {
+		got := visible(text)
+		if got != want {
 			t.Errorf("visible(%q) = %q, want %q", text, got, want)
 		}
 	}

@@ -46,13 +46,15 @@ func TestLinesLogChanges(t *testing.T) {
 	var said []string
 	for line := range strings.Lines(stderr.String()) {
 		var l struct{ Level, Msg, Stage string }
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
+		err := json.Unmarshal([]byte(line), &l)
+		if err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		said = append(said, l.Level+" "+l.Stage+" "+l.Msg)
 	}
 	want := "INFO ask asking,INFO fetch fetching,WARN fetch look twice,INFO check checking,INFO commit commit"
-	if got := strings.Join(said, ","); got != want {
+	got := strings.Join(said, ",")
+	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

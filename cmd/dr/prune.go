@@ -149,7 +149,8 @@ func (f *keepFlags) policy() (p retention.Policy, err error) {
 		if span.text == "" {
 			continue
 		}
-		if *span.to, err = when.ParseSpan(span.text); err != nil || *span.to <= 0 {
+		*span.to, err = when.ParseSpan(span.text)
+		if err != nil || *span.to <= 0 {
 			return p, usagef("--%s %s: use a form like 14d, 36h or 1d12h", name, span.text)
 		}
 	}
@@ -160,7 +161,8 @@ func (f *keepFlags) policy() (p retention.Policy, err error) {
 		}
 		p.MaxSize = int64(size)
 	}
-	if p.Zone, err = time.LoadLocation(f.zone); err != nil {
+	p.Zone, err = time.LoadLocation(f.zone)
+	if err != nil {
 		return p, usagef("--zone %s: use a name like Europe/Berlin, or UTC", f.zone)
 	}
 	return p, p.Validate()

@@ -41,7 +41,8 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 			Started: at, Finished: at.Add(time.Second), ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: int64(n + 1),
 			Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: digest},
 		}
-		if _, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"), func() (catalog.Manifest, error) { return m, nil }); err != nil {
+		_, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"), func() (catalog.Manifest, error) { return m, nil })
+		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -72,50 +73,62 @@ func wantDone(t *testing.T, out output) string {
 func TestPrune(t *testing.T) {
 	env, ids := filled(t, 5, sign.Key{})
 	wantDone(t, dr(t, env, "pin", string(ids[0]), "--reason", "before 1.34"))
-	if out := wantDone(t, dr(t, env, "list")); !strings.Contains(lineWith(out, ids[0]), "pinned") || strings.Contains(lineWith(out, ids[1]), "pinned") {
+	out := wantDone(t, dr(t, env, "list"))
+	if !strings.Contains(lineWith(out, ids[0]), "pinned") || strings.Contains(lineWith(out, ids[1]), "pinned") {
 		t.Errorf("list:\n%s", out)
 	}
-	if out := wantDone(t, dr(t, env, "show", string(ids[0]))); !strings.Contains(out, "pinned") || !strings.Contains(out, "before 1.34") {
+	out = wantDone(t, dr(t, env, "show", string(ids[0])))
+	if !strings.Contains(out, "pinned") || !strings.Contains(out, "before 1.34") {
 		t.Errorf("show:\n%s", out)
 	}
 	rules := []string{"prune", "--keep-daily", "2", "--zone", "Europe/Berlin"}
 	dry := wantDone(t, dr(t, env, append(rules, "--dry-run")...))
 	for i, want := range []string{"pinned: before 1.34", "no rule keeps it", "no rule keeps it", "daily 2", "daily 1, the newest"} {
-		if line := lineWith(dry, ids[i]); !strings.Contains(line, want) || strings.HasPrefix(line, "remove") != (i == 1 || i == 2) {
+		line := lineWith(dry, ids[i])
+		if !strings.Contains(line, want) || strings.HasPrefix(line, "remove") != (i == 1 || i == 2) {
 			t.Errorf("backup %d: %q, want %q", i, line, want)
 		}
 	}
 	if !strings.Contains(dry, "2 backups and 0 segments would be removed") {
 		t.Errorf("it says\n%s", dry)
 	}
-	if out := wantDone(t, dr(t, env, "list")); strings.Count(out, "prod") != 5 {
+	out = wantDone(t, dr(t, env, "list"))
+	if strings.Count(out, "prod") != 5 {
 		t.Errorf("after a dry run:\n%s", out)
 	}
-	if out := wantDone(t, dr(t, env, rules...)); !strings.Contains(out, "2 backups and 0 segments removed") {
+	out = wantDone(t, dr(t, env, rules...))
+	if !strings.Contains(out, "2 backups and 0 segments removed") {
 		t.Errorf("it says\n%s", out)
 	}
-	if out := wantDone(t, dr(t, env, "list")); strings.Count(out, "prod") != 3 || lineWith(out, ids[1]) != "" {
+	out = wantDone(t, dr(t, env, "list"))
+	if strings.Count(out, "prod") != 3 || lineWith(out, ids[1]) != "" {
 		t.Errorf("list:\n%s", out)
 	}
-	if out := wantDone(t, dr(t, env, "list", "--leftovers")); lineWith(out, ids[1]) == "" || lineWith(out, ids[3]) != "" {
+	out = wantDone(t, dr(t, env, "list", "--leftovers"))
+	if lineWith(out, ids[1]) == "" || lineWith(out, ids[3]) != "" {
 		t.Errorf("leftovers:\n%s", out)
 	}
 	var d struct{ Result document.Prune }
-	out := wantDone(t, dr(t, env, append(rules, "-o", "json", "--grace", "1ns")...))
-	if err := json.Unmarshal([]byte(out), &d); err != nil || d.Result.Swept != 4 || d.Result.SweptSize == 0 || len(d.Result.Backups) != 3 || d.Result.DryRun {
+	out = wantDone(t, dr(t, env, append(rules, "-o", "json", "--grace", "1ns")...))
+	err := json.Unmarshal([]byte(out), &d)
+	if err != nil || d.Result.Swept != 4 || d.Result.SweptSize == 0 || len(d.Result.Backups) != 3 || d.Result.DryRun {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out := wantDone(t, dr(t, env, "list", "--leftovers")); !strings.Contains(out, "no leftovers") {
+	out = wantDone(t, dr(t, env, "list", "--leftovers"))
+	if !strings.Contains(out, "no leftovers") {
 		t.Errorf("leftovers:\n%s", out)
 	}
-	if out := wantDone(t, dr(t, env, "unpin", string(ids[0]), "-o", "json")); !strings.Contains(out, `"reason": "before 1.34"`) {
+	out = wantDone(t, dr(t, env, "unpin", string(ids[0]), "-o", "json"))
+	if !strings.Contains(out, `"reason": "before 1.34"`) {
 		t.Errorf("unpin: %s", out)
 	}
-	if out := wantDone(t, dr(t, env, "unpin", string(ids[0]))); !strings.Contains(out, "was not pinned") {
+	out = wantDone(t, dr(t, env, "unpin", string(ids[0])))
+	if !strings.Contains(out, "was not pinned") {
 		t.Errorf("unpin again: %s", out)
 	}
 	wantDone(t, dr(t, env, rules...))
-	if out := wantDone(t, dr(t, env, "list")); strings.Count(out, "prod") != 2 {
+	out = wantDone(t, dr(t, env, "list"))
+	if strings.Count(out, "prod") != 2 {
 		t.Errorf("list:\n%s", out)
 	}
 }
@@ -136,7 +149,8 @@ func TestPruneTrusted(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, content := range map[string][]byte{"mine": secret, "other": other} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, name), content, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,31 +160,37 @@ func TestPruneTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged := filepath.Join(strings.TrimPrefix(env["DR_REPO"], "file://"), "prod", "backups", string(catalog.NewID(time.Now(), 99)))
-	if err := os.Mkdir(forged, 0o700); err != nil {
+	err = os.Mkdir(forged, 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(forged, "manifest.json"), bytes.Replace(junk, []byte(`"cafe"`), []byte(`"beef"`), 1), 0o600); err != nil {
+	err = os.WriteFile(filepath.Join(forged, "manifest.json"), bytes.Replace(junk, []byte(`"cafe"`), []byte(`"beef"`), 1), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	env["DR_TRUST"] = public
 	for _, verb := range [][]string{{"prune", "--keep-last", "2"}, {"pin", "latest"}, {"unpin", "latest"}} {
 		for _, sign := range [][]string{nil, {"--sign-key", filepath.Join(dir, "other")}} {
-			if out := dr(t, env, append(verb, sign...)...); out.code != 2 || !strings.Contains(out.stderr, "readers would ignore") {
+			out := dr(t, env, append(verb, sign...)...)
+			if out.code != 2 || !strings.Contains(out.stderr, "readers would ignore") {
 				t.Errorf("%v %v: exit code %d, %s", verb, sign, out.code, out.stderr)
 			}
 		}
 	}
 	env["DR_SIGN_KEY"] = filepath.Join(dir, "mine")
 	out := dr(t, env, "prune", "--keep-last", "2")
-	if wantDone(t, out); !strings.Contains(out.stdout, "NOT TRUSTED") || !strings.Contains(out.stdout, "2 backups and 0 segments removed") {
+	wantDone(t, out)
+	if !strings.Contains(out.stdout, "NOT TRUSTED") || !strings.Contains(out.stdout, "2 backups and 0 segments removed") {
 		t.Errorf("it says\n%s", out.stdout)
 	}
 	for i, id := range ids {
-		if line := lineWith(out.stdout, id); strings.HasPrefix(line, "remove") != (i < 2) {
+		line := lineWith(out.stdout, id)
+		if strings.HasPrefix(line, "remove") != (i < 2) {
 			t.Errorf("%q", line)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(forged, "manifest.json")); err != nil {
+	_, err = os.Stat(filepath.Join(forged, "manifest.json"))
+	if err != nil {
 		t.Errorf("what is not trusted is touched: %v", err)
 	}
 }
@@ -181,12 +201,14 @@ func TestPinWithAnEnd(t *testing.T) {
 	year := time.Now().UTC().Year() + 1
 	until := fmt.Sprintf("%d-12-31", year)
 	for _, bad := range [][]string{{"--until", "2001-01-01"}, {"--until", until, "--for", "9d"}, {"--for", "soon"}, {"--for", "9d", "--confirm"}} {
-		if out := dr(t, env, append([]string{"pin", string(ids[0])}, bad...)...); out.code != 2 {
+		out := dr(t, env, append([]string{"pin", string(ids[0])}, bad...)...)
+		if out.code != 2 {
 			t.Errorf("%q: exit code %d\n%s%s", bad, out.code, out.stdout, out.stderr)
 		}
 	}
 	said := wantDone(t, dr(t, env, "pin", string(ids[0]), "--until", until, "--reason", "audit"))
-	if want := fmt.Sprintf("until %d-01-01T00:00:00Z, or until dr unpin", year+1); !strings.Contains(said, want) {
+	want := fmt.Sprintf("until %d-01-01T00:00:00Z, or until dr unpin", year+1)
+	if !strings.Contains(said, want) {
 		t.Errorf("without %q: %s", want, said)
 	}
 	for verb, want := range map[string]string{"list": fmt.Sprintf("pinned until %d-01-01", year+1), "show": fmt.Sprintf(", until %d-01-01T00:00:00Z)", year+1)} {
@@ -194,14 +216,17 @@ func TestPinWithAnEnd(t *testing.T) {
 		if verb == "show" {
 			args = append(args, string(ids[0]))
 		}
-		if said := wantDone(t, dr(t, env, args...)); !strings.Contains(said, want) {
+		said := wantDone(t, dr(t, env, args...))
+		if !strings.Contains(said, want) {
 			t.Errorf("%s without %q:\n%s", verb, want, said)
 		}
 	}
-	if said := wantDone(t, dr(t, env, "prune", "--keep-last", "1", "--dry-run")); !strings.Contains(said, "pinned until") {
+	said = wantDone(t, dr(t, env, "prune", "--keep-last", "1", "--dry-run"))
+	if !strings.Contains(said, "pinned until") {
 		t.Errorf("prune: %s", said)
 	}
-	if said := wantDone(t, dr(t, env, "pin", string(ids[0]))); strings.Contains(said, ", or until") {
+	said = wantDone(t, dr(t, env, "pin", string(ids[0])))
+	if strings.Contains(said, ", or until") {
 		t.Errorf("with another pin that has no end: %s", said)
 	}
 }

@@ -115,13 +115,15 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 }
 
 func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) error {
-	if err := f.absolute(); err != nil {
+	err := f.absolute()
+	if err != nil {
 		return err
 	}
 	if f.swap.undo != "" || f.swap.clean != "" {
 		return a.takeBack(cmd, f, args)
 	}
-	if err := f.checkReplace(); err != nil {
+	err = f.checkReplace()
+	if err != nil {
 		return err
 	}
 	if f.planIn != "" {
@@ -158,7 +160,8 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		})
 	}
 	if f.swap.replace {
-		if err := f.checkShared(planned); err != nil {
+		err := f.checkShared(planned)
+		if err != nil {
 			return err
 		}
 		return a.replace(cmd.Context(), planned, keys, reach)
@@ -234,7 +237,8 @@ func (a *app) spawn(ctx context.Context, p plan.Plan, keys seal.Keys, report sto
 
 // readTarget reads the target from the command line, and returns the catalog in which to plan it.
 func (a *app) readTarget(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.Catalog, error) {
-	if err := f.setTarget(cmd, args, time.Now()); err != nil {
+	err := f.setTarget(cmd, args, time.Now())
+	if err != nil {
 		return catalog.Catalog{}, err
 	}
 	f.target.Plain = f.plain.with(f.keys)
@@ -243,11 +247,13 @@ func (a *app) readTarget(cmd *cobra.Command, f *restoreFlags, args []string) (ca
 	}
 	if f.initialCluster != "" {
 		var err error
-		if f.layout.Members, err = plan.ParseMembers(f.initialCluster); err != nil {
+		f.layout.Members, err = plan.ParseMembers(f.initialCluster)
+		if err != nil {
 			return catalog.Catalog{}, err
 		}
 	}
-	if err := f.checkSalvage(cmd); err != nil {
+	err = f.checkSalvage(cmd)
+	if err != nil {
 		return catalog.Catalog{}, err
 	}
 	if f.freshToken || f.layout.Into.Name == "" { // one run, or one plan, restores all members: no other host has to derive the same token
@@ -296,7 +302,8 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 		f.target.Revision = f.before - 1
 	}
 	if f.to != "latest" {
-		if f.target.Time, err = when.Parse(f.to, now); err != nil {
+		f.target.Time, err = when.Parse(f.to, now)
+		if err != nil {
 			return usagef("--to: %w", err)
 		}
 	}
@@ -309,7 +316,8 @@ func (f *restoreFlags) absolute() (err error) {
 		if *path == "" {
 			continue
 		}
-		if *path, err = filepath.Abs(*path); err != nil {
+		*path, err = filepath.Abs(*path)
+		if err != nil {
 			return err
 		}
 	}
@@ -319,7 +327,8 @@ func (f *restoreFlags) absolute() (err error) {
 func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, error) {
 	if f.target.File != "" {
 		var err error
-		if f.target.FileDigest, err = restore.FileDigest(f.target.File, f.target.SkipHashCheck); err != nil {
+		f.target.FileDigest, err = restore.FileDigest(f.target.File, f.target.SkipHashCheck)
+		if err != nil {
 			return catalog.Catalog{}, usagef("--from-file: %w", err)
 		}
 		return catalog.Catalog{Cluster: a.cluster}, nil

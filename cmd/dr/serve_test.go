@@ -67,7 +67,8 @@ clusters:
   empty: {}
   lost: {repositories: [gone]}
 `, repo, dir)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path, repo
@@ -82,7 +83,8 @@ func TestStatus(t *testing.T) {
 		t.Fatalf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)
 	}
 	for i, want := range []string{"empty NoBackup", "stale BackupLate", "lost RepositoryAway", "fine NotEncrypted"} {
-		if one := got.Clusters[i]; one.Cluster+" "+string(one.Conditions[0].Name) != want {
+		one := got.Clusters[i]
+		if one.Cluster+" "+string(one.Conditions[0].Name) != want {
 			t.Errorf("%d is %+v, want %s", i, one, want)
 		}
 	}
@@ -91,7 +93,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("of one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 	out = dr(t, map[string]string{"DR_CONFIG": path}, "status")
-	if lines := strings.Split(out.stdout, "\n"); out.code != 3 || !strings.HasPrefix(lines[1], "empty ") ||
+	lines := strings.Split(out.stdout, "\n")
+	if out.code != 3 || !strings.HasPrefix(lines[1], "empty ") ||
 		!strings.HasPrefix(lines[2], "  critical NoBackup in main: there is no backup") || !strings.HasPrefix(lines[3], "    → dr backup --repo") ||
 		!strings.Contains(out.stderr, "3 of 4 are wanting") {
 		t.Errorf("as a table: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
@@ -109,7 +112,8 @@ func TestStatus(t *testing.T) {
 			t.Errorf("too wide: %s", line)
 		}
 	}
-	if out := dr(t, nil, "status", "--config", path, "--cluster", "other"); out.code != 2 {
+	out = dr(t, nil, "status", "--config", path, "--cluster", "other")
+	if out.code != 2 {
 		t.Errorf("of an unknown one: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 }
@@ -122,11 +126,13 @@ func TestStatusOfALogThatWasNeverStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	logged := strings.NewReplacer("stale: {}", "stale: {archive: {flush: 2s}}", "fine: {}", "fine: {archive: {flush: 2s}}").Replace(string(text))
-	if err := os.WriteFile(path, []byte(logged), 0o600); err != nil {
+	err = os.WriteFile(path, []byte(logged), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	out := dr(t, nil, "status", "--config", path)
-	if n := strings.Count(out.stdout, "critical LogStopped in main: the log is to be archived, and nothing"); n != 1 { // fine's is a minute old
+	n := strings.Count(out.stdout, "critical LogStopped in main: the log is to be archived, and nothing")
+	if n != 1 { // fine's is a minute old
 		t.Errorf("%d of them:\n%s%s", n, out.stdout, out.stderr)
 	}
 }
@@ -163,7 +169,8 @@ func TestConfigCheck(t *testing.T) {
 	}
 	var got document.ConfigCheck
 	out = dr(t, nil, "config", "check", "--config", path, "-o", "json")
-	if err := json.Unmarshal([]byte(out.stdout), &got); err != nil || len(got.Clusters) != 4 || len(got.Clusters[0].Next) != 3 {
+	err := json.Unmarshal([]byte(out.stdout), &got)
+	if err != nil || len(got.Clusters) != 4 || len(got.Clusters[0].Next) != 3 {
 		t.Errorf("%v: %s%s", err, out.stdout, out.stderr)
 	}
 }
@@ -179,7 +186,8 @@ func TestShortGraceIsWarnedOf(t *testing.T) {
 	changed := strings.NewReplacer(
 		"fine: {}", "fine: {backup: {grace: 21s, timeout: 21s}}", "stale: {}", "stale: {backup: {grace: 20s, timeout: 21s}}",
 	).Replace(string(text))
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+	err = os.WriteFile(path, []byte(changed), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"config", "check"}, {"serve", "--listen", "nowhere"}} {
@@ -199,11 +207,13 @@ func TestServeIsStopped(t *testing.T) {
 	var stdout, stderr strings.Builder
 	code := run(ctx, []string{"serve", "--config", path, "--listen", "127.0.0.1:0"},
 		world{strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }})
-	if said := stderr.String(); code != 0 || stdout.Len() > 0 || !strings.Contains(said, `"cluster":"empty"`) ||
+	said := stderr.String()
+	if code != 0 || stdout.Len() > 0 || !strings.Contains(said, `"cluster":"empty"`) ||
 		!strings.Contains(said, "cluster fine has no recipients") {
 		t.Errorf("exit code %d\nstdout %s\nstderr %s", code, &stdout, said)
 	}
-	if out := dr(t, nil, "serve", "--config", path, "--listen", "nowhere"); out.code != 2 {
+	out := dr(t, nil, "serve", "--config", path, "--listen", "nowhere")
+	if out.code != 2 {
 		t.Errorf("with a wrong address: exit code %d: %s", out.code, out.stderr)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -211,7 +221,8 @@ func TestServeIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	if out := dr(t, nil, "serve", "--config", path, "--listen", taken.Addr().String()); out.code != 1 {
+	out = dr(t, nil, "serve", "--config", path, "--listen", taken.Addr().String())
+	if out.code != 1 {
 		t.Errorf("with an address that is in use: exit code %d: %s", out.code, out.stderr)
 	}
 }

@@ -66,7 +66,8 @@ func hanging(t *testing.T, shell string) (*exec.Cmd, *bytes.Buffer) {
 		"--endpoints", "http://"+listener.Addr().String(), "--dial-timeout", "1h")
 	cmd.Env = append(os.Environ(), asDR+"=1")
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
@@ -84,7 +85,8 @@ func hanging(t *testing.T, shell string) (*exec.Cmd, *bytes.Buffer) {
 func wantInterrupted(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	err := cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitInterrupted {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != exitInterrupted {
 		t.Errorf("it ended with %v, want exit code %d\n%s", err, exitInterrupted, stderr)
 	}
 	if !strings.Contains(stderr.String(), "dr: interrupted: ") {
@@ -98,7 +100,8 @@ func TestAHangupIsAnInterrupt(t *testing.T) {
 	signal.Notify(caught, syscall.SIGHUP) // where the tests run under nohup, the child would ignore it too
 	defer signal.Stop(caught)
 	cmd, stderr := hanging(t, "")
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	err := cmd.Process.Signal(syscall.SIGHUP)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantInterrupted(t, cmd, stderr)
@@ -107,7 +110,8 @@ func TestAHangupIsAnInterrupt(t *testing.T) {
 // TestHangupUnderNohupIsIgnored checks that dr ignores SIGHUP under nohup.
 func TestHangupUnderNohupIsIgnored(t *testing.T) {
 	cmd, stderr := hanging(t, "trap '' HUP;")
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	err := cmd.Process.Signal(syscall.SIGHUP)
+	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
@@ -119,7 +123,8 @@ func TestHangupUnderNohupIsIgnored(t *testing.T) {
 	case <-ended:
 		t.Error("the hangup ended it")
 	case <-time.After(200 * time.Millisecond):
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		err := cmd.Process.Signal(syscall.SIGTERM)
+		if err != nil {
 			t.Error(err)
 		}
 		<-ended

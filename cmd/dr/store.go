@@ -52,7 +52,8 @@ func (f *storeFlags) parallelFlag(cmd *cobra.Command) {
 // trustFlags adds the flags of verbs that act on the content of a repository.
 func (f *storeFlags) trustFlags(cmd *cobra.Command, getenv func(string) string) {
 	var fromEnv []string
-	if t := getenv("DR_TRUST"); t != "" {
+	t := getenv("DR_TRUST")
+	if t != "" {
 		fromEnv = strings.Split(t, ",")
 	}
 	cmd.Flags().StringSliceVar(&f.trust, "trust", fromEnv,
@@ -88,7 +89,8 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 		o.Limit = int64(limit)
 	}
 	if f.asOf != "" && f.past.IsZero() {
-		if f.past, err = when.Parse(f.asOf, time.Now()); err != nil {
+		f.past, err = when.Parse(f.asOf, time.Now())
+		if err != nil {
 			return o, usagef("--as-of: %w", err)
 		}
 	}
@@ -145,7 +147,8 @@ const (
 
 // policy returns how objects are written, and which keys are trusted.
 func (f *storeFlags) policy() (p records.Policy, err error) {
-	if p.Lock, err = parseLock(f.lock); err != nil {
+	p.Lock, err = parseLock(f.lock)
+	if err != nil {
 		return p, usagef("--lock %s: %w", f.lock, err)
 	}
 	if f.signKey != "" {
@@ -153,18 +156,21 @@ func (f *storeFlags) policy() (p records.Policy, err error) {
 		if err != nil {
 			return p, usagef("--sign-key: %w", err)
 		}
-		if p.Key, err = sign.ParseKey(text); err != nil {
+		p.Key, err = sign.ParseKey(text)
+		if err != nil {
 			return p, usagef("--sign-key %s: %w", f.signKey, err)
 		}
 	}
 	var texts []string
 	for _, key := range f.trust {
-		if text, err := os.ReadFile(key); err == nil {
+		text, err := os.ReadFile(key)
+		if err == nil {
 			key = string(text)
 		}
 		texts = append(texts, key)
 	}
-	if p.Trust, err = sign.ParseTrust(texts...); err != nil {
+	p.Trust, err = sign.ParseTrust(texts...)
+	if err != nil {
 		return p, usagef("--trust: %w", err)
 	}
 	return p, nil
@@ -178,7 +184,8 @@ func parseLock(text string) (l records.Lock, err error) {
 		return l, nil
 	}
 	span, mode, said := strings.Cut(text, ":")
-	if l.For, err = when.ParseSpan(span); err != nil || l.For <= 0 {
+	l.For, err = when.ParseSpan(span)
+	if err != nil || l.For <= 0 {
 		return l, errLock
 	}
 	l.Compliance = mode == "compliance"

@@ -60,7 +60,8 @@ func (a *app) word(cmd *cobra.Command, s suspension.Suspension) error {
 		return err
 	}
 	cat, err := c.Load(cmd.Context(), backups.LoadOptions{Newest: 1})
-	if _, none := cat.Latest(); err == nil && errors.Is(none, catalog.ErrNotFound) {
+	_, none := cat.Latest()
+	if err == nil && errors.Is(none, catalog.ErrNotFound) {
 		err = none // the name is probably misspelled
 	}
 	if err != nil {

@@ -21,26 +21,33 @@ func TestSuspend(t *testing.T) {
 	env, _ := filled(t, 1, sign.Key{})
 	said := wantDone(t, dr(t, env, "suspend", "--reason", "the disks are replaced", "-o", "json"))
 	var got document.Suspension
-	if err := json.Unmarshal([]byte(said), &got); err != nil || !got.Suspended || got.Cluster != "prod" || got.Reason != "the disks are replaced" ||
+	err := json.Unmarshal([]byte(said), &got)
+	if err != nil || !got.Suspended || got.Cluster != "prod" || got.Reason != "the disks are replaced" ||
 		!strings.Contains(got.By, "dr ") || got.Time.IsZero() {
 		t.Errorf("%v: %s", err, said)
 	}
-	if said := wantDone(t, dr(t, env, "status")); !strings.Contains(said, "suspended") {
+	said = wantDone(t, dr(t, env, "status"))
+	if !strings.Contains(said, "suspended") {
 		t.Errorf("dr status said\n%s", said)
 	}
-	if said := wantDone(t, dr(t, env, "suspend")); !strings.Contains(said, "until dr resume") {
+	said = wantDone(t, dr(t, env, "suspend"))
+	if !strings.Contains(said, "until dr resume") {
 		t.Errorf("dr suspend said %s", said)
 	}
-	if said := wantDone(t, dr(t, env, "resume")); said != "cluster prod is not suspended\n" {
+	said = wantDone(t, dr(t, env, "resume"))
+	if said != "cluster prod is not suspended\n" {
 		t.Errorf("dr resume said %s", said)
 	}
-	if said := wantDone(t, dr(t, env, "status")); strings.Contains(said, "suspended") {
+	said = wantDone(t, dr(t, env, "status"))
+	if strings.Contains(said, "suspended") {
 		t.Errorf("dr status said\n%s", said)
 	}
-	if out := dr(t, env, "suspend", "--cluster", "pord"); out.code != 3 || !strings.Contains(out.stderr, "--cluster") {
+	out := dr(t, env, "suspend", "--cluster", "pord")
+	if out.code != 3 || !strings.Contains(out.stderr, "--cluster") {
 		t.Errorf("of a cluster that is not there: exit code %d, %s", out.code, out.stderr)
 	}
-	if out := dr(t, env, "suspend", "prod"); out.code != 2 {
+	out = dr(t, env, "suspend", "prod")
+	if out.code != 2 {
 		t.Errorf("with an argument: exit code %d, %s", out.code, out.stderr)
 	}
 }
@@ -57,17 +64,21 @@ func TestSuspendSigned(t *testing.T) {
 	}
 	env, _ := filled(t, 1, key)
 	file := filepath.Join(t.TempDir(), "sign.key")
-	if err := os.WriteFile(file, secret, 0o600); err != nil {
+	err = os.WriteFile(file, secret, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if out := dr(t, env, "suspend"); out.code != exitRefused || !strings.Contains(out.stderr, "--sign-key") {
+	out := dr(t, env, "suspend")
+	if out.code != exitRefused || !strings.Contains(out.stderr, "--sign-key") {
 		t.Errorf("unsigned, where backups are signed: exit code %d, %s", out.code, out.stderr)
 	}
-	if out := dr(t, env, "suspend", "--trust", public); out.code != 2 || !strings.Contains(out.stderr, "readers would ignore") {
+	out = dr(t, env, "suspend", "--trust", public)
+	if out.code != 2 || !strings.Contains(out.stderr, "readers would ignore") {
 		t.Errorf("without a key: exit code %d, %s", out.code, out.stderr)
 	}
 	wantDone(t, dr(t, env, "suspend", "--trust", public, "--sign-key", file))
-	if said := wantDone(t, dr(t, env, "status", "--trust", public)); !strings.Contains(said, "suspended") {
+	said := wantDone(t, dr(t, env, "status", "--trust", public))
+	if !strings.Contains(said, "suspended") {
 		t.Errorf("dr status said\n%s", said)
 	}
 }
@@ -83,16 +94,19 @@ func TestStatusSuspendedInOneRepository(t *testing.T) {
 			t.Fatal(err)
 		}
 		word := suspension.Suspension{Suspended: suspended, Time: now.Add(time.Duration(i) * time.Minute)}
-		if _, err := c.Services().Write(t.Context(), word); err != nil {
+		_, err = c.Services().Write(t.Context(), word)
+		if err != nil {
 			t.Fatal(err)
 		}
 		l.places = append(l.places, place{"", func(context.Context) (*repository.Cluster, error) { return c, nil }})
 	}
-	if d := l.look(t.Context(), false, false, now); d.Suspended {
+	d := l.look(t.Context(), false, false, now)
+	if d.Suspended {
 		t.Error("it was resumed, and is said to be suspended")
 	}
 	l.places = l.places[:1]
-	if d := l.look(t.Context(), false, false, now); !d.Suspended {
+	d = l.look(t.Context(), false, false, now)
+	if !d.Suspended {
 		t.Error("it is suspended, and is not said to be")
 	}
 }

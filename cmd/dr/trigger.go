@@ -48,7 +48,8 @@ the result. The job is subject to the same leases and limits as scheduled jobs.`
 		}
 		var ordered document.Ordered
 		path := "/api/v1/clusters/" + url.PathEscape(a.cluster) + "/trigger"
-		if err := f.post(cmd.Context(), path, map[string]string{"job": job, "reason": reason}, &ordered); err != nil {
+		err := f.post(cmd.Context(), path, map[string]string{"job": job, "reason": reason}, &ordered)
+		if err != nil {
 			return err
 		}
 		if a.output == "json" {
@@ -117,7 +118,8 @@ func readAnswer(base *url.URL, response *http.Response, answer any) error {
 		return fmt.Errorf("dr serve at %s: %w", base, err)
 	}
 	if response.StatusCode >= http.StatusOK && response.StatusCode < http.StatusMultipleChoices {
-		if err = json.Unmarshal(body, answer); err != nil {
+		err = json.Unmarshal(body, answer)
+		if err != nil {
 			return fmt.Errorf("dr serve at %s: the response is not JSON: check --server: %w", base, err)
 		}
 		return nil
@@ -173,7 +175,8 @@ func (f *serviceFlags) tls() (*tls.Config, error) {
 		if err != nil {
 			return nil, usagef("--cacert: %w", err)
 		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, usagef("--cacert %s: contains no PEM certificate: name a file of PEM certificates", f.cacert)
 		}
 	}

@@ -40,7 +40,8 @@ func newFakeService(t *testing.T) *fakeService {
 func TestTrigger(t *testing.T) {
 	f := newFakeService(t)
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
+	err := os.WriteFile(token, []byte("s3cret\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod", "--job", "drill", "--reason", "to see", "--token-file", token)
@@ -54,7 +55,8 @@ func TestTrigger(t *testing.T) {
 	}
 	out = dr(t, map[string]string{"DR_SERVER": f.URL, "DR_CLUSTER": "prod"}, "trigger", "-o", "json")
 	var got document.Ordered
-	if err := json.Unmarshal([]byte(out.stdout), &got); err != nil || out.code != 0 || got.Job != "drill" {
+	err = json.Unmarshal([]byte(out.stdout), &got)
+	if err != nil || out.code != 0 || got.Job != "drill" {
 		t.Errorf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)
 	}
 }
@@ -77,13 +79,15 @@ func TestTriggerFails(t *testing.T) {
 		{500, `<html>`, "not as a dr serve", 1},
 	} {
 		f.status, f.answer = test.status, test.answer
-		if out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod"); out.code != test.code || !strings.Contains(out.stderr, test.want) {
+		out := dr(t, nil, "trigger", "--server", f.URL, "--cluster", "prod")
+		if out.code != test.code || !strings.Contains(out.stderr, test.want) {
 			t.Errorf("%d: exit code %d: %s", test.status, out.code, out.stderr)
 		}
 	}
 	url := f.URL
 	f.Close()
-	if out := dr(t, nil, "trigger", "--server", url, "--cluster", "prod"); out.code != 1 || !strings.Contains(out.stderr, "check that it runs, and --server") {
+	out := dr(t, nil, "trigger", "--server", url, "--cluster", "prod")
+	if out.code != 1 || !strings.Contains(out.stderr, "check that it runs, and --server") {
 		t.Errorf("exit code %d: %s", out.code, out.stderr)
 	}
 }
@@ -91,7 +95,8 @@ func TestTriggerFails(t *testing.T) {
 // TestTriggerIsRefused checks that dr refuses to send a token over a plain connection, and never prints it.
 func TestTriggerIsRefused(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
+	err := os.WriteFile(token, []byte("s3cret\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
@@ -104,7 +109,8 @@ func TestTriggerIsRefused(t *testing.T) {
 		{"--cluster", "prod", "--cert", token},
 		{"--cluster", "prod", "prod"},
 	} {
-		if out := dr(t, nil, append([]string{"trigger"}, args...)...); out.code != 2 || strings.Contains(out.stderr, "s3cret") {
+		out := dr(t, nil, append([]string{"trigger"}, args...)...)
+		if out.code != 2 || strings.Contains(out.stderr, "s3cret") {
 			t.Errorf("%v: exit code %d: %s", args, out.code, out.stderr)
 		}
 	}

@@ -99,7 +99,8 @@ func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string,
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := cat.Latest(); errors.Is(err, catalog.ErrNotFound) && len(cat.Imported) == 0 {
+	_, err = cat.Latest()
+	if errors.Is(err, catalog.ErrNotFound) && len(cat.Imported) == 0 {
 		return nil, nil, err
 	}
 	var damaged error

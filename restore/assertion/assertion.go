@@ -18,7 +18,8 @@ type Assertion struct {
 // Parse parses key=KEY, which expects the key, or prefix=PREFIX:N, which expects at least N keys that begin with
 // PREFIX. The prefix ends at the last colon; all keys begin with the empty prefix.
 func Parse(text string) (Assertion, error) {
-	if key, ok := strings.CutPrefix(text, "key="); ok && key != "" {
+	key, ok := strings.CutPrefix(text, "key=")
+	if ok && key != "" {
 		return Assertion{Text: text, Key: key, Least: 1}, nil
 	}
 	prefix, ok := strings.CutPrefix(text, "prefix=")

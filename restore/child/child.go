@@ -85,7 +85,8 @@ func RunItems(
 	}
 	cmd.Cancel = stdin.Close // asks the child to end; WaitDelay kills it
 	cmd.WaitDelay = politeTime
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		return fmt.Errorf("start a child process: %w", err)
 	}
 	// The pipe stays open after the job: its end shows the child that the parent has ended.
@@ -141,7 +142,8 @@ func (r *running) wait(ctx context.Context, stdout io.Reader) ending {
 			if e.refused != nil || r.take == nil || r.abandoned.Load() {
 				return
 			}
-			if e.refused = r.take(item); e.refused != nil {
+			e.refused = r.take(item)
+			if e.refused != nil {
 				r.refuse(e.refused)
 			}
 		}, answered)
@@ -216,7 +218,8 @@ type head struct{ kept []byte }
 const headSize = 16 << 10
 
 func (h *head) Write(p []byte) (int, error) {
-	if room := headSize - len(h.kept); room > 0 {
+	room := headSize - len(h.kept)
+	if room > 0 {
 		h.kept = append(h.kept, p[:min(room, len(p))]...)
 	}
 	return len(p), nil

@@ -34,17 +34,21 @@ func TestMain(m *testing.M) {
 		if os.Args[2] == "count" {
 			serve = func() error { return child.ServeItems(context.Background(), count, os.Stdin, os.Stdout) }
 		}
-		if err := serve(); err != nil {
+		err := serve()
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
-	if parent := os.Getenv(dirEnv); parent != "" {
+	parent := os.Getenv(dirEnv)
+	if parent != "" {
 		holdDir(parent)
 	}
-	if fifo := os.Getenv(middleEnv); fifo != "" {
-		if err := child.Run(context.Background(), "watch", fifo, nil, nil); err != nil {
+	fifo := os.Getenv(middleEnv)
+	if fifo != "" {
+		err := child.Run(context.Background(), "watch", fifo, nil, nil)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(1) // it must be killed before
@@ -122,7 +126,8 @@ var verbs = map[string]child.Verb{
 
 func echo(_ context.Context, input []byte, report storage.Report) (any, error) {
 	var s seen
-	if err := json.Unmarshal(input, &s.Job); err != nil {
+	err := json.Unmarshal(input, &s.Job)
+	if err != nil {
 		return nil, err
 	}
 	argv, err := os.ReadFile("/proc/self/cmdline")
@@ -176,7 +181,8 @@ func garbage(_ context.Context, _ []byte, report storage.Report) (any, error) {
 // watch writes its start and the cause of its end to a named pipe. The reader of the pipe also sees the end of this process.
 func watch(ctx context.Context, input []byte, _ storage.Report) (any, error) {
 	var fifo string
-	if err := json.Unmarshal(input, &fifo); err != nil {
+	err := json.Unmarshal(input, &fifo)
+	if err != nil {
 		return nil, err
 	}
 	pipe, err := os.OpenFile(fifo, os.O_WRONLY, 0)
@@ -191,7 +197,8 @@ func watch(ctx context.Context, input []byte, _ storage.Report) (any, error) {
 
 func polite(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	var path string
-	if err := json.Unmarshal(input, &path); err != nil {
+	err := json.Unmarshal(input, &path)
+	if err != nil {
 		return nil, err
 	}
 	report.Say(storage.Event{Stage: "here"})
@@ -223,7 +230,8 @@ func TestAnswer(t *testing.T) {
 	if strings.Contains(got.Argv, "SECRET") || strings.Contains(got.Environ, "AGE-SECRET-KEY-1") {
 		t.Errorf("the secret is in argv or environment: %q", got.Argv)
 	}
-	if args := strings.Split(strings.TrimSuffix(got.Argv, "\x00"), "\x00"); len(args) != 3 || args[1] != "child" ||
+	args := strings.Split(strings.TrimSuffix(got.Argv, "\x00"), "\x00")
+	if len(args) != 3 || args[1] != "child" ||
 		args[2] != "echo" {
 		t.Errorf("arguments %q", args)
 	}
@@ -231,7 +239,8 @@ func TestAnswer(t *testing.T) {
 
 func TestAnswerThatIsNull(t *testing.T) {
 	result := new(int)
-	if err := child.Run(t.Context(), "nothing", nil, &result, nil); err != nil || result != nil {
+	err := child.Run(t.Context(), "nothing", nil, &result, nil)
+	if err != nil || result != nil {
 		t.Errorf("result %v, error %v", result, err)
 	}
 }
@@ -239,11 +248,13 @@ func TestAnswerThatIsNull(t *testing.T) {
 func TestLargeJobAndAnswer(t *testing.T) {
 	var got seen
 	want := job{Text: strings.Repeat("ä", 1<<20)}
-	if err := child.Run(t.Context(), "echo", want, &got, nil); err != nil || got.Job != want {
+	err := child.Run(t.Context(), "echo", want, &got, nil)
+	if err != nil || got.Job != want {
 		t.Errorf("%d bytes came back, error %v", len(got.Job.Text), err)
 	}
 	var large string
-	if err := child.Run(t.Context(), "large", nil, &large, nil); err != nil || len(large) != 1<<20 {
+	err = child.Run(t.Context(), "large", nil, &large, nil)
+	if err != nil || len(large) != 1<<20 {
 		t.Errorf("%d bytes, error %v", len(large), err)
 	}
 }
@@ -291,7 +302,8 @@ func TestDeaths(t *testing.T) {
 			if !ok || *died != want {
 				t.Fatalf("error %+v (%v), want %+v", died, err, want)
 			}
-			if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, "stage "+want.Stage) ||
+			text := err.Error()
+			if strings.Contains(text, "\n") || !strings.Contains(text, "stage "+want.Stage) ||
 				want.Killed != strings.Contains(text, "killed") {
 				t.Errorf("it says %q", text)
 			}
@@ -325,7 +337,8 @@ func TestHangingOrphanEnds(t *testing.T) {
 		default:
 		}
 		parent.Close()
-		if err := <-served; !errors.Is(err, child.ErrOrphaned) {
+		err := <-served
+		if !errors.Is(err, child.ErrOrphaned) {
 			t.Errorf("error %v", err)
 		}
 		close(released)
@@ -342,7 +355,8 @@ func TestDeathByAFault(t *testing.T) {
 
 func TestGarbageOnStdoutIsSkipped(t *testing.T) {
 	var got string
-	if err := child.Run(t.Context(), "garbage", nil, &got, nil); err != nil || got != "an answer" {
+	err := child.Run(t.Context(), "garbage", nil, &got, nil)
+	if err != nil || got != "an answer" {
 		t.Errorf("result %q, error %v", got, err)
 	}
 }
@@ -362,7 +376,8 @@ func TestCancelIsPolite(t *testing.T) {
 	if !errors.Is(err, stop) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := os.Stat(path); err != nil {
+	_, err = os.Stat(path)
+	if err != nil {
 		t.Errorf("the child could not tidy up: %v", err)
 	}
 }
@@ -444,12 +459,14 @@ const middleEnv = "ETCD_DR_CHILD_TEST_MIDDLE"
 // A killed parent cannot ask its child to end; the end of stdin does.
 func TestChildEndsWithItsParent(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+	err := syscall.Mkfifo(fifo, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	middle := exec.CommandContext(t.Context(), os.Args[0])
 	middle.Env = append(os.Environ(), middleEnv+"="+fifo)
-	if err := middle.Start(); err != nil {
+	err = middle.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = middle.Process.Kill() }()
@@ -458,14 +475,17 @@ func TestChildEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
-	if err := pipe.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	err = pipe.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if err != nil {
 		t.Logf("no deadline on a pipe: %v", err)
 	}
 	lines := bufio.NewReader(pipe)
-	if line, err := lines.ReadString('\n'); err != nil || line != "here\n" {
+	line, err := lines.ReadString('\n')
+	if err != nil || line != "here\n" {
 		t.Fatalf("the child said %q, %v", line, err)
 	}
-	if err := middle.Process.Kill(); err != nil {
+	err = middle.Process.Kill()
+	if err != nil {
 		t.Fatal(err)
 	}
 	_ = middle.Wait()
@@ -504,7 +524,8 @@ func TestReportsFromManyGoroutines(t *testing.T) {
 		}
 		return "end", nil
 	}
-	if err := child.Serve(t.Context(), verb, in, &out); err != nil {
+	err := child.Serve(t.Context(), verb, in, &out)
+	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

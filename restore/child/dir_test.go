@@ -21,7 +21,8 @@ func holdDir(parent string) {
 	if err != nil {
 		os.Exit(1)
 	}
-	if err := os.WriteFile(filepath.Join(d.Path, "db"), []byte("secret"), 0o600); err != nil {
+	err = os.WriteFile(filepath.Join(d.Path, "db"), []byte("secret"), 0o600)
+	if err != nil {
 		os.Exit(1)
 	}
 	time.Sleep(time.Hour)
@@ -53,46 +54,56 @@ func TestDirGoesWithItsOwner(t *testing.T) {
 	parent := t.TempDir()
 	strangers := []string{"dr-backups-12", "dr-scratch-verify-12", "dr-scratch-verify-x", "other"}
 	for _, name := range strangers {
-		if err := os.MkdirAll(filepath.Join(parent, name, "db"), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Join(parent, name, "db"), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Remove(filepath.Join(parent, "dr-backups-12", "db")); err != nil { // empty, with a name that is not dr's
+	err := os.Remove(filepath.Join(parent, "dr-backups-12", "db"))
+	if err != nil { // empty, with a name that is not dr's
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(parent, "dr-scratch-find-7"), 0o700); err != nil { // killed before it created the lock
+	err = os.Mkdir(filepath.Join(parent, "dr-scratch-find-7"), 0o700)
+	if err != nil { // killed before it created the lock
 		t.Fatal(err)
 	}
 	owner := exec.Command(os.Args[0])
 	owner.Env = append(os.Environ(), dirEnv+"="+parent)
-	if err := owner.Start(); err != nil {
+	err = owner.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	var left []string
 	for end := time.Now().Add(time.Minute); len(left) == 0; time.Sleep(10 * time.Millisecond) {
-		if left, _ = filepath.Glob(filepath.Join(parent, "dr-scratch-test-*", "db")); time.Now().After(end) {
+		left, _ = filepath.Glob(filepath.Join(parent, "dr-scratch-test-*", "db"))
+		if time.Now().After(end) {
 			t.Fatal("the other process makes no directory")
 		}
 	}
 	mine := makeDir(t, parent)
-	if n := len(in(t, parent)); n != len(strangers)+2 {
+	n := len(in(t, parent))
+	if n != len(strangers)+2 {
 		t.Errorf("while both live: %q", in(t, parent))
 	}
 	_ = owner.Process.Signal(syscall.SIGKILL)
 	_ = owner.Wait()
 	next := makeDir(t, parent)
-	if _, err := os.Stat(left[0]); !os.IsNotExist(err) {
+	_, err = os.Stat(left[0])
+	if !os.IsNotExist(err) {
 		t.Errorf("what a killed process left is still there: %v", err)
 	}
 	for _, d := range []*child.Dir{mine, next} {
-		if _, err := os.Stat(d.Path); err != nil {
+		_, err := os.Stat(d.Path)
+		if err != nil {
 			t.Error(err)
 		}
-		if err := d.Remove(); err != nil {
+		err = d.Remove()
+		if err != nil {
 			t.Error(err)
 		}
 	}
-	if left := in(t, parent); !slices.Equal(left, strangers) {
+	left = in(t, parent)
+	if !slices.Equal(left, strangers) {
 		t.Errorf("in the end there are %q", left)
 	}
 }
@@ -109,23 +120,27 @@ func TestDirsAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := os.WriteFile(filepath.Join(d.Path, "db"), nil, 0o600); err != nil {
+				err = os.WriteFile(filepath.Join(d.Path, "db"), nil, 0o600)
+				if err != nil {
 					t.Error(err)
 				}
-				if err := d.Remove(); err != nil {
+				err = d.Remove()
+				if err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	making.Wait()
-	if left := in(t, parent); len(left) != 0 {
+	left := in(t, parent)
+	if len(left) != 0 {
 		t.Errorf("left were %q", left)
 	}
 }
 
 func TestDirWhereNoneCanBe(t *testing.T) {
-	if d, err := child.NewDir(filepath.Join(t.TempDir(), "absent"), "verify"); err == nil {
+	d, err := child.NewDir(filepath.Join(t.TempDir(), "absent"), "verify")
+	if err == nil {
 		t.Errorf("there is %s", d.Path)
 	}
 }

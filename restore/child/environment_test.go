@@ -21,7 +21,8 @@ func TestEnvironment(t *testing.T) {
 		"the environment's credentials": {reading{Source{Repository: "s3://b"}}, slices.Delete(slices.Clone(all), 1, 2)},
 		"its own credentials":           {reading{Source{Repository: "s3://b", Credentials: map[string][]byte{"access-token": []byte("x")}}}, []string{"PATH=/bin", "TMPDIR=/t"}},
 	} {
-		if got := environment(all, test.job); !slices.Equal(got, test.want) {
+		got := environment(all, test.job)
+		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}

@@ -13,12 +13,14 @@ import (
 // count produces the numbers up to the one in its job.
 func count(ctx context.Context, input []byte, give func(any) error, report storage.Report) (any, error) {
 	var upTo int
-	if err := json.Unmarshal(input, &upTo); err != nil {
+	err := json.Unmarshal(input, &upTo)
+	if err != nil {
 		return nil, err
 	}
 	for n := 1; n <= upTo; n++ {
 		report.Say(storage.Event{Stage: "count"})
-		if err := errors.Join(give(n), ctx.Err()); err != nil {
+		err := errors.Join(give(n), ctx.Err())
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -48,7 +50,8 @@ func TestItemsComeInOrder(t *testing.T) {
 func TestRefusedItemEndsTheChild(t *testing.T) {
 	taken, enough := 0, errors.New("enough")
 	err := child.RunItems(t.Context(), "count", 1<<30, new(int), nil, func(json.RawMessage) error {
-		if taken++; taken == 3 {
+		taken++
+		if taken == 3 {
 			return enough
 		}
 		return nil

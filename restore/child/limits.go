@@ -21,7 +21,8 @@ func (l Limits) Apply() error {
 	if l.Nice == 0 {
 		return nil
 	}
-	if err := setNice(l.Nice); err != nil {
+	err := setNice(l.Nice)
+	if err != nil {
 		return fmt.Errorf("set the niceness of this process to %d: %w", l.Nice, err)
 	}
 	return nil

@@ -27,10 +27,12 @@ type limited struct {
 // limit applies the limits in its job and reads those of every thread, including new ones.
 func limit(_ context.Context, input []byte, _ storage.Report) (any, error) {
 	var l child.Limits
-	if err := json.Unmarshal(input, &l); err != nil {
+	err := json.Unmarshal(input, &l)
+	if err != nil {
 		return nil, err
 	}
-	if err := l.Apply(); err != nil {
+	err = l.Apply()
+	if err != nil {
 		return nil, err
 	}
 	var all sync.WaitGroup
@@ -48,7 +50,8 @@ func limit(_ context.Context, input []byte, _ storage.Report) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if raw, err := syscall.Getpriority(syscall.PRIO_PROCESS, id); err == nil {
+		raw, err := syscall.Getpriority(syscall.PRIO_PROCESS, id)
+		if err == nil {
 			got.Nice[20-raw] = true
 		}
 	}
@@ -63,10 +66,12 @@ func TestLimits(t *testing.T) {
 	own := 20 - raw
 	for _, l := range []child.Limits{{}, {Nice: 19}, {Memory: 1 << 30}, {Memory: 1 << 30, Nice: 19}} {
 		var got limited
-		if err := child.Run(t.Context(), "limit", l, &got, nil); err != nil {
+		err := child.Run(t.Context(), "limit", l, &got, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if want := max(own, l.Nice); len(got.Nice) != 1 || !got.Nice[want] {
+		want := max(own, l.Nice)
+		if len(got.Nice) != 1 || !got.Nice[want] {
 			t.Errorf("%+v: the threads have %v", l, got.Nice)
 		}
 		if (got.Memory == l.Memory) != (l.Memory > 0) {

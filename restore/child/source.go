@@ -59,7 +59,8 @@ func (s Source) Open(ctx context.Context) (*repository.Cluster, seal.Keys, error
 
 func (s Source) keys() (keys seal.Keys, err error) {
 	if len(s.Identities) > 0 {
-		if keys, err = seal.ParseKeys(strings.NewReader(strings.Join(s.Identities, "\n"))); err != nil {
+		keys, err = seal.ParseKeys(strings.NewReader(strings.Join(s.Identities, "\n")))
+		if err != nil {
 			return seal.Keys{}, err
 		}
 	}

@@ -19,7 +19,8 @@ func Sync(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil {
+	err = f.Sync()
+	if err != nil {
 		return fmt.Errorf("make %s durable: %w", path, err)
 	}
 	return nil

@@ -16,7 +16,8 @@ import (
 // SpaceOf returns the space of the file system that contains dir.
 func SpaceOf(dir string) (Space, error) {
 	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
+	err := unix.Statfs(dir, &s)
+	if err != nil {
 		return Space{}, fmt.Errorf("determine the free space of %s: %w", dir, err)
 	}
 	return Space{Free: int64(s.Bavail) * int64(s.Bsize), Total: int64(s.Blocks) * int64(s.Bsize)}, nil
@@ -41,7 +42,8 @@ func IsMountPoint(path string) (bool, error) {
 
 // ReplaceDir renames a directory over an empty or missing one, in one step. os.Rename refuses to replace a directory.
 func ReplaceDir(from, to string) error {
-	if err := unix.Rename(from, to); err != nil {
+	err := unix.Rename(from, to)
+	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
 	return nil

@@ -82,7 +82,8 @@ func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Cha
 		if err != nil {
 			return err
 		}
-		if err := yield(replay.Change{Revision: mvcc.BytesToRev(at), Deleted: mvcc.IsTombstone(at), KV: kv}); err != nil {
+		err = yield(replay.Change{Revision: mvcc.BytesToRev(at), Deleted: mvcc.IsTombstone(at), KV: kv})
+		if err != nil {
 			return err
 		}
 	}
@@ -94,7 +95,8 @@ func (d *database) compacted() (revision int64, err error) {
 	err = d.db.View(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(schema.Meta.Name())
 		for _, name := range [][]byte{schema.ScheduledCompactKeyName, schema.FinishedCompactKeyName} {
-			if at := meta.Get(name); len(at) >= 8 {
+			at := meta.Get(name)
+			if len(at) >= 8 {
 				revision = max(revision, int64(binary.BigEndian.Uint64(at)))
 			}
 		}
@@ -126,7 +128,8 @@ func keyOf(value []byte) ([]byte, error) {
 
 func decodeKV(value []byte) (*mvccpb.KeyValue, error) {
 	kv := &mvccpb.KeyValue{}
-	if err := proto.Unmarshal(value, kv); err != nil {
+	err := proto.Unmarshal(value, kv)
+	if err != nil {
 		return nil, fmt.Errorf("the database is %w: %w: %w", catalog.ErrDamaged, errValue, err)
 	}
 	return kv, nil

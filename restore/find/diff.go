@@ -49,14 +49,17 @@ func Diff(
 	first := json.NewEncoder(w)
 	r := &reader{archive: archive, keys: keys, now: now, dir: scratch.Path, report: report, values: valuesJob{With: values, Keep: true}}
 	c.A, err = r.read(ctx, a, func(e Entry) error { return first.Encode(e) })
-	if err = errors.Join(err, w.Flush()); err != nil {
+	err = errors.Join(err, w.Flush())
+	if err != nil {
 		return c, fmt.Errorf("the first point: %w", err)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	_, err = f.Seek(0, io.SeekStart)
+	if err != nil {
 		return c, fmt.Errorf("read the scratch file: %w", err)
 	}
 	m := &merge{lines: json.NewDecoder(bufio.NewReader(f)), take: take, compared: &c}
-	if err := m.next(); err != nil {
+	err = m.next()
+	if err != nil {
 		return c, err
 	}
 	c.B, err = r.read(ctx, b, m.second)
@@ -90,7 +93,8 @@ func (m *merge) next() error {
 // second compares the next entry of the second list.
 func (m *merge) second(b Entry) error {
 	for m.head != nil && bytes.Compare(m.head.Key, b.Key) < 0 {
-		if err := m.removed(); err != nil {
+		err := m.removed()
+		if err != nil {
 			return err
 		}
 	}
@@ -99,7 +103,8 @@ func (m *merge) second(b Entry) error {
 		return m.take(Difference{B: &b})
 	}
 	a := m.head
-	if err := m.next(); err != nil {
+	err := m.next()
+	if err != nil {
 		return err
 	}
 	if bytes.Equal(a.SHA256, b.SHA256) {
@@ -112,7 +117,8 @@ func (m *merge) second(b Entry) error {
 
 func (m *merge) removed() error {
 	m.compared.Removed++
-	if err := m.take(Difference{A: m.head}); err != nil {
+	err := m.take(Difference{A: m.head})
+	if err != nil {
 		return err
 	}
 	return m.next()
@@ -121,7 +127,8 @@ func (m *merge) removed() error {
 // rest reports the remaining entries of the first list as removed.
 func (m *merge) rest() error {
 	for m.head != nil {
-		if err := m.removed(); err != nil {
+		err := m.removed()
+		if err != nil {
 			return err
 		}
 	}

@@ -83,9 +83,8 @@ func (r *reader) read(ctx context.Context, t plan.Target, take func(Entry) error
 
 func (r *reader) run(ctx context.Context, p plan.Plan, take func(Entry) error) (int64, error) {
 	j := job{Plan: p, Source: r.archive.Source, Keys: r.keys, Values: &r.values}
-	if r.last != nil && r.last.leadsTo(p) {
-		j.Dir, j.Values.Go = r.last.dir, true
-	} else if err := r.fresh(&j); err != nil {
+	err := r.prepare(&j)
+	if err != nil {
 		return 0, err
 	}
 	r.last = nil
@@ -97,14 +96,19 @@ func (r *reader) run(ctx context.Context, p plan.Plan, take func(Entry) error) (
 	return end.Revision, nil
 }
 
-// fresh sets a new directory for j and removes the one that was kept.
-func (r *reader) fresh(j *job) error {
+// prepare lets j continue with the kept directory if that leads to its target. Otherwise it makes a new one, and removes the kept one.
+func (r *reader) prepare(j *job) error {
+	if r.last != nil && r.last.leadsTo(j.Plan) {
+		j.Dir, j.Values.Go = r.last.dir, true
+		return nil
+	}
 	if r.last != nil {
 		_ = os.RemoveAll(r.last.dir)
 	}
 	r.runs++
 	j.Dir, j.Values.Go = filepath.Join(r.dir, fmt.Sprintf("run-%d", r.runs)), false
-	if err := os.Mkdir(j.Dir, 0o700); err != nil {
+	err := os.Mkdir(j.Dir, 0o700)
+	if err != nil {
 		return fmt.Errorf("make a scratch directory: %w", err)
 	}
 	return nil
@@ -122,13 +126,15 @@ func readValues(ctx context.Context, j job, take func(Entry) error, report stora
 	taken := false
 	end, err := spawn(ctx, j, report, func(item json.RawMessage) error {
 		var e Entry
-		if err := json.Unmarshal(item, &e); err != nil {
+		err := json.Unmarshal(item, &e)
+		if err != nil {
 			return fmt.Errorf("read the child's result: %w", err)
 		}
 		taken = true
 		return take(e)
 	})
-	if _, obstacle := errors.AsType[*restore.ObstacleError](err); obstacle && taken {
+	_, obstacle := errors.AsType[*restore.ObstacleError](err)
+	if obstacle && taken {
 		return end, fmt.Errorf("%w: the output is incomplete: %s", catalog.ErrDamaged, err.Error())
 	}
 	return end, err

@@ -88,7 +88,8 @@ func Find(
 		if len(legs) == 0 {
 			break
 		}
-		if err := f.leg(ctx, legs[0], len(legs) > 1); err != nil {
+		err := f.leg(ctx, legs[0], len(legs) > 1)
+		if err != nil {
 			return Summary{}, err
 		}
 	}
@@ -96,7 +97,8 @@ func Find(
 		return Summary{}, fmt.Errorf("what could be searched is %w: there is no backup that can be read, or none in the window: dr list shows the backups",
 			catalog.ErrNotFound)
 	}
-	if err := f.rest(); err != nil {
+	err = f.rest()
+	if err != nil {
 		return Summary{}, err
 	}
 	return f.summary(), nil
@@ -148,11 +150,13 @@ func (f *finder) done(l leg) bool {
 // it writes the keys at the leg's end to a file, for comparison.
 func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 	other := f.legs > 0 && f.isOther(l)
-	if err := f.enter(l, other); err != nil {
+	err := f.enter(l, other)
+	if err != nil {
 		return err
 	}
 	scratch := filepath.Join(f.dir, fmt.Sprintf("leg-%d", f.legs))
-	if err := os.Mkdir(scratch, 0o700); err != nil {
+	err = os.Mkdir(scratch, 0o700)
+	if err != nil {
 		return fmt.Errorf("make a scratch directory: %w", err)
 	}
 	defer os.RemoveAll(scratch)
@@ -227,7 +231,8 @@ func (f *finder) leave(l leg) {
 		return
 	}
 	f.reached[l.lineage] = l.stretch.Last()
-	if m, ok := l.stretch.LastMark(); ok {
+	m, ok := l.stretch.LastMark()
+	if ok {
 		f.until = m.NotBefore
 	}
 }
@@ -282,7 +287,8 @@ func (l leg) before(seq uint64) uint64 {
 // take reads one item of the child's output.
 func (f *finder) take(item json.RawMessage) error {
 	var s sighting
-	if err := json.Unmarshal(item, &s); err != nil {
+	err := json.Unmarshal(item, &s)
+	if err != nil {
 		return fmt.Errorf("read the child's result: %w", err)
 	}
 	if s.Base != nil {
@@ -390,7 +396,8 @@ func (f *finder) rest() error {
 		if f.window.Lineage != "" && u.Lineage != f.window.Lineage || !f.window.To.IsZero() && u.Since.After(f.window.To) {
 			continue
 		}
-		if err := f.unseen(u); err != nil {
+		err := f.unseen(u)
+		if err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,8 @@ func (s *server) keep(bucket *bolt.Bucket) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := lines.Encode(keptLine{kv.Key, keep(kv)}); err != nil {
+		err = lines.Encode(keptLine{kv.Key, keep(kv)})
+		if err != nil {
 			return fmt.Errorf("keep what is there: %w", err)
 		}
 	}

@@ -81,7 +81,8 @@ func basedLegs(c catalog.Catalog) []basedLeg {
 	var legs []basedLeg
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {
-			if bases := c.Bases(s); len(bases) > 0 {
+			bases := c.Bases(s)
+			if len(bases) > 0 {
 				legs = append(legs, basedLeg{leg{lineage: l.ID, stretch: &s}, bases})
 			}
 		}
@@ -89,7 +90,8 @@ func basedLegs(c catalog.Catalog) []basedLeg {
 	owner := map[catalog.ID]int{}
 	for i, l := range legs {
 		for _, b := range l.bases {
-			if before, known := owner[b.ID]; !known || b.Started.After(legs[before].ends()) {
+			before, known := owner[b.ID]
+			if !known || b.Started.After(legs[before].ends()) {
 				owner[b.ID] = i
 			}
 		}
@@ -105,7 +107,8 @@ func basedLegs(c catalog.Catalog) []basedLeg {
 
 // ends returns the time at which the end of the leg's log was written at the latest, as far as known.
 func (l leg) ends() time.Time {
-	if m, ok := l.stretch.LastMark(); ok {
+	m, ok := l.stretch.LastMark()
+	if ok {
 		return m.NotAfter
 	}
 	return l.stretch.Segments[len(l.stretch.Segments)-1].Written
@@ -164,7 +167,8 @@ func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 	if l.stretch != nil {
 		cat.Lineages = []catalog.Lineage{{ID: l.stretch.Lineage, Segments: l.stretch.Segments}}
 		target = plan.Target{Lineage: l.stretch.Lineage, Best: true}
-		if end, ok := l.end(w); ok {
+		end, ok := l.end(w)
+		if ok {
 			target.Position = end
 		}
 	}
@@ -179,7 +183,8 @@ func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 func (l leg) end(w Window) (uint64, bool) {
 	for m := range l.marks() {
 		behind := !w.To.IsZero() && m.NotBefore.After(w.To) || w.ToRevision > 0 && m.Revision > w.ToRevision
-		if _, end := l.base.Span(l.stretch.Source()); behind && m.Position > end {
+		_, end := l.base.Span(l.stretch.Source())
+		if behind && m.Position > end {
 			return m.Position, true
 		}
 	}

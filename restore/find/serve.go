@@ -60,7 +60,8 @@ type ended struct {
 // spawn runs a job in a child.
 func spawn(ctx context.Context, j job, report storage.Report, take func(json.RawMessage) error) (ended, error) {
 	var e ended
-	if err := child.RunItems(ctx, ChildVerb, j, &e, report, take); err != nil {
+	err := child.RunItems(ctx, ChildVerb, j, &e, report, take)
+	if err != nil {
 		err = child.Died(err)
 		if errors.Is(err, catalog.ErrDamaged) {
 			return e, restore.Obstructed(plan.Obstacle{Base: true}, err)
@@ -73,7 +74,8 @@ func spawn(ctx context.Context, j job, report storage.Report, take func(json.Raw
 // Serve runs a job of spawn. The main function of the child calls it.
 func Serve(ctx context.Context, input []byte, give func(any) error, report storage.Report) (any, error) {
 	var j job
-	if err := json.Unmarshal(input, &j); err != nil {
+	err := json.Unmarshal(input, &j)
+	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
 	defer func() { // a parent that is killed cannot remove it
@@ -154,7 +156,8 @@ func (s *server) values(bucket *bolt.Bucket) error {
 		if s.Values.With {
 			e.Value = kv.Value
 		}
-		if err := s.give(e); err != nil {
+		err = s.give(e)
+		if err != nil {
 			return err
 		}
 	}
@@ -208,7 +211,8 @@ func (s *server) readBase(p restore.Prepared) error {
 	if err != nil {
 		return err
 	}
-	if err := s.give(sighting{Base: &baseSeen{p.Revision, compacted}}); err != nil {
+	err = s.give(sighting{Base: &baseSeen{p.Revision, compacted}})
+	if err != nil {
 		return err
 	}
 	return db.view(func(bucket *bolt.Bucket) error {
@@ -247,7 +251,8 @@ func (s *server) vanished(bucket *bolt.Bucket) error {
 
 func (s *server) giveVanished(gone map[string]kept) error {
 	for _, key := range sorted(gone) {
-		if err := s.give(sighting{Put: &changeSeen{Key: []byte(key), Deleted: true}}); err != nil {
+		err := s.give(sighting{Put: &changeSeen{Key: []byte(key), Deleted: true}})
+		if err != nil {
 			return err
 		}
 	}

@@ -107,7 +107,8 @@ func (t *tracked) add(c Change, inside bool) {
 		t.order = slices.DeleteFunc(t.order, func(d deletion) bool { return !t.still(d) })
 	}
 	for len(t.gone) > remembered {
-		if oldest := t.order[0]; t.still(oldest) {
+		oldest := t.order[0]
+		if t.still(oldest) {
 			delete(t.gone, oldest.Key)
 			t.forgotten++
 		}
@@ -168,18 +169,19 @@ func (f *finder) way(c Change) *Way {
 	w := &Way{Revision: c.LastGood(), Lineage: c.Lineage}
 	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage}
 	layout := scratchLayout("/")
-	if plan, err := plan.New(f.archive.Catalog, target, layout, f.now); err == nil {
-		w.Exact, w.Nearest, w.Reached = true, plan.Reach.NotAfter, plan.Reach.Revision
+	exact, err := plan.New(f.archive.Catalog, target, layout, f.now)
+	if err == nil {
+		w.Exact, w.Nearest, w.Reached = true, exact.Reach.NotAfter, exact.Reach.Revision
 		return w
 	}
 	target.Best = true
-	plan, err := plan.New(f.archive.Catalog, target, layout, f.now)
+	nearest, err := plan.New(f.archive.Catalog, target, layout, f.now)
 	if err != nil {
 		return nil
 	}
-	w.Nearest, w.Reached = plan.Reach.NotAfter, plan.Reach.Revision
-	if plan.Log == nil {
-		w.Reached = plan.Backup.Revision
+	w.Nearest, w.Reached = nearest.Reach.NotAfter, nearest.Reach.Revision
+	if nearest.Log == nil {
+		w.Reached = nearest.Backup.Revision
 	}
 	return w
 }

@@ -50,7 +50,8 @@ func TestVanishedTogether(t *testing.T) {
 				got.NotBefore, got.NotAfter = time.Time{}, time.Time{}
 				test.want.Lineage = "l"
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			diff := cmp.Diff(test.want, got)
+			if diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -30,7 +30,8 @@ func TestBeyond(t *testing.T) {
 		"a disk without an id":  {both, "", 5, 0},
 	} {
 		m := catalog.Manifest{ClusterID: test.id, Revision: test.revision}
-		if got := imported.Beyond(test.catalog, m); got != test.want {
+		got := imported.Beyond(test.catalog, m)
+		if got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}

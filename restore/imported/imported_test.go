@@ -80,7 +80,8 @@ func withDigest(data []byte) []byte {
 func write(t *testing.T, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err := os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -91,7 +92,8 @@ func zipped(t *testing.T, data []byte) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	_, err := w.Write(data)
-	if err = errors.Join(err, w.Close()); err != nil {
+	err = errors.Join(err, w.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -167,7 +169,8 @@ func TestFromFile(t *testing.T) {
 func TestFromFileDescribes(t *testing.T) {
 	file := write(t, "snapshot.db", withDigest(plainDatabase(t)))
 	then := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	if err := os.Chtimes(file, then, then); err != nil {
+	err := os.Chtimes(file, then, then)
+	if err != nil {
 		t.Fatal(err)
 	}
 	d, err := imported.FromFile(t.Context(), file, false, imported.Options{}, nil)
@@ -182,7 +185,8 @@ func TestFromFileDescribes(t *testing.T) {
 	if !m.Kubernetes || !m.KubernetesEncrypted || m.Auth || len(m.Members) != 1 || m.Members[0].Name != "m1" || m.Members[0].ID != "cafe" {
 		t.Errorf("manifest %+v", m)
 	}
-	if o := m.Origin; o.Kind != catalog.OriginFile || o.File != file || !o.Written.Equal(then) || o.Given {
+	o := m.Origin
+	if o.Kind != catalog.OriginFile || o.File != file || !o.Written.Equal(then) || o.Given {
 		t.Errorf("origin %+v", o)
 	}
 	given := then.Add(time.Hour)
@@ -191,16 +195,19 @@ func TestFromFileDescribes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if o := d.Manifest.Origin; !o.Written.Equal(given) || !o.Given {
+	o = d.Manifest.Origin
+	if !o.Written.Equal(given) || !o.Given {
 		t.Errorf("origin with a time of the operator: %+v", o)
 	}
 }
 
 func TestFromFileRefuses(t *testing.T) {
-	if _, err := imported.FromFile(t.Context(), t.TempDir(), false, imported.Options{}, nil); !errors.Is(err, plan.ErrLayout) {
+	_, err := imported.FromFile(t.Context(), t.TempDir(), false, imported.Options{}, nil)
+	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("a directory: %v", err)
 	}
-	if _, err := imported.FromFile(t.Context(), filepath.Join(t.TempDir(), "none"), false, imported.Options{}, nil); !errors.Is(err, catalog.ErrNotFound) {
+	_, err = imported.FromFile(t.Context(), filepath.Join(t.TempDir(), "none"), false, imported.Options{}, nil)
+	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -96,7 +96,8 @@ func TestPlanGoldenWithALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := golden.Want(t, filepath.Join("testdata", "plan-log.json"), encode(t, p))
-	if again, err := plan.Decode(want); err != nil || !cmp.Equal(p, again) {
+	again, err := plan.Decode(want)
+	if err != nil || !cmp.Equal(p, again) {
 		t.Errorf("decoded: %v, %s", err, cmp.Diff(p, again))
 	}
 }
@@ -361,7 +362,8 @@ func TestAroundKnowsHowFarTheBaseWas(t *testing.T) {
 		return nil
 	}}
 	_, err := r.pursue(c, plan.Target{Best: true})
-	if want := []string{"backup at 9, segments 1 to 3", "backup at 9, segments 1 to 1 up to 10"}; err != nil || !slices.Equal(r.ways, want) {
+	want := []string{"backup at 9, segments 1 to 3", "backup at 9, segments 1 to 1 up to 10"}
+	if err != nil || !slices.Equal(r.ways, want) {
 		t.Errorf("got %q, %v, want %q", r.ways, err, want)
 	}
 	if c.Backups[0].RaftIndexMax != 12 {
@@ -409,7 +411,8 @@ func TestPlanToATimeBetweenMarks(t *testing.T) {
 		if err != nil || test.words != "" && !hasNote(p, test.words) || test.words == "" && hasNote(p, "the log has no mark") {
 			t.Errorf("%s: %v, %q; want %q", name, err, p.Notes, test.words)
 		}
-		if nearer := hasNote(p, "is nearer"); nearer != (test.at == 18) {
+		nearer := hasNote(p, "is nearer")
+		if nearer != (test.at == 18) {
 			t.Errorf("%s: nearer %t: %q", name, nearer, p.Notes)
 		}
 	}
@@ -434,7 +437,8 @@ func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
 		}
 	}
 	_, err := plan.New(c, plan.Target{Revision: 999}, plan.Layout{Token: "t"}, now)
-	if unreachable, ok := errors.AsType[*plan.UnreachableError](err); !ok || unreachable.Next != "" {
+	unreachable, ok := errors.AsType[*plan.UnreachableError](err)
+	if !ok || unreachable.Next != "" {
 		t.Errorf("behind the end: %v", err)
 	}
 }
@@ -443,11 +447,13 @@ func TestPlanInAGapNamesBothNeighbours(t *testing.T) {
 // both.
 func TestWindowsKnowTheMostRevision(t *testing.T) {
 	c := evenCatalog(3, 5)
-	if w := c.Windows()[0]; w.To.Revision != 130 || w.Most != 130 {
+	w := c.Windows()[0]
+	if w.To.Revision != 130 || w.Most != 130 {
 		t.Errorf("a mark at the end: %d, at most %d", w.To.Revision, w.Most)
 	}
 	c.Lineages[0].Segments[2].Marks[0].Revision = 0
-	if w := c.Windows()[0]; w.To.Revision != 120 || w.Most != 130 {
+	w = c.Windows()[0]
+	if w.To.Revision != 120 || w.Most != 130 {
 		t.Errorf("no mark at the end: %d, at most %d", w.To.Revision, w.Most)
 	}
 }

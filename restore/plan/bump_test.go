@@ -115,7 +115,8 @@ func TestPlanRefusesABumpBelowKnownRevisions(t *testing.T) {
 			t.Errorf("%s: %v, want a refusal with %q", name, err, test.cure)
 		}
 	}
-	if _, err := planBump(twice(), old, "0", 1<<61); err != nil {
+	_, err := planBump(twice(), old, "0", 1<<61)
+	if err != nil {
 		t.Errorf("without any: %v", err)
 	}
 }

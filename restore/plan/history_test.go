@@ -88,7 +88,8 @@ func drawPast(t *rapid.T) *past {
 func drawHistory(t *rapid.T, id string, revision int64, begun time.Time) *history {
 	h := &history{id: id, source: rapid.SampledFrom([]segment.Source{segment.WAL, segment.Watch}).Draw(t, "source")}
 	least := int64(1)
-	if h.first = uint64(revision); h.source == segment.WAL {
+	h.first = uint64(revision)
+	if h.source == segment.WAL {
 		h.first, least = rapid.Uint64Range(0, 5).Draw(t, "first"), 0
 	}
 	for range rapid.IntRange(2, 20).Draw(t, "positions") + 1 {
@@ -137,7 +138,8 @@ func (p *past) segment(h *history, seq, first, last uint64) catalog.Segment {
 	if h.source == segment.Watch {
 		s.End.Term = 0
 	}
-	if n := len(p.histories); seq == 1 && n > 1 {
+	n := len(p.histories)
+	if seq == 1 && n > 1 {
 		s.Reason = "another history"
 		s.After = &segment.After{Lineage: p.histories[n-2].id, Seq: 1, Position: 1, Time: h.states[0].since}
 	}

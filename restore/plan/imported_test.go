@@ -90,13 +90,15 @@ func TestImportedBackupIsNoBase(t *testing.T) {
 		Source: segment.WAL, End: segment.End{Position: b.RaftIndex + 9, Term: b.RaftTerm, Digest: "x"}, Written: imported.Started.Add(time.Minute),
 	}}
 	c := catalog.Catalog{Cluster: b.Cluster, Imported: []catalog.Backup{imported}, Lineages: []catalog.Lineage{{ID: s.Lineage, Segments: []catalog.Segment{s}}}}
-	if w := c.Windows(); len(w) > 0 {
+	w := c.Windows()
+	if len(w) > 0 {
 		t.Errorf("windows %+v", w)
 	}
 	for name, target := range map[string]plan.Target{
 		"latest": {}, "a revision": {Revision: imported.Revision}, "a time": {Time: imported.Finished.Add(time.Hour)}, "the nearest": {Best: true},
 	} {
-		if p, err := plan.New(c, target, plan.Layout{Token: "t"}, now); err == nil {
+		p, err := plan.New(c, target, plan.Layout{Token: "t"}, now)
+		if err == nil {
 			t.Errorf("%s leads to %s", name, p.Backup.ID)
 		}
 	}
@@ -105,7 +107,8 @@ func TestImportedBackupIsNoBase(t *testing.T) {
 	if err != nil || p.Log != nil {
 		t.Errorf("the log is replayed onto it: %+v, %v", p.Log, err)
 	}
-	if p, err = plan.New(c, plan.Target{}, plan.Layout{Token: "t"}, now); err != nil || p.Backup.ID != b.ID {
+	p, err = plan.New(c, plan.Target{}, plan.Layout{Token: "t"}, now)
+	if err != nil || p.Backup.ID != b.ID {
 		t.Errorf("the newest point begins with %+v, %v", p.Backup, err)
 	}
 }

@@ -157,7 +157,8 @@ func TestPlanMembersAreSorted(t *testing.T) {
 	l := plan.Layout{Members: []plan.Member{memberAt("b", "http://h:2"),
 		memberAt("a", "http://h:1", "http://h:3")}, Token: "t"}
 	p, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, l, now)
-	if want := "a=http://h:1,a=http://h:3,b=http://h:2"; err != nil || p.InitialCluster() != want {
+	want := "a=http://h:1,a=http://h:3,b=http://h:2"
+	if err != nil || p.InitialCluster() != want {
 		t.Errorf("members %s, error %v, want %s", p.InitialCluster(), err, want)
 	}
 }
@@ -170,7 +171,8 @@ func TestParseMembers(t *testing.T) {
 	}
 	for _, bad := range []string{"", ",", "a", "a=", "=http://h:1", "a=http://h:1,", "a=http://h:1,a=http://h:2",
 		"a=http://h:1=x"} {
-		if m, err := plan.ParseMembers(bad); !errors.Is(err, plan.ErrLayout) {
+		m, err := plan.ParseMembers(bad)
+		if !errors.Is(err, plan.ErrLayout) {
 			t.Errorf("%q: members %v, error %v", bad, m, err)
 		}
 	}

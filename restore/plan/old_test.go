@@ -39,7 +39,8 @@ func TestAskedURLs(t *testing.T) {
 			want: slices.Concat(guesses, []string{"http://10.0.0.9:2379", "https://10.0.0.9:2379"}, six)},
 	} {
 		p, err := plan.New(test.catalog, test.target, test.layout, now)
-		if diff := cmp.Diff(test.want, p.Old.ClientURLs); diff != "" || err != nil {
+		diff := cmp.Diff(test.want, p.Old.ClientURLs)
+		if diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
@@ -49,7 +50,8 @@ func TestAskedURLs(t *testing.T) {
 		}
 	})
 	p, err := plan.New(catalogOf(backup, many), plan.Target{}, plan.Layout{}, now)
-	if n := len(p.Old.ClientURLs); err != nil || n != 64 || !strings.Contains(strings.Join(p.Notes, "\n"), "client URLs") {
+	n := len(p.Old.ClientURLs)
+	if err != nil || n != 64 || !strings.Contains(strings.Join(p.Notes, "\n"), "client URLs") {
 		t.Errorf("%d URLs, error %v, notes %q", n, err, p.Notes)
 	}
 }

@@ -108,7 +108,8 @@ func TestPlainSegmentsAreRefusedWithAKey(t *testing.T) {
 	if err != nil || p.Log == nil {
 		t.Fatalf("log %v, %v", p.Log, err)
 	}
-	if err := p.RefusePlain(); !errors.Is(err, fault.Refused) {
+	err = p.RefusePlain()
+	if !errors.Is(err, fault.Refused) {
 		t.Errorf("the log of plan %+v is plain, and the error is %v", p.Log, err)
 	}
 	_, err = plan.New(cat, plan.Target{Plain: plan.PlainRefused}, plan.Layout{Token: "t"}, now)

@@ -91,7 +91,8 @@ func TestPlanIsPure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := encode(t, p); first == nil {
+		got := encode(t, p)
+		if first == nil {
 			first = got
 		} else if !bytes.Equal(first, got) {
 			t.Fatalf("the same input gave two plans:\n%s\n%s", first, got)
@@ -192,7 +193,8 @@ func TestPlanDecodesToItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(p, got); diff != "" {
+		diff := cmp.Diff(p, got)
+		if diff != "" {
 			t.Errorf("decoded (-want +got):\n%s", diff)
 		}
 	}
@@ -310,7 +312,8 @@ func TestPlanPlacedOnManyHostsIsOnePlan(t *testing.T) {
 		}
 		other := layout
 		other.Token += "x"
-		if q, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, other, now); err != nil ||
+		q, err := plan.New(catalogOf(fixedBackup()), plan.Target{}, other, now)
+		if err != nil ||
 			q.ID == p.ID {
 			t.Fatalf("another token, and the same ID (%v)", err)
 		}
@@ -410,7 +413,8 @@ func TestPlanNamesABackupOfAnotherMember(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := strings.ReplaceAll(test.want, "%s", string(c.Backups[0].ID))
-		if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, want) {
+		notes := strings.Join(p.Notes, "\n")
+		if !strings.Contains(notes, want) {
 			t.Errorf("%s: no %q in:\n%s", name, want, notes)
 		}
 	}

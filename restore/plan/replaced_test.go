@@ -46,7 +46,8 @@ func TestEquivalent(t *testing.T) {
 		"one plan of several":   {several, several, true},
 		"plans of several":      {several, planned(plan.Target{}, plan.Layout{Members: two, Known: 100_000}), false},
 	} {
-		if got := test.built.Equivalent(test.now); got != test.want {
+		got := test.built.Equivalent(test.now)
+		if got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -107,7 +107,8 @@ func (p *past) wantWhole(t *rapid.T, plan plan.Plan) taken {
 		end.position = made
 	}
 	there := log.Revision > 0 && end.position == base.position // nothing is replayed then
-	if _, beyond := plan.Backup.Span(log.Source); beyond > end.position && log.Revision == 0 || last.Last < end.position && !there ||
+	_, beyond := plan.Backup.Span(log.Source)
+	if beyond > end.position && log.Revision == 0 || last.Last < end.position && !there ||
 		plan.Backup.RevisionMax > log.Revision && log.Revision > 0 {
 		t.Fatalf("base %+v and log %+v do not lead to %d", base, log, end.position)
 	}
@@ -178,7 +179,8 @@ func (p *past) wantNothingNearer(t *rapid.T, plan plan.Plan, target plan.Target,
 		}
 		for _, b := range bases {
 			begin, _ := b.Span(s.Source())
-			if at := (taken{p.history(s.Lineage), begin}); !b.Finished.After(target.Time) && p.order(at, end) > 0 {
+			at := (taken{p.history(s.Lineage), begin})
+			if !b.Finished.After(target.Time) && p.order(at, end) > 0 {
 				t.Fatalf("backup %s is nearer to %s: bases %v plan %s %+v %+v notes %q", b.ID, target.Time, len(bases), plan.Backup.ID, plan.Log, plan.Reach, plan.Notes)
 			}
 		}
@@ -204,7 +206,8 @@ func (p *past) wantNewest(t *rapid.T, plan plan.Plan, end taken) {
 	}
 	for _, b := range p.catalog.Backups {
 		begin, _ := b.Span(p.of[b.ID].of.source)
-		if at := (taken{p.of[b.ID].of, begin}); p.order(at, end) > 0 {
+		at := (taken{p.of[b.ID].of, begin})
+		if p.order(at, end) > 0 {
 			t.Fatalf("backup %s is newer", b.ID)
 		}
 	}
@@ -214,7 +217,8 @@ func (p *past) wantNewest(t *rapid.T, plan plan.Plan, end taken) {
 		}
 	}
 	for _, d := range p.catalog.Damaged {
-		if at := p.of[d.ID]; p.order(at, end) > 0 {
+		at := p.of[d.ID]
+		if p.order(at, end) > 0 {
 			t.Fatalf("backup %s is newer, and damaged", d.ID)
 		}
 	}
@@ -287,7 +291,8 @@ func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
 		p := drawPast(t)
 		for _, w := range p.catalog.Windows() {
 			targets := []plan.Target{{Time: w.From.Time}, {Time: w.To.Time}}
-			if between := w.To.Time.Sub(w.From.Time); between > 0 {
+			between := w.To.Time.Sub(w.From.Time)
+			if between > 0 {
 				targets = append(targets, plan.Target{Time: w.From.Time.Add(time.Duration(rapid.Int64Range(0, int64(between)).Draw(t, "moment")))})
 			}
 			for n := w.From.Revision; n <= w.To.Revision; n++ {
@@ -298,7 +303,8 @@ func TestEveryPointOfAWindowCanBePlanned(t *testing.T) {
 			}
 			for _, target := range targets {
 				target.Lineage = w.Lineage
-				if _, err := plan.New(p.catalog, target, plan.Layout{Token: "t"}, now); err != nil {
+				_, err := plan.New(p.catalog, target, plan.Layout{Token: "t"}, now)
+				if err != nil {
 					t.Fatalf("window %+v, target %+v: %v", w, target, err)
 				}
 			}
@@ -326,7 +332,8 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := planned.Reach; planned.Log == nil || !r.NotBefore.Equal(late.Started) || !r.NotAfter.Equal(late.Started) {
+	r := planned.Reach
+	if planned.Log == nil || !r.NotBefore.Equal(late.Started) || !r.NotAfter.Equal(late.Started) {
 		t.Errorf("what was written by %s is there, and the plan says %+v, %q", late.Started, r, planned.Notes)
 	}
 	if hasNote(planned, "newest known point") {

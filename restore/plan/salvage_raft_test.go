@@ -128,7 +128,8 @@ func TestSalvageLosesNothingThatWasCommitted(t *testing.T) {
 			rt.Fatal(err)
 		}
 		upTo, commit, log := p.Salvage.Database.Index, p.Salvage.Database.Index, []uint64(nil)
-		if l := p.Salvage.Log; l != nil {
+		l := p.Salvage.Log
+		if l != nil {
 			upTo, commit = l.UpTo, l.Commit
 			log = r.logs[slices.IndexFunc(stored.ThreeMembers(), func(m catalog.Member) bool { return strings.HasSuffix(l.Dir, m.Name[1:]) })]
 		}

@@ -300,7 +300,8 @@ func TestSalvagePlanOf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := plan.Decode(data); err != nil || again.ID != p.ID || salvageWay(again) != c.want {
+			again, err := plan.Decode(data)
+			if err != nil || again.ID != p.ID || salvageWay(again) != c.want {
 				t.Errorf("the plan decodes to %q, %v", salvageWay(again), err)
 			}
 		})
@@ -325,7 +326,8 @@ func TestSalvageGoesAroundADatabase(t *testing.T) {
 	if err != nil || len(ways) != 2 || !strings.HasPrefix(ways[1], "/disk2 at 40, log of /disk1 from 41 to 80") || !hasNote(p, "another way") {
 		t.Errorf("got %q, %v, notes %q", ways, err, p.Notes)
 	}
-	if _, err := run("/"); !errors.Is(err, catalog.ErrDamaged) || len(ways) != 2 {
+	_, err = run("/")
+	if !errors.Is(err, catalog.ErrDamaged) || len(ways) != 2 {
 		t.Errorf("with all damaged: %q, %v", ways, err)
 	}
 	if target.Disks.Found[0].Databases[0].Damage != "" {
@@ -347,7 +349,8 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 			return nil
 		})
 	}
-	if _, err := run(false); !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
+	_, err := run(false)
+	if !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
 		t.Errorf("got %q, %v", ways, err)
 	}
 	p, err := run(true)

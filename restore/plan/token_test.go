@@ -45,7 +45,8 @@ func TestTokenIsDerived(t *testing.T) {
 			test.catalog = cat
 		}
 		got := tokenOf(t, test.catalog, test.target, test.layout)
-		if same := got == token; same != test.same {
+		same := got == token
+		if same != test.same {
 			t.Errorf("%s: token %s, the first was %s", name, got, token)
 		}
 	}

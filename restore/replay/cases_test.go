@@ -48,7 +48,8 @@ func play(t *testing.T, o servers.Options, do func(s scene)) played {
 	cluster.StopAll(t)
 	p.requests = readLog(t, cluster.Members[0])
 	var err error
-	if p.at, _, err = database.Place(p.snapshots[1]); err != nil {
+	p.at, _, err = database.Place(p.snapshots[1])
+	if err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -240,7 +241,8 @@ func TestPermissionsOfTheVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if passed := strings.Contains(fmt.Sprint(image.KVs), "nested"); passed != (version == "3.4") {
+		passed := strings.Contains(fmt.Sprint(image.KVs), "nested")
+		if passed != (version == "3.4") {
 			t.Errorf("the nested write has passed on the server: %v", passed)
 		}
 		if version != "3.4" {

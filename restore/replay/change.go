@@ -68,10 +68,12 @@ func validTxn(t *pb.TxnRequest) error {
 }
 
 func validOp(op *pb.RequestOp) (key []byte, err error) {
-	if p := op.GetRequestPut(); p != nil {
+	p := op.GetRequestPut()
+	if p != nil {
 		return p.Key, validPut(p)
 	}
-	if d := op.GetRequestDeleteRange(); d != nil {
+	d := op.GetRequestDeleteRange()
+	if d != nil {
 		return d.Key, validDelete(d)
 	}
 	return nil, fmt.Errorf("%w: a transaction with neither a put nor a delete", ErrRequest)
@@ -104,7 +106,8 @@ func (r *run) nextRevision(next uint64) error {
 
 // endsWhole returns an error if the log ends with leases that were granted for a revision without the revision itself.
 func (r *run) endsWhole() error {
-	if last := r.seen.position; last > r.at.Position {
+	last := r.seen.position
+	if last > r.at.Position {
 		return r.halfMade(last)
 	}
 	return nil
@@ -118,7 +121,8 @@ func (r *run) halfMade(revision uint64) error {
 // quota. It writes all of the revision or nothing.
 func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
 	if request.Put != nil {
-		if err := r.grantMissing(request.Put); err != nil {
+		err := r.grantMissing(request.Put)
+		if err != nil {
 			return err
 		}
 		r.put(request.Put)
@@ -126,8 +130,10 @@ func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
 	}
 	ops := opsOf(request)
 	for _, op := range ops {
-		if p := op.GetRequestPut(); p != nil {
-			if err := r.grantMissing(p); err != nil {
+		p := op.GetRequestPut()
+		if p != nil {
+			err := r.grantMissing(p)
+			if err != nil {
 				return err
 			}
 		}
@@ -158,7 +164,8 @@ func (m *member) changeAll(ops []*pb.RequestOp) bool {
 		return false
 	}
 	for _, op := range ops {
-		if p := op.GetRequestPut(); p != nil {
+		p := op.GetRequestPut()
+		if p != nil {
 			tx.Put(p.Key, p.Value, lease.LeaseID(p.Lease))
 		} else {
 			tx.DeleteRange(op.GetRequestDeleteRange().Key, nil)
@@ -174,7 +181,8 @@ func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
 	}
 	there := make(map[string]bool, len(ops)) // whether a key exists after the earlier ops; only keys that they changed
 	for _, op := range ops {
-		if p := op.GetRequestPut(); p != nil {
+		p := op.GetRequestPut()
+		if p != nil {
 			there[string(p.Key)] = true
 			continue
 		}
@@ -200,15 +208,18 @@ func has(tx mvcc.TxnWrite, key []byte) bool {
 // and with another time to live is an older lease with the same id, whose end the watch could not see; it is replaced.
 func (m *member) grant(g *pb.LeaseGrantRequest) error {
 	id := lease.LeaseID(g.ID)
-	if held := m.lessor.Lookup(id); held != nil {
+	held := m.lessor.Lookup(id)
+	if held != nil {
 		if held.TTL() == max(g.TTL, minTTL) || len(held.Keys()) > 0 {
 			return nil
 		}
-		if err := m.lessor.Revoke(id); err != nil {
+		err := m.lessor.Revoke(id)
+		if err != nil {
 			return fmt.Errorf("revoke lease %016x, which has no keys: %w", g.ID, err)
 		}
 	}
-	if _, err := m.lessor.Grant(id, g.TTL); err != nil {
+	_, err := m.lessor.Grant(id, g.TTL)
+	if err != nil {
 		return fmt.Errorf("grant lease %016x: %w", g.ID, err)
 	}
 	return nil

@@ -104,7 +104,8 @@ func TestUnknownChanges(t *testing.T) {
 // stops fails the test unless err is that of a record after the position.
 func stops(t *testing.T, after uint64, err error) {
 	t.Helper()
-	if bad, ok := errors.AsType[*replay.RecordError](err); !ok || bad.After != after {
+	bad, ok := errors.AsType[*replay.RecordError](err)
+	if !ok || bad.After != after {
 		t.Errorf("got %+v, %v; want a record behind position %d", bad, err, after)
 	}
 }
@@ -120,7 +121,8 @@ func TestCheckPasses(t *testing.T) {
 			put(t, 7, 2), put(t, 9, 3), request(t, 10, 3, grantOf(7, 60)), request(t, 12, 3, grantOf(8, 60))})),
 		"nothing": fromWatch(),
 	} {
-		if err := replay.Check(t.Context(), log); err != nil {
+		err := replay.Check(t.Context(), log)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -128,7 +130,8 @@ func TestCheckPasses(t *testing.T) {
 	stops(t, 1000, replay.Check(t.Context(), version))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := replay.Check(ended, fromWatch([]segment.Record{s.put(1, "a")})); !errors.Is(err, context.Canceled) {
+	err := replay.Check(ended, fromWatch([]segment.Record{s.put(1, "a")}))
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }
@@ -159,7 +162,8 @@ func TestKeysChangedTwiceInOneRevision(t *testing.T) {
 	for i, r := range requests {
 		asked = append(asked, request(t, uint64(2+i), 1, r))
 	}
-	if at, err := replay.Apply(t.Context(), live, fromWAL(inSegments(asked)), replay.Stop{}, nil); err != nil || at.Revision != s.revision+4 {
+	at, err := replay.Apply(t.Context(), live, fromWAL(inSegments(asked)), replay.Stop{}, nil)
+	if err != nil || at.Revision != s.revision+4 {
 		t.Fatalf("the requests: %+v, %v", at, err)
 	}
 	seen := []segment.Record{s.grant(1, 7, 300)}
@@ -170,14 +174,15 @@ func TestKeysChangedTwiceInOneRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := replay.Apply(t.Context(), replayed, fromWatch([]segment.Record{s.hash(4, hash.Hash, -1)}, seen), replay.Stop{}, nil)
+	at, err = replay.Apply(t.Context(), replayed, fromWatch([]segment.Record{s.hash(4, hash.Hash, -1)}, seen), replay.Stop{}, nil)
 	if err != nil || at.Proven != s.revision+4 {
 		t.Fatalf("the changes: %+v, %v", at, err)
 	}
 	if !maps.Equal(keyBucket(t, live), keyBucket(t, replayed)) {
 		t.Error("the key spaces differ")
 	}
-	if a, b := bucket(t, live, []byte("lease")), bucket(t, replayed, []byte("lease")); !maps.Equal(a, b) {
+	a, b := bucket(t, live, []byte("lease")), bucket(t, replayed, []byte("lease"))
+	if !maps.Equal(a, b) {
 		t.Errorf("the leases are %v, live %v", b, a)
 	}
 }
@@ -207,7 +212,8 @@ func TestChangesThatDoNotFit(t *testing.T) {
 			}
 			_, ofRecord := errors.AsType[*replay.RecordError](err)
 			_, found := errors.AsType[*replay.RecordError](replay.Check(t.Context(), fromWatch(records)))
-			if byBase := name == "a hole before the first" || name == "a compaction of what is later"; ofRecord == byBase || found == byBase {
+			byBase := name == "a hole before the first" || name == "a compaction of what is later"
+			if ofRecord == byBase || found == byBase {
 				t.Errorf("it is the record's: %t, by the check %t, want %t", ofRecord, found, !byBase)
 			}
 		})
@@ -266,7 +272,8 @@ func TestMarksOfRevisions(t *testing.T) {
 	// The database at the second of four changes.
 	two := copyOf(t, base)
 	changes := []segment.Record{s.put(1, "a"), s.change(2, putOf("b", "", 0), deleteOf("a")), s.put(3, "a"), s.put(4, "b")}
-	if _, err := replay.Apply(t.Context(), two, fromWatch(changes), replay.Stop{Revision: s.revision + 2}, nil); err != nil {
+	_, err := replay.Apply(t.Context(), two, fromWatch(changes), replay.Stop{Revision: s.revision + 2}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	_, plain, err := database.Newest(two)
@@ -275,7 +282,8 @@ func TestMarksOfRevisions(t *testing.T) {
 	}
 	compacted := copyOf(t, base)
 	at := s.compaction(2, 1)
-	if _, err := replay.Apply(t.Context(), compacted, fromWatch([]segment.Record{at}, changes), replay.Stop{Revision: s.revision + 2}, nil); err != nil {
+	_, err = replay.Apply(t.Context(), compacted, fromWatch([]segment.Record{at}, changes), replay.Stop{Revision: s.revision + 2}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	_, less, err := database.Newest(compacted)
@@ -283,7 +291,8 @@ func TestMarksOfRevisions(t *testing.T) {
 		t.Fatalf("%+v, %+v, %v", plain, less, err)
 	}
 	own := copyOf(t, base)
-	if _, err := replay.Apply(t.Context(), own, fromWatch([]segment.Record{s.compaction(2, 2)}, changes), replay.Stop{Revision: s.revision + 2}, nil); err != nil {
+	_, err = replay.Apply(t.Context(), own, fromWatch([]segment.Record{s.compaction(2, 2)}, changes), replay.Stop{Revision: s.revision + 2}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	_, least, err := database.Newest(own)
@@ -369,12 +378,14 @@ func TestStopAtRevisions(t *testing.T) {
 				t.Errorf("stop %+v, run %d: got %+v", test.stop, run, at)
 			}
 		}
-		if position, term, err := database.Place(db); position != 1 || term != 1 || err != nil {
+		position, term, err := database.Place(db)
+		if position != 1 || term != 1 || err != nil {
 			t.Errorf("stop %+v: the consistent index is %d, term %d, %v", test.stop, position, term, err)
 		}
 	}
 	for _, past := range []replay.Stop{{Revision: s.revision - 1}, {Position: uint64(s.revision - 1)}} {
-		if _, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(changes), past, nil); !errors.Is(err, replay.ErrPast) {
+		_, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(changes), past, nil)
+		if !errors.Is(err, replay.ErrPast) {
 			t.Errorf("stop %+v: got %v, want ErrPast", past, err)
 		}
 	}
@@ -401,7 +412,8 @@ func TestLeasesOfChanges(t *testing.T) {
 		if err != nil || at.GuessedLeases != test.guessed {
 			t.Fatalf("%s: got %+v, %v", test.name, at, err)
 		}
-		if got := leaseTTLs(t, db); !maps.Equal(got, test.ttl) {
+		got := leaseTTLs(t, db)
+		if !maps.Equal(got, test.ttl) {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.ttl)
 		}
 	}
@@ -412,7 +424,8 @@ func leaseTTLs(t *testing.T, db string) map[int64]int64 {
 	ttls := map[int64]int64{}
 	for id, data := range bucket(t, db, []byte("lease")) {
 		var l leasepb.Lease
-		if err := proto.Unmarshal([]byte(data), &l); err != nil || l.ID != int64(binary.BigEndian.Uint64([]byte(id))) {
+		err := proto.Unmarshal([]byte(data), &l)
+		if err != nil || l.ID != int64(binary.BigEndian.Uint64([]byte(id))) {
 			t.Fatal(&l, err)
 		}
 		ttls[l.ID] = l.TTL
@@ -437,7 +450,8 @@ func TestInterruptedChanges(t *testing.T) {
 		at, err := replay.Apply(ctx, db, replay.Log{Source: segment.Watch, Records: func(yield func(segment.Record, error) bool) {
 			n := 0
 			for record := range inSegments(records) {
-				if n++; n == cut {
+				n++
+				if n == cut {
 					cancel()
 				}
 				if !yield(record, nil) {
@@ -449,11 +463,13 @@ func TestInterruptedChanges(t *testing.T) {
 			t.Fatalf("got %+v, %v", at, err)
 		}
 	}
-	if at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil); err != nil || at.Revision != want.Revision || at.Keys != want.Keys {
+	at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil)
+	if err != nil || at.Revision != want.Revision || at.Keys != want.Keys {
 		t.Errorf("got %+v, %v; want %+v", at, err, want)
 	}
 	same(t, "after the interruptions", whole, db, database.Exempt{})
-	if at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil); err != nil || at.Requests != 0 {
+	at, err = replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil)
+	if err != nil || at.Requests != 0 {
 		t.Errorf("a repeated run: %+v, %v", at, err)
 	}
 	same(t, "after one run more", whole, db, database.Exempt{})
@@ -471,12 +487,14 @@ func TestKilledChanges(t *testing.T) {
 	}
 	whole, told, left := copyOf(t, base), 0, map[int64]string{}
 	w := &replay.Watch{Keys: replay.Keys{From: []byte{0}, To: []byte{0}}, Tell: func(c replay.Change) error {
-		if told++; told%(count/kills) == 0 {
+		told++
+		if told%(count/kills) == 0 {
 			left[c.Revision.Main] = copyOf(t, whole) // nothing is written until this returns
 		}
 		return nil
 	}}
-	if _, err := replay.ApplyWatched(t.Context(), whole, fromWatch(marks, records), replay.Stop{}, w, nil); err != nil {
+	_, err := replay.ApplyWatched(t.Context(), whole, fromWatch(marks, records), replay.Stop{}, w, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	behindIt := 0
@@ -485,7 +503,8 @@ func TestKilledChanges(t *testing.T) {
 		if err != nil || at.Revision != s.revision+count {
 			t.Fatalf("killed at revision %d: %+v, %v", killed, at, err)
 		}
-		if began := at.Revision - int64(at.Requests); began > s.revision && began < killed {
+		began := at.Revision - int64(at.Requests)
+		if began > s.revision && began < killed {
 			behindIt++
 		}
 		same(t, fmt.Sprint("killed at revision ", killed), whole, db, database.Exempt{})
@@ -542,7 +561,8 @@ func TestWatchedChanges(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d.%d %s%s: %s", c.Revision.Main-s.revision, c.Revision.Sub, sign, c.KV.Key, c.Request))
 		return nil
 	}}
-	if _, err := replay.ApplyWatched(t.Context(), copyOf(t, base), fromWatch(records), replay.Stop{}, w, nil); err != nil {
+	_, err := replay.ApplyWatched(t.Context(), copyOf(t, base), fromWatch(records), replay.Stop{}, w, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{

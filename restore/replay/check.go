@@ -13,7 +13,8 @@ func Check(ctx context.Context, log Log) error {
 	r := &run{source: log.Source}
 	for batch, err := range ahead(ctx, log.Records, 0) {
 		for i := range batch {
-			if err := r.check(&batch[i]); err != nil {
+			err := r.check(&batch[i])
+			if err != nil {
 				return err
 			}
 		}
@@ -21,7 +22,8 @@ func Check(ctx context.Context, log Log) error {
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err != nil {
 		return err
 	}
 	return r.endsWhole()
@@ -29,7 +31,8 @@ func Check(ctx context.Context, log Log) error {
 
 // check does the checks of record, for a database at the position before the first request.
 func (r *run) check(d *decoded) error {
-	if err := r.ofSource(d); err != nil {
+	err := r.ofSource(d)
+	if err != nil {
 		return err
 	}
 	if d.request == nil && d.err == nil {
@@ -38,7 +41,8 @@ func (r *run) check(d *decoded) error {
 	if r.seen.position == 0 {
 		r.base, r.at.Position = d.Position-1, d.Position-1
 	}
-	if err := r.inOrder(place{d.Position, d.Term}); err != nil {
+	err = r.inOrder(place{d.Position, d.Term})
+	if err != nil {
 		return err
 	}
 	if d.err != nil {

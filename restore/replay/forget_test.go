@@ -15,10 +15,12 @@ func TestApplyFreesItsMemory(t *testing.T) {
 	const keys = 100_000 // their index takes more than 20 MB
 	db := copyOf(t, makeBase(t, 1<<20))
 	before := inUse()
-	if _, err := replay.Apply(t.Context(), db, fromWAL(puts(t, 4*keys)), replay.Stop{}, nil); err != nil {
+	_, err := replay.Apply(t.Context(), db, fromWAL(puts(t, 4*keys)), replay.Stop{}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if after := inUse(); after > before+8<<20 {
+	after := inUse()
+	if after > before+8<<20 {
 		t.Errorf("%d MB are still in use after the replay, %d MB were before", after>>20, before>>20)
 	}
 }

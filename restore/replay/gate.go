@@ -77,13 +77,15 @@ func (m *member) checkOldRules(r *pb.InternalRaftRequest) bool {
 // oldTxn checks the permissions that a transaction needed in 3.4.23 (etcdserver/apply_auth.go, checkTxnAuth).
 func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
 	for _, c := range t.Compare {
-		if err := g.IsRangePermitted(who, c.Key, c.RangeEnd); err != nil {
+		err := g.IsRangePermitted(who, c.Key, c.RangeEnd)
+		if err != nil {
 			return err
 		}
 	}
 	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
 		for _, op := range ops {
-			if err := g.oldOp(who, op); err != nil {
+			err := g.oldOp(who, op)
+			if err != nil {
 				return err
 			}
 		}
@@ -92,21 +94,26 @@ func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
 }
 
 func (g *gate) oldOp(who *auth.AuthInfo, op *pb.RequestOp) error {
-	if r := op.GetRequestRange(); r != nil {
+	r := op.GetRequestRange()
+	if r != nil {
 		return g.IsRangePermitted(who, r.Key, r.RangeEnd)
 	}
-	if p := op.GetRequestPut(); p != nil {
+	p := op.GetRequestPut()
+	if p != nil {
 		return g.IsPutPermitted(who, p.Key)
 	}
-	if d := op.GetRequestDeleteRange(); d != nil {
+	d := op.GetRequestDeleteRange()
+	if d != nil {
 		if d.PrevKv {
-			if err := g.IsRangePermitted(who, d.Key, d.RangeEnd); err != nil {
+			err := g.IsRangePermitted(who, d.Key, d.RangeEnd)
+			if err != nil {
 				return err
 			}
 		}
 		return g.IsDeleteRangePermitted(who, d.Key, d.RangeEnd)
 	}
-	if t := op.GetRequestTxn(); t != nil && !g.rules.nestedTxnUnchecked {
+	t := op.GetRequestTxn()
+	if t != nil && !g.rules.nestedTxnUnchecked {
 		return g.oldTxn(who, t)
 	}
 	return nil
@@ -118,7 +125,8 @@ func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 		return nil
 	}
 	for _, key := range held.Keys() {
-		if err := m.auth.IsPutPermitted(who, []byte(key)); err != nil {
+		err := m.auth.IsPutPermitted(who, []byte(key))
+		if err != nil {
 			return err
 		}
 	}

@@ -64,11 +64,13 @@ func (l *lived) look(w *history.Writer, random *rand.Rand) {
 	newest := w.Image(0)
 	l.images = append(l.images, newest)
 	since := int64(1)
-	if n := len(l.images); n > 1 {
+	n := len(l.images)
+	if n > 1 {
 		since = l.images[n-2].Revision
 	}
 	between := since + 1 + random.Int64N(max(1, newest.Revision-since))
-	if image, err := w.TryImage(between); err == nil {
+	image, err := w.TryImage(between)
+	if err == nil {
 		l.images = append(l.images, image)
 	}
 }
@@ -149,7 +151,8 @@ func sameHash(t *testing.T, a, b string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := imageA.Differences(imageB); len(found) > 0 || hashA != hashB {
+	found := imageA.Differences(imageB)
+	if len(found) > 0 || hashA != hashB {
 		t.Errorf("hash %+v and %+v:\n%s", hashA, hashB, strings.Join(found, "\n"))
 	}
 }
@@ -174,7 +177,8 @@ func (l lived) compareRevisions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := want.Differences(got); len(found) > 0 {
+		found := want.Differences(got)
+		if len(found) > 0 {
 			t.Fatalf("at revision %d:\n%s", want.Revision, strings.Join(found, "\n"))
 		}
 	}

@@ -79,7 +79,8 @@ func copyOf(t testing.TB, path string) string {
 		t.Fatal(err)
 	}
 	to := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(to, data, 0o600); err != nil {
+	err = os.WriteFile(to, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return to

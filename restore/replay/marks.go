@@ -51,7 +51,8 @@ func (m *marks) add(d *decoded, base, seen uint64) error {
 func (r *run) compareMarks(upTo uint64) error {
 	reached := 0
 	for ; reached < len(r.marks) && r.marks[reached].Position <= upTo; reached++ {
-		if err := r.compareMark(r.marks[reached]); err != nil {
+		err := r.compareMark(r.marks[reached])
+		if err != nil {
 			return err
 		}
 	}
@@ -113,7 +114,8 @@ func (r *run) hash(m mark) (mvcc.KeyValueHash, error) {
 		if m.Revision != r.at.Revision {
 			return mvcc.KeyValueHash{}, mvcc.ErrFutureRev
 		}
-		if err := r.compactTo(m.CompactRevision); err != nil {
+		err := r.compactTo(m.CompactRevision)
+		if err != nil {
 			return mvcc.KeyValueHash{}, err
 		}
 		revision = 0

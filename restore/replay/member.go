@@ -73,7 +73,8 @@ func open(db string, source segment.Source) (*member, error) {
 		Hooks: serverstorage.NewBackendHooks(log, m.index),
 	})
 	m.index.SetBackend(m.be)
-	if version := schema.NewMembershipBackend(log, m.be).ClusterVersionFromBackend(); version != nil {
+	version := schema.NewMembershipBackend(log, m.be).ClusterVersionFromBackend()
+	if version != nil {
 		m.rules.cluster = *version
 	}
 	m.lessor = lease.NewLessor(log, m.be, &m.rules, lease.LessorConfig{MinLeaseTTL: minTTL})
@@ -91,11 +92,13 @@ func open(db string, source segment.Source) (*member, error) {
 	}
 	users := schema.NewAuthBackend(log, m.be)
 	m.auth = &gate{AuthStore: auth.NewAuthStore(log, users, tokens, bcryptCost), be: users}
-	if m.alarms, err = v3alarm.NewAlarmStore(log, schema.NewAlarmBackend(log, m.be)); err != nil {
+	m.alarms, err = v3alarm.NewAlarmStore(log, schema.NewAlarmBackend(log, m.be))
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: open its alarms: %w", ErrForeign, err), m.be.Close())
 	}
 	m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
-	if err := m.openAppliers(log); err != nil {
+	err = m.openAppliers(log)
+	if err != nil {
 		return nil, errors.Join(err, m.be.Close())
 	}
 	// From here on every transaction also stores the position of the request that is being applied.
@@ -146,7 +149,8 @@ func (m *member) close() error {
 // awaitCompactions waits for the end of an interrupted compaction, which the store resumes. It asks for a compaction to a
 // revision older than any, which does nothing, and waits until the store's queue has reached it.
 func (m *member) awaitCompactions() {
-	if done, _ := m.kv.Compact(m.quiet, -1); done != nil {
+	done, _ := m.kv.Compact(m.quiet, -1)
+	if done != nil {
 		<-done
 	}
 }

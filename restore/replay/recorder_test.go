@@ -59,7 +59,8 @@ func (r *recorder) catchUp(client *clientv3.Client) {
 	}
 	watch := client.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(r.next))
 	for response := range watch {
-		if err := response.Err(); err != nil {
+		err := response.Err()
+		if err != nil {
 			r.Fatalf("watch from revision %d: %v", r.next, err)
 		}
 		for events := range byRevision(response.Events) {
@@ -90,7 +91,8 @@ func byRevision(events []*clientv3.Event) iter.Seq[[]*clientv3.Event] {
 // take records one revision.
 func (r *recorder) take(ctx context.Context, client *clientv3.Client, events []*clientv3.Event) {
 	r.Helper()
-	if revision := events[0].Kv.ModRevision; revision != r.next {
+	revision := events[0].Kv.ModRevision
+	if revision != r.next {
 		r.Fatalf("the watch goes on with revision %d, not %d", revision, r.next)
 	}
 	var ops []*pb.RequestOp

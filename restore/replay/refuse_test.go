@@ -87,8 +87,9 @@ func TestUnknownRequests(t *testing.T) {
 			if !errors.Is(err, replay.ErrRequest) {
 				t.Fatalf("got %v, want ErrRequest", err)
 			}
-			if position, _, err := database.Place(db); at.Position != 2 || position != 2 || err != nil {
-				t.Errorf("got %+v, the database at %d, %v", at, position, err)
+			position, _, placeErr := database.Place(db)
+			if at.Position != 2 || position != 2 || placeErr != nil {
+				t.Errorf("got %+v, the database at %d, %v", at, position, placeErr)
 			}
 			stops(t, 2, err)
 			stops(t, 2, replay.Check(t.Context(), fromWAL(inSegments([]segment.Record{known, record, put(t, 4, 1)}))))
@@ -201,12 +202,14 @@ func TestStop(t *testing.T) {
 		if at.Position != test.position || at.Stopped != test.stopped {
 			t.Errorf("stop %+v: got %+v, want position %d, stopped %v", test.stop, at, test.position, test.stopped)
 		}
-		if position, _, err := database.Place(db); position != test.position || err != nil {
+		position, _, err := database.Place(db)
+		if position != test.position || err != nil {
 			t.Errorf("stop %+v: the database is at %d, %v", test.stop, position, err)
 		}
 	}
 	for _, past := range []replay.Stop{{Revision: start.Revision - 1}, {Position: 1, Revision: 1}} {
-		if _, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(requests)), past, nil); !errors.Is(err, replay.ErrPast) {
+		_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(requests)), past, nil)
+		if !errors.Is(err, replay.ErrPast) {
 			t.Errorf("stop %+v: got %v, want ErrPast", past, err)
 		}
 	}
@@ -224,7 +227,8 @@ func TestInterruptedRuns(t *testing.T) {
 		at, err := replay.Apply(ctx, db, fromWAL(func(yield func(segment.Record, error) bool) {
 			n := 0
 			for record := range puts(t, count) {
-				if n++; n == cut {
+				n++
+				if n == cut {
 					cancel()
 				}
 				if !yield(record, nil) {
@@ -235,7 +239,8 @@ func TestInterruptedRuns(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %+v, %v", at, err)
 		}
-		if position, _, err := database.Place(db); position != at.Position || err != nil {
+		position, _, err := database.Place(db)
+		if position != at.Position || err != nil {
 			t.Fatalf("the database is at %d, %v; want %+v", position, err, at)
 		}
 	}
@@ -247,7 +252,8 @@ func TestInterruptedRuns(t *testing.T) {
 		t.Errorf("got %+v, want %+v", at, want)
 	}
 	same(t, "after the interruptions", whole, db, database.Exempt{})
-	if at = apply(t, db, puts(t, count), replay.Stop{}); at.Requests != 0 {
+	at = apply(t, db, puts(t, count), replay.Stop{})
+	if at.Requests != 0 {
 		t.Errorf("a repeated run applied %d requests", at.Requests)
 	}
 	same(t, "after one run more", whole, db, database.Exempt{})
@@ -264,7 +270,8 @@ func TestProgressIsReported(t *testing.T) {
 // etcd 3.4 writes its position with the first key. Until then its database is at the beginning of any log.
 func TestEmptyDatabaseOf34(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
-	if err := database.Write(path, func(backend.Backend, mvcc.KV) error { return nil }); err != nil {
+	err := database.Write(path, func(backend.Backend, mvcc.KV) error { return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
 	records := []segment.Record{
@@ -275,7 +282,8 @@ func TestEmptyDatabaseOf34(t *testing.T) {
 	if err != nil || at.Position != 6 || at.Revision != 3 || at.Requests != 3 || at.Keys != 1 {
 		t.Errorf("at %+v, %v", at, err)
 	}
-	if position, term, err := database.Place(path); position != 6 || term != 3 || err != nil {
+	position, term, err := database.Place(path)
+	if position != 6 || term != 3 || err != nil {
 		t.Errorf("its place is %d, term %d, %v", position, term, err)
 	}
 }
@@ -283,17 +291,21 @@ func TestEmptyDatabaseOf34(t *testing.T) {
 func TestNoMembersDatabase(t *testing.T) {
 	path := makeBase(t, smallBase)
 	update(t, path, func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("consistent_index")) })
-	if _, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil); !errors.Is(err, replay.ErrForeign) {
+	_, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil)
+	if !errors.Is(err, replay.ErrForeign) {
 		t.Errorf("a database with keys and without a place in any log: %v", err)
 	}
 	at := behind(t, path) // a watch counts revisions
-	if _, err := replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Stop{}, nil); err != nil {
+	_, err = replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Stop{}, nil)
+	if err != nil {
 		t.Error(err)
 	}
-	if position, _, err := database.Place(path); position != 0 || err != nil {
+	position, _, err := database.Place(path)
+	if position != 0 || err != nil {
 		t.Errorf("it has got one: %d, %v", position, err)
 	}
-	if err := os.Remove(path); err != nil {
+	err = os.Remove(path)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

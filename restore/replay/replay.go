@@ -165,24 +165,29 @@ func (r *run) begin() {
 }
 
 func (r *run) all(ctx context.Context, records iter.Seq2[segment.Record, error]) error {
-	if err := r.alreadyThere(); err != nil || r.at.Stopped {
+	err := r.alreadyThere()
+	if err != nil || r.at.Stopped {
 		return err
 	}
 	for batch, err := range ahead(ctx, records, r.base) {
 		for i := range batch {
-			if err := r.record(&batch[i]); err != nil || r.at.Stopped {
+			err := r.record(&batch[i])
+			if err != nil || r.at.Stopped {
 				return err
 			}
 		}
-		if err := errors.Join(err, ctx.Err()); err != nil {
+		err := errors.Join(err, ctx.Err())
+		if err != nil {
 			return err
 		}
 		r.progress()
 	}
-	if err := ctx.Err(); err != nil {
+	err = ctx.Err()
+	if err != nil {
 		return fmt.Errorf("replay up to position %d: %w", r.at.Position, err)
 	}
-	if err := r.endsWhole(); err != nil {
+	err = r.endsWhole()
+	if err != nil {
 		return err
 	}
 	return r.compareMarks(lastPosition)
@@ -207,13 +212,15 @@ func (r *run) arrived() bool {
 }
 
 func (r *run) record(d *decoded) error {
-	if err := r.ofSource(d); err != nil {
+	err := r.ofSource(d)
+	if err != nil {
 		return err
 	}
 	if d.Kind != segment.Request && d.Kind != segment.Change {
 		return r.badRecord(r.at.Position, r.marks.add(d, r.base, r.seen.position))
 	}
-	if err := r.inOrder(place{d.Position, d.Term}); err != nil {
+	err = r.inOrder(place{d.Position, d.Term})
+	if err != nil {
 		return err
 	}
 	if d.Position <= r.base {
@@ -223,7 +230,8 @@ func (r *run) record(d *decoded) error {
 		r.at.Stopped = true
 		return r.compareMarks(r.stop.Position)
 	}
-	if err := r.compareMarks(d.Position - 1); err != nil {
+	err = r.compareMarks(d.Position - 1)
+	if err != nil {
 		return err
 	}
 	if d.err != nil {
@@ -284,7 +292,8 @@ func (r *run) request(d *decoded) error {
 	if d.request.LeaseGrant != nil && r.source == segment.Watch { // its revision follows
 		return r.grant(d.request.LeaseGrant)
 	}
-	if err := r.applyWatched(place{d.Position, d.Term}, d.request); err != nil {
+	err := r.applyWatched(place{d.Position, d.Term}, d.request)
+	if err != nil {
 		return fmt.Errorf("apply the request at position %d: %w", d.Position, err)
 	}
 	r.at.Position, r.at.Term = d.Position, d.Term
@@ -293,14 +302,16 @@ func (r *run) request(d *decoded) error {
 	if r.source == segment.Watch && r.at.Revision != int64(d.Position) {
 		return r.differs(d.Position, int64(d.Position))
 	}
-	if r.at.Stopped = r.arrived(); r.at.Stopped {
+	r.at.Stopped = r.arrived()
+	if r.at.Stopped {
 		return r.compareMarks(d.Position)
 	}
 	return nil
 }
 
 func (r *run) progress() {
-	if now := time.Now(); now.Sub(r.said) >= pace {
+	now := time.Now()
+	if now.Sub(r.said) >= pace {
 		r.said = now
 		r.report.Say(storage.Event{
 			Stage: "replay", Message: fmt.Sprintf("at position %d, revision %d", r.at.Position, r.at.Revision),

@@ -13,11 +13,13 @@ import (
 // decode decodes a request and refuses it if any part is unknown: otherwise the request of a newer server would silently be
 // applied in part or not at all.
 func decode(data []byte) (*pb.InternalRaftRequest, error) {
-	if err := onlyOne(data); err != nil {
+	err := onlyOne(data)
+	if err != nil {
 		return nil, err
 	}
 	r := &pb.InternalRaftRequest{}
-	if err := proto.Unmarshal(data, r); err != nil {
+	err = proto.Unmarshal(data, r)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if r.Put != nil { // most requests are puts, which contain no messages
@@ -69,7 +71,8 @@ func onlyOne(data []byte) error {
 }
 
 func nothingUnknown(m protoreflect.Message) error {
-	if unknown := m.GetUnknown(); len(unknown) > 0 {
+	unknown := m.GetUnknown()
+	if len(unknown) > 0 {
 		number, _, _ := protowire.ConsumeTag(unknown)
 		return fmt.Errorf("%w: its %s has a field %d: a newer etcd-dr may know it", ErrRequest, m.Descriptor().Name(), number)
 	}
@@ -102,7 +105,8 @@ func fieldKnown(field protoreflect.FieldDescriptor, value protoreflect.Value) er
 		return allKnown(value.Message())
 	}
 	for i := range value.List().Len() {
-		if err := allKnown(value.List().Get(i).Message()); err != nil {
+		err := allKnown(value.List().Get(i).Message())
+		if err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,8 @@ type panicHook struct{}
 func (panicHook) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	words := entry.Message
 	for _, f := range fields {
-		if err, ok := f.Interface.(error); ok {
+		err, ok := f.Interface.(error)
+		if ok {
 			words += ": " + err.Error()
 		}
 	}

@@ -28,12 +28,14 @@ import (
 func makeBase(t testing.TB, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
-	if err := database.Generate(path, size); err != nil {
+	err := database.Generate(path, size)
+	if err != nil {
 		t.Fatal(err)
 	}
 	update(t, path, func(tx *bolt.Tx) error {
 		meta := tx.Bucket(schema.Meta.Name())
-		if err := meta.Put(schema.MetaTermKeyName, binary.BigEndian.AppendUint64(nil, 1)); err != nil {
+		err := meta.Put(schema.MetaTermKeyName, binary.BigEndian.AppendUint64(nil, 1))
+		if err != nil {
 			return err
 		}
 		return meta.Put(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, 1))
@@ -48,7 +50,8 @@ func update(t testing.TB, path string, do func(*bolt.Tx) error) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.Update(do); err != nil {
+	err = db.Update(do)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -68,7 +71,8 @@ func puts(t testing.TB, count int) iter.Seq2[segment.Record, error] {
 			request.Header.ID = uint64(i) + 1<<50
 			request.Put.Key = fmt.Appendf(request.Put.Key[:0], "/registry/pods/namespace-%03d/%09d", i%100, random.IntN(count/4+1))
 			var err error
-			if data, err = (proto.MarshalOptions{}).MarshalAppend(data[:0], request); err != nil {
+			data, err = (proto.MarshalOptions{}).MarshalAppend(data[:0], request)
+			if err != nil {
 				t.Error(err)
 				return
 			}
@@ -131,7 +135,8 @@ type processor struct{ microseconds float64 }
 
 func (p *processor) used(b *testing.B) float64 {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	if err != nil {
 		b.Fatal(err)
 	}
 	before := p.microseconds
@@ -149,7 +154,8 @@ func BenchmarkFloor(b *testing.B) {
 		b.StopTimer()
 		db := copyOf(b, base)
 		b.StartTimer()
-		if err := straight(db, puts(b, count)); err != nil {
+		err := straight(db, puts(b, count))
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -171,11 +177,13 @@ func straight(path string, records iter.Seq2[segment.Record, error]) error {
 	for record := range records {
 		if n%batch == 0 {
 			if tx != nil {
-				if err := tx.Commit(); err != nil {
+				err := tx.Commit()
+				if err != nil {
 					return err
 				}
 			}
-			if tx, err = db.Begin(true); err != nil {
+			tx, err = db.Begin(true)
+			if err != nil {
 				return err
 			}
 		}
@@ -186,7 +194,8 @@ func straight(path string, records iter.Seq2[segment.Record, error]) error {
 		}
 		bucket := tx.Bucket(schema.Key.Name())
 		bucket.FillPercent = 0.9
-		if err := bucket.Put(mvcc.RevToBytes(mvcc.Revision{Main: n + 1<<30}, mvcc.NewRevBytes()), value); err != nil {
+		err = bucket.Put(mvcc.RevToBytes(mvcc.Revision{Main: n + 1<<30}, mvcc.NewRevBytes()), value)
+		if err != nil {
 			return err
 		}
 	}

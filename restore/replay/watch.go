@@ -112,7 +112,8 @@ func (m *member) kindOf(change *pb.InternalRaftRequest, kind RequestKind) Reques
 		on[m.lessor.GetLease(lease.LeaseItem{Key: string(d.Key)})] = true
 	}
 	for id := range on {
-		if held := m.lessor.Lookup(id); len(on) == 1 && held != nil && len(held.Keys()) == len(ops) {
+		held := m.lessor.Lookup(id)
+		if len(on) == 1 && held != nil && len(held.Keys()) == len(ops) {
 			return ByDeleteOrLease
 		}
 	}
@@ -134,13 +135,16 @@ func (k Keys) inTxn(t *pb.TxnRequest) bool {
 }
 
 func (k Keys) inOp(op *pb.RequestOp) bool {
-	if p := op.GetRequestPut(); p != nil {
+	p := op.GetRequestPut()
+	if p != nil {
 		return k.Has(p.Key)
 	}
-	if d := op.GetRequestDeleteRange(); d != nil {
+	d := op.GetRequestDeleteRange()
+	if d != nil {
 		return k.meet(Keys{d.Key, d.RangeEnd})
 	}
-	if t := op.GetRequestTxn(); t != nil {
+	t := op.GetRequestTxn()
+	if t != nil {
 		return k.inTxn(t)
 	}
 	return false
@@ -168,7 +172,8 @@ func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 	if r.source == segment.Watch && kind != "" {
 		kind = r.kindOf(request, kind)
 	}
-	if err := r.applyOne(at, request); err != nil || kind == "" {
+	err := r.applyOne(at, request)
+	if err != nil || kind == "" {
 		return err
 	}
 	newest, _ := r.revisions()
@@ -190,13 +195,14 @@ func (r *run) tell(at place, revision int64, kind RequestKind) error {
 	keys, values := r.made(revision)
 	for i, key := range keys {
 		kv := &mvccpb.KeyValue{}
-		if err := proto.Unmarshal(values[i], kv); err != nil {
+		err := proto.Unmarshal(values[i], kv)
+		if err != nil {
 			return fmt.Errorf("read revision %d back: %w", revision, err)
 		}
 		if !r.watch.Has(kv.Key) {
 			continue
 		}
-		err := r.watch.Tell(Change{
+		err = r.watch.Tell(Change{
 			Position: at.position, Revision: mvcc.BytesToRev(key), Deleted: mvcc.IsTombstone(key),
 			KV: kv, Request: kind, Keys: len(keys),
 		})

@@ -44,7 +44,8 @@ func TestKeysMeet(t *testing.T) {
 			}
 			return true
 		}
-		if got := a.Meet(b); got != common && !empty(a) && !empty(b) || a.Meet(b) != b.Meet(a) && !empty(a) && !empty(b) {
+		got := a.Meet(b)
+		if got != common && !empty(a) && !empty(b) || a.Meet(b) != b.Meet(a) && !empty(a) && !empty(b) {
 			t.Fatalf("%q and %q meet: %v, and have a key in common: %v", a, b, got, common)
 		}
 	})

@@ -75,7 +75,8 @@ func (r *recorder) sameRevisions(t *testing.T, base string, images []database.Im
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := want.Differences(got); len(found) > 0 {
+		found := want.Differences(got)
+		if len(found) > 0 {
 			t.Fatalf("at revision %d:\n%s", want.Revision, strings.Join(found, "\n"))
 		}
 	}
@@ -98,7 +99,8 @@ func (r *recorder) sameEnd(t *testing.T, base, end string) replay.At {
 		t.Errorf("%d leases were guessed, %d were unknown", at.GuessedLeases, r.unknown)
 	}
 	got := keyBucket(t, db)
-	if live := keyBucket(t, end); !maps.Equal(got, live) {
+	live := keyBucket(t, end)
+	if !maps.Equal(got, live) {
 		t.Errorf("the key space has %d entries, live %d, or they differ", len(got), len(live))
 	}
 	r.sameLeases(t, want, end, db)
@@ -107,7 +109,8 @@ func (r *recorder) sameEnd(t *testing.T, base, end string) replay.At {
 			t.Errorf("bucket %s has changed", name)
 		}
 	}
-	if place, term, _ := database.Place(db); fmt.Sprint(database.Place(base)) != fmt.Sprint(place, term, nil) {
+	place, term, _ := database.Place(db)
+	if fmt.Sprint(database.Place(base)) != fmt.Sprint(place, term, nil) {
 		t.Errorf("the consistent index has changed: %d, %d", place, term)
 	}
 	return at
@@ -125,7 +128,8 @@ func (r *recorder) sameLeases(t *testing.T, image database.Image, live, replayed
 		if kv.Lease == 0 {
 			continue
 		}
-		if _, ok := b[string(id)]; !ok || a[string(id)] != b[string(id)] && r.unknown == 0 {
+		_, ok := b[string(id)]
+		if !ok || a[string(id)] != b[string(id)] && r.unknown == 0 {
 			t.Errorf("lease %x is %q, live %q", kv.Lease, b[string(id)], a[string(id)])
 		}
 	}
@@ -248,7 +252,8 @@ func TestLeasesUnderAWatch(t *testing.T) {
 			time.Sleep(7 * time.Second) // longer than either lives without being kept alive
 		})
 		image, _, err := database.Newest(copyOf(t, end))
-		if all := fmt.Sprint(image.KVs); err != nil || !strings.Contains(all, `"kept"`) || strings.Contains(all, "ends/") {
+		all := fmt.Sprint(image.KVs)
+		if err != nil || !strings.Contains(all, `"kept"`) || strings.Contains(all, "ends/") {
 			t.Errorf("the leases have not done what the test is about: %v, %s", err, all)
 		}
 	})

@@ -116,7 +116,8 @@ func readMembers(d *disk.Database, t *tree) error {
 	}
 	err = members.each(func(_, value []byte) error {
 		var m membership.Member
-		if err := json.Unmarshal(value, &m); err != nil {
+		err := json.Unmarshal(value, &m)
+		if err != nil {
 			return fmt.Errorf("a member cannot be read: %w", err)
 		}
 		d.Members = append(d.Members, catalog.Member{

@@ -27,7 +27,8 @@ func RunningWith(dir, walDir string) (bool, error) {
 		return false, err
 	}
 	for _, file := range logs {
-		if held, err := recordLocked(file); held || err != nil {
+		held, err := recordLocked(file)
+		if held || err != nil {
 			return held, err
 		}
 	}
@@ -45,7 +46,8 @@ func recordLocked(file string) (bool, error) {
 	}
 	defer f.Close()
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
+	if err != nil {
 		return false, nil // the file system has no such locks
 	}
 	return lock.Type != unix.F_UNLCK, nil

@@ -21,7 +21,8 @@ import (
 // readLog reads the log of a data dir to its end. If the log is damaged before the position of an intact database, readLog
 // reads it from that position.
 func readLog(ctx context.Context, dir string, databases []disk.Database, ends map[uint64]bool) (l disk.Log, cluster, member uint64, err error) {
-	if l, cluster, member, err = readLogFrom(ctx, dir, 0, ends); err != nil {
+	l, cluster, member, err = readLogFrom(ctx, dir, 0, ends)
+	if err != nil {
 		return l, cluster, member, err
 	}
 	for _, d := range databases {
@@ -58,11 +59,13 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 		add(&l, e, ends)
 		last = e
 	}
-	if l.Last = (segment.End{Position: last.Position, Term: last.Term}); !last.Missing && last.Position > 0 {
+	l.Last = (segment.End{Position: last.Position, Term: last.Term})
+	if !last.Missing && last.Position > 0 {
 		l.Last = last.End()
 	}
 	l.Torn = s.Torn()
-	if l.Whole = s.Damage() == nil; !l.Whole {
+	l.Whole = s.Damage() == nil
+	if !l.Whole {
 		l.Damage = s.Damage().Error()
 	}
 	cluster, member = s.IDs()
@@ -82,7 +85,8 @@ func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	if l.First == 0 {
 		l.First = e.Position
 	}
-	if n := len(l.Terms); n == 0 || l.Terms[n-1].Term != e.Term {
+	n := len(l.Terms)
+	if n == 0 || l.Terms[n-1].Term != e.Term {
 		l.Terms = append(l.Terms, disk.Place{Position: e.Position, Term: e.Term})
 	}
 	if e.Request {

@@ -67,7 +67,8 @@ type meta struct {
 // readMeta reads the meta page at an offset; ok reports whether it is valid.
 func readMeta(r io.ReaderAt, at int64) (m meta, ok bool) {
 	b := make([]byte, metaSize)
-	if _, err := r.ReadAt(b, at+pageHeader); err != nil {
+	_, err := r.ReadAt(b, at+pageHeader)
+	if err != nil {
 		return m, false
 	}
 	u32, u64 := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
@@ -102,7 +103,8 @@ func (t *tree) page(id uint64) (page, error) {
 	}
 	at := int64(id) * t.pageSize
 	head := make([]byte, pageHeader)
-	if _, err := t.r.ReadAt(head, at); err != nil {
+	_, err := t.r.ReadAt(head, at)
+	if err != nil {
 		return page{}, err
 	}
 	length := t.pageSize * (1 + int64(binary.LittleEndian.Uint32(head[12:])))
@@ -111,7 +113,8 @@ func (t *tree) page(id uint64) (page, error) {
 	}
 	t.left -= length
 	data := make([]byte, length)
-	if _, err := t.r.ReadAt(data, at); err != nil {
+	_, err = t.r.ReadAt(data, at)
+	if err != nil {
 		return page{}, err
 	}
 	return parsePage(data)
@@ -181,10 +184,12 @@ func (b bucket) get(key []byte) (e element, ok bool, err error) {
 	p, err := b.first()
 	for err == nil {
 		var at int
-		if at, err = p.search(key); err != nil || at < 0 {
+		at, err = p.search(key)
+		if err != nil || at < 0 {
 			return e, false, err
 		}
-		if e, err = p.element(at); err != nil || p.flags == leafPage {
+		e, err = p.element(at)
+		if err != nil || p.flags == leafPage {
 			return e, err == nil && bytes.Equal(e.key, key), err
 		}
 		p, err = b.page(e.child)
@@ -214,7 +219,8 @@ func (b bucket) last() ([]byte, error) {
 			return nil, nil
 		}
 		var e element
-		if e, err = p.element(p.count - 1); err != nil || p.flags == leafPage {
+		e, err = p.element(p.count - 1)
+		if err != nil || p.flags == leafPage {
 			return e.key, err
 		}
 		p, err = b.page(e.child)
@@ -231,6 +237,15 @@ func (b bucket) each(do func(key, value []byte) error) error {
 	return b.walk(p, do)
 }
 
+// walkPage calls do for every key in the page with that id and those below it.
+func (b bucket) walkPage(id uint64, do func(key, value []byte) error) error {
+	p, err := b.page(id)
+	if err != nil {
+		return err
+	}
+	return b.walk(p, do)
+}
+
 func (b bucket) walk(p page, do func(key, value []byte) error) error {
 	for i := range p.count {
 		e, err := p.element(i)
@@ -239,10 +254,8 @@ func (b bucket) walk(p page, do func(key, value []byte) error) error {
 		}
 		if p.flags == leafPage {
 			err = do(e.key, e.value)
-		} else if p, childErr := b.page(e.child); childErr != nil {
-			err = childErr
 		} else {
-			err = b.walk(p, do)
+			err = b.walkPage(e.child, do)
 		}
 		if err != nil {
 			return err

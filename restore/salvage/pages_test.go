@@ -40,7 +40,8 @@ func write(t testing.TB, path string, keys int) {
 			t.Fatal(err)
 		}
 	}
-	if err := db.Close(); err != nil {
+	err = db.Close()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -91,7 +92,8 @@ func TestTreeMatchesBbolt(t *testing.T) {
 				t.Errorf("%s: %d keys, want %d (%v)", name, count, want.Stats().KeyN, err)
 			}
 			wantLast, _ := want.Cursor().Last()
-			if last, err := b.last(); err != nil || !bytes.Equal(last, wantLast) {
+			last, err := b.last()
+			if err != nil || !bytes.Equal(last, wantLast) {
 				t.Errorf("%s: the last key is %q, want %q (%v)", name, last, wantLast, err)
 			}
 			return nil
@@ -106,11 +108,13 @@ func TestTreeMatchesBbolt(t *testing.T) {
 	}
 	for _, key := range []string{"key 000000", "key 012345", "key 019999", "a", "key 012345x", "z"} {
 		_, ok, err := many.get([]byte(key))
-		if want := len(key) == 10; err != nil || ok != want {
+		want := len(key) == 10
+		if err != nil || ok != want {
 			t.Errorf("%s: %t, %v", key, ok, err)
 		}
 	}
-	if _, ok, err := tree.bucket([]byte("none")); ok || err != nil {
+	_, ok, err := tree.bucket([]byte("none"))
+	if ok || err != nil {
 		t.Errorf("a bucket that is not there: %t, %v", ok, err)
 	}
 }
@@ -134,7 +138,8 @@ func FuzzLook(f *testing.F) {
 			return
 		}
 		for _, name := range []string{"small", "many", "empty"} {
-			if b, ok, err := tree.bucket([]byte(name)); ok && err == nil {
+			b, ok, err := tree.bucket([]byte(name))
+			if ok && err == nil {
 				_ = b.each(func(_, _ []byte) error { return nil })
 				_, _ = b.last()
 				_, _, _ = b.get([]byte("key 000100"))

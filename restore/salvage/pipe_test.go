@@ -17,10 +17,12 @@ func TestPipesAreDamage(t *testing.T) {
 	dir := t.TempDir()
 	for _, file := range []string{"snap/db", "wal/0000000000000000-0000000000000000.wal"} {
 		path := filepath.Join(dir, "member", file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Mkfifo(path, 0o600); err != nil {
+		err = syscall.Mkfifo(path, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

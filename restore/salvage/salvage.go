@@ -56,18 +56,22 @@ func segmentEnds(c catalog.Catalog) map[uint64]bool {
 func survey(ctx context.Context, dir string, ends map[uint64]bool) (d disk.Disk, err error) {
 	d.Dir = dir
 	for _, sub := range []string{"snap", "wal"} {
-		if _, err := os.Stat(filepath.Join(dir, "member", sub)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(filepath.Join(dir, "member", sub))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return d, err
 		}
 	}
-	if d.Running, err = Running(dir); err != nil {
+	d.Running, err = Running(dir)
+	if err != nil {
 		return d, err
 	}
-	if d.Databases, err = databases(dir); err != nil {
+	d.Databases, err = databases(dir)
+	if err != nil {
 		return d, err
 	}
 	var cluster, member uint64
-	if d.Log, cluster, member, err = readLog(ctx, dir, d.Databases, ends); err != nil {
+	d.Log, cluster, member, err = readLog(ctx, dir, d.Databases, ends)
+	if err != nil {
 		return d, err
 	}
 	if cluster != 0 {

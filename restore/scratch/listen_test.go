@@ -25,7 +25,8 @@ func listening(t *testing.T) (all []string) {
 		t.Fatal(err)
 	}
 	for _, fd := range open {
-		if to, err := os.Readlink(fd); err == nil {
+		to, err := os.Readlink(fd)
+		if err == nil {
 			ours[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
 		}
 	}
@@ -58,7 +59,8 @@ func TestOnlyThisUserReachesIt(t *testing.T) {
 			}
 			end := sync.OnceFunc(s.Close)
 			defer end()
-			if ports := listening(t); len(ports) > 0 {
+			ports := listening(t)
+			if len(ports) > 0 {
 				t.Errorf("it listens on %q", ports)
 			}
 			path, isSocket := strings.CutPrefix(s.Endpoint, "unix://")
@@ -71,11 +73,13 @@ func TestOnlyThisUserReachesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			if _, err := client.Put(t.Context(), "key", "value"); err != nil {
+			_, err = client.Put(t.Context(), "key", "value")
+			if err != nil {
 				t.Errorf("its own user: %v", err)
 			}
 			end()
-			if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
+			_, err = os.Stat(filepath.Dir(path))
+			if !os.IsNotExist(err) {
 				t.Errorf("the socket's directory is left: %v", err)
 			}
 		})

@@ -22,7 +22,8 @@ import (
 // TestMain is also the main function of a child: etcd ends the process on fatal errors.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		if err := child.Serve(context.Background(), boot, os.Stdin, os.Stdout); err != nil {
+		err := child.Serve(context.Background(), boot, os.Stdin, os.Stdout)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 
 func boot(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	var dir string
-	if err := json.Unmarshal(input, &dir); err != nil {
+	err := json.Unmarshal(input, &dir)
+	if err != nil {
 		return nil, err
 	}
 	report.Say(storage.Event{Stage: "boot"})
@@ -57,10 +59,12 @@ func TestBootTwice(t *testing.T) {
 		if err != nil || revision != 1 || keys != 0 {
 			t.Errorf("%d keys at revision %d, %v", keys, revision, err)
 		}
-		if h, err := s.HashKV(1); err != nil || h.Revision != 1 || h.CompactRevision != -1 {
+		h, err := s.HashKV(1)
+		if err != nil || h.Revision != 1 || h.CompactRevision != -1 {
 			t.Errorf("hash %+v, %v", h, err)
 		}
-		if h, err := s.HashKV(99); err == nil {
+		h, err = s.HashKV(99)
+		if err == nil {
 			t.Errorf("hash of the future: %+v", h)
 		}
 		s.Close()
@@ -80,11 +84,13 @@ func TestCountAtARevision(t *testing.T) {
 	})
 	client := made.Client(t)
 	for _, key := range []string{"a", "b", "c"} {
-		if _, err := client.Put(t.Context(), key, "v"); err != nil {
+		_, err := client.Put(t.Context(), key, "v")
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := client.Delete(t.Context(), "a"); err != nil {
+	_, err := client.Delete(t.Context(), "a")
+	if err != nil {
 		t.Fatal(err)
 	}
 	made.Close()
@@ -97,7 +103,8 @@ func TestCountAtARevision(t *testing.T) {
 	if err != nil || revision != 5 || now != 2 {
 		t.Errorf("%d keys at revision %d, %v", now, revision, err)
 	}
-	if before, err := s.CountAt(t.Context(), 4); err != nil || before != 3 {
+	before, err := s.CountAt(t.Context(), 4)
+	if err != nil || before != 3 {
 		t.Errorf("%d keys at revision 4, %v", before, err)
 	}
 }
@@ -126,10 +133,12 @@ func TestBootCancelled(t *testing.T) {
 
 func TestBootWhereNothingCanBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	err := os.WriteFile(file, nil, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := scratch.Boot(t.Context(), file); err == nil || !strings.Contains(err.Error(), "scratch server") {
+	_, err = scratch.Boot(t.Context(), file)
+	if err == nil || !strings.Contains(err.Error(), "scratch server") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -147,8 +156,9 @@ func TestABrokenLogIsNamed(t *testing.T) {
 		t.Fatalf("logs %q, %v", logs, err)
 	}
 	// The new name makes its first segment missing.
-	if err := os.Rename(logs[0], filepath.Join(filepath.Dir(logs[0]),
-		"0000000000000007-0000000000000099.wal")); err != nil {
+	err = os.Rename(logs[0], filepath.Join(filepath.Dir(logs[0]),
+		"0000000000000007-0000000000000099.wal"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	err = child.Run(t.Context(), "boot", dir, nil, nil)

@@ -71,8 +71,9 @@ func TestEtcdThatWaitsForTheOldDatabase(t *testing.T) {
 			etcd := exec.Command(servers.Tool(t, version, "etcd"), d.etcdArgs(servers.FreeURLs(t, 2))...)
 			etcd.Dir = t.TempDir()
 			etcd.Stdout, etcd.Stderr = &words, &words
-			if err := etcd.Start(); err != nil {
-				t.Fatal(err)
+			startErr := etcd.Start()
+			if startErr != nil {
+				t.Fatal(startErr)
 			}
 			t.Cleanup(func() { _ = etcd.Process.Kill() })
 			waitOpen(t, etcd.Process.Pid, filepath.Join(d.data, "member", "snap", "db"))
@@ -84,7 +85,8 @@ func TestEtcdThatWaitsForTheOldDatabase(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := etcd.Wait(); err == nil {
+			err = etcd.Wait()
+			if err == nil {
 				t.Errorf("etcd ended without an error:\n%s", &words)
 			}
 			if strings.Contains(words.String(), "0.wal") {
@@ -104,7 +106,8 @@ func waitOpen(t *testing.T, pid int, file string) {
 			t.Fatalf("etcd has exited: %v", err)
 		}
 		for _, d := range descriptors {
-			if to, err := os.Readlink(d); err == nil && to == file {
+			to, err := os.Readlink(d)
+			if err == nil && to == file {
 				return
 			}
 		}
@@ -136,7 +139,8 @@ func (d disk) wantRefused(t *testing.T, version string) {
 	if err == nil || ctx.Err() != nil {
 		t.Fatalf("etcd ended with %v:\n%s", err, out)
 	}
-	if after := d.content(t); !slices.Equal(before, after) {
+	after := d.content(t)
+	if !slices.Equal(before, after) {
 		t.Errorf("etcd changed %q to %q", before, after)
 	}
 }
@@ -181,16 +185,19 @@ func TestRunningMemberIsRefused(t *testing.T) {
 					t.Errorf("running %t, %v", v.Running, err)
 				}
 				for _, do := range []func() error{s.Seal, func() error { return s.Switch(t.Context(), nil) }} {
-					if err := do(); fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "stop etcd") {
+					err := do()
+					if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "stop etcd") {
 						t.Errorf("error %v", err)
 					}
 				}
 				wantState(t, s, swap.Staged)
 				c.Kill(t, 0)
-				if err := s.Seal(); err != nil {
+				err = s.Seal()
+				if err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Undo(); err != nil {
+				err = s.Undo()
+				if err != nil {
 					t.Fatal(err)
 				}
 				c.Restart(t)
@@ -210,7 +217,8 @@ func TestCheck(t *testing.T) {
 		"no data dir": {plain, func(t *testing.T, d *disk) { remove(t, d.data) }, "restore without --replace"},
 		"a file": {plain, func(t *testing.T, d *disk) {
 			remove(t, d.data)
-			if err := os.WriteFile(d.data, []byte("x"), 0o600); err != nil {
+			err := os.WriteFile(d.data, []byte("x"), 0o600)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}, "is not a directory"},
@@ -221,10 +229,12 @@ func TestCheck(t *testing.T) {
 		"a link": {plain, func(t *testing.T, d *disk) {
 			from := filepath.Join(d.data, "member", "wal")
 			to := filepath.Join(t.TempDir(), "wal")
-			if err := os.Rename(from, to); err != nil {
+			err := os.Rename(from, to)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Symlink(to, from); err != nil {
+			err = os.Symlink(to, from)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}, "is a symbolic link"},
@@ -246,7 +256,8 @@ func TestCheck(t *testing.T) {
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
+	err := os.RemoveAll(path)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

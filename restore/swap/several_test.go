@@ -33,7 +33,8 @@ func (d disk) stageLater(t *testing.T) *swap.Swap {
 func must(t *testing.T, do ...func() error) {
 	t.Helper()
 	for i, f := range do {
-		if err := f(); err != nil {
+		err := f()
+		if err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
@@ -41,7 +42,8 @@ func must(t *testing.T, do ...func() error) {
 
 func (d disk) wantBoots(t *testing.T, want string) {
 	t.Helper()
-	if got := d.boots(t); got != want {
+	got := d.boots(t)
+	if got != want {
 		t.Fatalf("etcd starts on %q, want %q", got, want)
 	}
 }
@@ -65,7 +67,8 @@ func TestSecondRestoreAfterAFirst(t *testing.T) {
 			must(t, second.Seal)
 			wantState(t, first, swap.Blocked)
 			wantRefused(t, first.Undo(), "dr restore --undo "+second.ID+" --data-dir "+d.data)
-			if s, err := swap.Choose(d.later(), nil); err != nil || s.ID != second.ID {
+			s, err := swap.Choose(d.later(), nil)
+			if err != nil || s.ID != second.ID {
 				t.Errorf("sealed: %+v, %v", s, err)
 			}
 			must(t, second.Place)
@@ -78,12 +81,14 @@ func TestSecondRestoreAfterAFirst(t *testing.T) {
 			d.wantBoots(t, oldData)
 			wantRefused(t, second.Undo(), "move what is in the place of the data dir")
 			for _, s := range []*swap.Swap{first, second} {
-				if err := swap.Clean(s.ID, d.data, ""); err != nil {
+				err := swap.Clean(s.ID, d.data, "")
+				if err != nil {
 					t.Error(err)
 				}
 			}
 			d.wantBoots(t, oldData)
-			if left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...); len(left) > 0 {
+			left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+			if len(left) > 0 {
 				t.Errorf("left: %q", left)
 			}
 		})
@@ -120,7 +125,8 @@ func TestTwoStagedAtOnce(t *testing.T) {
 		if err != nil || s.ID == id || s.ID == second.ID {
 			t.Errorf("%s: %+v, %v", f, s, err)
 		}
-		if left := swapDirs(t, d.data); len(left) != 1 {
+		left := swapDirs(t, d.data)
+		if len(left) != 1 {
 			t.Errorf("%s: left: %q", f, left)
 		}
 	}
@@ -178,13 +184,15 @@ func TestOwnerIsGivenBeforeSeal(t *testing.T) {
 		if f == mounted {
 			live = filepath.Join(d.data, "member")
 		}
-		if err := os.Chmod(live, 0o711); err != nil {
+		err := os.Chmod(live, 0o711)
+		if err != nil {
 			t.Fatal(err)
 		}
 		d.stage(t)
 		s := d.open(t)
 		must(t, s.Seal)
-		if info, err := os.Stat(s.Aside(swap.Staged)[0]); err != nil || info.Mode().Perm() != 0o711 {
+		info, err := os.Stat(s.Aside(swap.Staged)[0])
+		if err != nil || info.Mode().Perm() != 0o711 {
 			t.Errorf("%s: mode %v, %v", f, info.Mode(), err)
 		}
 	}
@@ -201,7 +209,8 @@ func TestMovedAwayWhileStaged(t *testing.T) {
 		for _, do := range []func() error{s.Seal, s.Undo} {
 			wantRefused(t, do(), "move it back")
 		}
-		if got, err := swap.Choose(d.plan(), nil); err != nil || got.ID == id {
+		got, err := swap.Choose(d.plan(), nil)
+		if err != nil || got.ID == id {
 			t.Errorf("%s: %+v, %v", f, got, err)
 		}
 		must(t, func() error { return os.Rename(d.data+".bak", d.data) })
@@ -244,7 +253,8 @@ func TestOtherPathOfTheLog(t *testing.T) {
 	}
 	must(t, s.Undo, func() error { return swap.Clean(id, d.data, d.wal) })
 	d.wantBoots(t, oldData)
-	if left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...); len(left) > 0 {
+	left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+	if len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -276,7 +286,8 @@ func TestDamagedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func(content []byte) {
-		if err := os.WriteFile(record, content, 0o600); err != nil {
+		err := os.WriteFile(record, content, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +306,8 @@ func TestDamagedRecord(t *testing.T) {
 	_, err = swap.Load(id, d.data, "")
 	wantDamaged(err)
 	wantDamaged(swap.Clean(id, d.data, ""))
-	if s, err := swap.Choose(d.plan(), nil); err != nil || s.ID == id {
+	s, err = swap.Choose(d.plan(), nil)
+	if err != nil || s.ID == id {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -314,10 +326,12 @@ func TestKilledClean(t *testing.T) {
 				folder = filepath.Dir(folder)
 			}
 			must(t, func() error { return os.Rename(folder, folder+".removed") }, finish)
-			if left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...); len(left) > 0 {
+			left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+			if len(left) > 0 {
 				t.Errorf("%s: left: %q", f, left)
 			}
-			if left, _ := filepath.Glob(filepath.Join(d.data, ".dr-swap-*")); len(left) > 0 {
+			left, _ = filepath.Glob(filepath.Join(d.data, ".dr-swap-*"))
+			if len(left) > 0 {
 				t.Errorf("%s: left: %q", f, left)
 			}
 		}

@@ -99,7 +99,8 @@ func (s *Swap) vacate(p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	if state := f.State(); state != Unstaged && state != Staged && state != Stale {
+	state := f.State()
+	if state != Unstaged && state != Staged && state != Stale {
 		return fmt.Errorf("%w: restore %s of %s is %s: run %s first",
 			fault.Refused, s.ID, s.DataDir, state, s.undoText())
 	}

@@ -86,7 +86,8 @@ func (m model) reach(t *testing.T, goal Goal) {
 			return
 		}
 		m.act(a)
-		if _, err := m.boots(); err != nil {
+		_, err = m.boots()
+		if err != nil {
 			t.Fatalf("%s: after %+v: %v", goal, a, err)
 		}
 	}
@@ -107,7 +108,8 @@ func TestEveryWayIsSafe(t *testing.T) {
 			if way[len(way)-1] == Place {
 				want = newData
 			}
-			if got, err := m.boots(); got != want || err != nil {
+			got, err := m.boots()
+			if got != want || err != nil {
 				t.Errorf("log %t, %v: etcd starts on %q, %v", withLog, way, got, err)
 			}
 		}
@@ -148,7 +150,8 @@ func TestUndoFromEveryPoint(t *testing.T) {
 			m := staged(withLog)
 			walk(t, m, way, k, func() {})
 			m.reach(t, Undo)
-			if got, err := m.boots(); got != oldData || err != nil {
+			got, err := m.boots()
+			if got != oldData || err != nil {
 				t.Errorf("log %t, after %d actions: etcd starts on %q, %v", withLog, k, got, err)
 			}
 		}
@@ -163,7 +166,8 @@ func TestMissingDataDirIsBlocked(t *testing.T) {
 			m.reach(t, goal)
 			m.data["live"] = ""
 			m.reach(t, Undo)
-			if got, err := m.boots(); got != oldData || err != nil {
+			got, err := m.boots()
+			if got != oldData || err != nil {
 				t.Errorf("log %t, %s: etcd starts on %q, %v", withLog, goal, got, err)
 			}
 			m = staged(withLog)

@@ -61,7 +61,8 @@ func newDisk(t testing.TB, f form) disk {
 
 func mustMkdir(t testing.TB, dir string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := os.MkdirAll(dir, 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -73,7 +74,8 @@ func writeMember(t testing.TB, into plan.Into, content string) {
 	}
 	for _, file := range []string{filepath.Join(into.DataDir, "member", "snap", "db"), filepath.Join(into.WALDir, "0.wal")} {
 		mustMkdir(t, filepath.Dir(file))
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		err := os.WriteFile(file, []byte(content), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,16 +187,19 @@ func TestReplaceAndUndo(t *testing.T) {
 				{s.Undo, swap.Undone, oldData},
 				{s.Undo, swap.Undone, oldData},
 			} {
-				if err := step.do(); err != nil {
+				err := step.do()
+				if err != nil {
 					t.Fatal(err)
 				}
 				wantState(t, s, step.state)
-				if got := d.boots(t); got != step.boots {
+				got := d.boots(t)
+				if got != step.boots {
 					t.Errorf("%s: etcd starts on %q, want %q", step.state, got, step.boots)
 				}
 			}
 			if f == mounted {
-				if _, err := os.Stat(filepath.Join(d.data, "lost+found")); err != nil {
+				_, err := os.Stat(filepath.Join(d.data, "lost+found"))
+				if err != nil {
 					t.Error(err)
 				}
 			}
@@ -226,7 +231,8 @@ func TestKilledAtEachBoundary(t *testing.T) {
 				d.stage(t)
 				d.walk(t, forward, k)
 				d.walk(t, c.goals, all)
-				if got := d.boots(t); got != c.want {
+				got := d.boots(t)
+				if got != c.want {
 					t.Errorf("%s, %d actions, then %v: etcd starts on %q", f, k, c.goals, got)
 				}
 			}
@@ -238,7 +244,8 @@ func TestKilledAtEachBoundary(t *testing.T) {
 			d.walk(t, forward, all)
 			d.walk(t, []swap.Goal{swap.Undo}, k)
 			d.walk(t, []swap.Goal{swap.Undo}, all)
-			if got := d.boots(t); got != oldData {
+			got := d.boots(t)
+			if got != oldData {
 				t.Errorf("%s, undo after %d actions: etcd starts on %q", f, k, got)
 			}
 		}
@@ -249,7 +256,8 @@ const childEnv = "ETCD_DR_SWAP_TEST_CHILD"
 
 // TestMain is also the main function of the child that TestKillNine kills.
 func TestMain(m *testing.M) {
-	if of := os.Getenv(childEnv); of != "" {
+	of := os.Getenv(childEnv)
+	if of != "" {
 		f, rest, _ := strings.Cut(of, "|")
 		data, wal, _ := strings.Cut(rest, "|")
 		swapForever(disk{form: form(f), data: data, wal: wal})
@@ -284,19 +292,22 @@ func TestKillNine(t *testing.T) {
 		d.stage(t)
 		for round := range 6 {
 			killChild(t, d, random)
-			if got := d.boots(t); got == newData {
+			got := d.boots(t)
+			if got == newData {
 				t.Fatalf("seed %d, %s: etcd starts on the new data", seed, f)
 			}
 			if round%2 == 1 {
 				d.walk(t, []swap.Goal{swap.Seal}, all)
 			}
 			d.walk(t, []swap.Goal{swap.Undo}, all)
-			if got := d.boots(t); got != oldData {
+			got = d.boots(t)
+			if got != oldData {
 				t.Fatalf("seed %d, %s: etcd starts on %q", seed, f, got)
 			}
 		}
 		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
-		if got := d.boots(t); got != newData {
+		got := d.boots(t)
+		if got != newData {
 			t.Errorf("seed %d, %s: etcd starts on %q", seed, f, got)
 		}
 	}
@@ -313,7 +324,8 @@ func killChild(t *testing.T, d disk, random *rand.Rand) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Start(); err != nil {
+	err = child.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = io.ReadFull(changes, make([]byte, 1+random.IntN(4)))
@@ -345,18 +357,21 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 		err := filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
 			return errors.Join(err, os.Lchown(path, 1234, 2345))
 		})
-		if err := errors.Join(err, os.Chmod(made, 0o750)); err != nil {
+		err = errors.Join(err, os.Chmod(made, 0o750))
+		if err != nil {
 			t.Fatal(err)
 		}
 		if f == plain {
-			if err := errors.Join(os.Chown(top, 0, 2345), os.Chmod(top, 0o770|fs.ModeSetgid)); err != nil {
+			err := errors.Join(os.Chown(top, 0, 2345), os.Chmod(top, 0o770|fs.ModeSetgid))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		before := ownerAndMode(t, top, made)
 		d.stage(t)
 		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
-		if after := ownerAndMode(t, top, made); after != before {
+		after := ownerAndMode(t, top, made)
+		if after != before {
 			t.Errorf("%s: %s, want %s", f, after, before)
 		}
 		err = filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
@@ -389,29 +404,36 @@ func TestStrangeDataIsRefused(t *testing.T) {
 	d := newDisk(t, plain)
 	d.stage(t)
 	s := d.open(t)
-	if err := s.Seal(); err != nil {
+	err := s.Seal()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(d.data); err != nil {
+	err = os.Remove(d.data)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, s, swap.Exposed)
 	writeMember(t, plan.Into{DataDir: d.data}, "strange")
 	for _, do := range []func() error{s.Seal, s.Place, s.Undo} {
-		if err := do(); !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "move it aside") {
+		err := do()
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "move it aside") {
 			t.Errorf("error %v", err)
 		}
 	}
-	if got := d.boots(t); got != "strange" {
+	got := d.boots(t)
+	if got != "strange" {
 		t.Errorf("it was replaced by %q", got)
 	}
-	if err := os.RemoveAll(d.data); err != nil {
+	err = os.RemoveAll(d.data)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Place(); err != nil {
+	err = s.Place()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.boots(t); got != newData {
+	got = d.boots(t)
+	if got != newData {
 		t.Errorf("etcd starts on %q", got)
 	}
 }
@@ -421,27 +443,34 @@ func TestCleanKeepsTheOnlyCopy(t *testing.T) {
 		d := newDisk(t, f)
 		d.stage(t)
 		s := d.open(t)
-		if err := s.Seal(); err != nil {
+		err := s.Seal()
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := swap.Clean(id, d.data, ""); !errors.Is(err, fault.Refused) {
+		err = swap.Clean(id, d.data, "")
+		if !errors.Is(err, fault.Refused) {
 			t.Errorf("%s: sealed: error %v", f, err)
 		}
-		if err := s.Place(); err != nil {
+		err = s.Place()
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := swap.Clean(id, d.data, ""); err != nil {
+		err = swap.Clean(id, d.data, "")
+		if err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
-		if got := d.boots(t); got != newData {
+		got := d.boots(t)
+		if got != newData {
 			t.Errorf("%s: etcd starts on %q", f, got)
 		}
 		for _, dir := range []string{d.data, d.wal} {
-			if left := swapDirs(t, dir); len(left) > 0 {
+			left := swapDirs(t, dir)
+			if len(left) > 0 {
 				t.Errorf("%s: left: %q", f, left)
 			}
 		}
-		if err := swap.Clean(id, d.data, ""); !errors.Is(err, fault.NotFound) {
+		err = swap.Clean(id, d.data, "")
+		if !errors.Is(err, fault.NotFound) {
 			t.Errorf("%s: again: error %v", f, err)
 		}
 	}
@@ -470,13 +499,15 @@ func TestStagedAgain(t *testing.T) {
 	if !errors.Is(err, crash) {
 		t.Fatal(err)
 	}
-	if left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...); len(left) > 0 {
+	left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+	if len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 	d.stage(t)
 	d.stage(t)
 	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
-	if got := d.boots(t); got != newData {
+	got := d.boots(t)
+	if got != newData {
 		t.Errorf("etcd starts on %q", got)
 	}
 }
@@ -500,19 +531,24 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	s := d.open(t)
-	if err := s.Seal(); err != nil {
+	err := s.Seal()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := swap.Choose(p, nil); err != nil || s.ID != id {
+	s, err = swap.Choose(p, nil)
+	if err != nil || s.ID != id {
 		t.Errorf("sealed: %+v, %v", s, err)
 	}
-	if s, err := swap.Choose(other, nil); err != nil || s.ID == id {
+	s, err = swap.Choose(other, nil)
+	if err != nil || s.ID == id {
 		t.Errorf("sealed for another target: %+v, %v", s, err)
 	}
-	if got := d.boots(t); got != oldData {
+	got := d.boots(t)
+	if got != oldData {
 		t.Errorf("sealed for another target: etcd starts on %q", got)
 	}
-	if left := swapDirs(t, d.data); len(left) > 0 {
+	left := swapDirs(t, d.data)
+	if len(left) > 0 {
 		t.Errorf("the staged data of another target was kept: %q", left)
 	}
 }
@@ -527,13 +563,16 @@ func TestChooseAfterTheEnd(t *testing.T) {
 		if err != nil || s.ID != id {
 			t.Errorf("%s: %+v, %v", f, s, err)
 		}
-		if err := s.Switch(t.Context(), nil); err != nil {
+		err = s.Switch(t.Context(), nil)
+		if err != nil {
 			t.Errorf("%s: %v", f, err)
 		}
-		if err := os.WriteFile(filepath.Join(d.data, "member", "snap", "db"), []byte("more"), 0o600); err != nil {
+		err = os.WriteFile(filepath.Join(d.data, "member", "snap", "db"), []byte("more"), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err := swap.Choose(d.plan(), nil); err != nil || s.ID == id {
+		s, err = swap.Choose(d.plan(), nil)
+		if err != nil || s.ID == id {
 			t.Errorf("%s: after etcd has written: %+v, %v", f, s, err)
 		}
 	}
@@ -543,10 +582,12 @@ func TestChooseAfterTheEnd(t *testing.T) {
 func TestFolderWithoutARecord(t *testing.T) {
 	d := newDisk(t, plain)
 	mustMkdir(t, filepath.Join(filepath.Dir(d.data), ".dr-swap-etcd-"+id))
-	if s, err := swap.Choose(d.plan(), nil); err != nil || s.ID == id {
+	s, err := swap.Choose(d.plan(), nil)
+	if err != nil || s.ID == id {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if left := swapDirs(t, d.data); len(left) > 0 {
+	left := swapDirs(t, d.data)
+	if len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -555,15 +596,18 @@ func TestFolderWithoutARecord(t *testing.T) {
 func TestOtherContentStays(t *testing.T) {
 	d := newDisk(t, plain)
 	certificate := filepath.Join(d.data, "peer.crt")
-	if err := os.WriteFile(certificate, []byte("x"), 0o600); err != nil {
+	err := os.WriteFile(certificate, []byte("x"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	d.stage(t)
 	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
-	if got := d.boots(t); got != newData {
+	got := d.boots(t)
+	if got != newData {
 		t.Errorf("etcd starts on %q", got)
 	}
-	if _, err := os.Stat(certificate); err != nil {
+	_, err = os.Stat(certificate)
+	if err != nil {
 		t.Error(err)
 	}
 	found, err := swap.Find(d.data)
@@ -576,7 +620,8 @@ func TestOtherContentStays(t *testing.T) {
 	e.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
 	mustMkdir(t, filepath.Join(e.data, "fixtures"))
 	e.walk(t, []swap.Goal{swap.Undo}, all)
-	if got := e.boots(t); got != oldData {
+	got = e.boots(t)
+	if got != oldData {
 		t.Errorf("etcd starts on %q", got)
 	}
 }
@@ -592,7 +637,8 @@ func TestTwoMembersAtOnce(t *testing.T) {
 		working.Go(func() {
 			s := d.open(t)
 			for range 20 {
-				if err := errors.Join(s.Seal(), s.Undo()); err != nil {
+				err := errors.Join(s.Seal(), s.Undo())
+				if err != nil {
 					t.Error(err)
 				}
 			}

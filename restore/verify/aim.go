@@ -69,7 +69,8 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	if err == nil {
 		points = append(points, point{target: plan.Target{Backup: newest.ID}, words: "the newest backup"})
 	}
-	if p, ok := a.draw(c.Windows()); ok && !a.Alone {
+	p, ok := a.draw(c.Windows())
+	if ok && !a.Alone {
 		points = append(points, p)
 	}
 	return points, err
@@ -86,7 +87,8 @@ func cutOff(c catalog.Catalog) error {
 	for _, f := range slices.Backward(newest.Faults) {
 		if len(stretches) > 0 {
 			last := stretches[len(stretches)-1]
-			if end := last.Segments[len(last.Segments)-1]; f.Upto < end.Seq && len(c.Bases(last)) > 0 {
+			end := last.Segments[len(last.Segments)-1]
+			if f.Upto < end.Seq && len(c.Bases(last)) > 0 {
 				continue
 			}
 		}

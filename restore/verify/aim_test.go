@@ -54,11 +54,13 @@ func TestRandomPointIsOneOfTheWindow(t *testing.T) {
 			t.Fatalf("planned %+v, %v", all, err)
 		}
 		again, err := verify.PlanDrill(aim, c, noon)
-		if diff := cmp.Diff(all, again); err != nil || diff != "" {
+		diff := cmp.Diff(all, again)
+		if err != nil || diff != "" {
 			t.Fatalf("the same seed: %v, %s", err, diff)
 		}
 		e, w := all[1], c.Windows()[0]
-		if at := e.Plan.Log.Position; at < w.From.Position || at > w.To.Position || e.Drill.Position != at || e.Drill.Seed != aim.Seed {
+		at := e.Plan.Log.Position
+		if at < w.From.Position || at > w.To.Position || e.Drill.Position != at || e.Drill.Seed != aim.Seed {
 			t.Errorf("position %d, drill %+v, window %+v", at, e.Drill, w)
 		}
 		var want []catalog.HashKV
@@ -68,7 +70,8 @@ func TestRandomPointIsOneOfTheWindow(t *testing.T) {
 				want = append([]catalog.HashKV{{Revision: h.Revision, CompactRevision: -1, Hash: h.Hash}}, want...)
 			}
 		}
-		if diff := cmp.Diff(append(want, *f.backup.HashKV), e.Hashes); diff != "" {
+		diff = cmp.Diff(append(want, *f.backup.HashKV), e.Hashes)
+		if diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -85,7 +88,8 @@ func TestSeedsDrawEveryPoint(t *testing.T) {
 		}
 		drawn[all[1].Plan.Log.Position] = true
 	}
-	if w := c.Windows()[0]; len(drawn) != 5 || !drawn[w.From.Position] || !drawn[w.To.Position] {
+	w := c.Windows()[0]
+	if len(drawn) != 5 || !drawn[w.From.Position] || !drawn[w.To.Position] {
 		t.Errorf("drawn were %v of %+v", drawn, w)
 	}
 }
@@ -106,7 +110,8 @@ func TestNamedTargets(t *testing.T) {
 		words = append(words, e.Drill.Target)
 	}
 	want := []string{"backup " + string(f.backup.ID), fmt.Sprintf("revision %d", revision+4), "2026-11-21T09:26:03Z", "the newest point"}
-	if diff := cmp.Diff(want, words); diff != "" {
+	diff := cmp.Diff(want, words)
+	if diff != "" {
 		t.Fatal(diff)
 	}
 	for i, hashes := range []int{1, 1, 2, 3} { // including the backup's own
@@ -125,7 +130,8 @@ func TestDamagedNewestBackupIsAnError(t *testing.T) {
 	if !errors.Is(err, catalog.ErrDamaged) || len(all) != 1 || all[0].Plan.Log == nil {
 		t.Errorf("planned %+v, %v", all, err)
 	}
-	if all, err := verify.PlanDrill(verify.Aim{}, catalog.Catalog{Cluster: clusterName}, noon); !errors.Is(err, catalog.ErrNotFound) || len(all) > 0 {
+	all, err = verify.PlanDrill(verify.Aim{}, catalog.Catalog{Cluster: clusterName}, noon)
+	if !errors.Is(err, catalog.ErrNotFound) || len(all) > 0 {
 		t.Errorf("of nothing: %+v, %v", all, err)
 	}
 }
@@ -139,12 +145,14 @@ func TestParseAssertion(t *testing.T) {
 		"prefix=:5":              {Prefix: true, Least: 5},
 	} {
 		want.Text = text
-		if got, err := assertion.Parse(text); err != nil || got != want {
+		got, err := assertion.Parse(text)
+		if err != nil || got != want {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "key", "key=", "/registry/", "prefix=/a", "prefix=/a:", "prefix=/a:0", "prefix=/a:-1", "prefix=/a:x", "Key=a"} {
-		if got, err := assertion.Parse(text); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%q: ", text)) {
+		got, err := assertion.Parse(text)
+		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("%q: ", text)) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}

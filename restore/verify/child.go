@@ -74,7 +74,8 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 		return found{}, err
 	}
 	j.Dir = path
-	if j.Plan, err = j.Plan.Place(plan.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")}); err != nil {
+	j.Plan, err = j.Plan.Place(plan.Into{Name: scratch.Member, DataDir: filepath.Join(path, "data")})
+	if err != nil {
 		return found{}, err
 	}
 	err = child.Run(ctx, ChildVerb, j, &f, report)
@@ -85,11 +86,13 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 func Serve(ctx context.Context, input []byte, report storage.Report) (any, error) {
 	begin := time.Now()
 	var j job
-	if err := json.Unmarshal(input, &j); err != nil {
+	err := json.Unmarshal(input, &j)
+	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
 	defer func() { _ = child.RemoveDir(j.Dir) }() // for a parent that died
-	if err := j.Limits.Apply(); err != nil {
+	err = j.Limits.Apply()
+	if err != nil {
 		return nil, err
 	}
 	c, keys, err := j.Source.Open(ctx)
@@ -166,7 +169,8 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []ca
 		return err
 	}
 	if revision > f.Revision { // a lease expired after the boot, and its keys were deleted
-		if keys, err = server.CountAt(ctx, f.Revision); err != nil {
+		keys, err = server.CountAt(ctx, f.Revision)
+		if err != nil {
 			return err
 		}
 		revision = f.Revision

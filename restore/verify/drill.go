@@ -55,7 +55,8 @@ func (e exercise) run(
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
 	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // at most one of them is not nil
-	if marked := e.plan.Backup.CheckCluster(); err == nil && marked != nil {
+	marked := e.plan.Backup.CheckCluster()
+	if err == nil && marked != nil {
 		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
 	}
 	proof := catalog.Proof{

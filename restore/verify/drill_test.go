@@ -51,7 +51,8 @@ func (f fixture) log(t testing.TB, change func(position uint64, r *pb.InternalRa
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.cluster.Log().StoreSegment(t.Context(), encoded); err != nil {
+		err = f.cluster.Log().StoreSegment(t.Context(), encoded)
+		if err != nil {
 			t.Fatal(err)
 		}
 		previous = encoded.Digest
@@ -87,7 +88,8 @@ func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]ca
 	}
 	before := f.proofs(t)
 	proofs, err := verify.Drill(t.Context(), f.cluster, r, time.Now(), nil)
-	if diff := cmp.Diff(append(before, proofs...), f.proofs(t)); diff != "" {
+	diff := cmp.Diff(append(before, proofs...), f.proofs(t))
+	if diff != "" {
 		t.Errorf("stored is, against what was returned: %s", diff)
 	}
 	f.wantNoScratch(t)
@@ -120,7 +122,8 @@ func TestDrillOfABackup(t *testing.T) {
 	found := []catalog.Assertion{
 		{Text: "key=key-0000", Held: true, Found: 1}, {Text: "prefix=key-:200", Held: true, Found: keyCount}, {Text: "prefix=:1", Held: true, Found: keyCount},
 	}
-	if diff := cmp.Diff(found, p.Drill.Assertions); diff != "" {
+	diff := cmp.Diff(found, p.Drill.Assertions)
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -141,7 +144,8 @@ func TestDrillOfALog(t *testing.T) {
 	if err != nil || len(proofs) != 2 || proofs[0].Drill.Seed != 0 || proofs[1].Drill.Seed != 3 || proofs[1].Revision != int64(proofs[1].Drill.Position) {
 		t.Errorf("proofs %+v, error %v", proofs, err)
 	}
-	if proofs, err := f.drill(t, verify.Aim{Alone: true}); err != nil || len(proofs) != 1 || proofs[0].Drill.Lineage != "" {
+	proofs, err = f.drill(t, verify.Aim{Alone: true})
+	if err != nil || len(proofs) != 1 || proofs[0].Drill.Lineage != "" {
 		t.Errorf("alone: proofs %+v, error %v", proofs, err)
 	}
 }
@@ -165,7 +169,8 @@ func (f fixture) wantBlamed(t testing.TB, want bool) {
 	t.Helper()
 	b := f.backup
 	b.Proofs = f.proofs(t)
-	if _, failed := b.Failed(); failed != want {
+	_, failed := b.Failed()
+	if failed != want {
 		t.Errorf("the backup counts as failed: %v; proofs %+v", failed, b.Proofs)
 	}
 }
@@ -259,7 +264,8 @@ func TestDrillInterruptedLeavesNoProof(t *testing.T) {
 		}
 		f.wantNoScratch(t)
 	}
-	if proofs := f.proofs(t); len(proofs) > 0 {
+	proofs := f.proofs(t)
+	if len(proofs) > 0 {
 		t.Errorf("proofs %+v", proofs)
 	}
 }

@@ -16,7 +16,8 @@ import (
 // TestMain is also the main function of the child, since Run starts this binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		if err := child.Serve(context.Background(), serve, os.Stdin, os.Stdout); err != nil {
+		err := child.Serve(context.Background(), serve, os.Stdin, os.Stdout)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -30,7 +30,8 @@ func mustOpen(t testing.TB, dir string) storage.Bucket {
 }
 
 func TestServeRefusesAJobThatIsNone(t *testing.T) {
-	if _, err := verify.Serve(t.Context(), []byte("{"), nil); err == nil {
+	_, err := verify.Serve(t.Context(), []byte("{"), nil)
+	if err == nil {
 		t.Error("no error")
 	}
 }

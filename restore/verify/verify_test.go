@@ -98,7 +98,8 @@ func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.cluster, err = repository.Open(bucket, clusterName); err != nil {
+	f.cluster, err = repository.Open(bucket, clusterName)
+	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(d.bytes)
@@ -146,7 +147,8 @@ func (f fixture) run(t testing.TB, level catalog.Level) (catalog.Proof, error) {
 	if len(after) != len(before)+1 {
 		t.Fatalf("there are %d proofs, there were %d", len(after), len(before))
 	}
-	if last := after[len(after)-1]; last != proof {
+	last := after[len(after)-1]
+	if last != proof {
 		t.Errorf("stored is %+v, returned %+v", last, proof)
 	}
 	if proof.Level != level || proof.Backup != f.backup.ID || proof.By != "host, dr test" || proof.Finding == "" ||
@@ -182,7 +184,8 @@ func TestEveryRungPasses(t *testing.T) {
 		if err != nil || proof.Verdict != catalog.Passed || proof.Finding != "no fault found" {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
-		if opened := proof.Key != ""; opened != (level != catalog.Stored) {
+		opened := proof.Key != ""
+		if opened != (level != catalog.Stored) {
 			t.Errorf("%s: the key is %q", level, proof.Key)
 		}
 		if level.Rank() < catalog.Opened.Rank() {
@@ -200,7 +203,8 @@ func TestEveryRungPasses(t *testing.T) {
 		}
 		backup := f.backup
 		backup.Proofs = f.proofs(t)
-		if best, _ := backup.Best(); best != level {
+		best, _ := backup.Best()
+		if best != level {
 			t.Errorf("after %s the best is %q", level, best)
 		}
 	}
@@ -227,7 +231,8 @@ func TestAnotherHashFails(t *testing.T) {
 			t.Errorf("%s: proof %+v, error %v", level, proof, err)
 		}
 	}
-	if proof, err := f.run(t, catalog.Hashed); err != nil || proof.Verdict != catalog.Passed {
+	proof, err := f.run(t, catalog.Hashed)
+	if err != nil || proof.Verdict != catalog.Passed {
 		t.Errorf("hashed: proof %+v, error %v", proof, err)
 	}
 }
@@ -240,7 +245,8 @@ func TestDamagedObjectFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(object, data, 0o600); err != nil {
+	err = os.WriteFile(object, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, level := range []catalog.Level{catalog.Hashed, catalog.Opened, catalog.Booted} {
@@ -251,7 +257,8 @@ func TestDamagedObjectFails(t *testing.T) {
 		}
 	}
 	f.keys = seal.Keys{} // the sealed bytes have a digest too
-	if proof, err := f.run(t, catalog.Hashed); !errors.Is(err, catalog.ErrDamaged) ||
+	proof, err := f.run(t, catalog.Hashed)
+	if !errors.Is(err, catalog.ErrDamaged) ||
 		proof.Verdict != catalog.Failed {
 		t.Errorf("hashed, without a key: proof %+v, error %v", proof, err)
 	}
@@ -320,7 +327,8 @@ func TestWrongKeyIsNoVerdict(t *testing.T) {
 		}
 	}
 	f.keys = seal.Keys{}
-	if proof, err := f.run(t, catalog.Opened); !errors.Is(err, seal.ErrWrongKey) ||
+	proof, err := f.run(t, catalog.Opened)
+	if !errors.Is(err, seal.ErrWrongKey) ||
 		proof.Verdict != catalog.NotRun {
 		t.Errorf("without a key: proof %+v, error %v", proof, err)
 	}
@@ -335,7 +343,8 @@ func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
 		!strings.Contains(err.Error(), r.Dir) {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}
-	if proofs := f.proofs(t); len(proofs) != 1 || proofs[0].Verdict != catalog.NotRun {
+	proofs := f.proofs(t)
+	if len(proofs) != 1 || proofs[0].Verdict != catalog.NotRun {
 		t.Errorf("proofs %+v", proofs)
 	}
 	f.wantNoScratch(t)
@@ -380,7 +389,8 @@ func TestInterruptedLeavesNoProof(t *testing.T) {
 			f.wantNoScratch(t)
 		}
 	}
-	if proofs := f.proofs(t); len(proofs) > 0 {
+	proofs := f.proofs(t)
+	if len(proofs) > 0 {
 		t.Errorf("proofs %+v", proofs)
 	}
 }

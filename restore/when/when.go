@@ -29,20 +29,24 @@ func Parse(text string, now time.Time) (time.Time, error) {
 }
 
 func parse(text string, now time.Time) (time.Time, error) {
-	if span, ok := strings.CutSuffix(text, "ago"); ok {
+	span, ok := strings.CutSuffix(text, "ago")
+	if ok {
 		before, err := ParseSpan(strings.TrimSpace(span))
 		if err != nil {
 			return time.Time{}, fmt.Errorf("%w: %q: use a form like \"90s ago\", \"2h ago\", \"1d12h ago\"", ErrTime, text)
 		}
 		return now.Add(-before), nil
 	}
-	if day, clock, ok := strings.Cut(text, " "); ok {
+	day, clock, ok := strings.Cut(text, " ")
+	if ok {
 		text = day + "T" + clock
 	}
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err == nil {
 		return at, nil
 	}
-	if _, err := time.Parse("2006-01-02T15:04:05.999999999", text); err == nil {
+	_, err = time.Parse("2006-01-02T15:04:05.999999999", text)
+	if err == nil {
 		return time.Time{}, fmt.Errorf("%w: %q has no zone: add Z for UTC, or an offset such as +02:00", ErrTime, text)
 	}
 	return time.Time{}, fmt.Errorf("%w: %q: use 2026-11-21T10:00:00Z, or \"2h ago\"", ErrTime, text)
@@ -72,13 +76,15 @@ var days = regexp.MustCompile(`^([0-9]{1,5})d`)
 // match ErrTime.
 func ParseSpan(text string) (time.Duration, error) {
 	var whole time.Duration
-	if found := days.FindStringSubmatch(text); found != nil {
+	found := days.FindStringSubmatch(text)
+	if found != nil {
 		n, err := strconv.Atoi(found[1])
 		if err != nil {
 			return 0, err
 		}
 		whole = time.Duration(n) * 24 * time.Hour
-		if text = text[len(found[0]):]; text == "" {
+		text = text[len(found[0]):]
+		if text == "" {
 			return whole, nil
 		}
 	}

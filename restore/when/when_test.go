@@ -36,7 +36,8 @@ func TestParseRefuses(t *testing.T) {
 		"", "ago", "yesterday", "2h", "-2h ago", "2x ago", "1d-2h ago", "2026-11-21", "2026-11-21T09:24:33", "2026-11-21 09:24:33",
 		"2026-13-21T09:24:33Z", "2026-11-21T10:00:01Z", "999999d ago",
 	} {
-		if got, err := when.Parse(text, now); !errors.Is(err, when.ErrTime) {
+		got, err := when.Parse(text, now)
+		if !errors.Is(err, when.ErrTime) {
 			t.Errorf("%q is %v, %v, want an error that matches ErrTime", text, got, err)
 		}
 	}
@@ -75,7 +76,8 @@ func TestParseUntil(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "2026-11-20", "2026-11-21T12:00:00Z", "2h ago", "90d", "2026-12-31T10:00:00", "2026-13-01"} {
-		if got, err := when.ParseUntil(text, now); !errors.Is(err, when.ErrTime) {
+		got, err := when.ParseUntil(text, now)
+		if !errors.Is(err, when.ErrTime) {
 			t.Errorf("%q is %v, %v", text, got, err)
 		}
 	}

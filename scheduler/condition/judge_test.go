@@ -187,7 +187,8 @@ var faults = []fault{
 }
 
 func TestNothingIsWrong(t *testing.T) {
-	if got := condition.Judge(well(), now); len(got) != 0 {
+	got := condition.Judge(well(), now)
+	if len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -236,11 +237,13 @@ func TestNothingIsWrongWithAPlainInstallation(t *testing.T) {
 	f := well()
 	f.Agreed.Proven = false
 	both(func(r *condition.Repository) { r.Signed, r.Verified, r.Decrypted = false, time.Time{}, time.Time{} })(&f)
-	if got := condition.Judge(f, now); len(got) != 0 {
+	got := condition.Judge(f, now)
+	if len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
 	main(func(r *condition.Repository) { r.Verified = now.Add(-8 * day) })(&f)
-	if got := condition.Judge(f, now); len(got) != 1 || got[0].Name != condition.NeverProven {
+	got = condition.Judge(f, now)
+	if len(got) != 1 || got[0].Name != condition.NeverProven {
 		t.Errorf("after a verify that nobody has repeated: %+v", got)
 	}
 }
@@ -305,7 +308,8 @@ func young(r *condition.Repository) {
 func TestNeverProvenThoughAllAreYoung(t *testing.T) {
 	f := well()
 	both(young)(&f)
-	if got := condition.Judge(f, now); len(got) != 2 || got[0].Name != condition.NeverProven {
+	got := condition.Judge(f, now)
+	if len(got) != 2 || got[0].Name != condition.NeverProven {
 		t.Errorf("%+v", got)
 	}
 }
@@ -313,7 +317,8 @@ func TestNeverProvenThoughAllAreYoung(t *testing.T) {
 // A repository that was never read is not known to be empty.
 func TestUnreachableIsNotEmpty(t *testing.T) {
 	f := condition.Facts{Cluster: "prod", Repositories: []condition.Repository{{Standing: condition.Standing{Repository: "main", Problem: "away"}}}}
-	if got := condition.Judge(f, now); len(got) != 1 || got[0].Name != condition.RepositoryAway || got[0].Severity != critical {
+	got := condition.Judge(f, now)
+	if len(got) != 1 || got[0].Name != condition.RepositoryAway || got[0].Severity != critical {
 		t.Errorf("%+v", got)
 	}
 }
@@ -362,7 +367,8 @@ func TestOrderMakesNoDifference(t *testing.T) {
 		shuffled.Repositories, shuffled.Checks = slices.Clone(f.Repositories), slices.Clone(f.Checks)
 		r.Shuffle(len(shuffled.Checks), func(i, j int) { shuffled.Checks[i], shuffled.Checks[j] = shuffled.Checks[j], shuffled.Checks[i] })
 		slices.Reverse(shuffled.Repositories)
-		if diff := cmp.Diff(want, condition.Judge(shuffled, now)); diff != "" {
+		diff := cmp.Diff(want, condition.Judge(shuffled, now))
+		if diff != "" {
 			t.Fatalf("(-as it was +shuffled):\n%s", diff)
 		}
 	})

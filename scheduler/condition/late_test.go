@@ -33,10 +33,12 @@ func TestQueuedBackupIsWarning(t *testing.T) {
 			Repositories: []condition.Repository{standsAt("main", now.Add(-age), now.Add(-age+time.Hour))},
 		}
 	}
-	if got := lateness(t, queued(90*time.Minute)); len(got) != 1 || got[0].Severity != condition.Warning || !strings.Contains(got[0].Cure, "concurrency") {
+	got := lateness(t, queued(90*time.Minute))
+	if len(got) != 1 || got[0].Severity != condition.Warning || !strings.Contains(got[0].Cure, "concurrency") {
 		t.Errorf("half an hour late: %+v", got)
 	}
-	if got := lateness(t, queued(3*time.Hour)); len(got) != 1 || got[0].Severity != condition.Critical {
+	got = lateness(t, queued(3*time.Hour))
+	if len(got) != 1 || got[0].Severity != condition.Critical {
 		t.Errorf("two hours late: %+v", got)
 	}
 }
@@ -46,7 +48,8 @@ func TestLackingIsReported(t *testing.T) {
 	f := condition.Facts{Cluster: "prod", Agreed: condition.Agreed{Slack: time.Minute}, Repositories: []condition.Repository{
 		standsAt("main", now.Add(-10*time.Minute), now.Add(time.Hour)), standsAt("offsite", now.Add(-time.Hour), now.Add(time.Hour)),
 	}}
-	if got := lateness(t, f); len(got) != 1 || got[0].Repository != "offsite" || got[0].Severity != condition.Warning {
+	got := lateness(t, f)
+	if len(got) != 1 || got[0].Repository != "offsite" || got[0].Severity != condition.Warning {
 		t.Errorf("%+v", got)
 	}
 }

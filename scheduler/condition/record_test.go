@@ -66,7 +66,8 @@ func TestUnsettled(t *testing.T) {
 		r.Update(is, now.Add(time.Duration(i)*time.Minute))
 		got = append(got, r.Unsettled())
 	}
-	if want := []bool{false, true, false, true, false}; !slices.Equal(got, want) {
+	want := []bool{false, true, false, true, false}
+	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -78,7 +79,8 @@ func TestCloseSendsPendingMessages(t *testing.T) {
 	r.Update([]condition.Condition{told}, now)
 	r.Update([]condition.Condition{told, untold}, now.Add(time.Hour))
 	want := []condition.Change{{State: condition.Ends, Time: now.Add(time.Hour), Condition: told}}
-	if diff := cmp.Diff(want, r.Close(now.Add(time.Hour))); diff != "" {
+	diff := cmp.Diff(want, r.Close(now.Add(time.Hour)))
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -64,7 +64,8 @@ func TestStanding(t *testing.T) {
 		},
 		Due: now.Add(-time.Hour), UsualSize: 3000, Verified: drilled.Time, Decrypted: drilled.Time, Drilled: drilled.Time, Drill: &drill,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -86,7 +87,8 @@ func TestStandingCountsKeys(t *testing.T) {
 	if got.Keys != 50 || got.UsualKeys != 200 {
 		t.Errorf("%d keys, usually %d", got.Keys, got.UsualKeys)
 	}
-	if got := standing(repository.Survey{Latest: latest[:3]}); got.Keys != 50 || got.UsualKeys != 0 {
+	got = standing(repository.Survey{Latest: latest[:3]})
+	if got.Keys != 50 || got.UsualKeys != 0 {
 		t.Errorf("of two backups: %d keys, usually %d", got.Keys, got.UsualKeys)
 	}
 }
@@ -141,7 +143,8 @@ func TestStandingFailedDrill(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := standing(repository.Survey{Latest: []catalog.Proof{test.later, test.failed}})
-			if covered := got.FailedDrill == nil; covered != test.covered {
+			covered := got.FailedDrill == nil
+			if covered != test.covered {
 				t.Errorf("covered: %t, want %t", covered, test.covered)
 			}
 		})
@@ -174,7 +177,8 @@ func TestSurveyIsEnough(t *testing.T) {
 		{[]catalog.Proof{drill}, true, false},
 		{[]catalog.Proof{future, opened}, true, false},
 	} {
-		if got := condition.SurveyOptions(test.drills, now).Enough(test.latest); got != test.want {
+		got := condition.SurveyOptions(test.drills, now).Enough(test.latest)
+		if got != test.want {
 			t.Errorf("%d: %v, want %v", i, got, test.want)
 		}
 	}
@@ -260,7 +264,8 @@ func TestEachConditionIsDocumented(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Z][A-Za-z]+)` \\|").FindAllStringSubmatch(string(page), -1) {
 		rows = append(rows, condition.Name(row[1]))
 	}
-	if diff := cmp.Diff(condition.Names, rows); diff != "" {
+	diff := cmp.Diff(condition.Names, rows)
+	if diff != "" {
 		t.Errorf("(-Names +docs/conditions.md):\n%s", diff)
 	}
 }

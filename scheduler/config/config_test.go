@@ -170,15 +170,17 @@ func TestLoad(t *testing.T) {
 		Archive: spec.Archive{Flush: 500 * time.Millisecond, Spool: "/var/spool/dr/log", SpoolMax: 2 << 30},
 	}}
 	got := []described{describe(c.Specs[0]), describe(c.Specs[1])}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() }),
+	diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *time.Location) bool { return a.String() == b.String() }),
 		cmp.Comparer(func(a, b sign.Key) bool { return true }), cmp.Comparer(func(a, b sign.Trust) bool { return a.None() == b.None() }),
 		cmp.Comparer(func(a, b spec.Backup) bool {
 			a.To, b.To = spec.Backup{}.To, spec.Backup{}.To
 			return sameRequest(a, b)
-		})); diff != "" {
+		}))
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if off := c.Specs[2].Archive; off != (spec.Archive{}) {
+	off := c.Specs[2].Archive
+	if off != (spec.Archive{}) {
 		t.Errorf("a flush of 0s archives: %+v", off)
 	}
 	if c.Concurrency != 8 || c.Lease != time.Minute || len(c.Specs) != 3 {
@@ -313,7 +315,8 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestLoadOfNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
-	if _, err := config.Load(path, nothing); !errors.Is(err, config.ErrConfig) || !errors.Is(err, os.ErrNotExist) {
+	_, err := config.Load(path, nothing)
+	if !errors.Is(err, config.ErrConfig) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
 }
@@ -329,7 +332,8 @@ func TestLoadReportsEveryFault(t *testing.T) {
 	for _, found := range regexp.MustCompile(`dr\.yaml:([0-9]+): `).FindAllStringSubmatch(err.Error(), -1) {
 		lines = append(lines, found[1])
 	}
-	if want := []string{"1", "8", "9"}; !slices.Equal(lines, want) {
+	want := []string{"1", "8", "9"}
+	if !slices.Equal(lines, want) {
 		t.Errorf("the lines %q, want %q: %v", lines, want, err)
 	}
 }
@@ -349,23 +353,29 @@ func TestDigest(t *testing.T) {
 		return c.Specs[0].Digest, c.Specs[1].Digest
 	}
 	prod, test := digests(text, "x")
-	if p, q := digests("# a remark\n"+text, "x"); p != prod || q != test {
+	p, q := digests("# a remark\n"+text, "x")
+	if p != prod || q != test {
 		t.Error("a remark changes something")
 	}
-	if p, q := digests(text, "y"); p != prod || q == test {
+	p, q = digests(text, "y")
+	if p != prod || q == test {
 		t.Error("another password changes nothing, or what does not use it")
 	}
-	if p, q := digests(strings.Replace(text, "for: 12h", "for: 13h", 1), "x"); p == prod || q != test {
+	p, q = digests(strings.Replace(text, "for: 12h", "for: 13h", 1), "x")
+	if p == prod || q != test {
 		t.Error("another repository changes nothing, or what does not use it")
 	}
-	if p, q := digests(strings.Replace(text, "flush: 1s", "flush: 3s", 1), "x"); p == prod || q != test {
+	p, q = digests(strings.Replace(text, "flush: 1s", "flush: 3s", 1), "x")
+	if p == prod || q != test {
 		t.Error("another flush changes nothing, or what does not use it")
 	}
-	if p, q := digests(strings.Replace(text, "dialTimeout: 3s", "dialTimeout: 4s", 1), "x"); p == prod || q == test {
+	p, q = digests(strings.Replace(text, "dialTimeout: 3s", "dialTimeout: 4s", 1), "x")
+	if p == prod || q == test {
 		t.Error("another default changes nothing")
 	}
 	write(t, dir, "password", "s3cret too")
-	if p, q := digests(text, "x"); p == prod || q != test {
+	p, q = digests(text, "x")
+	if p == prod || q != test {
 		t.Error("another password in a file changes nothing, or what does not use it")
 	}
 }
@@ -437,7 +447,8 @@ func TestLoadOfASigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := c.Specs[0].Repositories[0].Policy; p.Key.None() || p.Trust.None() {
+	p := c.Specs[0].Repositories[0].Policy
+	if p.Key.None() || p.Trust.None() {
 		t.Errorf("policy %+v", p)
 	}
 }

@@ -24,7 +24,8 @@ func accounts(t *testing.T, dir string) {
 	for folder, files := range map[string]map[string]string{
 		"one": {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "Hunter2"}, "two": {"access-token": "Hunter2"},
 	} {
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Join(dir, folder), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
 		for name, content := range files {
@@ -52,7 +53,8 @@ func TestCredentialsDir(t *testing.T) {
 		"bad credentials: AWS_ACCESS_KEY_ID is empty":                                  func() error { return os.Truncate(dir+"/one/AWS_ACCESS_KEY_ID", 0) },
 		"bad credentials: these are for azblob:// and the repository is s3://: use th": func() error { return azure(dir + "/one") },
 	} {
-		if err := spoil(); err != nil {
+		err := spoil()
+		if err != nil {
 			t.Fatal(err)
 		}
 		broken, err := config.Load(path, nothing)
@@ -63,10 +65,12 @@ func TestCredentialsDir(t *testing.T) {
 		if !strings.Contains(text, "dr.yaml:5: repository one: ") || !strings.Contains(text, name) || strings.Contains(text, "Hunter2") {
 			t.Errorf("refused: %s, want %s", text, name)
 		}
-		if kept := broken.Keeping(c); len(kept.Specs) != 2 || kept.Specs[0].Repositories[0].Credentials.None() {
+		kept := broken.Keeping(c)
+		if len(kept.Specs) != 2 || kept.Specs[0].Repositories[0].Credentials.None() {
 			t.Errorf("%s: the last valid settings are lost: %+v", name, kept.Specs)
 		}
-		if err := os.RemoveAll(dir + "/one"); err != nil {
+		err = os.RemoveAll(dir + "/one")
+		if err != nil {
 			t.Fatal(err)
 		}
 		accounts(t, dir)
@@ -75,10 +79,12 @@ func TestCredentialsDir(t *testing.T) {
 
 // azure replaces the files in dir by those of another store.
 func azure(dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
+	err := os.RemoveAll(dir)
+	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	err = os.Mkdir(dir, 0o700)
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "storage-key"), []byte("x"), 0o600)
@@ -100,7 +106,8 @@ func TestWatchCredentials(t *testing.T) {
 			t.Errorf("renewed: %+v", got)
 		}
 		write(t, dir+"/one", "AWS_SESSION_TOKEN", "added")
-		if got := <-tells; got.err != nil || got.c.Specs[0].Digest == before.c.Specs[0].Digest {
+		got = <-tells
+		if got.err != nil || got.c.Specs[0].Digest == before.c.Specs[0].Digest {
 			t.Errorf("a file was added: %+v", got)
 		}
 	})
@@ -111,19 +118,23 @@ func TestWatchMountedCredentials(t *testing.T) {
 	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan call) {
 		mount := func(version, secret string) {
 			folder := filepath.Join(dir, "mounted")
-			if err := os.MkdirAll(filepath.Join(folder, version), 0o700); err != nil {
+			err := os.MkdirAll(filepath.Join(folder, version), 0o700)
+			if err != nil {
 				t.Fatal(err)
 			}
 			write(t, filepath.Join(folder, version), "access-token", secret)
-			if err := os.Symlink(version, folder+"/new"); err != nil {
+			err = os.Symlink(version, folder+"/new")
+			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Rename(folder+"/new", folder+"/..data"); err != nil {
+			err = os.Rename(folder+"/new", folder+"/..data")
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		mount("..1", "first-")
-		if err := os.Symlink("..data/access-token", filepath.Join(dir, "mounted", "access-token")); err != nil {
+		err := os.Symlink("..data/access-token", filepath.Join(dir, "mounted", "access-token"))
+		if err != nil {
 			t.Fatal(err)
 		}
 		write(t, dir, "dr.yaml", strings.Replace(minimal, `"file:///srv/main"`, `"gs://a-bucket", credentialsDir: `+dir+"/mounted", 1))
@@ -135,7 +146,8 @@ func TestWatchMountedCredentials(t *testing.T) {
 			if got.err != nil {
 				t.Fatal(got.err)
 			}
-			if c, _ := got.c.Specs[0].Repositories[0].Credentials.GCS(); c.Token != secret {
+			c, _ := got.c.Specs[0].Repositories[0].Credentials.GCS()
+			if c.Token != secret {
 				t.Errorf("%q, want %q", c.Token, secret)
 			}
 		}

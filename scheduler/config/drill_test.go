@@ -42,18 +42,22 @@ func TestLoadDrill(t *testing.T) {
 		len(identities) != 1 || !slices.Equal(passphrases, []string{"p4ssphrase"}) {
 		t.Errorf("%+v, %d identities", d, len(identities))
 	}
-	if d = drillOf(t, two); !d.None() {
+	d = drillOf(t, two)
+	if !d.None() {
 		t.Errorf("nothing was said of drills: %+v", d)
 	}
-	if d = drillOf(t, two+"    drill: {nice: 1}\n"); d.Repository != "main" || !d.Schedule.None() || !d.Keys.None() {
+	d = drillOf(t, two+"    drill: {nice: 1}\n")
+	if d.Repository != "main" || !d.Schedule.None() || !d.Keys.None() {
 		t.Errorf("on demand alone: %+v", d)
 	}
 	alone := strings.Replace(minimal, `schedule: {cron: "@daily"}`, `drill: {schedule: {cron: "@daily"}}`, 1)
-	if d = drillOf(t, alone); d.Schedule.None() {
+	d = drillOf(t, alone)
+	if d.Schedule.None() {
 		t.Errorf("drills alone: %+v", d)
 	}
 	defaults := strings.Replace(two, "clusters:", "defaults:\n  drill: {schedule: {cron: '@weekly', zone: UTC}, nice: 5}\nclusters:", 1)
-	if d = drillOf(t, defaults+"    drill: {nice: 6}\n"); d.Schedule.String() != "@weekly" || d.Nice != 6 {
+	d = drillOf(t, defaults+"    drill: {nice: 6}\n")
+	if d.Schedule.String() != "@weekly" || d.Nice != 6 {
 		t.Errorf("over defaults: %+v", d)
 	}
 }
@@ -73,7 +77,8 @@ func TestDigestOfAnIdentity(t *testing.T) {
 		}
 		return c.Specs[0].Digest
 	}
-	if first, second := digest(), digest(); first == second {
+	first, second := digest(), digest()
+	if first == second {
 		t.Error("another identity changes nothing")
 	}
 }

@@ -240,10 +240,12 @@ func wrong(n *yaml.Node, message string) error {
 func parse(name string, data []byte) (file, *source, error) {
 	f := file{Concurrency: 4, Lease: span(time.Minute), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)}, Defaults: defaults()}
 	src := &source{name: name}
-	if err := src.decode(data, &f); err != nil {
+	err := src.decode(data, &f)
+	if err != nil {
 		return file{}, nil, err
 	}
-	if err := src.clusters(&f.clustersPart, f.Defaults); err != nil {
+	err = src.clusters(&f.clustersPart, f.Defaults)
+	if err != nil {
 		return file{}, nil, err
 	}
 	return f, src, nil
@@ -272,8 +274,9 @@ func (s *source) decode(data []byte, v any) error {
 	if err == nil && !errors.Is(more, io.EOF) {
 		return fmt.Errorf("%s: more than one YAML document", s.name)
 	}
-	if err := yaml.Unmarshal(data, &s.root); err != nil {
-		return s.translate(err)
+	malformed := yaml.Unmarshal(data, &s.root)
+	if malformed != nil {
+		return s.translate(malformed)
 	}
 	if err != nil {
 		_ = s.translate(err)
@@ -289,7 +292,8 @@ func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 			Cluster yaml.Node `yaml:"cluster"`
 		} `yaml:"templates"`
 	}
-	if err := s.root.Decode(&over); err != nil && s.faults == nil {
+	err := s.root.Decode(&over)
+	if err != nil && s.faults == nil {
 		return s.translate(err)
 	}
 	if c.Clusters == nil {
@@ -509,10 +513,12 @@ func (s *source) translate(err error) error {
 }
 
 func reworded(text string) string {
-	if found := unknown.FindStringSubmatch(text); found != nil {
+	found := unknown.FindStringSubmatch(text)
+	if found != nil {
 		return fmt.Sprintf("unknown key %q%s", found[1], cure(found[1]))
 	}
-	if found := mistaken.FindStringSubmatch(text); found != nil {
+	found = mistaken.FindStringSubmatch(text)
+	if found != nil {
 		return fmt.Sprintf("expected %s, got %s", wanted(found[2]), kinds[found[1]])
 	}
 	return text

@@ -15,10 +15,12 @@ func fleet(t *testing.T, dir string, files map[string]string) (config.Config, er
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		err = os.WriteFile(path, []byte(text), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,10 +63,12 @@ func TestIncludeAndTemplates(t *testing.T) {
 	if err != nil || c.RefusedErr() != nil {
 		t.Fatal(err, c.RefusedErr())
 	}
-	if got := strings.Join(names(c), " "); got != "a ams b fra prod" {
+	got := strings.Join(names(c), " ")
+	if got != "a ams b fra prod" {
 		t.Errorf("clusters %s", got)
 	}
-	if ams := c.Specs[1]; ams.Etcd.Endpoints[0] != "https://ams.example:2379" || ams.Backup.Labels["site"] != "edge-ams" || ams.Schedule.None() {
+	ams := c.Specs[1]
+	if ams.Etcd.Endpoints[0] != "https://ams.example:2379" || ams.Backup.Labels["site"] != "edge-ams" || ams.Schedule.None() {
 		t.Errorf("ams is %+v", ams)
 	}
 }
@@ -97,22 +101,26 @@ func TestOneTypoRefusesOneCluster(t *testing.T) {
 		if got == nil || !errors.Is(got, config.ErrConfig) || !strings.Contains(got.Error(), test.says) {
 			t.Errorf("%s: refused %v, want %q", test.bad, got, test.says)
 		}
-		if all := " " + strings.Join(names(c), " ") + " "; strings.Contains(all, " "+test.refused+" ") || len(c.Specs) < 3 {
+		all := " " + strings.Join(names(c), " ") + " "
+		if strings.Contains(all, " "+test.refused+" ") || len(c.Specs) < 3 {
 			t.Errorf("%s: clusters %s", test.bad, all)
 		}
 		kept := c.Keeping(first)
-		if all := strings.Join(names(kept), " "); !strings.Contains(" "+all+" ", " "+test.refused+" ") {
+		all = strings.Join(names(kept), " ")
+		if !strings.Contains(" "+all+" ", " "+test.refused+" ") {
 			t.Errorf("%s: with what was in force: clusters %s", test.bad, all)
 		}
 		if !strings.Contains(kept.Faulty[test.refused], test.says) || len(kept.Faulty) != 1 {
 			t.Errorf("%s: with what was in force: faulty %v", test.bad, kept.Faulty)
 		}
-		if _, err := fleet(t, dir, map[string]string{test.file: good[test.file]}); err != nil {
+		_, err = fleet(t, dir, map[string]string{test.file: good[test.file]})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, bad := range []string{"leese: 1m\n" + fleetMain, strings.Replace(fleetMain, "file:///srv", "ftp:///srv", 1), strings.Replace(fleetMain, "names:", "name:", 1)} {
-		if _, err := fleet(t, dir, map[string]string{"dr.yaml": bad}); !errors.Is(err, config.ErrConfig) {
+		_, err := fleet(t, dir, map[string]string{"dr.yaml": bad})
+		if !errors.Is(err, config.ErrConfig) {
 			t.Errorf("a fault in what all have in common: %v", err)
 		}
 	}
@@ -126,10 +134,12 @@ func TestRepositoryOfEachCluster(t *testing.T) {
 		t.Fatal(err, c.RefusedErr())
 	}
 	for _, s := range c.Specs {
-		if want := "s3://backups/" + s.Cluster + "/etcd?region=eu-central-1"; s.Repositories[0].URL != want {
+		want := "s3://backups/" + s.Cluster + "/etcd?region=eu-central-1"
+		if s.Repositories[0].URL != want {
 			t.Errorf("%s is at %s, want %s", s.Cluster, s.Repositories[0].URL, want)
 		}
-		if got := s.Repositories[0].Pattern; got != "s3://backups/{{cluster}}/etcd?region=eu-central-1" {
+		got := s.Repositories[0].Pattern
+		if got != "s3://backups/{{cluster}}/etcd?region=eu-central-1" {
 			t.Errorf("pattern %s", got)
 		}
 	}

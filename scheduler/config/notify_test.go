@@ -24,10 +24,12 @@ func TestLoadConditions(t *testing.T) {
 		Failures: 5, Shrunk: 0.125, Proven: 14 * 24 * time.Hour, DrillLate: 24 * time.Hour, Lag: time.Minute, Headroom: 2 * time.Hour,
 		Spool: 0.9, Certificate: 30 * 24 * time.Hour, Accept: []condition.Name{condition.NotLocked, condition.NotSigned},
 	}
-	if diff := cmp.Diff(want, c.Specs[0].Conditions); diff != "" || c.Specs[0].Observe != time.Minute {
+	diff := cmp.Diff(want, c.Specs[0].Conditions)
+	if diff != "" || c.Specs[0].Observe != time.Minute {
 		t.Errorf("observe %s, limits (-want +got):\n%s", c.Specs[0].Observe, diff)
 	}
-	if c, err = load(t, minimal, nothing); err != nil || c.Specs[0].Observe != 10*time.Minute || !c.Notify.Webhook.None() || !c.Notify.Heartbeat.None() {
+	c, err = load(t, minimal, nothing)
+	if err != nil || c.Specs[0].Observe != 10*time.Minute || !c.Notify.Webhook.None() || !c.Notify.Heartbeat.None() {
 		t.Errorf("by default: %+v, %v", c, err)
 	}
 }
@@ -46,7 +48,8 @@ heartbeat: {url: "https://hc-ping.com/x", every: 1m, fail: /fail}
 	if beat.URL.String() != "https://hc-ping.com/x" || beat.Every != time.Minute || beat.Fail != "/fail" {
 		t.Errorf("heartbeat %+v", beat)
 	}
-	if c, err = load(t, "heartbeat: {urlFile: DIR/url}\n"+minimal, nothing); err == nil {
+	c, err = load(t, "heartbeat: {urlFile: DIR/url}\n"+minimal, nothing)
+	if err == nil {
 		t.Errorf("without its file: %+v", c.Notify)
 	}
 }

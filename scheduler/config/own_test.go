@@ -16,7 +16,8 @@ import (
 func loaded(t *testing.T, text string) config.Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dr.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := config.Load(path, os.Getenv)
@@ -37,11 +38,13 @@ func TestOwnRecipientsReplaceTheDefaults(t *testing.T) {
 		keys = append(keys, id.Recipient().String())
 	}
 	file := filepath.Join(t.TempDir(), "recipients")
-	if err := os.WriteFile(file, []byte(keys[0]), 0o600); err != nil {
+	err := os.WriteFile(file, []byte(keys[0]), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	c := loaded(t, "defaults: {recipientsFile: "+file+"}\n"+with("recipients: ["+keys[1]+"]"))
-	if got := c.Specs[0].Backup.To.Seal().Recipients; len(got) != 1 || !strings.HasPrefix(keys[1], got[0]) {
+	got := c.Specs[0].Backup.To.Seal().Recipients
+	if len(got) != 1 || !strings.HasPrefix(keys[1], got[0]) {
 		t.Errorf("sealed for %q", got)
 	}
 }
@@ -50,10 +53,12 @@ func TestOwnRecipientsReplaceTheDefaults(t *testing.T) {
 func TestRetentionOfARepository(t *testing.T) {
 	text := strings.Replace(with("retention: {daily: 7}"), "clusters:", "  offsite: {url: file:///o, retention: {monthly: 24, minCopies: 2}}\nclusters:", 1)
 	spec := loaded(t, strings.Replace(text, "[main]", "[main, offsite]", 1)).Specs[0]
-	if got := spec.RetentionIn("main"); got != (retention.Policy{Daily: 7, Zone: time.UTC}) {
+	got := spec.RetentionIn("main")
+	if got != (retention.Policy{Daily: 7, Zone: time.UTC}) {
 		t.Errorf("main keeps %+v", got)
 	}
-	if got := spec.RetentionIn("offsite"); got != (retention.Policy{Monthly: 24, MinCopies: 2, Zone: time.UTC}) {
+	got = spec.RetentionIn("offsite")
+	if got != (retention.Policy{Monthly: 24, MinCopies: 2, Zone: time.UTC}) {
 		t.Errorf("offsite keeps %+v", got)
 	}
 }

@@ -55,31 +55,38 @@ func TestWatch(t *testing.T) {
 		quiet(t, "nothing has changed", tells)
 		text := strings.ReplaceAll(text, "DIR", dir)
 		write(t, dir, "dr.yaml", text+"concurrency: 9\n")
-		if got := <-tells; got.err != nil || got.c.Concurrency != 9 {
+		got := <-tells
+		if got.err != nil || got.c.Concurrency != 9 {
 			t.Errorf("the file has changed, and it tells %+v", got)
 		}
 		write(t, dir, "password", "another one")
-		if got := <-tells; got.err != nil || got.c.Specs[0].Etcd.Password != "another one" {
+		got = <-tells
+		if got.err != nil || got.c.Specs[0].Etcd.Password != "another one" {
 			t.Errorf("a file that it names has changed, and it tells %+v", got)
 		}
 		quiet(t, "nothing has changed since", tells)
 		write(t, dir, "dr.yaml", "leese: 9")
-		if got := <-tells; !errors.Is(got.err, config.ErrConfig) {
+		got = <-tells
+		if !errors.Is(got.err, config.ErrConfig) {
 			t.Errorf("the file is wrong, and it tells %+v", got)
 		}
 		quiet(t, "it is as wrong as it was", tells)
-		if err := os.Remove(dir + "/dr.yaml"); err != nil {
+		err := os.Remove(dir + "/dr.yaml")
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := <-tells; !errors.Is(got.err, os.ErrNotExist) {
+		got = <-tells
+		if !errors.Is(got.err, os.ErrNotExist) {
 			t.Errorf("the file is gone, and it tells %+v", got)
 		}
 		write(t, dir, "dr.yaml", text)
-		if got := <-tells; got.err != nil || got.c.Concurrency != 4 {
+		got = <-tells
+		if got.err != nil || got.c.Concurrency != 4 {
 			t.Errorf("the file is right again, and it tells %+v", got)
 		}
 		ask <- os.Interrupt
-		if got := <-tells; got.err != nil {
+		got = <-tells
+		if got.err != nil {
 			t.Errorf("asked, it tells %+v", got)
 		}
 	})
@@ -89,12 +96,14 @@ func TestWatch(t *testing.T) {
 func TestWatchWaitsForAFile(t *testing.T) {
 	watched(t, minimal, func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan call) {
 		write(t, dir, "dr.yaml", strings.Replace(minimal, "2379]", "2379], user: root, passwordFile: "+dir+"/later", 1))
-		if got := <-tells; got.err == nil {
+		got := <-tells
+		if got.err == nil {
 			t.Errorf("it tells %+v", got)
 		}
 		quiet(t, "the password is not there", tells)
 		write(t, dir, "later", "x")
-		if got := <-tells; got.err != nil || got.c.Specs[0].Etcd.User != "root" {
+		got = <-tells
+		if got.err != nil || got.c.Specs[0].Etcd.User != "root" {
 			t.Errorf("it tells %+v", got)
 		}
 	})

@@ -192,7 +192,8 @@ func TestWebhookVerifiesTheServer(t *testing.T) {
 	n.Use(notify.Config{Webhook: target(t, server.URL+"/"+secret)})
 	n.Tell(change(1))
 	start(t, n)
-	if got := <-warned; !strings.Contains(got, "certificate") || strings.Contains(got, secret) {
+	got := <-warned
+	if !strings.Contains(got, "certificate") || strings.Contains(got, secret) {
 		t.Errorf("%q", got)
 	}
 }
@@ -208,7 +209,8 @@ func TestWebhookFollowsNoRedirect(t *testing.T) {
 	n.Use(notify.Config{Webhook: target(t, server.URL+"/"+secret)})
 	n.Tell(change(1))
 	start(t, n)
-	if got := <-warned; !strings.Contains(got, "307") || !strings.Contains(got, "was not sent") || strings.Contains(got, secret) {
+	got := <-warned
+	if !strings.Contains(got, "307") || !strings.Contains(got, "was not sent") || strings.Contains(got, secret) {
 		t.Errorf("%q", got)
 	}
 }
@@ -237,13 +239,15 @@ func TestWebhookTriesAgain(t *testing.T) {
 		for i, at := range want {
 			want[i] = at + " POST https://hook/" + secret
 		}
-		if diff := cmp.Diff(want, to.take()); diff != "" {
+		diff := cmp.Diff(want, to.take())
+		if diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if !strings.Contains(to.bodies[4], `"c1"`) || !strings.Contains(to.bodies[5], `"c2"`) {
 			t.Errorf("the order is %q", to.bodies)
 		}
-		if got := said.take(); got != "warning: the webhook: call https://hook/…: connection refused; it is tried again" {
+		got := said.take()
+		if got != "warning: the webhook: call https://hook/…: connection refused; it is tried again" {
 			t.Errorf("said %q", got)
 		}
 	})
@@ -261,8 +265,9 @@ func TestWebhookIsRefused(t *testing.T) {
 			})
 			n.Tell(change(1))
 			pass(2 * time.Hour)
-			if got := len(to.take()); got != 1 {
-				t.Errorf("%d: %d tries", status, got)
+			tries := len(to.take())
+			if tries != 1 {
+				t.Errorf("%d: %d tries", status, tries)
 			}
 			got := said.take()
 			if !strings.Contains(got, "was not sent that BackupLate of cluster c1 begins") || !strings.Contains(got, fmt.Sprint(status)) ||
@@ -271,8 +276,9 @@ func TestWebhookIsRefused(t *testing.T) {
 			}
 			n.Use(notify.Config{Webhook: target(t, "https://other")})
 			pass(time.Minute)
-			if got := to.take(); len(got) != 1 || !strings.HasSuffix(got[0], "https://other") {
-				t.Errorf("%d: another receiver gets %q", status, got)
+			requests := to.take()
+			if len(requests) != 1 || !strings.HasSuffix(requests[0], "https://other") {
+				t.Errorf("%d: another receiver gets %q", status, requests)
 			}
 		})
 	}
@@ -321,10 +327,12 @@ func TestWebhookSendsTheCurrentState(t *testing.T) {
 		pass(10 * time.Minute)
 		sent := to.sent()[before:]
 		got := strings.Join(sent, "\n")
-		if n := len(sent); n != 101 || strings.Count(got, `"c1000"`) != 1 || strings.Count(got, `"c499"`) != 1 || strings.Contains(got, `"c3"`) {
-			t.Errorf("%d were sent:\n%s", n, got)
+		number := len(sent)
+		if number != 101 || strings.Count(got, `"c1000"`) != 1 || strings.Count(got, `"c499"`) != 1 || strings.Contains(got, `"c3"`) {
+			t.Errorf("%d were sent:\n%s", number, got)
 		}
-		if got := said.take(); strings.Count(got, "it is tried again") != 1 {
+		got = said.take()
+		if strings.Count(got, "it is tried again") != 1 {
 			t.Errorf("said %q", got)
 		}
 	})
@@ -347,12 +355,14 @@ func TestUse(t *testing.T) {
 		to.take()
 		n.Use(notify.Config{Webhook: target(t, "https://right")})
 		synctest.Wait()
-		if got := to.take(); len(got) != 1 || !strings.HasSuffix(got[0], "https://right") || !strings.Contains(to.bodies[len(to.bodies)-1], `"c2"`) {
+		got := to.take()
+		if len(got) != 1 || !strings.HasSuffix(got[0], "https://right") || !strings.Contains(to.bodies[len(to.bodies)-1], `"c2"`) {
 			t.Errorf("%q", got)
 		}
 		n.Use(notify.Config{Heartbeat: notify.Heartbeat{Target: target(t, "https://alive"), Every: time.Minute}})
 		pass(time.Minute)
-		if got := to.take(); len(got) != 1 || !strings.HasSuffix(got[0], "GET https://alive") {
+		got = to.take()
+		if len(got) != 1 || !strings.HasSuffix(got[0], "GET https://alive") {
 			t.Errorf("%q", got)
 		}
 	})
@@ -368,7 +378,8 @@ func TestHeartbeat(t *testing.T) {
 			begin := time.Now()
 			to := &fakeReceiver{answer: always(http.StatusOK), begin: begin}
 			n := notify.New(func(now time.Time) error {
-				if d := now.Sub(begin); d > 90*time.Second && d < 200*time.Second {
+				d := now.Sub(begin)
+				if d > 90*time.Second && d < 200*time.Second {
 					return errors.New("a critical condition")
 				}
 				return nil
@@ -377,7 +388,8 @@ func TestHeartbeat(t *testing.T) {
 			n.Use(notify.Config{Heartbeat: notify.Heartbeat{Target: target(t, "https://beat/"+secret+"?x=1"), Every: time.Minute, Fail: fail}})
 			start(t, n)
 			pass(270 * time.Second)
-			if diff := cmp.Diff(want, to.take()); diff != "" {
+			diff := cmp.Diff(want, to.take())
+			if diff != "" {
 				t.Errorf("fail %q (-want +got):\n%s", fail, diff)
 			}
 		})
@@ -395,7 +407,8 @@ func TestHeartbeatIsLost(t *testing.T) {
 			return http.StatusOK, nil
 		})
 		pass(90 * time.Second)
-		if got := said.take(); len(to.take()) != 2 || got != "" {
+		got := said.take()
+		if len(to.take()) != 2 || got != "" {
 			t.Errorf("after one that was lost: said %q", got)
 		}
 		to.mu.Lock()
@@ -403,7 +416,8 @@ func TestHeartbeatIsLost(t *testing.T) {
 		to.mu.Unlock()
 		pass(10 * time.Minute)
 		want := "warning: the heartbeat: call https://beat/…: reset by peer\nnote: the heartbeat is heard again"
-		if got := said.take(); got != want {
+		got = said.take()
+		if got != want {
 			t.Errorf("said %q, want %q", got, want)
 		}
 	})
@@ -411,11 +425,13 @@ func TestHeartbeatIsLost(t *testing.T) {
 
 func TestParseURL(t *testing.T) {
 	for _, bad := range []string{"", "hook", "ftp://host/x", "https://", "https://user:" + secret + "@host", "http://h/%zz" + secret} {
-		if _, err := notify.ParseURL(bad); err == nil || strings.Contains(err.Error(), secret) {
+		_, err := notify.ParseURL(bad)
+		if err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if got := target(t, "https://host:8443/"+secret+"?key="+secret).String(); got != "https://host:8443/…" {
+	got := target(t, "https://host:8443/"+secret+"?key="+secret).String()
+	if got != "https://host:8443/…" {
 		t.Errorf("shown as %q", got)
 	}
 }

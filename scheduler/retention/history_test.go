@@ -146,7 +146,8 @@ func TestNewestOfEachClusterStays(t *testing.T) {
 		}
 		return b
 	})
-	if days := daysOf(kept); !slices.Contains(days, 5) || !slices.Contains(days, 11) || !slices.Contains(days, 10) || len(days) > 5 {
+	days := daysOf(kept)
+	if !slices.Contains(days, 5) || !slices.Contains(days, 11) || !slices.Contains(days, 10) || len(days) > 5 {
 		t.Errorf("days %v are kept", days)
 	}
 }

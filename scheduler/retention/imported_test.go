@@ -34,7 +34,8 @@ func TestImportsChangeNoDecision(t *testing.T) {
 			w.catalog.Imported = append(w.catalog.Imported, importedAt(rapid.IntRange(0, minutes).Draw(rt, "minute")))
 		}
 		with, err := retention.Plan(w.catalog, p, w.now)
-		if diff := cmp.Diff(without, with); err != nil || diff != "" {
+		diff := cmp.Diff(without, with)
+		if err != nil || diff != "" {
 			rt.Errorf("%v\n%s", err, diff)
 		}
 	})
@@ -47,10 +48,12 @@ func TestRemoveImported(t *testing.T) {
 	if err != nil || len(d.Backups) != 1 || d.Backups[0].ID != importedAt(1).ID || d.Backups[0].Keep || d.Removed != 100 || d.Kept != 300 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if _, err := retention.RemoveImported(c, []catalog.ID{taken(1).ID}); !errors.Is(err, fault.Refused) {
+	_, err = retention.RemoveImported(c, []catalog.ID{taken(1).ID})
+	if !errors.Is(err, fault.Refused) {
 		t.Errorf("a backup of the live cluster: %v", err)
 	}
-	if _, err := retention.RemoveImported(c, []catalog.ID{importedAt(9).ID}); !errors.Is(err, catalog.ErrNotFound) {
+	_, err = retention.RemoveImported(c, []catalog.ID{importedAt(9).ID})
+	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("a missing one: %v", err)
 	}
 }

@@ -42,7 +42,8 @@ func TestNever(t *testing.T) {
 				rt.Errorf("%s is called good", b.ID)
 			}
 		}
-		if gone := len(d.Backups) - len(kept(d)); good == 0 && gone > 0 {
+		gone := len(d.Backups) - len(kept(d))
+		if good == 0 && gone > 0 {
 			rt.Errorf("%d backups go, and none is good", gone)
 		}
 	})
@@ -123,7 +124,8 @@ func TestFuture(t *testing.T) {
 	d := plan(t, catalogOf(backups...), retention.Policy{Last: 2, Within: time.Hour, Window: time.Hour}, minute(160))
 	for i, b := range d.Backups {
 		future := b.Started.After(minute(200))
-		if keep := !future || i < 2; b.Keep != keep {
+		keep := !future || i < 2
+		if b.Keep != keep {
 			t.Errorf("%s: %+v", b.ID, b)
 		}
 	}
@@ -205,7 +207,8 @@ func TestIndependent(t *testing.T) {
 			b := &w.catalog.Backups[i]
 			b.Started, b.Finished = b.Started.In(zone), b.Finished.In(zone)
 		}
-		if got := fmt.Sprintf("%+v", simple(plan(rt, w.catalog, p, w.now.In(zone)))); got != want {
+		got := fmt.Sprintf("%+v", simple(plan(rt, w.catalog, p, w.now.In(zone))))
+		if got != want {
 			rt.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	})
@@ -247,7 +250,8 @@ func TestJunk(t *testing.T) {
 			spoil(rt, &b)
 			w.catalog.Backups = append(w.catalog.Backups, b)
 		}
-		if got := good(plan(rt, w.catalog, p, w.now)); !slices.Equal(got, want) {
+		got := good(plan(rt, w.catalog, p, w.now))
+		if !slices.Equal(got, want) {
 			rt.Errorf("beside junk %q stay, want %q", got, want)
 		}
 	})
@@ -286,7 +290,8 @@ func TestSlots(t *testing.T) {
 						taken[slot] = true
 					}
 					reason := fmt.Sprintf("%s %d", name, len(taken))
-					if got := slices.Contains(b.Reasons, reason); got != want {
+					got := slices.Contains(b.Reasons, reason)
+					if got != want {
 						rt.Fatalf("%s of slot %s: %q, want %q: %v", b.Started, slot, b.Reasons, reason, want)
 					}
 				}

@@ -136,23 +136,28 @@ func TestFarSmaller(t *testing.T) {
 		}
 		return all
 	}
-	if got := doubts(big, small, next); !slices.Equal(got, []bool{true, true, false}) {
+	got := doubts(big, small, next)
+	if !slices.Equal(got, []bool{true, true, false}) {
 		t.Errorf("in doubt: %v", got)
 	}
-	if got := doubts(big, small, next, later); !slices.Equal(got, []bool{false, false, false, false}) {
+	got = doubts(big, small, next, later)
+	if !slices.Equal(got, []bool{false, false, false, false}) {
 		t.Errorf("in doubt after three of the new size: %v", got)
 	}
 	again, after, tiny := taken(4), taken(5), taken(6)
 	after.Plain.Size, tiny.Plain.Size = 300, 100
-	if got := doubts(big, small, next, again, after, tiny); !slices.Equal(got, []bool{true, true, false, true, true, false}) {
+	got = doubts(big, small, next, again, after, tiny)
+	if !slices.Equal(got, []bool{true, true, false, true, true, false}) {
 		t.Errorf("in doubt, none of three in a row: %v", got)
 	}
 	small.Proofs = []catalog.Proof{proof(catalog.Opened, catalog.Passed, small.Finished)}
-	if got := doubts(big, small, next, later); !slices.Equal(got, []bool{false, false, false, false}) {
+	got = doubts(big, small, next, later)
+	if !slices.Equal(got, []bool{false, false, false, false}) {
 		t.Errorf("in doubt though it has been opened: %v", got)
 	}
 	small.Plain.Size, small.Proofs = 500, nil
-	if got := doubts(big, small); got[0] {
+	got = doubts(big, small)
+	if got[0] {
 		t.Error("half as large is in doubt")
 	}
 }
@@ -214,7 +219,8 @@ func TestLargeJunk(t *testing.T) {
 func TestNewestByTime(t *testing.T) {
 	older, newer := taken(100), taken(200)
 	older.Revision, newer.Revision = 9000, 8000
-	if d := plan(t, catalogOf(older, newer), retention.Policy{Last: 1}, minute(300)); !kept(d)[newer.ID] || kept(d)[older.ID] {
+	d := plan(t, catalogOf(older, newer), retention.Policy{Last: 1}, minute(300))
+	if !kept(d)[newer.ID] || kept(d)[older.ID] {
 		t.Errorf("what stays is\n%s", table(d, time.UTC))
 	}
 }
@@ -225,7 +231,8 @@ func TestSpans(t *testing.T) {
 		"20h": 20 * time.Hour, "2d1m30s": 48*time.Hour + 90*time.Second,
 	} {
 		d := plan(t, catalogOf(taken(1)), retention.Policy{Within: d}, minute(2))
-		if got := d.Backups[0].Reasons[0]; got != "within "+want {
+		got := d.Backups[0].Reasons[0]
+		if got != "within "+want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -248,7 +255,8 @@ func TestRemoval(t *testing.T) {
 		lineageOf(1, 0, 1, 1).ID + " 19 pruned: it is older than " + string(taken(1200).ID) +
 			", the oldest kept base of the log, host, dr v1, 02:40:00",
 	}
-	if diff := cmp.Diff(want, all); diff != "" {
+	diff := cmp.Diff(want, all)
+	if diff != "" {
 		t.Error(diff)
 	}
 }

@@ -42,7 +42,8 @@ func TestPruneARepository(t *testing.T) {
 				left = 5 // each write is synced
 			}
 			rapid.Check(t, func(rt *rapid.T) {
-				if left--; left < 0 {
+				left--
+				if left < 0 {
 					return
 				}
 				pruneARepository(rt, open(rt))
@@ -67,10 +68,12 @@ func pruneARepository(rt *rapid.T, b storage.Bucket) {
 	want := after(detailed(rt, c), d)
 	for _, later := range []time.Duration{0, 48 * time.Hour} {
 		o := repository.PruneOptions{Grace: 24 * time.Hour, Now: time.Now().Add(later)}
-		if _, err := c.Prune(context.Background(), d.Removal(w.now, "test"), o, nil); err != nil {
+		_, err := c.Prune(context.Background(), d.Removal(w.now, "test"), o, nil)
+		if err != nil {
 			rt.Fatal(err)
 		}
-		if diff := cmp.Diff(summary(want), summary(detailed(rt, c))); diff != "" {
+		diff := cmp.Diff(summary(want), summary(detailed(rt, c)))
+		if diff != "" {
 			rt.Fatal(diff)
 		}
 		now := load(rt, c)
@@ -79,7 +82,8 @@ func pruneARepository(rt *rapid.T, b storage.Bucket) {
 				rt.Errorf("a gap has come: %+v", g)
 			}
 		}
-		if again := plan(rt, now, drawPolicy(rt, true), w.now); len(again.Backups) != len(want.Backups) {
+		again := plan(rt, now, drawPolicy(rt, true), w.now)
+		if len(again.Backups) != len(want.Backups) {
 			rt.Errorf("%d backups are left", len(again.Backups))
 		}
 	}
@@ -139,12 +143,14 @@ func store(rt *rapid.T, c *repository.Cluster, cat catalog.Catalog) {
 		}
 		for _, p := range b.Proofs {
 			p.Backup = id
-			if err := c.Append(context.Background(), p); err != nil {
+			err := c.Append(context.Background(), p)
+			if err != nil {
 				rt.Fatal(err)
 			}
 		}
 		for _, p := range b.Pins {
-			if _, err := c.Pin(context.Background(), p); err != nil {
+			_, err := c.Pin(context.Background(), p)
+			if err != nil {
 				rt.Fatal(err)
 			}
 		}
@@ -161,7 +167,8 @@ func storeLineage(rt *rapid.T, c *repository.Cluster, l catalog.Lineage) {
 	previous, seq := "", uint64(0)
 	for _, s := range l.Segments {
 		h := s.Header
-		if h.Previous = previous; h.Seq != seq+1 {
+		h.Previous = previous
+		if h.Seq != seq+1 {
 			h.Previous = strings.Repeat("ef", 32) // of one that is lost
 		}
 		seq = h.Seq
@@ -175,12 +182,14 @@ func storeLineage(rt *rapid.T, c *repository.Cluster, l catalog.Lineage) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		if previous = e.Digest; seq == uint64(len(indexed)+1) {
+		previous = e.Digest
+		if seq == uint64(len(indexed)+1) {
 			indexed = append(indexed, catalog.SegmentOf(e))
 		}
 	}
 	for n := 0; n+7 <= len(indexed); n += 7 {
-		if err := c.Log().StoreIndex(context.Background(), l.ID, indexed[n:n+7]); err != nil {
+		err := c.Log().StoreIndex(context.Background(), l.ID, indexed[n:n+7])
+		if err != nil {
 			rt.Fatal(err)
 		}
 	}

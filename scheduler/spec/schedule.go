@@ -132,12 +132,14 @@ func (s Schedule) next(t time.Time) time.Time {
 // nextHourly is like next, but also counts the wall times that clocks show a second time.
 func (s Schedule) nextHourly(t time.Time) time.Time {
 	t = t.In(s.zone)
-	if at, ok := shownWithin(s.fields.Next(onTheWall(t)), t); ok {
+	at, ok := shownWithin(s.fields.Next(onTheWall(t)), t)
+	if ok {
 		return at
 	}
 	next := s.next(t)
 	_, end := t.ZoneBounds()
-	if at, ok := shownWithin(s.fields.Next(onTheWall(end).Add(-time.Second)), end); ok && at.Before(next) {
+	at, ok = shownWithin(s.fields.Next(onTheWall(end).Add(-time.Second)), end)
+	if ok && at.Before(next) {
 		return at
 	}
 	return next

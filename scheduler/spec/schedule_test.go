@@ -69,7 +69,8 @@ func TestNext(t *testing.T) {
 		{"0 0 * * *", "America/Havana", "2026-10-31T12:00:00Z", []string{"11-01T00:00:00-04:00", "11-02T00:00:00-05:00"}},
 		{"0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", []string{"12-29T12:00:00-10:00", "12-31T00:00:00+14:00", "12-31T12:00:00+14:00"}},
 	} {
-		if got := nexts(t, schedules.Parse(t, test.text, test.zone), test.from, len(test.want)); !slices.Equal(got, test.want) {
+		got := nexts(t, schedules.Parse(t, test.text, test.zone), test.from, len(test.want))
+		if !slices.Equal(got, test.want) {
 			t.Errorf("%q in %s after %s: %q, want %q", test.text, test.zone, test.from, got, test.want)
 		}
 	}
@@ -77,7 +78,8 @@ func TestNext(t *testing.T) {
 
 func TestNextOfNothing(t *testing.T) {
 	var none spec.Schedule
-	if at := none.Next(time.Now()); !none.None() || !at.IsZero() || none.String() != "" {
+	at := none.Next(time.Now())
+	if !none.None() || !at.IsZero() || none.String() != "" {
 		t.Errorf("the zero schedule comes at %v, as %q", at, none)
 	}
 }
@@ -87,11 +89,13 @@ func TestParseScheduleRefuses(t *testing.T) {
 		"", "  ", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "@fortnightly", "@every", "@every x", "@every 0s", "@every -1h",
 		"@every 500ms", "@every 1500ms", "0 0 30 2 *", ", * * * *", "TZ=Europe/Berlin", "CRON_TZ=UTC 0 2 * * *", "TZ=",
 	} {
-		if s, err := spec.ParseSchedule(text, time.UTC, 0, ""); !errors.Is(err, spec.ErrSchedule) {
+		s, err := spec.ParseSchedule(text, time.UTC, 0, "")
+		if !errors.Is(err, spec.ErrSchedule) {
 			t.Errorf("%q is %v, %v, want an error that matches ErrSchedule", text, s, err)
 		}
 	}
-	if _, err := spec.ParseSchedule("@daily", time.UTC, -1, ""); !errors.Is(err, spec.ErrSchedule) {
+	_, err := spec.ParseSchedule("@daily", time.UTC, -1, "")
+	if !errors.Is(err, spec.ErrSchedule) {
 		t.Errorf("a jitter below zero: %v", err)
 	}
 }
@@ -110,15 +114,18 @@ func TestJitter(t *testing.T) {
 		}
 		late[s.Late().Truncate(time.Minute)]++
 		slot := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC).Add(s.Late())
-		if at := s.Next(slot.Add(-time.Second)); !at.Equal(slot) {
+		at := s.Next(slot.Add(-time.Second))
+		if !at.Equal(slot) {
 			t.Fatalf("%s at %v, want %v", name, at, slot)
 		}
-		if at := s.Next(slot); !at.Equal(slot.AddDate(0, 0, 1)) {
+		at = s.Next(slot)
+		if !at.Equal(slot.AddDate(0, 0, 1)) {
 			t.Fatalf("%s again at %v", name, at)
 		}
 	}
 	for minute := range 10 {
-		if n := late[time.Duration(minute)*time.Minute]; n < 50 || n > 200 {
+		n := late[time.Duration(minute)*time.Minute]
+		if n < 50 || n > 200 {
 			t.Errorf("of 1000 clusters begin %d in minute %d", n, minute)
 		}
 	}
@@ -148,7 +155,8 @@ func TestDailyIsOnceADay(t *testing.T) {
 			day = time.Date(day.Year(), day.Month(), day.Day()+1, 12, 0, 0, 0, z)
 			want := time.Date(day.Year(), day.Month(), day.Day(), hour, minute, 0, 0, z)
 			if shown(at) == shown(want) {
-				if before := at.Add(-time.Hour); shown(before) == shown(at) {
+				before := at.Add(-time.Hour)
+				if shown(before) == shown(at) {
 					t.Fatalf("at %v the clock shows that for the second time", at)
 				}
 			} else if !schedules.Skips(at, hour, minute) {
@@ -204,7 +212,8 @@ func TestNextPassesNothingOver(t *testing.T) {
 			t.Fatalf("after %v at %v", from, next)
 		}
 		between := from.Add(time.Duration(rapid.Int64Range(0, int64(next.Sub(from))-1).Draw(t, "between")))
-		if again := s.Next(between); !again.Equal(next) {
+		again := s.Next(between)
+		if !again.Equal(next) {
 			t.Fatalf("after %v at %v, and after %v at %v", from, next, between, again)
 		}
 	})
@@ -224,7 +233,8 @@ func FuzzParseSchedule(f *testing.F) {
 			return
 		}
 		now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-		if at := s.Next(now); !at.After(now) {
+		at := s.Next(now)
+		if !at.After(now) {
 			t.Fatalf("%q after %v: %v", text, now, at)
 		}
 	})

@@ -152,14 +152,15 @@ func Parse(text string) (Address, error) {
 }
 
 func parseFile(u *url.URL) (Address, error) {
-	if err := checkQuery(u); err != nil {
+	err := checkQuery(u)
+	if err != nil {
 		return Address{}, err
 	}
 	if u.Host != "" || !filepath.IsAbs(u.Path) || u.ForceQuery {
 		return Address{}, fmt.Errorf("%w: a directory is written file:///absolute/path, with three slashes: correct it", ErrURL)
 	}
 	a := Address{Scheme: File, Path: filepath.Clean(filepath.FromSlash(u.Path))}
-	err := a.parseQuery(u.RawQuery)
+	err = a.parseQuery(u.RawQuery)
 	if err != nil {
 		return Address{}, err
 	}
@@ -178,10 +179,12 @@ func parseObjects(u *url.URL) (Address, error) {
 		return Address{}, fmt.Errorf("%w: its prefix has an empty, \".\" or \"..\" element, a control character, or "+
 			"is too long: correct it", ErrURL)
 	}
-	if err := checkQuery(u); err != nil {
+	err := checkQuery(u)
+	if err != nil {
 		return Address{}, err
 	}
-	if err := a.parseQuery(u.RawQuery); err != nil {
+	err = a.parseQuery(u.RawQuery)
+	if err != nil {
 		return Address{}, err
 	}
 	return a, nil
@@ -191,7 +194,8 @@ func parseObjects(u *url.URL) (Address, error) {
 func checkQuery(u *url.URL) error {
 	for part := range strings.SplitSeq(u.RawQuery, "&") {
 		name, _, _ := strings.Cut(part, "=")
-		if _, known := options[name]; known {
+		_, known := options[name]
+		if known {
 			continue
 		}
 		name, err := url.QueryUnescape(name)
@@ -243,7 +247,8 @@ func optionsOf(scheme string) []string {
 func (a Address) String() string {
 	query := url.Values{}
 	for _, name := range optionsOf(a.Scheme) {
-		if value := *options[name].field(&a); value != "" {
+		value := *options[name].field(&a)
+		if value != "" {
 			query.Set(name, value)
 		}
 	}

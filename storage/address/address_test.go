@@ -128,7 +128,8 @@ func TestCredentialsAreRefusedAndNotRepeated(t *testing.T) {
 		if !errors.Is(err, address.ErrURL) {
 			t.Fatalf("Parse(%q): %v", text, err)
 		}
-		if shown := address.Shown(text); strings.Contains(err.Error()+shown, secret) {
+		shown := address.Shown(text)
+		if strings.Contains(err.Error()+shown, secret) {
 			t.Errorf("Parse(%q): %v; Shown: %s", text, err, shown)
 		}
 	}
@@ -140,7 +141,8 @@ func TestShown(t *testing.T) {
 		"s3://bucket/etcd/?region=eu":    "s3://bucket/etcd?region=eu",
 		"gs://bucket?endpoint=http://h:": "gs://bucket?endpoint=http%3A%2F%2Fh%3A",
 	} {
-		if got := address.Shown(text); got != want {
+		got := address.Shown(text)
+		if got != want {
 			t.Errorf("Shown(%q) = %q, want %q", text, got, want)
 		}
 	}
@@ -163,7 +165,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if again, err := address.Parse(shown); err != nil || again != a {
+		again, err := address.Parse(shown)
+		if err != nil || again != a {
 			t.Fatalf("Parse(%q) = %+v, but its own form %q gives %+v, %v", text, a, shown, again, err)
 		}
 	})

@@ -36,7 +36,8 @@ func BenchmarkPut(b *testing.B) {
 	b.Run("bucket", func(b *testing.B) {
 		b.SetBytes(benchSize)
 		for b.Loop() {
-			if _, err := bucket.Put(b.Context(), "bucket", bytes.NewReader(p), storage.PutOptions{}); err != nil {
+			_, err := bucket.Put(b.Context(), "bucket", bytes.NewReader(p), storage.PutOptions{})
+			if err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -56,7 +57,8 @@ func BenchmarkPut(b *testing.B) {
 // BenchmarkOpen compares Open with the SDK's DownloadStream.
 func BenchmarkOpen(b *testing.B) {
 	bucket, sdk := benchmark(b)
-	if _, err := bucket.Put(b.Context(), "key", bytes.NewReader(noise(benchSize)), storage.PutOptions{}); err != nil {
+	_, err := bucket.Put(b.Context(), "key", bytes.NewReader(noise(benchSize)), storage.PutOptions{})
+	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("bucket", func(b *testing.B) {

@@ -58,7 +58,8 @@ func fromEnvironment() (accountCredentials, error) {
 	if s.key != "" {
 		return s, nil
 	}
-	if text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING"); text != "" {
+	text := os.Getenv("AZURE_STORAGE_CONNECTION_STRING")
+	if text != "" {
 		return parseConnection(text)
 	}
 	s.sas = strings.TrimPrefix(os.Getenv("AZURE_STORAGE_SAS_TOKEN"), "?")
@@ -187,7 +188,8 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	o.Retry.TryTimeout = 5 * time.Second
 	o.Retry.ShouldRetry = nil
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: o}
-	if id := os.Getenv("AZURE_CLIENT_ID"); id != "" {
+	id := os.Getenv("AZURE_CLIENT_ID")
+	if id != "" {
 		managed.ID = azidentity.ClientID(id)
 	}
 	machine, err := azidentity.NewManagedIdentityCredential(managed)

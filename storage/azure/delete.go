@@ -14,7 +14,8 @@ import (
 
 // Delete implements storage.Bucket. In an account that keeps versions it hides the key unless o names a version.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if err := b.delete(ctx, key, o); err != nil {
+	err := b.delete(ctx, key, o)
+	if err != nil {
 		return b.failed("delete", key, err)
 	}
 	return nil
@@ -39,7 +40,8 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 		return err
 	}
 	// The newest version cannot be deleted by its id: it must become an older one first.
-	if err := b.deleteOnly(ctx, key, version(nil, p.ETag)); err != nil {
+	err = b.deleteOnly(ctx, key, version(nil, p.ETag))
+	if err != nil {
 		return err
 	}
 	return b.deleteOnly(ctx, key, named)
@@ -54,7 +56,8 @@ func locked(p blob.GetPropertiesResponse) error {
 	if p.Date != nil {
 		now = *p.Date
 	}
-	if until := deref(p.ImmutabilityPolicyExpiresOn); now.Before(until) {
+	until := deref(p.ImmutabilityPolicyExpiresOn)
+	if now.Before(until) {
 		return fmt.Errorf("%w until %s", storage.ErrLocked, until.UTC().Format(time.RFC3339))
 	}
 	return nil
@@ -66,7 +69,8 @@ func (b *Bucket) deleteOnly(ctx context.Context, key, named string) error {
 	if err == nil {
 		_, err = client.Delete(ctx, &blob.DeleteOptions{AccessConditions: conditions})
 	}
-	if err = explain(versionGone(err)); errors.Is(err, storage.ErrNotExist) {
+	err = explain(versionGone(err))
+	if errors.Is(err, storage.ErrNotExist) {
 		return nil
 	}
 	return err

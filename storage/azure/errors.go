@@ -39,7 +39,8 @@ func redacted(err error) error {
 // requests yields the errors of net/http in err's tree.
 func requests(err error) iter.Seq[*url.Error] {
 	return func(yield func(*url.Error) bool) {
-		if u, ok := err.(*url.Error); ok && !yield(u) {
+		u, ok := err.(*url.Error)
+		if ok && !yield(u) {
 			return
 		}
 		var below []error
@@ -95,7 +96,8 @@ func explain(err error) error {
 	if errors.As(err, &answer) {
 		return explainAnswer(answer)
 	}
-	if cure, _ := connectionCure(err); cure != "" {
+	cure, _ := connectionCure(err)
+	if cure != "" {
 		return explanation(nil, withoutURL(err), "%v: %s", withoutURL(err), cure)
 	}
 	return withoutURL(err)

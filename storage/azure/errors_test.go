@@ -75,15 +75,17 @@ func TestFewerRights(t *testing.T) {
 	s := objectstores.Azure(t)
 	name := s.Bucket(t)
 	owner := open(t, config(t, s, name))
-	if _, err := owner.Put(t.Context(), "there", strings.NewReader("x"), storage.PutOptions{}); err != nil {
+	_, err := owner.Put(t.Context(), "there", strings.NewReader("x"), storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	reader := s.As(t, name, objectstores.ReadOnly)
 	b := open(t, config(t, reader, name))
-	if _, err := read(t, b, "there", storage.OpenOptions{}); err != nil {
+	_, err = read(t, b, "there", storage.OpenOptions{})
+	if err != nil {
 		t.Errorf("a reader cannot read: %v", err)
 	}
-	_, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{})
+	_, err = b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{})
 	wantLine(t, "put", err, storage.ErrDenied, "lack the right", signature(reader))
 	_, err = b.Put(t.Context(), "key", bytes.NewReader(noise(2*small.Size)), storage.PutOptions{})
 	wantLine(t, "put in blocks", err, storage.ErrDenied, "lack the right", signature(reader))
@@ -91,13 +93,15 @@ func TestFewerRights(t *testing.T) {
 	writer := s.As(t, name, objectstores.NoDelete)
 	b = open(t, config(t, writer, name))
 	for _, size := range []int{10, 2 * small.Size} {
-		if _, err := b.Put(t.Context(), "key", bytes.NewReader(noise(size)), storage.PutOptions{}); err != nil {
+		_, err := b.Put(t.Context(), "key", bytes.NewReader(noise(size)), storage.PutOptions{})
+		if err != nil {
 			t.Errorf("a writer cannot write: %v", err)
 		}
 	}
 	err = b.Delete(t.Context(), "there", storage.DeleteOptions{})
 	wantLine(t, "delete", err, storage.ErrDenied, "lack the right", signature(writer))
-	if _, err := owner.Stat(t.Context(), "there"); err != nil {
+	_, err = owner.Stat(t.Context(), "there")
+	if err != nil {
 		t.Error(err)
 	}
 	nobody := s.As(t, name, objectstores.Nothing)
@@ -126,14 +130,17 @@ func TestWriterWithoutDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAbsent(t, owner, "key")
-	if n := blocksOf(t, look, "key"); n != 2 {
+	n := blocksOf(t, look, "key")
+	if n != 2 {
 		t.Errorf("%d uncommitted blocks, where nothing could be done about two", n)
 	}
-	if got := sweepAll(t, owner, ""); got != 1 {
+	got := sweepAll(t, owner, "")
+	if got != 1 {
 		t.Errorf("%d leftovers for the owner to sweep", got)
 	}
 	wantAbsent(t, owner, "key")
-	if n := blocksOf(t, look, "key"); n > 0 {
+	n = blocksOf(t, look, "key")
+	if n > 0 {
 		t.Errorf("%d uncommitted blocks", n)
 	}
 }
@@ -225,7 +232,8 @@ func TestLockIsRefusedWhereThereAreNone(t *testing.T) {
 	_, err := b.Put(t.Context(), "key", bytes.NewReader(noise(2*small.Size)), storage.PutOptions{RetainUntil: lockEnd})
 	wantLine(t, "put", err, storage.ErrUnsupported, "version-level immutability", "")
 	wantAbsent(t, b, "key")
-	if n := blocksOf(t, look, "key"); n > 0 {
+	n := blocksOf(t, look, "key")
+	if n > 0 {
 		t.Errorf("%d uncommitted blocks", n)
 	}
 }
@@ -268,7 +276,8 @@ func TestFakeLockIsAskedFor(t *testing.T) {
 				t.Errorf("Put says locked until %v", obj.RetainUntil)
 			}
 		}
-		if _, err := b.Put(t.Context(), "key", bytes.NewReader(noise(size)), storage.PutOptions{}); err != nil {
+		_, err := b.Put(t.Context(), "key", bytes.NewReader(noise(size)), storage.PutOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if asked.mode != "" || asked.until != "" {

@@ -121,7 +121,8 @@ func TestFakeLockHasEnded(t *testing.T) {
 		}),
 		"DELETE": {status: http.StatusAccepted},
 	})
-	if err := b.Delete(t.Context(), "key", storage.DeleteOptions{}); err != nil || !f.wasAsked("DELETE") {
+	err := b.Delete(t.Context(), "key", storage.DeleteOptions{})
+	if err != nil || !f.wasAsked("DELETE") {
 		t.Errorf("Delete: %v", err)
 	}
 }
@@ -140,10 +141,11 @@ func TestFakeContainerPolicy(t *testing.T) {
 		"DELETE": failure(http.StatusConflict, "BlobImmutableDueToPolicy"),
 		"PUT":    failure(http.StatusConflict, "BlobImmutableDueToPolicy"),
 	})
-	if err := b.Delete(t.Context(), "key", storage.DeleteOptions{}); !errors.Is(err, storage.ErrLocked) {
+	err := b.Delete(t.Context(), "key", storage.DeleteOptions{})
+	if !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("Delete: %v", err)
 	}
-	_, err := b.Put(t.Context(), "key", strings.NewReader("new"), storage.PutOptions{})
+	_, err = b.Put(t.Context(), "key", strings.NewReader("new"), storage.PutOptions{})
 	if !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("Put: %v", err)
 	}
@@ -160,7 +162,8 @@ func TestFakePolicyForbidsClearing(t *testing.T) {
 				"PUT":                   {status: http.StatusCreated},
 			})
 			src := io.MultiReader(strings.NewReader(strings.Repeat("x", 20<<20)), &waiting{func() bool { return true }})
-			if _, err := b.Put(t.Context(), "key", src, storage.PutOptions{}); !errors.Is(err, errBroken) {
+			_, err := b.Put(t.Context(), "key", src, storage.PutOptions{})
+			if !errors.Is(err, errBroken) {
 				t.Errorf("Put: %v", err)
 			}
 			if f.wasAsked("PUT comp=blocklist") {
@@ -211,7 +214,8 @@ func TestFakeVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := read(t, then, "a", storage.OpenOptions{}); err != nil || string(p) != "older" {
+	p, err := read(t, then, "a", storage.OpenOptions{})
+	if err != nil || string(p) != "older" {
 		t.Errorf("as of the day before: %q, %v", p, err)
 	}
 }
@@ -240,7 +244,8 @@ func TestFakeOddKeysKeepTheirNamesWithAVersion(t *testing.T) {
 		b := open(t, azure.Config{Account: "acct", Container: "c", Transport: roundTrip(func(r *http.Request) {
 			seen = r.URL.Path
 		})})
-		if _, err := read(t, b, key, storage.OpenOptions{Version: "version:" + older}); !errors.Is(err, storage.ErrDenied) {
+		_, err := read(t, b, key, storage.OpenOptions{Version: "version:" + older})
+		if !errors.Is(err, storage.ErrDenied) {
 			t.Error(err)
 		}
 		if seen != "/c/"+key {
@@ -280,7 +285,8 @@ func TestFakeRedirect(t *testing.T) {
 	f, b := openFake(t, map[string]fakeAnswer{
 		"GET": {status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "https://elsewhere.example/"}},
 	})
-	if _, err := read(t, b, "key", storage.OpenOptions{}); err == nil || len(f.asked) != 1 {
+	_, err := read(t, b, "key", storage.OpenOptions{})
+	if err == nil || len(f.asked) != 1 {
 		t.Errorf("error %v after %q", err, f.asked)
 	}
 }
@@ -295,7 +301,8 @@ func TestFakeShortStream(t *testing.T) {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%q, %v", p, err)
 	}
-	if _, err := read(t, b, "key", storage.OpenOptions{Offset: 2}); err == nil {
+	_, err = read(t, b, "key", storage.OpenOptions{Offset: 2})
+	if err == nil {
 		t.Error("another range than the one asked for is taken")
 	}
 }
@@ -312,7 +319,8 @@ func TestFakeRightThatComesLater(t *testing.T) {
 			_, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{RetainUntil: time.Now().Add(time.Hour)})
 			return err
 		}
-		if err := locked(); !errors.Is(err, storage.ErrUnsupported) {
+		err := locked()
+		if !errors.Is(err, storage.ErrUnsupported) {
 			t.Errorf("while nothing is known: %v", err)
 		}
 		f.mu.Lock()
@@ -320,11 +328,13 @@ func TestFakeRightThatComesLater(t *testing.T) {
 			status: http.StatusOK, header: map[string]string{"x-ms-immutable-storage-with-versioning-enabled": "true"},
 		}
 		f.mu.Unlock()
-		if err := locked(); !errors.Is(err, storage.ErrUnsupported) {
+		err = locked()
+		if !errors.Is(err, storage.ErrUnsupported) {
 			t.Errorf("it is asked at each Put: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := locked(); errors.Is(err, storage.ErrUnsupported) {
+		err = locked()
+		if errors.Is(err, storage.ErrUnsupported) {
 			t.Errorf("after the right has come: %v", err)
 		}
 	})

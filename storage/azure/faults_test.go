@@ -137,7 +137,8 @@ func TestNoAnswerAfterTheCommit(t *testing.T) {
 	if err == nil || errors.Is(err, storage.ErrExist) {
 		t.Fatalf("error %v", err)
 	}
-	if got, err := read(t, healthy, "key", storage.OpenOptions{}); err != nil || !bytes.Equal(got, p) {
+	got, err := read(t, healthy, "key", storage.OpenOptions{})
+	if err != nil || !bytes.Equal(got, p) {
 		t.Errorf("%d bytes, error %v, where the commit was done", len(got), err)
 	}
 }
@@ -150,7 +151,8 @@ type interfering struct {
 }
 
 func (i *interfering) RoundTrip(r *http.Request) (*http.Response, error) {
-	if before := i.before; before != nil && i.match(r) {
+	before := i.before
+	if before != nil && i.match(r) {
 		i.before = nil
 		before()
 	}
@@ -186,7 +188,8 @@ func TestBlocksOfOthersStay(t *testing.T) {
 	p := noise(3 * small.Size)
 	c.Transport = &interfering{c.Transport, isCommit, func() {
 		broken := io.MultiReader(bytes.NewReader(p), &waiting{func() bool { return blocksOf(t, look, "dir/key") == 6 }})
-		if _, err := b.Put(t.Context(), "dir/key", broken, storage.PutOptions{}); !errors.Is(err, errBroken) {
+		_, err := b.Put(t.Context(), "dir/key", broken, storage.PutOptions{})
+		if !errors.Is(err, errBroken) {
 			t.Errorf("error %v", err)
 		}
 	}}
@@ -217,7 +220,8 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	again.Body = io.NopCloser(bytes.NewReader(body))
 	l.coming.Go(func() {
 		time.Sleep(20 * time.Millisecond)
-		if resp, err := l.RoundTripper.RoundTrip(again); err == nil {
+		resp, err := l.RoundTripper.RoundTrip(again)
+		if err == nil {
 			resp.Body.Close()
 		}
 	})
@@ -230,7 +234,8 @@ func TestBlockComesLate(t *testing.T) {
 	c.Transport = network
 	p := noise(2 * small.Size)
 	src := io.MultiReader(bytes.NewReader(p), &waiting{func() bool { return true }})
-	if _, err := open(t, c).Put(t.Context(), "dir/key", src, storage.PutOptions{}); !errors.Is(err, errBroken) {
+	_, err := open(t, c).Put(t.Context(), "dir/key", src, storage.PutOptions{})
+	if !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
 	network.coming.Wait()
@@ -265,7 +270,8 @@ func TestAbandonedBlobIsNone(t *testing.T) {
 		if !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
-		if _, err := look.NewBlobClient(key).GetProperties(t.Context(), nil); err != nil {
+		_, err = look.NewBlobClient(key).GetProperties(t.Context(), nil)
+		if err != nil {
 			t.Fatalf("there is no abandoned blob to test with: %v", err)
 		}
 		wantAbsent(t, b, key)
@@ -280,14 +286,17 @@ func TestAbandonedBlobIsNone(t *testing.T) {
 		wantStored(t, b, look, obj, noise(size))
 	}
 	leave("swept")
-	if got := sweepAll(t, b, ""); got != 1 {
+	got := sweepAll(t, b, "")
+	if got != 1 {
 		t.Errorf("%d leftovers", got)
 	}
-	if _, err := look.NewBlobClient("swept").GetProperties(t.Context(), nil); err == nil {
+	_, err := look.NewBlobClient("swept").GetProperties(t.Context(), nil)
+	if err == nil {
 		t.Error("the abandoned blob is still there")
 	}
 	leave("deleted")
-	if err := b.Delete(t.Context(), "deleted", storage.DeleteOptions{}); err != nil {
+	err = b.Delete(t.Context(), "deleted", storage.DeleteOptions{})
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -298,7 +307,8 @@ func sweepAll(t *testing.T, b *azure.Bucket, prefix string) (n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Sweep(t.Context(), piece); err != nil {
+		err := b.Sweep(t.Context(), piece)
+		if err != nil {
 			t.Fatal(err)
 		}
 		n++
@@ -313,21 +323,25 @@ func wantStored(t *testing.T, b *azure.Bucket, look *container.Client, obj stora
 	if err != nil || got.Version != obj.Version || got.Size != int64(len(p)) {
 		t.Fatalf("Stat = %+v, %v, want %+v with %d bytes", got, err, obj, len(p))
 	}
-	if content, err := read(t, b, obj.Key, storage.OpenOptions{}); err != nil || !bytes.Equal(content, p) {
+	content, err := read(t, b, obj.Key, storage.OpenOptions{})
+	if err != nil || !bytes.Equal(content, p) {
 		t.Fatalf("%d bytes, error %v, want the %d that were put", len(content), err, len(p))
 	}
-	if n := blocksOf(t, look, obj.Key); n > 0 {
+	n := blocksOf(t, look, obj.Key)
+	if n > 0 {
 		t.Fatalf("%d uncommitted blocks", n)
 	}
 }
 
 func wantAbsent(t *testing.T, b *azure.Bucket, key string) {
 	t.Helper()
-	if obj, err := b.Stat(t.Context(), key); !errors.Is(err, storage.ErrNotExist) {
+	obj, err := b.Stat(t.Context(), key)
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Fatalf("Stat = %+v, %v", obj, err)
 	}
 	for _, o := range []storage.OpenOptions{{}, {Length: 1}, {Offset: 1}} {
-		if _, err := read(t, b, key, o); !errors.Is(err, storage.ErrNotExist) {
+		_, err := read(t, b, key, o)
+		if !errors.Is(err, storage.ErrNotExist) {
 			t.Fatalf("Open with %+v: %v", o, err)
 		}
 	}
@@ -340,7 +354,8 @@ func wantAbsent(t *testing.T, b *azure.Bucket, key string) {
 func wantPutAgain(t *testing.T, b *azure.Bucket, look *container.Client, p []byte) {
 	t.Helper()
 	wantAbsent(t, b, "dir/key")
-	if n := blocksOf(t, look, "dir/key"); n > 0 {
+	n := blocksOf(t, look, "dir/key")
+	if n > 0 {
 		t.Errorf("%d uncommitted blocks", n)
 	}
 	obj, err := b.Put(t.Context(), "dir/key", bytes.NewReader(p), storage.PutOptions{IfAbsent: true})

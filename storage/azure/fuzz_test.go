@@ -14,7 +14,8 @@ func TestBlockIDsHaveOneLength(t *testing.T) {
 		id := blockID{Mark: blockMark, Sent: rapid.Int64().Draw(t, "sent"), Number: rapid.Uint32().Draw(t, "number")}
 		copy(id.Put[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "put"))
 		text := id.String()
-		if got, ok := parseBlockID(text); !ok || got != id || len(text) != len(blockID{}.String()) {
+		got, ok := parseBlockID(text)
+		if !ok || got != id || len(text) != len(blockID{}.String()) {
 			t.Errorf("%+v becomes %q and then %+v, %v", id, text, got, ok)
 		}
 	})
@@ -50,7 +51,8 @@ func FuzzFullSize(f *testing.F) {
 	f.Add("bytes 0-9/100")
 	f.Add("bytes 0-9/*")
 	f.Fuzz(func(t *testing.T, text string) {
-		if size, err := fullSize(nil, &text); err == nil && size < 0 {
+		size, err := fullSize(nil, &text)
+		if err == nil && size < 0 {
 			t.Errorf("%q is %d", text, size)
 		}
 	})

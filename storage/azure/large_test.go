@@ -28,7 +28,8 @@ const childVariable = "AZURE_TEST_CHILD"
 // child runs the value of childVariable: "hang container endpoint" or "carry container endpoint".
 func child(job string) error {
 	var verb, name, endpoint string
-	if _, err := fmt.Sscan(job, &verb, &name, &endpoint); err != nil {
+	_, err := fmt.Sscan(job, &verb, &name, &endpoint)
+	if err != nil {
 		return err
 	}
 	c := azure.Config{Container: name, Endpoint: endpoint}
@@ -63,10 +64,12 @@ func large() int64 {
 func carry(b *azure.Bucket) error {
 	up, down := sha256.New(), sha256.New()
 	src := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{9}), large()), up)
-	if _, err := b.Put(context.Background(), "large", src, storage.PutOptions{SizeHint: large()}); err != nil {
+	_, err := b.Put(context.Background(), "large", src, storage.PutOptions{SizeHint: large()})
+	if err != nil {
 		return err
 	}
-	if err := fetch(b, down); err != nil {
+	err = fetch(b, down)
+	if err != nil {
 		return err
 	}
 	if !bytes.Equal(up.Sum(nil), down.Sum(nil)) {
@@ -97,7 +100,8 @@ func start(t *testing.T, s *objectstores.AzureServer, verb, name string) (*exec.
 	cmd.Env = append(append(os.Environ(), s.Env()...), job)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return cmd, &out
@@ -139,7 +143,8 @@ func TestKilledPut(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	err := cmd.Process.Kill()
+	if err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait() // the error is that it was killed
@@ -149,14 +154,17 @@ func TestKilledPut(t *testing.T) {
 			t.Errorf("Leftovers: %+v, %v", piece, err)
 		}
 		// The piece as it was listed before its last block arrived.
-		if err := b.Sweep(t.Context(), storage.Object{Key: piece.Key, ModTime: began}); err != nil {
+		err := b.Sweep(t.Context(), storage.Object{Key: piece.Key, ModTime: began})
+		if err != nil {
 			t.Error(err)
 		}
-		if n := blocksOf(t, look, "dir/key"); n != 3 {
+		n := blocksOf(t, look, "dir/key")
+		if n != 3 {
 			t.Errorf("%d blocks of a Put that went on are left", n)
 		}
 	}
-	if got := sweepAll(t, b, "dir/"); got != 1 {
+	got := sweepAll(t, b, "dir/")
+	if got != 1 {
 		t.Errorf("%d leftovers", got)
 	}
 	wantPutAgain(t, b, look, noise(3*small.Size))
@@ -172,7 +180,8 @@ func TestPages(t *testing.T) {
 	for first := range 8 {
 		workers.Go(func() {
 			for i := first; i < n; i += 8 {
-				if _, err := b.Put(t.Context(), key(i), strings.NewReader(key(i)), storage.PutOptions{}); err != nil {
+				_, err := b.Put(t.Context(), key(i), strings.NewReader(key(i)), storage.PutOptions{})
+				if err != nil {
 					t.Errorf("%s: %v", key(i), err)
 					return
 				}

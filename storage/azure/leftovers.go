@@ -52,7 +52,8 @@ func (u *upload) Abort(ctx context.Context) error {
 
 // clear removes the uncommitted blocks of a key that has no blob, if ours reports true for all of them.
 func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool) error {
-	if t, err := b.loadTraits(ctx); err != nil || !t.clearable {
+	t, err := b.loadTraits(ctx)
+	if err != nil || !t.clearable {
 		return err
 	}
 	ids, err := b.uncommitted(ctx, key)
@@ -60,7 +61,8 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 		return err
 	}
 	for _, text := range ids {
-		if id, ok := parseBlockID(text); !ok || !ours(id) {
+		id, ok := parseBlockID(text)
+		if !ok || !ours(id) {
 			return nil
 		}
 	}
@@ -70,7 +72,8 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 		Metadata:         map[string]*string{idKey: &abandoned},
 		AccessConditions: u.conditions(),
 	})
-	if err = explain(err); errors.Is(err, storage.ErrExist) {
+	err = explain(err)
+	if errors.Is(err, storage.ErrExist) {
 		return nil // an object has appeared: another writer's, or this Put's after all
 	}
 	if err != nil {
@@ -82,7 +85,8 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 // uncommitted returns the ids of the blocks under key, or nil if there are none.
 func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) {
 	list, err := b.container.NewBlockBlobClient(key).GetBlockList(ctx, blockblob.BlockListTypeUncommitted, nil)
-	if err = explain(err); errors.Is(err, storage.ErrNotExist) {
+	err = explain(err)
+	if errors.Is(err, storage.ErrNotExist) {
 		return nil, nil
 	}
 	var ids []string
@@ -95,7 +99,8 @@ func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) 
 // deleteAbandoned deletes an abandoned blob, and the version that remains in an account with versions. A default policy
 // may have locked that version. It is invisible even then, so deleteAbandoned ignores that error.
 func (b *Bucket) deleteAbandoned(ctx context.Context, key, versioned, current string) error {
-	if err := b.deleteOnly(ctx, key, current); err != nil {
+	err := b.deleteOnly(ctx, key, current)
+	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(versioned, byVersion) {
@@ -107,7 +112,8 @@ func (b *Bucket) deleteAbandoned(ctx context.Context, key, versioned, current st
 // Leftovers implements storage.Sweeper. A piece is everything under one key.
 func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
-		if t, err := b.loadTraits(ctx); err != nil || !t.clearable {
+		t, err := b.loadTraits(ctx)
+		if err != nil || !t.clearable {
 			if err != nil {
 				yield(storage.Object{}, b.failed("list the leftovers of", prefix, err))
 			}
@@ -162,18 +168,21 @@ func lastSent(ids []string) (at time.Time, ours bool) {
 
 // Sweep implements storage.Sweeper. A piece that has received blocks since it was listed stays.
 func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
-	if err := b.sweep(ctx, piece); err != nil {
+	err := b.sweep(ctx, piece)
+	if err != nil {
 		return b.failed("sweep", piece.Key, err)
 	}
 	return nil
 }
 
 func (b *Bucket) sweep(ctx context.Context, piece storage.Object) error {
-	if err := validKey(piece.Key); err != nil {
+	err := validKey(piece.Key)
+	if err != nil {
 		return err
 	}
 	p, err := b.container.NewBlobClient(piece.Key).GetProperties(ctx, nil)
-	if err = explain(err); err == nil {
+	err = explain(err)
+	if err == nil {
 		if !abandoned(p.Metadata) {
 			return nil // it has become an object
 		}

@@ -18,8 +18,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if job := os.Getenv(childVariable); job != "" {
-		if err := child(job); err != nil {
+	job := os.Getenv(childVariable)
+	if job != "" {
+		err := child(job)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -113,7 +113,8 @@ func TestBlackHole(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		time.AfterFunc(300*time.Millisecond, proxy.Clear)
 	}}
-	if _, err := open(t, c).Put(ctx, "dir/key", src, storage.PutOptions{}); !errors.Is(err, context.Canceled) {
+	_, err := open(t, c).Put(ctx, "dir/key", src, storage.PutOptions{})
+	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
 	wantAbsent(t, healthy, "dir/key")
@@ -126,7 +127,8 @@ func TestBlackHole(t *testing.T) {
 func TestDownloadIsCut(t *testing.T) {
 	proxy, c, healthy, _ := through(t)
 	p := noise(1 << 20)
-	if _, err := healthy.Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{}); err != nil {
+	_, err := healthy.Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	proxy.CutAfter(300_000, objectstores.ToClient)
@@ -136,7 +138,8 @@ func TestDownloadIsCut(t *testing.T) {
 		t.Fatalf("%d bytes, error %v", len(got), err)
 	}
 	retrying := storage.WithRetry(b, storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond})
-	if got, err = read(t, retrying, "key", storage.OpenOptions{}); err != nil || !bytes.Equal(got, p) {
+	got, err = read(t, retrying, "key", storage.OpenOptions{})
+	if err != nil || !bytes.Equal(got, p) {
 		t.Errorf("%d bytes, error %v", len(got), err)
 	}
 }

@@ -36,7 +36,8 @@ func entra(t *testing.T) answering {
 			return answer(http.StatusOK, fmt.Sprintf(`{"authorization_endpoint": "%s/oauth2/v2.0/authorize",
 				"token_endpoint": "%s/oauth2/v2.0/token", "issuer": "%s/v2.0"}`, authority, authority, authority))
 		case strings.HasSuffix(path, "/token"):
-			if err := r.ParseForm(); err != nil || r.PostForm.Get("client_id") != "client" || r.PostForm.Get("client_secret") != "Hunter2" {
+			err := r.ParseForm()
+			if err != nil || r.PostForm.Get("client_id") != "client" || r.PostForm.Get("client_secret") != "Hunter2" {
 				return answer(http.StatusUnauthorized, `{"error": "invalid_client", "error_description": "no such client"}`)
 			}
 			return answer(http.StatusOK, `{"access_token": "issued", "token_type": "Bearer", "expires_in": 3600}`)

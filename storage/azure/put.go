@@ -30,16 +30,19 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := validKey(key); err != nil {
+	err := validKey(key)
+	if err != nil {
 		return storage.Object{}, err
 	}
-	if err := b.canLock(ctx, o); err != nil {
+	err = b.canLock(ctx, o)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	u := &upload{b: b, key: key, o: o, blob: b.container.NewBlockBlobClient(key)}
 	rand.Read(u.id[:]) // never fails
 	if o.ChecksFirst(b.parts.Whole) {
-		if err := u.checkAbsent(ctx); err != nil {
+		err := u.checkAbsent(ctx)
+		if err != nil {
 			return storage.Object{}, err
 		}
 	}
@@ -165,7 +168,8 @@ func (u *upload) Part(ctx context.Context, n int, p []byte) error {
 	body := storage.Lend(p)
 	defer body.End()
 	o := &blockblob.StageBlockOptions{TransactionalValidation: checksum(p)}
-	if _, err := u.blob.StageBlock(ctx, u.sent.add(u.id, n), body, o); err != nil {
+	_, err := u.blob.StageBlock(ctx, u.sent.add(u.id, n), body, o)
+	if err != nil {
 		u.cut.Store(u.cut.Load() || ctx.Err() != nil)
 		return fmt.Errorf("block %d: %w", n, explain(err))
 	}
@@ -216,7 +220,8 @@ func (u *upload) create(ctx context.Context, send func(context.Context) (created
 	var err error
 	for range 3 {
 		var c created
-		if c, err = send(ctx); err == nil {
+		c, err = send(ctx)
+		if err == nil {
 			return u.object(c), nil
 		}
 		obj, again, serr := u.resolveLostPut(ctx, err)
@@ -249,7 +254,8 @@ func (u *upload) resolveLostPut(ctx context.Context, err error) (_ storage.Objec
 	if !is(err, bloberror.BlobAlreadyExists, bloberror.ConditionNotMet, bloberror.UnauthorizedBlobOverwrite) {
 		return storage.Object{}, false, err
 	}
-	if serr := u.checkAbsent(asking); serr != nil {
+	serr = u.checkAbsent(asking)
+	if serr != nil {
 		return storage.Object{}, false, serr
 	}
 	return storage.Object{}, true, err

@@ -24,7 +24,8 @@ func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (i
 }
 
 func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	if err := validKey(key); err != nil {
+	err := validKey(key)
+	if err != nil {
 		return nil, storage.Object{}, err
 	}
 	if o.Offset < 0 || o.Length < 0 {
@@ -112,7 +113,8 @@ type stream struct {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil { // the body may still have buffered bytes
+	err := s.ctx.Err()
+	if err != nil { // the body may still have buffered bytes
 		return 0, err
 	}
 	n, err := s.body.Read(p)
@@ -153,7 +155,8 @@ func (b *Bucket) stat(ctx context.Context, key, named string) (storage.Object, e
 
 // properties returns the properties of a blob. An abandoned blob is missing.
 func (b *Bucket) properties(ctx context.Context, key, named string) (blob.GetPropertiesResponse, error) {
-	if err := validKey(key); err != nil {
+	err := validKey(key)
+	if err != nil {
 		return blob.GetPropertiesResponse{}, err
 	}
 	client, conditions, err := b.blobAt(key, named)

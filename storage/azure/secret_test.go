@@ -20,7 +20,8 @@ func fakeThatDies(t *testing.T) *httptest.Server {
 		switch {
 		case r.URL.Query().Get("comp") == "blocklist":
 			s.Listener.Close()
-			if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			c, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
 				c.Close()
 			}
 		case r.Method == http.MethodPut:

@@ -24,7 +24,8 @@ type Reader struct{ Store *records.Store }
 // honors. A folder that the store cannot list is included. Tombstones that do not count are in ignored; their errors match
 // catalog.ErrDamaged.
 func (r *Reader) Kept(ctx context.Context, o LoadOptions) (folders []Folder, ignored []catalog.Damage, err error) {
-	if folders, err = r.Folders(ctx, o); err != nil {
+	folders, err = r.Folders(ctx, o)
+	if err != nil {
 		return nil, nil, err
 	}
 	folders = slices.DeleteFunc(folders, func(f Folder) bool { return !f.Has(catalog.ManifestName) && f.unlisted == nil })
@@ -98,22 +99,26 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 	listed := 0
 	last, known := "", false // the previous key's folder, and whether it is a backup's: each folder is parsed once
 	for object, err := range r.Store.Bucket.List(ctx, list) {
-		if f, ok := r.unlisted(err); ok {
+		f, ok := r.unlisted(err)
+		if ok {
 			folders, last = append(folders, f), ""
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list the backups of cluster %s: %w", r.Store.Cluster, err)
 		}
-		if dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]; dir != last {
+		dir := object.Key[:strings.LastIndexByte(object.Key, '/')+1]
+		if dir != last {
 			id, _, ok := catalog.SplitBackupKey(r.Store.Cluster, object.Key)
 			last, known = dir, ok
-			if n := len(folders); ok && (n == 0 || folders[n-1].ID != id) {
+			n := len(folders)
+			if ok && (n == 0 || folders[n-1].ID != id) {
 				folders = append(folders, Folder{ID: id, Objects: make([]storage.Object, 0, 2)}) // most backups have two objects
 			}
 		}
 		if known { // else another program has written it
-			if listed++; listed > records.MaxListed {
+			listed++
+			if listed > records.MaxListed {
 				return nil, records.TooMany(catalog.BackupsPrefix(r.Store.Cluster))
 			}
 			newest := &folders[len(folders)-1]

@@ -37,14 +37,16 @@ func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen S
 	loads := make([]Loaded, len(folders))
 	allowed := records.NewAllowance()
 	err := records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
-		if known, ok := seen.backup(folders[i]); ok {
+		known, ok := seen.backup(folders[i])
+		if ok {
 			loads[i].backup = known
 			return nil
 		}
 		f := folders[i]
 		f.allowed = allowed
 		loads[i] = r.loadBackup(ctx, f, proofs)
-		if err := loads[i].Err; err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+		err := loads[i].Err
+		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 			return err
 		}
 		return nil
@@ -107,14 +109,17 @@ func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loade
 		l.Err = records.NotRead(manifest.Key)
 		return l
 	}
-	if l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f.ID); l.Err != nil {
+	l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f.ID)
+	if l.Err != nil {
 		f.allowed.Return(manifest.Size)
 		return l
 	}
-	if l.Err = r.checkStored(f, l.backup.Manifest); l.Err != nil || !proofs {
+	l.Err = r.checkStored(f, l.backup.Manifest)
+	if l.Err != nil || !proofs {
 		return l
 	}
-	if l.backup.Proofs, l.ignored, l.Err = r.loadProofs(ctx, f); l.Err != nil {
+	l.backup.Proofs, l.ignored, l.Err = r.loadProofs(ctx, f)
+	if l.Err != nil {
 		return l
 	}
 	var ignored []error

@@ -45,7 +45,8 @@ func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen)
 	err := records.Parallel(ctx, Readers, len(batch), func(ctx context.Context, i int) (err error) {
 		p, u := &read[i], batch[i]
 		known := false
-		if *p, known = seen.proof(u); known {
+		*p, known = seen.proof(u)
+		if known {
 			return nil
 		}
 		p.Listed = u.listed
@@ -118,7 +119,8 @@ func (r *Reader) ProofNames(folders []Folder) (names []proofName) {
 	for _, f := range folders {
 		for _, o := range f.Objects {
 			stamp, isProof := strings.CutPrefix(strings.TrimSuffix(path.Base(o.Key), catalog.JSONSuffix), catalog.ProofPrefix)
-			if at, err := time.Parse(ProofTime, stamp); isProof && err == nil {
+			at, err := time.Parse(ProofTime, stamp)
+			if isProof && err == nil {
 				names = append(names, proofName{f.ID, o.Key, at})
 			}
 		}

@@ -11,7 +11,8 @@ func (c Catalog) FoldOf(lineage string, seq uint64) (folded Segment, ok bool) {
 		if l.ID != lineage {
 			continue
 		}
-		if i := l.holding(seq); i >= 0 {
+		i := l.holding(seq)
+		if i >= 0 {
 			return l.Segments[i], l.Segments[i].Folded > 0
 		}
 	}

@@ -69,7 +69,8 @@ func TestHistories(t *testing.T) {
 			doubts = append(doubts, text)
 		}
 		change, changed := catalog.NewChange("prod", backups)
-		if got := strings.Join(doubts, " "); got != test.doubts || changed != test.changed {
+		got := strings.Join(doubts, " ")
+		if got != test.doubts || changed != test.changed {
 			t.Errorf("%s: histories %s, changed %v (%v), want %s, %v", name, got, changed, change, test.doubts, test.changed)
 		}
 	}
@@ -109,7 +110,8 @@ func TestSurveyFindsHistories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if change, ok := changeOf(); ok {
+	change, ok = changeOf()
+	if ok {
 		t.Errorf("changed, though it is confirmed: %v", change)
 	}
 }

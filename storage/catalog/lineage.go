@@ -75,7 +75,8 @@ func (l Lineage) Stretches() []Stretch {
 			s := Stretch{Lineage: l.ID, Segments: kept[start:i:i], after: after}
 			stretches = append(stretches, s)
 			start = i
-			if m, ok := s.LastMark(); ok {
+			m, ok := s.LastMark()
+			if ok {
 				after = m.NotBefore
 			}
 		}
@@ -123,7 +124,8 @@ type tip struct {
 
 func (t *tip) move(s *Segment) {
 	t.last = s
-	if n := len(s.Marks); n > 0 {
+	n := len(s.Marks)
+	if n > 0 {
 		t.mark = &s.Marks[n-1]
 	}
 }

@@ -87,7 +87,8 @@ type Blob struct {
 }
 
 func (b Blob) validate() error {
-	if digest, err := hex.DecodeString(b.SHA256); err != nil || len(digest) != 32 {
+	digest, err := hex.DecodeString(b.SHA256)
+	if err != nil || len(digest) != 32 {
 		return fmt.Errorf("sha256 %q is no digest", b.SHA256)
 	}
 	if b.Size <= 0 {
@@ -117,10 +118,12 @@ func (m Manifest) validNames() error {
 
 // Validate returns an error unless m is complete and consistent.
 func (m Manifest) Validate() error {
-	if _, err := ParseID(string(m.ID)); err != nil {
+	_, err := ParseID(string(m.ID))
+	if err != nil {
 		return err
 	}
-	if err := ValidCluster(m.Cluster); err != nil {
+	err = ValidCluster(m.Cluster)
+	if err != nil {
 		return err
 	}
 	if m.Revision < 1 {
@@ -132,20 +135,23 @@ func (m Manifest) Validate() error {
 	if m.RaftIndexMax != 0 && m.RaftIndexMax < m.RaftIndex {
 		return fmt.Errorf("raftIndexMax %d is below raftIndex %d", m.RaftIndexMax, m.RaftIndex)
 	}
-	err := m.validNames()
+	err = m.validNames()
 	if err != nil {
 		return err
 	}
 	if m.Started.IsZero() || m.Finished.Before(m.Started) {
 		return errors.New("it finished before it started")
 	}
-	if err := m.Plain.validate(); err != nil {
+	err = m.Plain.validate()
+	if err != nil {
 		return fmt.Errorf("plain: %w", err)
 	}
-	if err := m.Stored.validate(); err != nil {
+	err = m.Stored.validate()
+	if err != nil {
 		return fmt.Errorf("stored: %w", err)
 	}
-	if err := m.validOrigin(); err != nil {
+	err = m.validOrigin()
+	if err != nil {
 		return err
 	}
 	if m.Stored.Name != SnapshotName+m.Seal.Extension() {

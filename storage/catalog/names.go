@@ -74,7 +74,8 @@ func appendID(b []byte, started time.Time, revision int64) []byte {
 func ParseID(text string) (ID, error) {
 	id, own := ID(text), strings.TrimSuffix(text, importMark)
 	var room [40]byte // on the stack: a listing parses the id of every backup
-	if started, revision, err := id.parts(); err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != own {
+	started, revision, err := id.parts()
+	if err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != own {
 		return "", fmt.Errorf("%w: backup %q: use an id like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil
@@ -109,7 +110,8 @@ func (id ID) parts() (started time.Time, revision int64, err error) {
 	if !ok {
 		return time.Time{}, 0, ErrName
 	}
-	if started, err = time.Parse(idTime, stamp); err != nil {
+	started, err = time.Parse(idTime, stamp)
+	if err != nil {
 		return time.Time{}, 0, err
 	}
 	revision, err = strconv.ParseInt(hex, 16, 64)

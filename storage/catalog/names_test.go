@@ -30,18 +30,22 @@ var invalidClusters = []string{
 
 func TestClusterNames(t *testing.T) {
 	for _, name := range validClusters {
-		if err := catalog.ValidCluster(name); err != nil {
+		err := catalog.ValidCluster(name)
+		if err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
-		if c := stored.OpenCluster(t, mem.New(), name); c.Name() != name {
+		c := stored.OpenCluster(t, mem.New(), name)
+		if c.Name() != name {
 			t.Errorf("%q is called %q", name, c.Name())
 		}
 	}
 	for _, name := range invalidClusters {
-		if err := catalog.ValidCluster(name); !errors.Is(err, catalog.ErrName) {
+		err := catalog.ValidCluster(name)
+		if !errors.Is(err, catalog.ErrName) {
 			t.Errorf("%q: %v", name, err)
 		}
-		if _, err := repository.Open(mem.New(), name); !errors.Is(err, catalog.ErrName) {
+		_, err = repository.Open(mem.New(), name)
+		if !errors.Is(err, catalog.ErrName) {
 			t.Errorf("Open %q: %v", name, err)
 		}
 	}
@@ -63,7 +67,8 @@ func FuzzClusterName(f *testing.F) {
 				t.Errorf("%q has the key %q", name, key)
 			}
 		}
-		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, []string{name}) {
+		got, err := repository.Clusters(t.Context(), b)
+		if err != nil || !slices.Equal(got, []string{name}) {
 			t.Errorf("%q is found as %q, %v", name, got, err)
 		}
 	})
@@ -84,16 +89,19 @@ func TestParseID(t *testing.T) {
 	for _, text := range []string{
 		"20261121T092433Z-000000000000abcd", "20240229T235959Z-0000000000000001", "00010101T000000Z-7fffffffffffffff",
 	} {
-		if id, err := catalog.ParseID(text); err != nil || string(id) != text {
+		id, err := catalog.ParseID(text)
+		if err != nil || string(id) != text {
 			t.Errorf("%q: %q, %v", text, id, err)
 		}
 	}
 	for _, text := range invalidIDs {
-		if id, err := catalog.ParseID(text); !errors.Is(err, catalog.ErrName) || id != "" {
+		id, err := catalog.ParseID(text)
+		if !errors.Is(err, catalog.ErrName) || id != "" {
 			t.Errorf("%q: %q, %v", text, id, err)
 		}
 	}
-	if got := catalog.ID("x").Started(); !got.IsZero() {
+	got := catalog.ID("x").Started()
+	if !got.IsZero() {
 		t.Errorf("a name without a time has begun at %v", got)
 	}
 }
@@ -112,13 +120,15 @@ func TestIDsSort(t *testing.T) {
 		id := func(b backup) catalog.ID {
 			zone := time.FixedZone("", rapid.IntRange(-12, 14).Draw(t, "zone")*3600)
 			id := catalog.NewID(time.Unix(b.second, 999).In(zone), b.revision)
-			if parsed, err := catalog.ParseID(string(id)); err != nil || parsed != id || id.Started().Unix() != b.second {
+			parsed, err := catalog.ParseID(string(id))
+			if err != nil || parsed != id || id.Started().Unix() != b.second {
 				t.Fatalf("%q of %+v: %q, %v, started %v", id, b, parsed, err, id.Started())
 			}
 			return id
 		}
 		less := one.second < two.second || one.second == two.second && one.revision < two.revision
-		if a, b := id(one), id(two); a < b != less {
+		a, b := id(one), id(two)
+		if a < b != less {
 			t.Fatalf("%q < %q is %v for %+v and %+v", a, b, a < b, one, two)
 		}
 	})
@@ -141,7 +151,8 @@ func FuzzParseID(f *testing.F) {
 			t.Errorf("%q is %q of %v, %d, %v", text, id, id.Started(), revision, err)
 		}
 		for _, key := range []string{stored.Folder("c", id) + "manifest.json", stored.Folder("c", id) + stored.PlainName} {
-			if err := storage.ValidKey(key); err != nil {
+			err := storage.ValidKey(key)
+			if err != nil {
 				t.Error(err)
 			}
 		}
@@ -156,7 +167,8 @@ func TestClusters(t *testing.T) {
 	}
 	slices.Sort(names)
 	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
-		if got, err := repository.Clusters(t.Context(), b); len(got) > 0 || err != nil {
+		got, err := repository.Clusters(t.Context(), b)
+		if len(got) > 0 || err != nil {
 			t.Errorf("an empty repository has %q, %v", got, err)
 		}
 		for _, key := range []string{
@@ -168,7 +180,8 @@ func TestClusters(t *testing.T) {
 			stored.Create(t, stored.OpenCluster(t, b, name), stored.IDAt(0))
 			stored.Create(t, stored.OpenCluster(t, b, name), stored.IDAt(1))
 		}
-		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, names) {
+		got, err = repository.Clusters(t.Context(), b)
+		if err != nil || !slices.Equal(got, names) {
 			t.Errorf("got  %q, %v\nwant %q", got, err, names)
 		}
 	})
@@ -183,14 +196,16 @@ func TestClustersCost(t *testing.T) {
 		}
 	}
 	before := b.Calls(storagetest.VerbList)
-	if _, err := repository.Clusters(t.Context(), b); err != nil {
+	_, err := repository.Clusters(t.Context(), b)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := b.Calls(storagetest.VerbList) - before; got != 4 {
+	got := b.Calls(storagetest.VerbList) - before
+	if got != 4 {
 		t.Errorf("%d listings", got)
 	}
 	b.On(storagetest.VerbList).Nth(2).Fail(stored.ErrTest)
-	_, err := repository.Clusters(t.Context(), b)
+	_, err = repository.Clusters(t.Context(), b)
 	stored.WantError(t, "Clusters", err, stored.ErrTest)
 }
 
@@ -202,7 +217,8 @@ func TestNeighbours(t *testing.T) {
 			c := stored.OpenCluster(t, b, name)
 			stored.Create(t, c, stored.IDAt(i))
 			stored.Put(t, b, stored.Folder(name, stored.IDAt(100+i))+stored.PlainName, []byte("left"))
-			if id, err := c.FreeID(t.Context(), stored.IDAt(i+1)); err != nil || id != stored.IDAt(i+1) {
+			id, err := c.FreeID(t.Context(), stored.IDAt(i+1))
+			if err != nil || id != stored.IDAt(i+1) {
 				t.Errorf("%s: the next name is %q, %v", name, id, err)
 			}
 		}
@@ -214,7 +230,8 @@ func TestNeighbours(t *testing.T) {
 				t.Errorf("the catalog of %s is of %s", name, cat.Cluster)
 			}
 			left, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
-			if want := stored.Folder(name, stored.IDAt(100+i)) + stored.PlainName; err != nil || len(left) != 1 || left[0].Key != want {
+			want := stored.Folder(name, stored.IDAt(100+i)) + stored.PlainName
+			if err != nil || len(left) != 1 || left[0].Key != want {
 				t.Errorf("%s has swept %+v, %v", name, left, err)
 			}
 		}

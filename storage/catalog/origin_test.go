@@ -29,7 +29,8 @@ func TestImportIDs(t *testing.T) {
 	if err != nil || parsed != id || !id.IsImport() || id.Revision() != 0xabcd || !id.Started().Equal(at.Truncate(time.Second)) {
 		t.Errorf("parsed %s, %v: revision %x at %s", parsed, err, id.Revision(), id.Started())
 	}
-	if later := id.Later(time.Minute); later != "20261121T092533Z-000000000000abcd-import" {
+	later := id.Later(time.Minute)
+	if later != "20261121T092533Z-000000000000abcd-import" {
 		t.Errorf("a minute later it is %s", later)
 	}
 	own := catalog.NewID(at, 1)
@@ -37,7 +38,8 @@ func TestImportIDs(t *testing.T) {
 		t.Errorf("%s: an import, or later %s", own, own.Later(time.Second))
 	}
 	for _, bad := range []string{string(id) + "-import", string(own) + "-", string(own) + "-imports", "-import", string(own) + "-IMPORT"} {
-		if _, err := catalog.ParseID(bad); err == nil {
+		_, err := catalog.ParseID(bad)
+		if err == nil {
 			t.Errorf("%q is an id", bad)
 		}
 	}
@@ -45,7 +47,8 @@ func TestImportIDs(t *testing.T) {
 
 func TestOriginIsValidated(t *testing.T) {
 	id := catalog.NewImportID(stored.Noon, 1000)
-	if err := importedManifest(id).Validate(); err != nil {
+	err := importedManifest(id).Validate()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(m *catalog.Manifest){
@@ -80,7 +83,8 @@ func TestOriginIsDescribed(t *testing.T) {
 	} {
 		s := one
 		change(&s)
-		if text := (catalog.Origin{Kind: catalog.OriginSalvage, Salvage: &s}).String(); !strings.Contains(text, want) {
+		text := (catalog.Origin{Kind: catalog.OriginSalvage, Salvage: &s}).String()
+		if !strings.Contains(text, want) {
 			t.Errorf("%q lacks %q", text, want)
 		}
 	}
@@ -94,14 +98,16 @@ func TestLatestIgnoresImports(t *testing.T) {
 	imported := catalog.Backup{Manifest: importedManifest(id)}
 	damaged := []catalog.Damage{{ID: catalog.NewImportID(stored.Noon.Add(2*time.Hour), 1), Err: catalog.ErrDamaged}}
 	c := catalog.Catalog{Cluster: "c", Backups: []catalog.Backup{own}, Imported: []catalog.Backup{imported}, Damaged: damaged}
-	if b, err := c.Latest(); err != nil || b.ID != own.ID {
+	b, err := c.Latest()
+	if err != nil || b.ID != own.ID {
 		t.Errorf("the latest is %s, %v", b.ID, err)
 	}
-	if b, err := c.Find(id); err != nil || b.ID != id {
+	b, err = c.Find(id)
+	if err != nil || b.ID != id {
 		t.Errorf("found %s, %v", b.ID, err)
 	}
 	c.Backups = nil
-	_, err := c.Latest()
+	_, err = c.Latest()
 	stored.WantError(t, "Latest", err, catalog.ErrNotFound)
 	if err == nil || !strings.Contains(err.Error(), "only imported ones") {
 		t.Errorf("error %v", err)

@@ -11,7 +11,8 @@ import (
 func (c Catalog) Since(t time.Time) Catalog {
 	var left []Lineage
 	for _, l := range c.Lineages {
-		if i := l.reaching(t); i < len(l.Segments) || !c.followed(l.ID, t) {
+		i := l.reaching(t)
+		if i < len(l.Segments) || !c.followed(l.ID, t) {
 			left = append(left, l.from(max(0, i-1)))
 		}
 	}
@@ -50,7 +51,8 @@ func (l Lineage) from(i int) Lineage {
 
 // ends returns a time at which the member had reached the last mark: the mark's NotAfter. Without marks it returns s.Written.
 func (s Segment) ends() time.Time {
-	if n := len(s.Marks); n > 0 {
+	n := len(s.Marks)
+	if n > 0 {
 		return s.Marks[n-1].NotAfter
 	}
 	return s.Written

@@ -51,11 +51,13 @@ func TestCatalogSince(t *testing.T) {
 			}
 			got = append(got, stored.Spans(l.Stretches())+" but "+strings.Join(faults, " "))
 		}
-		if got := strings.Join(got, "; "); got != want {
-			t.Errorf("since second %d: %q, want %q", second, got, want)
+		all := strings.Join(got, "; ")
+		if all != want {
+			t.Errorf("since second %d: %q, want %q", second, all, want)
 		}
 	}
-	if after := catalog.Lineages; len(after) != 2 || len(after[0].Segments) != 7 || len(after[0].Faults) != 1 {
+	after := catalog.Lineages
+	if len(after) != 2 || len(after[0].Segments) != 7 || len(after[0].Faults) != 1 {
 		t.Errorf("what was asked has changed: %+v", after)
 	}
 }
@@ -69,7 +71,8 @@ func TestCatalogSinceKeepsALostEnd(t *testing.T) {
 	stored.StoreIndex(t, c, stored.SegmentsOf(all))
 	since := stored.Load(t, c, backups.LoadOptions{Log: true}).Since(stored.At(1000))
 	stored.WantLineage(t, "long after", since.Lineages[0], "3-3", "4 missing")
-	if gaps := since.Gaps(); len(gaps) != 1 || !gaps[0].Until.IsZero() {
+	gaps := since.Gaps()
+	if len(gaps) != 1 || !gaps[0].Until.IsZero() {
 		t.Errorf("gaps: %+v", gaps)
 	}
 }

@@ -31,7 +31,8 @@ func (s Stretch) SegmentsUpTo(p uint64) int {
 // ForRevision returns the number of segments, counted from the first, that suffice to reach revision n of the key space. If
 // no mark is that high, known is false and all segments are needed; n may still be out of reach.
 func (s Stretch) ForRevision(n int64) (upTo int, known bool) {
-	if last := s.revisionOf(s.Last()); last > 0 {
+	last := s.revisionOf(s.Last())
+	if last > 0 {
 		return s.SegmentsUpTo(uint64(max(n, 0))), n <= last
 	}
 	for m := range s.marks() {
@@ -146,7 +147,8 @@ func (s Stretch) markFrom(p uint64) (segment.Mark, bool) {
 // LastMark returns the last mark of s. It is not ok if s has no marks.
 func (s Stretch) LastMark() (segment.Mark, bool) {
 	for i := len(s.Segments) - 1; i >= 0; i-- {
-		if n := len(s.Segments[i].Marks); n > 0 {
+		n := len(s.Segments[i].Marks)
+		if n > 0 {
 			return s.Segments[i].Marks[n-1], true
 		}
 	}

@@ -65,10 +65,12 @@ const ClockAllowance = 5 * time.Minute
 
 // CheckUsable returns an error if b should be a base only as a last resort.
 func (b Backup) CheckUsable() error {
-	if err := b.CheckCluster(); err != nil {
+	err := b.CheckCluster()
+	if err != nil {
 		return err
 	}
-	if proof, failed := b.Failed(); failed {
+	proof, failed := b.Failed()
+	if failed {
 		return fmt.Errorf("it failed its last check: %s", proof.Finding)
 	}
 	return nil
@@ -180,13 +182,16 @@ func (b Backup) fitsTime(s Stretch) bool { return b.startedOutside(s) <= ClockAl
 func (b Backup) startedOutside(s Stretch) time.Duration {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
 	position, _ := b.Span(s.Source())
-	if m, ok := s.markBefore(position); ok {
-		earliest = m.NotBefore
-	} else if m, ok := s.markFrom(0); ok && position >= s.First() && !s.startsLineage() {
+	m, ok := s.markBefore(position)
+	if !ok && position >= s.First() && !s.startsLineage() {
+		m, ok = s.markFrom(0)
+	}
+	if ok {
 		earliest = m.NotBefore
 	}
 	latest := storage.Later(last.Written, s.until())
-	if m, ok := s.markFrom(position + 1); ok {
+	m, ok = s.markFrom(position + 1)
+	if ok {
 		latest = m.NotAfter
 	}
 	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
@@ -281,7 +286,8 @@ func window(s Stretch, base Backup) Window {
 	if w.To.Time.Before(w.From.Time) {
 		w.To.Time = w.From.Time
 	}
-	if err := base.CheckUsable(); err != nil {
+	err := base.CheckUsable()
+	if err != nil {
 		w.Doubt = err.Error()
 	}
 	begin, _ := base.Span(s.Source())
@@ -297,7 +303,8 @@ func window(s Stretch, base Backup) Window {
 func baseEnd(s Stretch, base Backup) Point {
 	_, end := base.Span(s.Source())
 	p := Point{Position: end, Revision: base.HighestRevision(), Time: base.Finished}
-	if m, ok := s.markFrom(p.Position); ok && m.NotAfter.Before(p.Time) {
+	m, ok := s.markFrom(p.Position)
+	if ok && m.NotAfter.Before(p.Time) {
 		p.Time = m.NotAfter
 	}
 	return p
@@ -306,7 +313,8 @@ func baseEnd(s Stretch, base Backup) Point {
 // End returns the last point of s: its last position, the highest known revision, and the time of the last mark.
 func (s Stretch) End() Point {
 	p := Point{Position: s.Last()}
-	if m, ok := s.LastMark(); ok {
+	m, ok := s.LastMark()
+	if ok {
 		p.Time = m.NotAfter
 	}
 	p.Revision = s.revisionOf(p.Position)
@@ -321,14 +329,16 @@ func (s Stretch) End() Point {
 func (c Catalog) Gaps() []Gap {
 	var gaps []Gap
 	for _, l := range c.Lineages {
-		if g, ok := c.gapBefore(l); ok {
+		g, ok := c.gapBefore(l)
+		if ok {
 			gaps = append(gaps, g)
 		}
 		stretches := l.Stretches()
 		for i := 1; i < len(stretches); i++ {
 			gaps = append(gaps, l.gapBetween(stretches[i-1], stretches[i]))
 		}
-		if g, ok := l.gapBehind(stretches); ok {
+		g, ok = l.gapBehind(stretches)
+		if ok {
 			gaps = append(gaps, g)
 		}
 	}
@@ -355,12 +365,14 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 		Kind: GapRecorded, Lineage: after.Lineage, NextLineage: l.ID, Since: after.Time, Until: first.Begins(), Reason: first.Reason,
 	}
 	end := after.Position
-	if i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage }); i >= 0 {
+	i := slices.IndexFunc(c.Lineages, func(l Lineage) bool { return l.ID == after.Lineage })
+	if i >= 0 {
 		older := c.Lineages[i]
 		if older.Pruned > 0 && len(older.Segments) == 0 {
 			return Gap{}, false // it was pruned as a whole
 		}
-		if stretches := older.Stretches(); len(stretches) > 0 {
+		stretches := older.Stretches()
+		if len(stretches) > 0 {
 			last := stretches[len(stretches)-1]
 			if !SameClusterID(last.Segments[0].ClusterID, first.ClusterID) {
 				g.Kind = GapRestored
@@ -436,7 +448,8 @@ func (s Segment) Begins() time.Time {
 // until returns a time at which the member had reached the last mark of s: the mark's NotAfter. Without marks it returns the
 // time at which the last segment was written.
 func (s Stretch) until() time.Time {
-	if m, ok := s.LastMark(); ok {
+	m, ok := s.LastMark()
+	if ok {
 		return m.NotAfter
 	}
 	return s.Segments[len(s.Segments)-1].Written

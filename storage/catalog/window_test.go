@@ -228,7 +228,8 @@ func wantUnbroken(rt *rapid.T, lineage string, s catalog.Stretch) {
 		if i == 0 {
 			continue
 		}
-		if a := s.Segments[i-1]; b.Seq != a.Seq+1 || b.Previous != a.Digest || b.First != a.Last+1 || b.End.Term < a.End.Term {
+		a := s.Segments[i-1]
+		if b.Seq != a.Seq+1 || b.Previous != a.Digest || b.First != a.Last+1 || b.End.Term < a.End.Term {
 			rt.Fatalf("segment %d (%d to %d) stands behind %d (%d to %d)", b.Seq, b.First, b.Last, a.Seq, a.First, a.Last)
 		}
 	}
@@ -244,7 +245,8 @@ func TestStretchesOfHoles(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(rt, "lost") == 0 {
 				continue
 			}
-			if n := len(left); n == 0 || left[n-1].Seq+1 != s.Seq || p.segments[i].Reason != "" {
+			n := len(left)
+			if n == 0 || left[n-1].Seq+1 != s.Seq || p.segments[i].Reason != "" {
 				want = append(want, nil)
 			}
 			left = append(left, s)
@@ -329,17 +331,20 @@ func TestWindowEnds(t *testing.T) {
 	if len(windows) != 2 || windows[0].Base != "first" || windows[1].Base != "slow" {
 		t.Fatalf("windows %+v", windows)
 	}
-	if got := windows[0]; !got.From.Time.Equal(stored.At(1).Add(time.Second/2)) || !got.To.Time.Equal(stored.At(9)) {
+	got := windows[0]
+	if !got.From.Time.Equal(stored.At(1).Add(time.Second/2)) || !got.To.Time.Equal(stored.At(9)) {
 		t.Errorf("the first is from %s to %s, the next one's base was there at %s", got.From.Time, got.To.Time, stored.At(9))
 	}
 	c.Backups[2].Finished, c.Lineages[0].Segments[0].Marks = stored.At(40), nil
-	if got := c.Windows()[0]; !got.From.Time.Equal(stored.At(2).Add(time.Second / 2)) {
+	got = c.Windows()[0]
+	if !got.From.Time.Equal(stored.At(2).Add(time.Second / 2)) {
 		t.Errorf("the first begins at %s", got.From.Time)
 	}
 	for i := range 4 {
 		c.Lineages[0].Segments[i].Marks = nil
 	}
-	if got := c.Windows()[0]; !got.From.Time.Equal(stored.At(9)) || !got.To.Time.Equal(stored.At(9)) {
+	got = c.Windows()[0]
+	if !got.From.Time.Equal(stored.At(9)) || !got.To.Time.Equal(stored.At(9)) {
 		t.Errorf("the first is from %s to %s", got.From.Time, got.To.Time)
 	}
 }
@@ -388,7 +393,8 @@ func wantBases(rt *rapid.T, bases []catalog.Backup, usable, doubtful []catalog.I
 	if len(usable) == 0 {
 		want = doubtful
 	}
-	if got := stored.IDs(catalog.Catalog{Backups: bases}); !slices.Equal(got, want) {
+	got := stored.IDs(catalog.Catalog{Backups: bases})
+	if !slices.Equal(got, want) {
 		rt.Fatalf("bases %q, want %q", got, want)
 	}
 }
@@ -430,7 +436,8 @@ func TestBaseRefused(t *testing.T) {
 		b := good()
 		test.edit(&b)
 		c := catalog.Catalog{Backups: []catalog.Backup{b}}
-		if got := len(c.Bases(s)) == 1; got != test.fits {
+		got := len(c.Bases(s)) == 1
+		if got != test.fits {
 			t.Errorf("%s: a base %v", what, got)
 		}
 	}
@@ -468,7 +475,8 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", 12, 12, 2
 		m.Revision, m.RevisionMax = test.revision, test.revision
 		c := catalog.Catalog{Backups: []catalog.Backup{{Manifest: m}}, Lineages: []catalog.Lineage{test.lineage}}
-		if got := len(c.Windows()) == 1; got != test.fits {
+		got := len(c.Windows()) == 1
+		if got != test.fits {
 			t.Errorf("%s: a base %v", what, got)
 		}
 	}
@@ -501,7 +509,8 @@ func TestBaseOfTheNearerHistory(t *testing.T) {
 			}
 			for _, l := range c.Lineages {
 				want := map[string]catalog.ID{first.ID: of1.ID, second.ID: of2.ID}[l.ID]
-				if got := stored.IDs(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])}); !slices.Equal(got, []catalog.ID{want}) {
+				got := stored.IDs(catalog.Catalog{Backups: c.Bases(l.Stretches()[0])})
+				if !slices.Equal(got, []catalog.ID{want}) {
 					t.Errorf("bases of lineage %s: %q, want %q", l.ID, got, want)
 				}
 			}
@@ -523,13 +532,15 @@ func TestGaps(t *testing.T) {
 			for n, g := range within {
 				a, b := stretches[n], stretches[n+1]
 				known := g.From == a.Last()+1 && g.To == b.First()-1 && g.From <= g.To
-				if none := g.From == 0 && g.To == 0 && b.First() == a.Last()+1; !known && !none || g.Until.Before(g.Since) {
+				none := g.From == 0 && g.To == 0 && b.First() == a.Last()+1
+				if !known && !none || g.Until.Before(g.Since) {
 					rt.Fatalf("gap %+v between %d and %d", g, a.Last(), b.First())
 				}
 			}
 			next := slices.IndexFunc(gaps, func(g catalog.Gap) bool { return g.NextLineage == l.ID && g.Lineage != l.ID })
 			first := l.Segments[0]
-			if begins := first.Lineage == l.ID && first.After != nil; begins != (next >= 0) {
+			begins := first.Lineage == l.ID && first.After != nil
+			if begins != (next >= 0) {
 				rt.Fatalf("lineage %d comes after another %v, gap %d", i, begins, next)
 			}
 		}
@@ -564,7 +575,8 @@ func TestGapReasons(t *testing.T) {
 		{Kind: catalog.GapLost, Lineage: stored.LineageID(1), NextLineage: stored.LineageID(1), From: 71, To: 80, Since: half(5), Until: half(7), Reason: stored.ErrTest.Error()},
 		{Kind: catalog.GapRecorded, Lineage: stored.LineageID(1), NextLineage: stored.LineageID(2), From: 91, To: 100, Since: half(7), Until: half(60), Reason: "another history"},
 	}
-	if got := c.Gaps(); !slices.Equal(got, want) {
+	got := c.Gaps()
+	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

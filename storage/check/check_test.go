@@ -177,7 +177,8 @@ func TestLies(t *testing.T) {
 				for name, words := range test.says {
 					wantSaid(t, line(t, lines, name), words)
 				}
-				if want := slices.Contains(slices.Collect(maps.Values(test.want)), check.Wanting); anyWanting(lines) != want {
+				want := slices.Contains(slices.Collect(maps.Values(test.want)), check.Wanting)
+				if anyWanting(lines) != want {
 					t.Errorf("something is wanting: %t, want %t", !want, want)
 				}
 				for obj, err := range b.List(t.Context(), storage.ListOptions{}) {
@@ -218,7 +219,8 @@ func TestAppendOnly(t *testing.T) {
 func TestLockThatCannotBeTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := check.Run(t.Context(), failing(storagetest.VerbDelete, storage.ErrDenied)(mem.New()), minute, nil)
-		if l := line(t, lines, "lock holds"); l.Verdict != check.Unknown {
+		l := line(t, lines, "lock holds")
+		if l.Verdict != check.Unknown {
 			t.Errorf("%+v", l)
 		}
 	})
@@ -246,7 +248,8 @@ func TestFormerChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
 		o := storage.PutOptions{RetainUntil: time.Now().Add(48 * time.Hour)}
-		if _, err := b.Put(t.Context(), ".dr-check-locked/locked", strings.NewReader("x"), o); err != nil {
+		_, err := b.Put(t.Context(), ".dr-check-locked/locked", strings.NewReader("x"), o)
+		if err != nil {
 			t.Fatal(err)
 		}
 		pieces := map[string]storage.Object{}
@@ -261,15 +264,18 @@ func TestFormerChecks(t *testing.T) {
 		lines := check.Run(t.Context(), fakeSweeper{b, pieces, false}, check.Options{Large: large}, nil)
 		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun, "leftovers": check.Wanting})
 		wantSaid(t, line(t, lines, "cleaned up"), "1 objects of former checks")
-		if _, err := b.Stat(t.Context(), ".dr-check-old/list/a"); err == nil {
+		_, err = b.Stat(t.Context(), ".dr-check-old/list/a")
+		if err == nil {
 			t.Error("the old one is still there")
 		}
 		for _, key := range []string{".dr-check-locked/locked", ".dr-checkered/a", ".dr-check-young/a"} {
-			if _, err := readAll(t.Context(), b, key); err != nil {
+			_, err := readAll(t.Context(), b, key)
+			if err != nil {
 				t.Error(err)
 			}
 		}
-		if _, old := pieces[".dr-check-old/x"]; len(pieces) != 2 || old {
+		_, old := pieces[".dr-check-old/x"]
+		if len(pieces) != 2 || old {
 			t.Errorf("pieces left: %v", pieces)
 		}
 	})
@@ -285,7 +291,8 @@ func TestInterrupted(t *testing.T) {
 			seen := 0
 			b := openFile(t)
 			lines := check.Run(ctx, b, check.Options{Large: large}, func(storage.Event) {
-				if seen++; seen == n {
+				seen++
+				if seen == n {
 					cancel()
 				}
 			})
@@ -314,7 +321,8 @@ func TestInterruptedAnywhere(t *testing.T) {
 			f.On(storagetest.VerbPut).Nth(n).Delay(8 * time.Second)
 			time.AfterFunc(4*time.Second, cancel)
 			lines := check.Run(ctx, f, check.Options{Large: large}, nil)
-			if got := line(t, lines, "clock skew"); got.Verdict != check.NotRun {
+			got := line(t, lines, "clock skew")
+			if got.Verdict != check.NotRun {
 				t.Errorf("after call %d: %+v", n, got)
 			}
 			wantLeft(t, b)

@@ -54,7 +54,8 @@ func (c *cleaning) remove(ctx context.Context, b storage.Bucket, key, version st
 	if version != "" && errors.Is(err, storage.ErrDenied) { // hiding it may be allowed
 		err = b.Delete(ctx, key, storage.DeleteOptions{})
 	}
-	if c.record(err); err == nil {
+	c.record(err)
+	if err == nil {
 		c.removed++
 	}
 }

@@ -33,7 +33,8 @@ func (f fakeLooking) Put(ctx context.Context, key string, r io.Reader, o storage
 	if !o.IfAbsent {
 		return f.Bucket.Put(ctx, key, r, o)
 	}
-	if _, err := f.Stat(ctx, key); err == nil {
+	_, err := f.Stat(ctx, key)
+	if err == nil {
 		return storage.Object{}, storage.ErrExist
 	}
 	content, err := io.ReadAll(r)
@@ -86,7 +87,8 @@ type fakeTearing struct{ *mem.Bucket }
 func (f fakeTearing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	content, err := io.ReadAll(r)
 	if err == nil && !o.IfAbsent {
-		if _, err = f.Bucket.Put(ctx, key, bytes.NewReader(content[:len(content)/2]), o); err == nil {
+		_, err = f.Bucket.Put(ctx, key, bytes.NewReader(content[:len(content)/2]), o)
+		if err == nil {
 			time.Sleep(time.Second)
 		}
 	}
@@ -101,7 +103,8 @@ type fakeAbsent struct{ *mem.Bucket }
 
 func (f fakeAbsent) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
 	if !o.IfAbsent {
-		if err := f.Delete(ctx, key, storage.DeleteOptions{}); err != nil {
+		err := f.Delete(ctx, key, storage.DeleteOptions{})
+		if err != nil {
 			return storage.Object{}, err
 		}
 		time.Sleep(time.Second)
@@ -353,7 +356,8 @@ func (f fakeConfused) Versions(ctx context.Context, o storage.ListOptions) iter.
 	return func(yield func(storage.ObjectVersion, error) bool) {
 		for kept, err := range f.Bucket.Versions(ctx, o) {
 			if err == nil {
-				if newest, serr := f.Stat(ctx, kept.Key); serr == nil {
+				newest, serr := f.Stat(ctx, kept.Key)
+				if serr == nil {
 					kept.Version = newest.Version
 				}
 			}

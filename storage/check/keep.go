@@ -22,7 +22,8 @@ const (
 
 func (p *probe) canDelete(ctx context.Context) Line {
 	const key = "deleted"
-	if _, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly); err != nil {
+	_, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly)
+	if err != nil {
 		return failed(err)
 	}
 	for range 2 { // the second time the object is missing, which is no error
@@ -35,7 +36,8 @@ func (p *probe) canDelete(ctx context.Context) Line {
 			return failed(err)
 		}
 	}
-	if _, err := p.bucket.Stat(ctx, key); !errors.Is(err, storage.ErrNotExist) {
+	_, err = p.bucket.Stat(ctx, key)
+	if !errors.Is(err, storage.ErrNotExist) {
 		return wanting(anotherStore, "an object that was deleted is still there (error: %v)", err)
 	}
 	all, err := keys(ctx, p.bucket, storage.ListOptions{Prefix: key})
@@ -72,10 +74,12 @@ func (p *probe) lockHolds(ctx context.Context) Line {
 	if there.RetainUntil.Before(until) {
 		return wanting(anotherStore, "the lock should last until %s, the store reports %s", stamp(until), stamp(there.RetainUntil))
 	}
-	if l := p.tryToDelete(ctx, key, obj.Version, until); l.Verdict != OK {
+	l := p.tryToDelete(ctx, key, obj.Version, until)
+	if l.Verdict != OK {
 		return l
 	}
-	if err := p.same(ctx, key, storage.OpenOptions{Version: obj.Version}, content); err != nil {
+	err = p.same(ctx, key, storage.OpenOptions{Version: obj.Version}, content)
+	if err != nil {
 		return wanting(lockCure, "deleting it was refused, and yet: %s", oneLine(err))
 	}
 	return ok("the store has refused to delete it; %s%s stays until %s", p.dir, key, stamp(until))
@@ -115,10 +119,12 @@ const (
 // versioning replaces an object and reads the one before.
 func (p *probe) versioning(ctx context.Context) Line {
 	const key = "versions"
-	if _, err := p.asOf(ctx, time.Now()); errors.Is(err, storage.ErrUnsupported) {
+	_, err := p.asOf(ctx, time.Now())
+	if errors.Is(err, storage.ErrUnsupported) {
 		return note("use a store with versions, which protects backups from deletion and overwriting", "the store keeps no versions")
 	}
-	if _, err := p.put(ctx, key, bytes.NewReader(p.content(1, small)), storage.PutOptions{}); err != nil {
+	_, err = p.put(ctx, key, bytes.NewReader(p.content(1, small)), storage.PutOptions{})
+	if err != nil {
 		return failed(err)
 	}
 	first, err := p.bucket.Stat(ctx, key)
@@ -130,7 +136,8 @@ func (p *probe) versioning(ctx context.Context) Line {
 		return notRun("interrupted")
 	case <-time.After(tick):
 	}
-	if _, err := p.put(ctx, key, bytes.NewReader(p.content(2, small)), storage.PutOptions{}); err != nil {
+	_, err = p.put(ctx, key, bytes.NewReader(p.content(2, small)), storage.PutOptions{})
+	if err != nil {
 		return failed(err)
 	}
 	past, err := p.asOf(ctx, first.ModTime)
@@ -169,7 +176,8 @@ func (p *probe) asOf(ctx context.Context, t time.Time) (past storage.Bucket, err
 func (p *probe) clockSkew(ctx context.Context) Line {
 	const key = "clock"
 	before := time.Now()
-	if _, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly); err != nil {
+	_, err := p.put(ctx, key, bytes.NewReader(p.content(0, small)), createOnly)
+	if err != nil {
 		return failed(err)
 	}
 	after := time.Now()

@@ -31,7 +31,8 @@ func openFile(t *testing.T) storage.Bucket {
 
 func put(t *testing.T, b storage.Bucket, key string) {
 	t.Helper()
-	if _, err := b.Put(t.Context(), key, strings.NewReader("content"), storage.PutOptions{}); err != nil {
+	_, err := b.Put(t.Context(), key, strings.NewReader("content"), storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,7 +46,8 @@ func verdicts(t *testing.T, lines []check.Line) map[string]check.Verdict {
 		if l.Of != "" {
 			name = l.Of + ": " + name
 		}
-		if _, twice := found[name]; twice {
+		_, twice := found[name]
+		if twice {
 			t.Errorf("two lines are named %q", name)
 		}
 		found[name] = l.Verdict
@@ -118,12 +120,14 @@ func left(t *testing.T, b storage.Bucket) []string {
 	for obj, err := range b.List(t.Context(), storage.ListOptions{}) {
 		take(obj, err)
 	}
-	if v, ok := b.(storage.Versioned); ok {
+	v, ok := b.(storage.Versioned)
+	if ok {
 		for kept, err := range v.Versions(t.Context(), storage.ListOptions{}) {
 			take(kept.Object, err)
 		}
 	}
-	if s, ok := storage.AsSweeper(b); ok {
+	s, ok := storage.AsSweeper(b)
+	if ok {
 		for piece, err := range s.Leftovers(t.Context(), "") {
 			take(piece, err)
 		}
@@ -134,7 +138,8 @@ func left(t *testing.T, b storage.Bucket) []string {
 
 func wantLeft(t *testing.T, b storage.Bucket, want ...string) {
 	t.Helper()
-	if got := left(t, b); !slices.Equal(got, want) {
+	got := left(t, b)
+	if !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 }

@@ -54,7 +54,8 @@ func (p *probe) checksum(ctx context.Context) Line {
 		if err != nil {
 			return failed(err)
 		}
-		if err := p.same(ctx, key, storage.OpenOptions{}, p.content(6, size)); err != nil {
+		err = p.same(ctx, key, storage.OpenOptions{}, p.content(6, size))
+		if err != nil {
 			return wanting(anotherStore, "%s", oneLine(err))
 		}
 		if key == "large" {
@@ -68,18 +69,20 @@ func (p *probe) checksum(ctx context.Context) Line {
 func (p *probe) readsRanges(ctx context.Context) Line {
 	const key = "ranges"
 	content := p.content(0, small)
-	if _, err := p.put(ctx, key, bytes.NewReader(content), createOnly); err != nil {
+	_, err := p.put(ctx, key, bytes.NewReader(content), createOnly)
+	if err != nil {
 		return failed(err)
 	}
 	for _, o := range []storage.OpenOptions{
 		{Length: 10}, {Offset: 10, Length: 20}, {Offset: 500}, {Offset: small - 10, Length: 100}, {Offset: small - 1},
 		{Offset: small},
 	} {
-		if err := p.same(ctx, key, o, cut(content, o)); err != nil {
+		err := p.same(ctx, key, o, cut(content, o))
+		if err != nil {
 			return wanting(anotherStore, "offset %d, length %d of %d bytes: %s", o.Offset, o.Length, small, oneLine(err))
 		}
 	}
-	_, err := p.read(ctx, key, storage.OpenOptions{Offset: small + 1})
+	_, err = p.read(ctx, key, storage.OpenOptions{Offset: small + 1})
 	if !errors.Is(err, storage.ErrRange) {
 		return wanting(anotherStore, "a range that begins past the end gives no error of its kind, but: %v", err)
 	}
@@ -87,7 +90,8 @@ func (p *probe) readsRanges(ctx context.Context) Line {
 		return ok("offset, length and past the end; not tested in an object in parts")
 	}
 	o := storage.OpenOptions{Offset: int64(p.o.Large) / 2, Length: int64(p.o.Large) / 2}
-	if err := p.same(ctx, p.large.Key, o, cut(p.content(6, p.o.Large), o)); err != nil {
+	err = p.same(ctx, p.large.Key, o, cut(p.content(6, p.o.Large), o))
+	if err != nil {
 		return wanting(anotherStore, "the second half of %d bytes: %s", p.o.Large, oneLine(err))
 	}
 	return ok("offset, length and past the end, also in an object in parts")
@@ -115,7 +119,8 @@ func (p *probe) pinnedReads(ctx context.Context) Line {
 	if first.Version == second.Version {
 		return wanting(anotherStore, "two contents under one key have the same version")
 	}
-	if err := p.same(ctx, key, storage.OpenOptions{Version: second.Version}, p.content(8, small)); err != nil {
+	err = p.same(ctx, key, storage.OpenOptions{Version: second.Version}, p.content(8, small))
+	if err != nil {
 		return wanting(anotherStore, "the newest version, by its name: %s", oneLine(err))
 	}
 	err = p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(7, small))
@@ -132,7 +137,8 @@ func (p *probe) pinnedReads(ctx context.Context) Line {
 func (p *probe) lists(ctx context.Context) Line {
 	names := []string{"list/2", "list/10", "list/1", "list/a b", "list/B", "list/-", "list/%41"}
 	for _, key := range names {
-		if _, err := p.put(ctx, key, bytes.NewReader(p.content(9, 10)), createOnly); err != nil {
+		_, err := p.put(ctx, key, bytes.NewReader(p.content(9, 10)), createOnly)
+		if err != nil {
 			return failed(err)
 		}
 		got, err := keys(ctx, p.bucket, storage.ListOptions{Prefix: "list/"})
@@ -149,7 +155,8 @@ func (p *probe) lists(ctx context.Context) Line {
 		if err != nil {
 			return failed(err)
 		}
-		if want := selectNames(names, o); !slices.Equal(got, want) {
+		want := selectNames(names, o)
+		if !slices.Equal(got, want) {
 			return wanting(anotherStore, "with prefix %q and after %q it lists %q, not %q", o.Prefix, o.After, got, want)
 		}
 	}

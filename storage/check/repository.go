@@ -30,7 +30,8 @@ func (p *probe) repository(ctx context.Context) []Line {
 	names := p.o.Clusters
 	if names == nil {
 		var err error
-		if names, err = repository.Clusters(ctx, p.root); err != nil {
+		names, err = repository.Clusters(ctx, p.root)
+		if err != nil {
 			return []Line{failed(err).named(newestBackup)}
 		}
 	}
@@ -53,8 +54,9 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 	if err != nil {
 		return []Line{failed(err).named(newestBackup)}
 	}
-	if l, ok := p.unreadable(ctx, c); ok {
-		return []Line{l}
+	unreadable, found := p.unreadable(ctx, c)
+	if found {
+		return []Line{unreadable}
 	}
 	if len(cat.Untrusted) > 0 {
 		return []Line{wanting("find out how it got there, or add the key that signed it with --trust",

@@ -104,7 +104,8 @@ func TestNewestBackups(t *testing.T) {
 		lines = check.Run(t.Context(), b, o, nil)
 		wantLine(t, of(lines, "prod", "signature"), check.OK, "trusted key")
 		wantLine(t, of(lines, "none", "newest backup"), check.Note, "none", "dr backup")
-		if l := of(lines, "test", "encryption"); l.Name != "" {
+		l := of(lines, "test", "encryption")
+		if l.Name != "" {
 			t.Errorf("a cluster that was not named has %+v", l)
 		}
 		o.Trust = others
@@ -149,7 +150,8 @@ func TestUnreadableObject(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 		wantSaid(t, l, proof, "1 cannot be read", "chown -R")
-		if l := of(lines, "other", "newest backup"); l.Verdict != check.OK {
+		l = of(lines, "other", "newest backup")
+		if l.Verdict != check.OK {
 			t.Errorf("the other cluster: %+v", l)
 		}
 	})

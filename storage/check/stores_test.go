@@ -45,7 +45,8 @@ func (s store) run(t *testing.T, except map[string]check.Verdict) []check.Line {
 // wantOnlyLocked fails unless only the locked object is left, and no piece of an upload.
 func (s store) wantOnlyLocked(t *testing.T) {
 	t.Helper()
-	if got := left(t, s.b); len(got) != 1 || !strings.HasSuffix(got[0], "/locked") {
+	got := left(t, s.b)
+	if len(got) != 1 || !strings.HasSuffix(got[0], "/locked") {
 		t.Errorf("left are %q, want the locked object", got)
 	}
 }

@@ -33,7 +33,8 @@ func (p *probe) reachable(ctx context.Context) Line {
 	var took []time.Duration
 	for range 3 { // the first one has to connect and to authenticate
 		start := time.Now()
-		if _, err := keys(ctx, p.bucket, storage.ListOptions{}); err != nil {
+		_, err := keys(ctx, p.bucket, storage.ListOptions{})
+		if err != nil {
 			return failed(err)
 		}
 		took = append(took, time.Since(start))
@@ -62,16 +63,20 @@ func (p *probe) canCreate(ctx context.Context) Line {
 
 func (p *probe) cannotOverwrite(ctx context.Context) Line {
 	_, err := p.put(ctx, "created", bytes.NewReader(p.content(1, small)), createOnly)
-	if err := refusal(err, "an object that is there"); err != nil {
+	err = refusal(err, "an object that is there")
+	if err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
-	if err := p.overtaken(ctx, "overtaken", small); err != nil {
+	err = p.overtaken(ctx, "overtaken", small)
+	if err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
-	if err := p.overtaken(ctx, "overtaken-large", p.o.Large); err != nil {
+	err = p.overtaken(ctx, "overtaken-large", p.o.Large)
+	if err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
-	if err := p.race(ctx); err != nil {
+	err = p.race(ctx)
+	if err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
 	return ok("refused for a taken key, for all but one of %d concurrent uploads, and for an object in parts", racers)
@@ -97,7 +102,8 @@ func (p *probe) overtaken(ctx context.Context, key string, size int) error {
 		return err
 	}
 	_, err := p.put(ctx, key, &hooked{r: bytes.NewReader(p.content(3, size)), hook: overtake}, createOnly)
-	if err := refusal(err, fmt.Sprintf("one that was created while %d bytes went up", size)); err != nil {
+	err = refusal(err, fmt.Sprintf("one that was created while %d bytes went up", size))
+	if err != nil {
 		return err
 	}
 	return p.same(ctx, key, storage.OpenOptions{}, first)
@@ -111,7 +117,8 @@ type hooked struct {
 
 func (h *hooked) Read(b []byte) (int, error) {
 	if h.hook != nil {
-		if err := h.hook(); err != nil {
+		err := h.hook()
+		if err != nil {
 			return 0, err
 		}
 		h.hook = nil
@@ -218,7 +225,8 @@ func letters(letter byte) []byte { return bytes.Repeat([]byte{letter}, letterSiz
 // replaces replaces an object several times while another goroutine reads it.
 func (p *probe) replaces(ctx context.Context) Line {
 	const key = "replaced"
-	if _, err := p.put(ctx, key, bytes.NewReader(letters('a')), storage.PutOptions{}); err != nil {
+	_, err := p.put(ctx, key, bytes.NewReader(letters('a')), storage.PutOptions{})
+	if err != nil {
 		return failed(err)
 	}
 	reading, stop := context.WithCancel(ctx)
@@ -226,7 +234,7 @@ func (p *probe) replaces(ctx context.Context) Line {
 	var torn error
 	var reader sync.WaitGroup
 	reader.Go(func() { torn = p.watch(reading, key) })
-	err := p.replace(ctx, key)
+	err = p.replace(ctx, key)
 	stop()
 	reader.Wait()
 	switch {
@@ -244,10 +252,12 @@ func (p *probe) replaces(ctx context.Context) Line {
 // replace puts a few contents, each of which must be readable at once.
 func (p *probe) replace(ctx context.Context, key string) error {
 	for letter := byte('b'); letter <= 'f'; letter++ {
-		if _, err := p.put(ctx, key, bytes.NewReader(letters(letter)), storage.PutOptions{}); err != nil {
+		_, err := p.put(ctx, key, bytes.NewReader(letters(letter)), storage.PutOptions{})
+		if err != nil {
 			return err
 		}
-		if err := p.same(ctx, key, storage.OpenOptions{}, letters(letter)); err != nil {
+		err = p.same(ctx, key, storage.OpenOptions{}, letters(letter))
+		if err != nil {
 			return err
 		}
 	}
@@ -275,7 +285,8 @@ var errBroken = errors.New("the source was broken on purpose")
 // brokenUpload interrupts uploads after some parts have been sent.
 func (p *probe) brokenUpload(ctx context.Context) Line {
 	cutOff := io.MultiReader(bytes.NewReader(p.content(4, p.o.Large)), &hooked{hook: func() error { return errBroken }})
-	if l := p.broken(ctx, "broken", cutOff); l.Verdict != OK {
+	l := p.broken(ctx, "broken", cutOff)
+	if l.Verdict != OK {
 		return l
 	}
 	cancelled, cancel := context.WithCancel(ctx)
@@ -295,7 +306,8 @@ func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
 	if err == nil {
 		return wanting(anotherStore, "an interrupted upload has stored an object")
 	}
-	if _, err := p.bucket.Stat(ctx, key); !errors.Is(err, storage.ErrNotExist) {
+	_, err = p.bucket.Stat(ctx, key)
+	if !errors.Is(err, storage.ErrNotExist) {
 		return wanting(anotherStore, "an interrupted upload has left something under its key (error: %v)", err)
 	}
 	sweeper, sweeps := storage.AsSweeper(p.bucket)

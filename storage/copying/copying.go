@@ -79,7 +79,8 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report s
 	}
 	plan := planCopy(source, target, o)
 	c := &copying{from: from, to: to, by: o.By, report: report, total: plan.bytes(), result: plan.result}
-	if err := c.run(ctx, plan); err != nil {
+	err = c.run(ctx, plan)
+	if err != nil {
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)
 	}
 	if !to.Policy().Key.None() {
@@ -147,7 +148,8 @@ func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, er
 // readSide reads the fields that both sides need.
 func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, err error) {
 	s = side{c: c, sizes: map[string]int64{}, indexes: map[string][]uint64{}, deleted: map[catalog.ID]bool{}}
-	if s.folders, err = c.Backups().Folders(ctx, backups.LoadOptions{Imported: true}); err != nil {
+	s.folders, err = c.Backups().Folders(ctx, backups.LoadOptions{Imported: true})
+	if err != nil {
 		return s, err
 	}
 	for _, f := range s.folders {
@@ -167,14 +169,16 @@ func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, er
 		return s, nil
 	}
 	for o, err := range c.Records().Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.Records().Cluster)}) {
-		if _, unlisted := c.Log().UnlistedLineage(err); unlisted { // the catalog has it as a fault of its lineage
+		_, unlisted := c.Log().UnlistedLineage(err)
+		if unlisted { // the catalog has it as a fault of its lineage
 			continue
 		}
 		if err != nil {
 			return s, fmt.Errorf("list the log of cluster %s: %w", c.Records().Cluster, err)
 		}
 		s.sizes[o.Key] = o.Size
-		if name, ok := catalog.SplitLogKey(c.Records().Cluster, o.Key); ok && name.Kind == catalog.LogIndex {
+		name, ok := catalog.SplitLogKey(c.Records().Cluster, o.Key)
+		if ok && name.Kind == catalog.LogIndex {
 			s.indexes[name.Lineage] = append(s.indexes[name.Lineage], name.Seq)
 		}
 	}

@@ -37,11 +37,13 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 	stored.AppendProof(tb, c, stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Passed, 1))
 	stored.AppendProof(tb, c, stored.ProofOf(stored.IDAt(0), catalog.Opened, catalog.Passed, 2))
 	gone := catalog.Tombstone{Backup: stored.IDAt(2), Reason: "too old", Time: stored.Noon, By: "test"}
-	if err := c.Delete(tb.Context(), gone); err != nil {
+	err := c.Delete(tb.Context(), gone)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	stored.Put(tb, b, stored.Folder("c", stored.IDAt(9))+stored.PlainName, stored.Content)
-	if _, _, err := c.Leases().Acquire(tb.Context(), "archive", "me", time.Minute, stored.Noon); err != nil {
+	_, _, err = c.Leases().Acquire(tb.Context(), "archive", "me", time.Minute, stored.Noon)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	first := stored.Keyed(stored.NewWriter(tb, "c", stored.LineageID(1)), p.Key).Some(6)
@@ -69,7 +71,8 @@ func copied(tb testing.TB, source storage.Bucket) map[string]string {
 
 func wantCopied(tb testing.TB, what string, source, target storage.Bucket) {
 	tb.Helper()
-	if diff := cmp.Diff(copied(tb, source), stored.Contents(tb, target)); diff != "" {
+	diff := cmp.Diff(copied(tb, source), stored.Contents(tb, target))
+	if diff != "" {
 		tb.Errorf("%s: the target differs from the source (-want +got):\n%s", what, diff)
 	}
 }
@@ -111,19 +114,23 @@ func TestCopy(t *testing.T) {
 			bytes += int64(len(object))
 		}
 		want := copying.Result{Backups: 3, Segments: 8, Objects: len(copied(t, source)), Bytes: bytes, LeftOut: 1}
-		if diff := cmp.Diff(want, result); diff != "" || done != bytes || total != bytes {
+		diff := cmp.Diff(want, result)
+		if diff != "" || done != bytes || total != bytes {
 			t.Errorf("%d of %d bytes reported (-want +got):\n%s", done, total, diff)
 		}
 		proven := backups.LoadOptions{Proofs: true}
-		if diff := cmp.Diff(stored.Load(t, from, proven), stored.Load(t, to, proven)); diff != "" {
+		diff = cmp.Diff(stored.Load(t, from, proven), stored.Load(t, to, proven))
+		if diff != "" {
 			t.Errorf("the catalogs differ:\n%s", diff)
 		}
 		again := stored.MustCopy(t, from, to, copying.Options{})
-		if diff := cmp.Diff(copying.Result{Present: want.Objects, LeftOut: 1}, again); diff != "" {
+		diff = cmp.Diff(copying.Result{Present: want.Objects, LeftOut: 1}, again)
+		if diff != "" {
 			t.Errorf("the second time (-want +got):\n%s", diff)
 		}
 		stored.AppendProof(t, from, stored.ProofOf(stored.IDAt(1), catalog.Hashed, catalog.Failed, 3))
-		if more := stored.MustCopy(t, from, to, copying.Options{}); more.Objects != 1 || more.Present != want.Objects {
+		more := stored.MustCopy(t, from, to, copying.Options{})
+		if more.Objects != 1 || more.Present != want.Objects {
 			t.Errorf("a new proof: %+v", more)
 		}
 		wantCopied(t, "with another proof", source, target)
@@ -230,7 +237,8 @@ func TestCopyDamaged(t *testing.T) {
 				delete(want, k)
 			}
 			result := stored.MustCopy(t, stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c"), copying.Options{})
-			if diff := cmp.Diff(want, stored.Contents(t, target)); diff != "" {
+			diff := cmp.Diff(want, stored.Contents(t, target))
+			if diff != "" {
 				t.Errorf("%s (-want +got):\n%s", what, diff)
 			}
 			if len(result.Faults) != 1 || !errors.Is(result.Faults[0].Err, catalog.ErrDamaged) ||
@@ -268,7 +276,8 @@ func TestCopyOntoAnother(t *testing.T) {
 				stored.WantContent(t, stored.OpenCluster(t, target, "c"), b)
 			}
 			want := len(copied(t, source)) - 1
-			if dependents := len(lostWith(t, key, source)); result.Objects != want-dependents {
+			dependents := len(lostWith(t, key, source))
+			if result.Objects != want-dependents {
 				t.Errorf("%s: %d objects were copied, want %d", what, result.Objects, want-dependents)
 			}
 		}
@@ -311,16 +320,19 @@ func TestCopyDeletedThere(t *testing.T) {
 	stored.MustCopy(t, from, to, copying.Options{})
 	for n, c := range []*repository.Cluster{from, to} { // one backup is deleted on both sides, at different times
 		gone := catalog.Tombstone{Backup: stored.IDAt(0), Reason: "too old", Time: stored.At(n), By: "test"}
-		if err := c.Delete(t.Context(), gone); err != nil {
+		err := c.Delete(t.Context(), gone)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := to.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(1), Time: stored.Noon}); err != nil {
+	err := to.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(1), Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
 	before := stored.Contents(t, target)
 	result := stored.MustCopy(t, from, to, copying.Options{})
-	if diff := cmp.Diff(before, stored.Contents(t, target)); diff != "" || result.LeftOut != 1 || len(result.Faults) > 0 {
+	diff := cmp.Diff(before, stored.Contents(t, target))
+	if diff != "" || result.LeftOut != 1 || len(result.Faults) > 0 {
 		t.Errorf("%+v\n%s", result, diff)
 	}
 }
@@ -352,7 +364,8 @@ func TestCopyTrusted(t *testing.T) {
 		stored.Folder("c", stored.IDAt(20)) + "manifest.json": sign.ErrUntrusted, forgedProof: sign.ErrUntrusted, tombstone: sign.ErrUntrusted,
 		stored.SegmentKey("c", stored.LineageID(3), 1): sign.ErrUntrusted,
 	})
-	if diff := cmp.Diff(want, stored.Contents(t, target)); diff != "" {
+	diff := cmp.Diff(want, stored.Contents(t, target))
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	trusted := stored.Load(t, stored.OpenWith(t, target, stored.Trust(t, me.Public)), backups.LoadOptions{Proofs: true, Log: true})
@@ -369,7 +382,8 @@ func TestCopyCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		events := 0
 		_, err := copying.Copy(ctx, from, stored.OpenCluster(t, target, "c"), copying.Options{}, func(storage.Event) {
-			if events++; events == n {
+			events++
+			if events == n {
 				cancel()
 			}
 		})
@@ -413,7 +427,8 @@ func TestCopyRefusesTheSameID(t *testing.T) {
 	stored.Create(t, from, stored.IDAt(0))
 	stored.Create(t, from, stored.IDAt(1))
 	stored.MustCopy(t, from, to, copying.Options{})
-	if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
+	err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
 	marker := ""
@@ -431,7 +446,7 @@ func TestCopyRefusesTheSameID(t *testing.T) {
 	own := stored.Get(t, target, marker)
 	stored.Put(t, target, marker, stored.Get(t, source, marker))
 	stored.WantIDs(t, stored.Load(t, stored.OpenWith(t, target, p), backups.LoadOptions{}), []catalog.ID{stored.IDAt(1)}, nil)
-	_, err := copying.Copy(t.Context(), from, stored.OpenWith(t, target, p), copying.Options{}, nil)
+	_, err = copying.Copy(t.Context(), from, stored.OpenWith(t, target, p), copying.Options{}, nil)
 	stored.WantError(t, "a copy to a repository with the source's id", err, records.ErrSameID)
 
 	stored.Put(t, target, marker, own)

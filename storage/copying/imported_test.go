@@ -20,7 +20,8 @@ func TestCopyImported(t *testing.T) {
 	id := catalog.NewImportID(stored.At(10), 1)
 	m := stored.ManifestOf(stored.Content, stored.Noon.AddDate(-2, 0, 0))
 	m.Origin = &catalog.Origin{Kind: catalog.OriginFile, Imported: stored.At(10), Written: m.Started, File: "/srv/snapshot.db"}
-	if _, err := stored.TryCreate(t, from, id, m); err != nil {
+	_, err := stored.TryCreate(t, from, id, m)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for since, want := range map[time.Time]int{{}: 1, stored.At(5): 1, stored.At(15): 0} {
@@ -33,7 +34,8 @@ func TestCopyImported(t *testing.T) {
 		}
 		if want > 0 {
 			original := stored.Load(t, from, backups.LoadOptions{Imported: true})
-			if diff := cmp.Diff(original.Imported, copied.Imported); diff != "" {
+			diff := cmp.Diff(original.Imported, copied.Imported)
+			if diff != "" {
 				t.Error(diff)
 			}
 		}

@@ -96,7 +96,8 @@ func (p *planner) fault(key string, err error) {
 func (p *planner) object(key string) (o object, ok bool) {
 	o = object{key: key, size: p.source.sizes[key]}
 	var size int64
-	if size, o.there = p.target.sizes[key]; o.there && size != o.size {
+	size, o.there = p.target.sizes[key]
+	if o.there && size != o.size {
 		p.fault(key, differs(key, fmt.Sprintf("it has %d bytes, the source's %d", size, o.size)))
 		return o, false
 	}
@@ -152,7 +153,8 @@ func (p *planner) proofs(id catalog.ID) (proofs []object) {
 		if !strings.HasPrefix(path.Base(listed.Key), catalog.ProofPrefix) {
 			continue
 		}
-		if o, ok := p.object(listed.Key); ok {
+		o, ok := p.object(listed.Key)
+		if ok {
 			proofs = append(proofs, o)
 		}
 	}
@@ -175,7 +177,8 @@ func (p *planner) lineage(l catalog.Lineage) {
 			if lowest == 0 {
 				lowest = segment.Seq
 			}
-			if o, ok := p.segment(segment); ok {
+			o, ok := p.segment(segment)
+			if ok {
 				work.segments = append(work.segments, segmentCopy{o, segment})
 			}
 		}
@@ -190,7 +193,8 @@ func (p *planner) lineage(l catalog.Lineage) {
 		if p.since.IsZero() && slices.ContainsFunc(l.Faults, func(f catalog.Fault) bool { return f.Key == key }) {
 			continue // reported above
 		}
-		if o, ok := p.object(key); ok {
+		o, ok := p.object(key)
+		if ok {
 			work.indexes = append(work.indexes, index{o, first})
 		}
 	}
@@ -218,7 +222,8 @@ func (p *planner) keptFrom(s catalog.Stretch) int {
 		return len(s.Segments)
 	}
 	for _, b := range p.source.catalog.Bases(s) { // newest first
-		if begin, end := b.Span(s.Source()); end < s.Segments[kept].First {
+		begin, end := b.Span(s.Source())
+		if end < s.Segments[kept].First {
 			p.bases[b.ID] = true
 			return min(kept, s.SegmentIndex(begin+1))
 		}

@@ -30,17 +30,20 @@ type copying struct {
 // run carries out the plan.
 func (c *copying) run(ctx context.Context, plan plan) error {
 	for _, id := range plan.deletions {
-		if err := c.delete(ctx, id); err != nil {
+		err := c.delete(ctx, id)
+		if err != nil {
 			return err
 		}
 	}
 	for _, b := range plan.backups {
-		if err := c.backup(ctx, b); err != nil {
+		err := c.backup(ctx, b)
+		if err != nil {
 			return err
 		}
 	}
 	for _, l := range plan.log {
-		if err := c.lineage(ctx, l); err != nil {
+		err := c.lineage(ctx, l)
+		if err != nil {
 			return err
 		}
 	}
@@ -90,7 +93,8 @@ func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (boo
 		if err != nil {
 			return false, err
 		}
-		if n := len(cuts); n > 0 && cuts[n-1].Upto >= seq {
+		n := len(cuts)
+		if n > 0 && cuts[n-1].Upto >= seq {
 			return true, nil
 		}
 	}
@@ -136,11 +140,13 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 // at the target is compared first, and its data is not read. Without one, data at the target is checked against the manifest.
 func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	if b.manifest.there {
-		if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
+		err := c.document(ctx, b.manifest, b.isManifest)
+		if err != nil {
 			return b.manifest.key, err
 		}
 	}
-	if err := c.data(ctx, b); err != nil {
+	err = c.data(ctx, b)
+	if err != nil {
 		return b.data.key, err
 	}
 	for _, o := range b.proofs {
@@ -148,14 +154,16 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !errors.Is(err, ErrDiffers) {
 			return o.key, err
 		}
-		if err := c.recordFault(o.key, err); err != nil {
+		err = c.recordFault(o.key, err)
+		if err != nil {
 			return o.key, err
 		}
 	}
 	if b.manifest.there {
 		return "", nil
 	}
-	if err := c.document(ctx, b.manifest, b.isManifest); err != nil {
+	err = c.document(ctx, b.manifest, b.isManifest)
+	if err != nil {
 		return b.manifest.key, err
 	}
 	c.result.Backups++
@@ -186,7 +194,8 @@ func (c *copying) data(ctx context.Context, b backup) error {
 			return records.ReadError(err)
 		}
 		defer r.Close()
-		if err := c.create(ctx, b.data, r); !errors.Is(err, storage.ErrExist) {
+		err = c.create(ctx, b.data, r)
+		if !errors.Is(err, storage.ErrExist) {
 			return err
 		}
 	}
@@ -246,7 +255,8 @@ func (b backup) isProof(data []byte) error {
 // small stores data at the target, or compares it with the object that is there.
 func (c *copying) small(ctx context.Context, o object, data []byte) error {
 	if !o.there {
-		if err := c.create(ctx, o, bytes.NewReader(data)); !errors.Is(err, storage.ErrExist) {
+		err := c.create(ctx, o, bytes.NewReader(data))
+		if !errors.Is(err, storage.ErrExist) {
 			return err
 		}
 	}
@@ -270,12 +280,14 @@ func (c *copying) lineage(ctx context.Context, l lineage) error {
 	for _, s := range l.segments {
 		err := c.segment(ctx, s)
 		held[s.segment.Seq] = err == nil
-		if err := c.recordLogFault(ctx, l.id, s.segment.Seq, s.key, err); err != nil {
+		err = c.recordLogFault(ctx, l.id, s.segment.Seq, s.key, err)
+		if err != nil {
 			return err
 		}
 	}
 	for _, x := range l.indexes {
-		if err := c.recordLogFault(ctx, l.id, x.first, x.key, c.index(ctx, l.id, x, held)); err != nil {
+		err := c.recordLogFault(ctx, l.id, x.first, x.key, c.index(ctx, l.id, x, held))
+		if err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,8 @@ func TestCopySince(t *testing.T) {
 		m := stored.ManifestOf(stored.Content, stored.At(10*n+1))
 		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = position, position, 2
 		id := catalog.NewID(m.Started, 1000)
-		if _, err := stored.TryCreate(t, from, id, m); err != nil {
+		_, err := stored.TryCreate(t, from, id, m)
+		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -71,17 +72,20 @@ func TestCopySince(t *testing.T) {
 		for _, first := range test.indexes {
 			want = append(want, stored.IndexKey("c", stored.LineageID(1), first))
 		}
-		if diff := cmp.Diff(want, stored.Keys(t, target)); diff != "" {
+		diff := cmp.Diff(want, stored.Keys(t, target))
+		if diff != "" {
 			t.Errorf("since %s (-want +got):\n%s", test.since, diff)
 		}
-		if left := len(ids) + len(all) - len(test.backups) - len(test.segments); result.LeftOut != left {
+		left := len(ids) + len(all) - len(test.backups) - len(test.segments)
+		if result.LeftOut != left {
 			t.Errorf("since %s: %d were left out, want %d", test.since, result.LeftOut, left)
 		}
 		catalog := stored.Load(t, stored.OpenCluster(t, target, "c"), backups.LoadOptions{Log: true})
 		for _, l := range catalog.Lineages {
 			stored.WantLineage(t, test.since.String(), l, fmt.Sprintf("%d-8", 9-len(test.segments)), "")
 		}
-		if windows := catalog.Windows(); len(test.segments) > 0 && len(windows) != 1 {
+		windows := catalog.Windows()
+		if len(test.segments) > 0 && len(windows) != 1 {
 			t.Errorf("since %s: windows %+v", test.since, windows)
 		}
 		stored.MustCopy(t, from, stored.OpenCluster(t, target, "c"), copying.Options{}) // copies the rest
@@ -104,7 +108,8 @@ func TestCopyOfAnyLog(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(rt, "backup") == 0 {
 				m := stored.ManifestOf(stored.Content, stored.At(n+1))
 				m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last-3, e.Header.Last-1, 2
-				if _, err := stored.TryCreate(t, from, catalog.NewID(m.Started, int64(n+1)), m); err != nil {
+				_, err := stored.TryCreate(t, from, catalog.NewID(m.Started, int64(n+1)), m)
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -128,7 +133,8 @@ func TestCopyOfAnyLog(t *testing.T) {
 				continue
 			}
 			// Before since, the window of the source may begin earlier.
-			if kept, ok := windows[w.To.Position]; !ok || kept.From.Time.After(storage.Later(since.Add(time.Second), w.From.Time)) {
+			kept, ok := windows[w.To.Position]
+			if !ok || kept.From.Time.After(storage.Later(since.Add(time.Second), w.From.Time)) {
 				t.Errorf("since %s: window %+v, of %+v", since, kept, w)
 			}
 		}

@@ -135,7 +135,8 @@ func wantAgain(t *testing.T, c credentials.Credentials) {
 		t.Fatal(err)
 	}
 	var received map[string][]byte
-	if err := json.Unmarshal(sent, &received); err != nil {
+	err = json.Unmarshal(sent, &received)
+	if err != nil {
 		t.Fatal(err)
 	}
 	again, err := credentials.Parse(received)
@@ -223,7 +224,8 @@ func TestNothingIsShown(t *testing.T) {
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,15 +235,18 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{"AWS_ACCESS_KEY_ID": id, "AWS_SECRET_ACCESS_KEY": secret, "ca.crt": "ignored"}
-	if err := os.Mkdir(filepath.Join(dir, "..2026"), 0o700); err != nil {
+	err := os.Mkdir(filepath.Join(dir, "..2026"), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "..2026"), files)
-	if err := os.Symlink("..2026", filepath.Join(dir, "..data")); err != nil {
+	err = os.Symlink("..2026", filepath.Join(dir, "..data"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range files {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
+		err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,17 +264,20 @@ func TestReadRefuses(t *testing.T) {
 		want  string
 	}{
 		"no folder": {func(t *testing.T, dir string) {
-			if err := os.RemoveAll(dir); err != nil {
+			err := os.RemoveAll(dir)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}, "no such file"},
 		"a pipe": {func(t *testing.T, dir string) {
-			if err := syscall.Mkfifo(filepath.Join(dir, "AWS_REGION"), 0o600); err != nil {
+			err := syscall.Mkfifo(filepath.Join(dir, "AWS_REGION"), 0o600)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}, "AWS_REGION must be a file"},
 		"a broken link": {func(t *testing.T, dir string) {
-			if err := os.Symlink("none", filepath.Join(dir, "AWS_REGION")); err != nil {
+			err := os.Symlink("none", filepath.Join(dir, "AWS_REGION"))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}, "AWS_REGION: no such file"},
@@ -284,7 +292,8 @@ func TestReadRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "secret")
-			if err := os.Mkdir(dir, 0o700); err != nil {
+			err := os.Mkdir(dir, 0o700)
+			if err != nil {
 				t.Fatal(err)
 			}
 			write(t, dir, maps.Clone(plain))

@@ -44,7 +44,8 @@ func EncodeUpTo(limit int, v any) ([]byte, error) {
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
+	err := enc.Encode(v)
+	if err != nil {
 		return nil, err
 	}
 	covered, ok := bytes.CutSuffix(body.Bytes(), []byte("\n}\n"))
@@ -52,7 +53,8 @@ func EncodeUpTo(limit int, v any) ([]byte, error) {
 		return nil, fmt.Errorf("%T has no fields", v)
 	}
 	covered = append(covered, ",\n"...)
-	if size := len(covered) + maxFrame; size > limit {
+	size := len(covered) + maxFrame
+	if size > limit {
 		return nil, fmt.Errorf("%d bytes are more than the %d that are read back: shorten its texts, such as labels", size, limit)
 	}
 	return appendFrame(covered, ""), nil
@@ -174,20 +176,23 @@ func Decode(data []byte, format int, v any) error {
 	if err != nil {
 		return err
 	}
-	if sum := sha256.Sum256(f.covered); hex.EncodeToString(sum[:]) != f.digest {
+	sum := sha256.Sum256(f.covered)
+	if hex.EncodeToString(sum[:]) != f.digest {
 		return fmt.Errorf("%w: its content does not match its own sha256", storage.ErrDamaged)
 	}
 	body := slices.Concat(bytes.TrimSuffix(f.covered, []byte(",\n")), []byte("\n}")) // a copy, so that data does not change
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(v)
-	if known, ok := formatIn(body, v, err); ok && known != format {
+	known, ok := formatIn(body, v, err)
+	if ok && known != format {
 		return fmt.Errorf("%w: its format %d is unknown to this version of dr, which knows %d", storage.ErrDamaged, known, format)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
-	if _, err := dec.Token(); err != io.EOF {
+	_, err = dec.Token()
+	if err != io.EOF {
 		return fmt.Errorf("%w: there is more than one document in it", storage.ErrDamaged)
 	}
 	return nil
@@ -227,7 +232,8 @@ func split(data []byte) (f frame, err error) {
 	if string(written) == `""` { // the usual case, without the cost of parsing JSON
 		return f, nil
 	}
-	if err := json.Unmarshal(written, &f.signature); err != nil || !bytes.Equal(quoteSignature(f.signature), written) {
+	err = json.Unmarshal(written, &f.signature)
+	if err != nil || !bytes.Equal(quoteSignature(f.signature), written) {
 		return frame{}, fmt.Errorf("%w: its signature is not written as dr does", storage.ErrDamaged)
 	}
 	return f, nil

@@ -14,7 +14,8 @@ type Packed struct {
 // Pack returns err as a Packed. err must not be nil.
 func Pack(err error) Packed {
 	p := Packed{Message: err.Error(), Remedy: RemedyOf(err)}
-	if kind := KindOf(err); kind != Internal {
+	kind := KindOf(err)
+	if kind != Internal {
 		p.Kinds = []Kind{kind}
 	}
 	walk(err, func(err error) bool {

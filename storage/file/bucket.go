@@ -30,7 +30,8 @@ var (
 
 // Create opens the directory dir. If it is missing, Create creates it durably with rights for the owner only.
 func Create(dir string) (*Bucket, error) {
-	if err := makeDir(filepath.Clean(dir)); err != nil {
+	err := makeDir(filepath.Clean(dir))
+	if err != nil {
 		return nil, fmt.Errorf("create directory %s: %w", dir, denied(err))
 	}
 	return Open(dir)
@@ -61,7 +62,8 @@ func makeDir(dir string) error {
 	case errors.Is(err, fs.ErrExist):
 		return nil
 	case errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir:
-		if err := makeDir(filepath.Dir(dir)); err != nil {
+		err := makeDir(filepath.Dir(dir))
+		if err != nil {
 			return err
 		}
 		return makeDir(dir)
@@ -83,7 +85,8 @@ func (b *Bucket) current() (*tree, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if opened, err := b.tree.root.Stat("."); err == nil && os.SameFile(opened, there) {
+	opened, err := b.tree.root.Stat(".")
+	if err == nil && os.SameFile(opened, there) {
 		return b.tree, nil
 	}
 	t, err := openTree(b.dir)

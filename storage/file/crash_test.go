@@ -36,10 +36,12 @@ func TestKilledWhileReading(t *testing.T) {
 				if content(t, b) != nil {
 					t.Fatal("the key is visible")
 				}
-				if n := sweep(t, b); n != 1 {
+				n := sweep(t, b)
+				if n != 1 {
 					t.Errorf("%d leftovers, want the temporary file", n)
 				}
-				if names := entries(dir); len(names) > 0 {
+				names := entries(dir)
+				if len(names) > 0 {
 					t.Errorf("Sweep has left %q", names)
 				}
 			})
@@ -66,7 +68,8 @@ func TestKilledWhileCommitting(t *testing.T) {
 			committed++
 			want = []string{"a", "a/b", "a/b/key"}
 		}
-		if names := entries(dir); !slices.Equal(names, want) {
+		names := entries(dir)
+		if !slices.Equal(names, want) {
 			t.Errorf("after Sweep there is %q, want %q", names, want)
 		}
 	}
@@ -86,7 +89,8 @@ func kill(t *testing.T, o order, after time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -130,7 +134,8 @@ func sweep(t *testing.T, b *file.Bucket) (pieces int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Sweep(t.Context(), piece); err != nil {
+		err := b.Sweep(t.Context(), piece)
+		if err != nil {
 			t.Fatal(err)
 		}
 		pieces++
@@ -145,7 +150,8 @@ func runChild(t *testing.T, cmd *exec.Cmd) report {
 		t.Fatalf("child: %v", err)
 	}
 	var r report
-	if err := json.Unmarshal(out, &r); err != nil {
+	err = json.Unmarshal(out, &r)
+	if err != nil {
 		t.Fatalf("child says %q: %v", out, err)
 	}
 	return r
@@ -159,7 +165,8 @@ func TestFullDisk(t *testing.T) {
 	cmd := child(t, order{Do: "full", Dir: dir})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // the mount belongs to the child alone
 	r := runChild(t, cmd)
-	if why := r["no mount"]; why != "" {
+	why := r["no mount"]
+	if why != "" {
 		skip(t, "no tmpfs can be mounted: "+why)
 	}
 	for _, part := range []string{`"a/b/key"`, dir, "no space left on device"} {
@@ -172,7 +179,8 @@ func TestFullDisk(t *testing.T) {
 		"old": "<nil>", "is ENOSPC": "true", "replace is ENOSPC": "true", "old is kept": "true", "entries": "[old]",
 		"what fits": "<nil>",
 	}
-	if diff := cmp.Diff(want, r); diff != "" {
+	diff := cmp.Diff(want, r)
+	if diff != "" {
 		t.Error(diff)
 	}
 }

@@ -53,7 +53,8 @@ func (b *tree) Stat(ctx context.Context, key string) (storage.Object, error) {
 }
 
 func (b *tree) stat(ctx context.Context, key string) (fs.FileInfo, error) {
-	if err := check(ctx, key); err != nil {
+	err := check(ctx, key)
+	if err != nil {
 		return nil, err
 	}
 	info, err := b.lstat(key)
@@ -81,7 +82,8 @@ func (b *tree) remove(ctx context.Context, key, wanted string) error {
 	if wanted != "" && wanted != version(info) {
 		return nil
 	}
-	if err := b.unlink(key, 0); err != nil && !missing(err) {
+	err = b.unlink(key, 0)
+	if err != nil && !missing(err) {
 		return denied(err)
 	}
 	return denied(b.syncUp(b.prune(path.Dir(key))))
@@ -95,7 +97,8 @@ func (b *tree) unlink(name string, flags int) error {
 		return err
 	}
 	defer parent.Close() // opened for reading: closing it loses nothing
-	if err := unix.Unlinkat(int(parent.Fd()), path.Base(name), flags); err != nil {
+	err = unix.Unlinkat(int(parent.Fd()), path.Base(name), flags)
+	if err != nil {
 		return &fs.PathError{Op: "unlink", Path: name, Err: err}
 	}
 	return nil
@@ -104,7 +107,8 @@ func (b *tree) unlink(name string, flags int) error {
 // prune removes dir and its parents as long as they are empty, and returns the first one that stays.
 func (b *tree) prune(dir string) string {
 	for dir != "." {
-		if err := b.unlink(dir, unix.AT_REMOVEDIR); err != nil && !missing(err) {
+		err := b.unlink(dir, unix.AT_REMOVEDIR)
+		if err != nil && !missing(err) {
 			break
 		}
 		dir = path.Dir(dir)
@@ -116,7 +120,8 @@ func (b *tree) prune(dir string) string {
 // not reached its own syncUp yet, so it is not enough to sync the directories that this Put has created.
 func (b *tree) syncUp(dir string) error {
 	for {
-		if err := b.sync(dir); err != nil && !missing(err) { // a Delete may have pruned it
+		err := b.sync(dir)
+		if err != nil && !missing(err) { // a Delete may have pruned it
 			return err
 		}
 		if dir == "." {
@@ -159,14 +164,16 @@ const (
 
 // check is the first step of every method.
 func check(ctx context.Context, key string) error {
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err != nil {
 		return err
 	}
 	return validKey(key)
 }
 
 func validKey(key string) error {
-	if err := storage.ValidKey(key); err != nil {
+	err := storage.ValidKey(key)
+	if err != nil {
 		return err
 	}
 	for element := range strings.SplitSeq(key, "/") {
@@ -188,7 +195,8 @@ func object(key string, info fs.FileInfo) storage.Object {
 // file exists, so it has another inode. A later file that reuses the inode has a later stamp.
 func version(info fs.FileInfo) string {
 	var inode uint64
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+	sys, ok := info.Sys().(*syscall.Stat_t)
+	if ok {
 		inode = sys.Ino
 	}
 	return fmt.Sprintf("%x-%x-%x", inode, info.ModTime().UnixNano(), info.Size())

@@ -49,7 +49,8 @@ func TestOpenCreates(t *testing.T) {
 		put(t, open(t, dir), "key", "content")
 	}
 	wantMode(t, dir, 0o700)
-	if _, err := file.Create(filepath.Join(dir, "key")); err == nil {
+	_, err := file.Create(filepath.Join(dir, "key"))
+	if err == nil {
 		t.Error("a file was opened as a directory")
 	}
 }
@@ -60,7 +61,8 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := info.Mode().Perm(); got != want {
+	got := info.Mode().Perm()
+	if got != want {
 		t.Errorf("%s has mode %o, want %o", path, got, want)
 	}
 }
@@ -82,14 +84,16 @@ func TestEmptyDirectoriesGo(t *testing.T) {
 	b := open(t, dir)
 	put(t, b, "a/b/c/key", "")
 	put(t, b, "a/other", "")
-	if err := b.Delete(t.Context(), "a/b/c/key", storage.DeleteOptions{}); err != nil {
+	err := b.Delete(t.Context(), "a/b/c/key", storage.DeleteOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.Put(t.Context(), "x/y/z", io.MultiReader(strings.NewReader("x"), broken{}), storage.PutOptions{})
+	_, err = b.Put(t.Context(), "x/y/z", io.MultiReader(strings.NewReader("x"), broken{}), storage.PutOptions{})
 	if !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	if got := entries(dir); !slices.Equal(got, []string{"a", "a/other"}) {
+	got := entries(dir)
+	if !slices.Equal(got, []string{"a", "a/other"}) {
 		t.Errorf("there is %q", got)
 	}
 }
@@ -104,10 +108,12 @@ func (broken) Read([]byte) (int, error) { return 0, errBroken }
 func TestEmptyDirectoryIsNoKey(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)
-	if err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700); err != nil {
+	err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Stat(t.Context(), "a/b"); !errors.Is(err, storage.ErrNotExist) {
+	_, err = b.Stat(t.Context(), "a/b")
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Errorf("Stat: %v", err)
 	}
 	put(t, b, "a/b", "content")
@@ -138,7 +144,8 @@ func TestReaderKeepsOpenedObjects(t *testing.T) {
 	}
 	defer r.Close()
 	put(t, b, "key", "something new")
-	if p, err := io.ReadAll(r); string(p) != "content" || err != nil {
+	p, err := io.ReadAll(r)
+	if string(p) != "content" || err != nil {
 		t.Errorf("%q, %v", p, err)
 	}
 }
@@ -172,14 +179,16 @@ func TestCutFile(t *testing.T) {
 	b := open(t, dir)
 	put(t, b, "key", "0123456789")
 	for _, o := range []storage.OpenOptions{{}, {Offset: 2}, {Length: 8}} {
-		if err := os.WriteFile(filepath.Join(dir, "key"), []byte("0123456789"), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, "key"), []byte("0123456789"), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		r, _, err := b.Open(t.Context(), "key", o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(filepath.Join(dir, "key"), 5); err != nil {
+		err = os.Truncate(filepath.Join(dir, "key"), 5)
+		if err != nil {
 			t.Fatal(err)
 		}
 		p, err := io.ReadAll(r)
@@ -193,7 +202,8 @@ func TestCutFile(t *testing.T) {
 // TestForeignThings checks that links, pipes and directories are not shown, followed, replaced or deleted.
 func TestForeignThings(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("secret"), 0o600); err != nil {
+	err := os.WriteFile(filepath.Join(outside, "file"), []byte("secret"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	b := open(t, dir)
@@ -203,11 +213,13 @@ func TestForeignThings(t *testing.T) {
 		"nowhere": "nothing", "loop": "loop",
 	}
 	for name, target := range links {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+		err := os.Symlink(target, filepath.Join(dir, name))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+	err = syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	before := append(entries(dir), entries(outside)...)
@@ -227,17 +239,20 @@ func TestForeignThings(t *testing.T) {
 			t.Errorf("List of %q shows %+v, %v", prefix, obj, err)
 		}
 	}
-	if after := append(entries(dir), entries(outside)...); !slices.Equal(before, after) {
+	after := append(entries(dir), entries(outside)...)
+	if !slices.Equal(before, after) {
 		t.Errorf("there was %q, now there is %q", before, after)
 	}
 }
 
 func wantUnreachable(t *testing.T, b *file.Bucket, key string) {
 	t.Helper()
-	if _, err := b.Stat(t.Context(), key); !errors.Is(err, storage.ErrNotExist) {
+	_, err := b.Stat(t.Context(), key)
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Errorf("Stat(%q): %v", key, err)
 	}
-	if _, _, err := b.Open(t.Context(), key, storage.OpenOptions{}); !errors.Is(err, storage.ErrNotExist) {
+	_, _, err = b.Open(t.Context(), key, storage.OpenOptions{})
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Errorf("Open(%q): %v", key, err)
 	}
 	for _, ifAbsent := range []bool{true, false} {
@@ -246,7 +261,8 @@ func wantUnreachable(t *testing.T, b *file.Bucket, key string) {
 			t.Errorf("Put(%q): %v", key, err)
 		}
 	}
-	if err := b.Delete(t.Context(), key, storage.DeleteOptions{}); err != nil {
+	err = b.Delete(t.Context(), key, storage.DeleteOptions{})
+	if err != nil {
 		t.Errorf("Delete(%q): %v", key, err)
 	}
 }
@@ -256,11 +272,13 @@ func TestSweepTakesLeftoversOnly(t *testing.T) {
 	b := open(t, t.TempDir())
 	obj := put(t, b, "a/key", "content")
 	for _, key := range []string{obj.Key, "", "../.dr-tmp-0-x", ".dr-tmp-0/x"} {
-		if err := b.Sweep(t.Context(), storage.Object{Key: key}); !errors.Is(err, storage.ErrKey) {
+		err := b.Sweep(t.Context(), storage.Object{Key: key})
+		if !errors.Is(err, storage.ErrKey) {
 			t.Errorf("Sweep(%q): %v", key, err)
 		}
 	}
-	if got, err := b.Stat(t.Context(), obj.Key); got != obj || err != nil {
+	got, err := b.Stat(t.Context(), obj.Key)
+	if got != obj || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -275,7 +293,8 @@ func TestManyPutsAndDeletes(t *testing.T) {
 		go func() {
 			for range 200 {
 				_, err := b.Put(t.Context(), key, strings.NewReader(key), storage.PutOptions{IfAbsent: true})
-				if err = errors.Join(err, b.Delete(t.Context(), key, storage.DeleteOptions{})); err != nil {
+				err = errors.Join(err, b.Delete(t.Context(), key, storage.DeleteOptions{}))
+				if err != nil {
 					done <- err
 					return
 				}
@@ -283,10 +302,12 @@ func TestManyPutsAndDeletes(t *testing.T) {
 			done <- nil
 		}()
 	}
-	if err := errors.Join(<-done, <-done); err != nil {
+	err := errors.Join(<-done, <-done)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := entries(dir); len(got) > 0 {
+	got := entries(dir)
+	if len(got) > 0 {
 		t.Errorf("there is %q", got)
 	}
 }
@@ -315,7 +336,8 @@ func FuzzKey(f *testing.F) {
 		}
 		n := 0
 		for listed, err := range b.List(t.Context(), storage.ListOptions{Prefix: key}) {
-			if n++; listed != obj || err != nil {
+			n++
+			if listed != obj || err != nil {
 				t.Fatalf("List = %+v, %v, want %+v", listed, err, obj)
 			}
 		}
@@ -324,10 +346,12 @@ func FuzzKey(f *testing.F) {
 			t.Fatalf("Open: %v, %d listed", err, n)
 		}
 		defer r.Close()
-		if p, err := io.ReadAll(r); string(p) != key || err != nil {
+		p, err := io.ReadAll(r)
+		if string(p) != key || err != nil {
 			t.Fatalf("%q, %v", p, err)
 		}
-		if err := b.Delete(t.Context(), key, storage.DeleteOptions{}); err != nil || len(entries(dir)) > 0 {
+		err = b.Delete(t.Context(), key, storage.DeleteOptions{})
+		if err != nil || len(entries(dir)) > 0 {
 			t.Fatalf("Delete: %v, there is %q", err, entries(dir))
 		}
 	})

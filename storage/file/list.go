@@ -38,20 +38,23 @@ func (b *tree) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.O
 }
 
 func (b *tree) Sweep(ctx context.Context, piece storage.Object) error {
-	if err := b.sweep(ctx, piece.Key); err != nil {
+	err := b.sweep(ctx, piece.Key)
+	if err != nil {
 		return b.failed("sweep", piece.Key, err)
 	}
 	return nil
 }
 
 func (b *tree) sweep(ctx context.Context, name string) error {
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err != nil {
 		return err
 	}
-	if _, ok := keyOfTemp(name); !ok || storage.ValidKey(name) != nil {
+	_, ok := keyOfTemp(name)
+	if !ok || storage.ValidKey(name) != nil {
 		return fmt.Errorf("%w: not an unfinished file", storage.ErrKey)
 	}
-	_, err := b.lstat(name)
+	_, err = b.lstat(name)
 	if err == nil {
 		err = b.unlink(name, 0)
 	}
@@ -82,7 +85,8 @@ type walk struct {
 
 func (w walk) start() {
 	dir, _ := path.Split(w.prefix)
-	if err := w.ctx.Err(); err != nil {
+	err := w.ctx.Err()
+	if err != nil {
 		w.yield(storage.Object{}, w.b.failed("list", dir, err))
 		return
 	}
@@ -110,7 +114,8 @@ func (w walk) dir(dir string) bool {
 		return w.yield(storage.Object{}, &storage.UnlistedError{Prefix: dir, Err: err})
 	}
 	for _, name := range names {
-		if err := w.ctx.Err(); err != nil {
+		err := w.ctx.Err()
+		if err != nil {
 			w.yield(storage.Object{}, w.b.failed("list", dir, err))
 			return false
 		}

@@ -50,10 +50,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	var o order
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
+	err := json.Unmarshal([]byte(text), &o)
+	if err != nil {
 		panic(err)
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(children[o.Do](o)); err != nil {
+	err = json.NewEncoder(os.Stdout).Encode(children[o.Do](o))
+	if err != nil {
 		panic(err)
 	}
 }
@@ -112,7 +114,8 @@ func (r *teller) Read([]byte) (int, error) {
 
 // childFull works in a file system of one megabyte.
 func childFull(o order) report {
-	if err := syscall.Mount("tmpfs", o.Dir, "tmpfs", 0, "size=1m"); err != nil {
+	err := syscall.Mount("tmpfs", o.Dir, "tmpfs", 0, "size=1m")
+	if err != nil {
 		return report{"no mount": err.Error()}
 	}
 	ctx := context.Background()
@@ -156,14 +159,17 @@ func childDenied(o order) report {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := b.Put(ctx, "a/key", bytes.NewReader(nil), storage.PutOptions{}); err != nil {
+	_, err = b.Put(ctx, "a/key", bytes.NewReader(nil), storage.PutOptions{})
+	if err != nil {
 		panic(err)
 	}
-	if err := os.Chmod(o.Dir, 0); err != nil {
+	err = os.Chmod(o.Dir, 0)
+	if err != nil {
 		panic(err)
 	}
 	if os.Geteuid() == 0 {
-		if err := syscall.Setuid(65534); err != nil {
+		err := syscall.Setuid(65534)
+		if err != nil {
 			panic(err)
 		}
 	}

@@ -57,7 +57,8 @@ func answer(obj storage.Object, content []byte, err error) string {
 }
 
 func (m pair) both(t *rapid.T, f func(b storage.Bucket) string) {
-	if fromFile, fromMem := f(m.file), f(m.mem); fromFile != fromMem {
+	fromFile, fromMem := f(m.file), f(m.mem)
+	if fromFile != fromMem {
 		t.Fatalf("file says %s\n mem says %s", fromFile, fromMem)
 	}
 }
@@ -107,7 +108,8 @@ func (m pair) list(t *rapid.T) {
 	m.both(t, func(b storage.Bucket) string {
 		var all []string
 		for obj, err := range b.List(m.ctx, o) {
-			if all = append(all, answer(obj, nil, err)); len(all) == stop {
+			all = append(all, answer(obj, nil, err))
+			if len(all) == stop {
 				break
 			}
 		}

@@ -45,7 +45,8 @@ func (b *tree) owner() (owner, error) {
 
 // makeDirs is Root.MkdirAll, and gives each new directory to the root's owner.
 func (b *tree) makeDirs(dir string) error {
-	if info, err := b.root.Lstat(dir); err == nil && info.IsDir() {
+	info, err := b.root.Lstat(dir)
+	if err == nil && info.IsDir() {
 		return nil
 	}
 	o, err := b.owner()
@@ -121,7 +122,8 @@ func (b *tree) share(f *os.File, isDir bool) error {
 }
 
 func ids(info fs.FileInfo) (uid, gid int) {
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+	sys, ok := info.Sys().(*syscall.Stat_t)
+	if ok {
 		return int(sys.Uid), int(sys.Gid)
 	}
 	return -1, -1

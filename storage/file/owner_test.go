@@ -31,7 +31,8 @@ func owned(t *testing.T, uid, gid int, mode fs.FileMode) string {
 		skip(t, "only root can act as other users")
 	}
 	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, uid, gid), os.Chmod(dir, mode)); err != nil {
+	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, uid, gid), os.Chmod(dir, mode))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -49,7 +50,8 @@ func childUser(o order) report {
 	if o.InTeam {
 		groups = append(groups, team)
 	}
-	if err := errors.Join(syscall.Setgroups(groups), syscall.Setgid(o.UID), syscall.Setuid(o.UID)); err != nil {
+	err := errors.Join(syscall.Setgroups(groups), syscall.Setgid(o.UID), syscall.Setuid(o.UID))
+	if err != nil {
 		panic(err)
 	}
 	syscall.Umask(0o022)
@@ -60,7 +62,8 @@ func childUser(o order) report {
 	}
 	r := report{}
 	for obj, err := range b.List(ctx, storage.ListOptions{}) {
-		if u, ok := errors.AsType[*storage.UnlistedError](err); ok {
+		u, ok := errors.AsType[*storage.UnlistedError](err)
+		if ok {
 			r["unlisted"] += u.Prefix + " " + denied(err)
 			continue
 		}
@@ -75,11 +78,13 @@ func childUser(o order) report {
 			continue
 		}
 		_ = source.Close()
-		if _, err := b.Put(ctx, obj.Key, strings.NewReader("replaced"), storage.PutOptions{}); err != nil {
+		_, err = b.Put(ctx, obj.Key, strings.NewReader("replaced"), storage.PutOptions{})
+		if err != nil {
 			r["Put "+obj.Key] = denied(err)
 		}
 	}
-	if _, err := b.Put(ctx, fmt.Sprintf("c/of-%d/key", o.UID), bytes.NewReader(nil), storage.PutOptions{}); err != nil {
+	_, err = b.Put(ctx, fmt.Sprintf("c/of-%d/key", o.UID), bytes.NewReader(nil), storage.PutOptions{})
+	if err != nil {
 		r["Put"] = err.Error()
 	}
 	return r
@@ -91,7 +96,8 @@ func TestRootWritesForTheOwner(t *testing.T) {
 	dir := owned(t, alice, alice, 0o700)
 	put(t, open(t, dir), "c/backups/key", "content")
 	want := report{"listed": "c/backups/key "}
-	if diff := cmp.Diff(want, as(t, dir, alice, false)); diff != "" {
+	diff := cmp.Diff(want, as(t, dir, alice, false))
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -101,14 +107,17 @@ func TestUsersShareByAGroup(t *testing.T) {
 	for _, mode := range []fs.FileMode{fs.ModeSetgid | 0o770, 0o770} {
 		t.Run(mode.String(), func(t *testing.T) {
 			dir := owned(t, 0, team, mode)
-			if diff := cmp.Diff(report{}, as(t, dir, alice, true)); diff != "" {
+			diff := cmp.Diff(report{}, as(t, dir, alice, true))
+			if diff != "" {
 				t.Error(diff)
 			}
 			want := report{"listed": fmt.Sprintf("c/of-%d/key ", alice)}
-			if diff := cmp.Diff(want, as(t, dir, bob, true)); diff != "" {
+			diff = cmp.Diff(want, as(t, dir, bob, true))
+			if diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff(report{"Open the directory": "denied"}, as(t, dir, bob, false)); diff != "" {
+			diff = cmp.Diff(report{"Open the directory": "denied"}, as(t, dir, bob, false))
+			if diff != "" {
 				t.Errorf("a stranger: %s", diff)
 			}
 			wantMode(t, filepath.Join(dir, "c"), 0o770)
@@ -126,7 +135,8 @@ func TestAnotherUserIsRefused(t *testing.T) {
 			t.Errorf("error %q does not contain %q", got, words)
 		}
 	}
-	if names := entries(dir); len(names) > 0 {
+	names := entries(dir)
+	if len(names) > 0 {
 		t.Errorf("%q are left", names)
 	}
 }
@@ -138,17 +148,20 @@ func TestUnlistedFolder(t *testing.T) {
 	put(t, b, "c/backups/a/key", "content")
 	put(t, b, "c/backups/b/key", "content")
 	put(t, b, "c/backups/c/key", "content")
-	if err := errors.Join(os.Chown(filepath.Join(dir, "c/backups/b"), 0, 0), os.Chmod(filepath.Join(dir, "c/backups/b"), 0o700)); err != nil {
+	err := errors.Join(os.Chown(filepath.Join(dir, "c/backups/b"), 0, 0), os.Chmod(filepath.Join(dir, "c/backups/b"), 0o700))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(filepath.Join(dir, "c/backups/c/key"), 0, 0); err != nil {
+	err = os.Chown(filepath.Join(dir, "c/backups/c/key"), 0, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := report{
 		"listed":   "c/backups/a/key c/backups/c/key ",
 		"unlisted": "c/backups/b/ denied", "Open c/backups/c/key": "denied",
 	}
-	if diff := cmp.Diff(want, as(t, dir, alice, false)); diff != "" {
+	diff := cmp.Diff(want, as(t, dir, alice, false))
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -157,7 +170,8 @@ func TestUnlistedFolder(t *testing.T) {
 func swap(t *testing.T, dir, other string) (old string) {
 	t.Helper()
 	old = dir + ".old"
-	if err := errors.Join(os.Rename(dir, old), os.Rename(other, dir)); err != nil {
+	err := errors.Join(os.Rename(dir, old), os.Rename(other, dir))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return old
@@ -171,14 +185,17 @@ func TestMountedUnderARunningProcess(t *testing.T) {
 	b := open(t, dir)
 	put(t, b, "below/the/mount", "content")
 	old := swap(t, dir, disk)
-	if _, err := b.Stat(t.Context(), "on/disk"); err != nil {
+	_, err := b.Stat(t.Context(), "on/disk")
+	if err != nil {
 		t.Error(err)
 	}
 	put(t, b, "new", "content")
-	if got, want := entries(dir), []string{"new", "on", "on/disk"}; !cmp.Equal(got, want) {
+	got, want := entries(dir), []string{"new", "on", "on/disk"}
+	if !cmp.Equal(got, want) {
 		t.Errorf("there is %q, want %q", got, want)
 	}
-	if got, want := entries(old), []string{"below", "below/the", "below/the/mount"}; !cmp.Equal(got, want) {
+	got, want = entries(old), []string{"below", "below/the", "below/the/mount"}
+	if !cmp.Equal(got, want) {
 		t.Errorf("in the old directory there is %q, want %q", got, want)
 	}
 }
@@ -190,22 +207,27 @@ func TestUnmountedUnderARunningProcess(t *testing.T) {
 	dir, empty := filepath.Join(parent, "repo"), filepath.Join(parent, "empty")
 	b := open(t, dir)
 	put(t, b, "key", "content")
-	if err := os.Mkdir(empty, 0o700); err != nil {
+	err := os.Mkdir(empty, 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	old := swap(t, dir, empty)
 	wantNone(t, b, "mount its file system")
-	if names := entries(dir); len(names) > 0 {
+	names := entries(dir)
+	if len(names) > 0 {
 		t.Errorf("%q was written there", names)
 	}
-	if err := os.Remove(dir); err != nil {
+	err = os.Remove(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantNone(t, b, "is missing")
-	if err := os.Rename(old, dir); err != nil {
+	err = os.Rename(old, dir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Stat(t.Context(), "key"); err != nil {
+	_, err = b.Stat(t.Context(), "key")
+	if err != nil {
 		t.Error(err)
 	}
 }

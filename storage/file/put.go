@@ -27,7 +27,8 @@ func (b *tree) Put(ctx context.Context, key string, r io.Reader, o storage.PutOp
 }
 
 func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := check(ctx, key); err != nil {
+	err := check(ctx, key)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	if !o.RetainUntil.IsZero() {
@@ -45,7 +46,8 @@ func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOp
 	if err != nil {
 		return storage.Object{}, err
 	}
-	if err := b.syncUp(path.Dir(key)); err != nil {
+	err = b.syncUp(path.Dir(key))
+	if err != nil {
 		return storage.Object{}, denied(err)
 	}
 	return object(key, info), nil
@@ -55,7 +57,8 @@ func (b *tree) put(ctx context.Context, key string, r io.Reader, o storage.PutOp
 // file is in it.
 func (b *tree) createTemp(key string, ifAbsent bool) (name string, f *os.File, err error) {
 	for range 100 {
-		if err := b.checkVacant(key, ifAbsent); err != nil {
+		err = b.checkVacant(key, ifAbsent)
+		if err != nil {
 			return "", nil, err
 		}
 		name = tempName(key)
@@ -115,16 +118,20 @@ func (b *tree) checkVacant(key string, ifAbsent bool) error {
 // write fills the temporary file, sets its stamp and syncs it.
 func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) (fs.FileInfo, error) {
 	defer f.Close() // Sync's error is the one that matters
-	if err := fill(ctx, f, r); err != nil {
+	err := fill(ctx, f, r)
+	if err != nil {
 		return nil, err
 	}
-	if err := b.root.Chtimes(temp, time.Time{}, b.stamp()); err != nil {
+	err = b.root.Chtimes(temp, time.Time{}, b.stamp())
+	if err != nil {
 		return nil, denied(err)
 	}
-	if err := b.share(f, false); err != nil { // last: after this the file may belong to another user
+	err = b.share(f, false)
+	if err != nil { // last: after this the file may belong to another user
 		return nil, err
 	}
-	if err := f.Sync(); err != nil {
+	err = f.Sync()
+	if err != nil {
 		return nil, denied(err)
 	}
 	return f.Stat()
@@ -134,11 +141,13 @@ func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) 
 func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	buf := make([]byte, 128<<10)
 	for {
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			return err
 		}
 		n, rerr := r.Read(buf)
-		if _, err := f.Write(buf[:n]); err != nil {
+		_, err = f.Write(buf[:n])
+		if err != nil {
 			return denied(err)
 		}
 		if rerr == io.EOF {
@@ -154,7 +163,8 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 func (b *tree) commit(ctx context.Context, temp, key string, o storage.PutOptions) error {
 	b.swap.Lock()
 	defer b.swap.Unlock()
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err != nil {
 		return err
 	}
 	switch {
@@ -239,7 +249,8 @@ func (b *tree) linkNew(temp, key string) error {
 		if b.sameFile(temp, key) { // over NFS a repeated request may meet its own link after a lost answer
 			return nil
 		}
-		if taken := b.checkVacant(key, true); taken != nil {
+		taken := b.checkVacant(key, true)
+		if taken != nil {
 			return taken
 		}
 		return storage.ErrExist // and deleted since

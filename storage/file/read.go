@@ -25,7 +25,8 @@ func (b *tree) Open(ctx context.Context, key string, o storage.OpenOptions) (io.
 
 func (b *tree) open(ctx context.Context, key, wanted string) (*os.File, fs.FileInfo, error) {
 	// Opening a FIFO would block, so check first.
-	if _, err := b.stat(ctx, key); err != nil {
+	_, err := b.stat(ctx, key)
+	if err != nil {
 		return nil, nil, err
 	}
 	f, err := b.root.Open(key)
@@ -70,7 +71,8 @@ type stream struct {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
+	err := s.ctx.Err()
+	if err != nil {
 		return 0, s.b.failed("read", s.key, err)
 	}
 	if s.left == 0 {

@@ -37,7 +37,8 @@ func (f *failure) Unwrap() error { return f.err }
 
 // explain returns the error for a failed request, with the remedy. The request needs right.
 func explain(ctx context.Context, err error, right string) error {
-	if cause := ctx.Err(); cause != nil {
+	cause := ctx.Err()
+	if cause != nil {
 		return cause // the end of ctx is the cause of every other error
 	}
 	var answer *googleapi.Error

@@ -83,7 +83,8 @@ func wantEach(t *testing.T, b *gcs.Bucket, is error, say string, except ...strin
 		t.Run(name, func(t *testing.T) {
 			for _, allowed := range except {
 				if strings.HasPrefix(name, allowed) {
-					if err := call(); err != nil {
+					err := call()
+					if err != nil {
 						t.Error(err)
 					}
 					return
@@ -104,13 +105,16 @@ func TestBucketDeletedMeanwhile(t *testing.T) {
 	s := server(t)
 	name := s.Bucket(t)
 	b := open(t, s, name, gcs.Config{Patience: patience})
-	if got := keys(t, b, storage.ListOptions{}); len(got) > 0 {
+	got := keys(t, b, storage.ListOptions{})
+	if len(got) > 0 {
 		t.Fatal(got)
 	}
-	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrNotExist) {
+	_, err := b.Stat(t.Context(), "key")
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if err := s.Client(t).Bucket(name).Delete(t.Context()); err != nil {
+	err = s.Client(t).Bucket(name).Delete(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
 	calls := verbs(t, b)
@@ -144,7 +148,8 @@ func TestRights(t *testing.T) {
 		if strings.HasPrefix(verb, "put") || verb == "delete" || verb == "delete version" {
 			continue
 		}
-		if err := call(); err != nil {
+		err := call()
+		if err != nil {
 			t.Errorf("%s with the right to read: %v", verb, err)
 		}
 	}
@@ -174,11 +179,12 @@ func TestCredentials(t *testing.T) {
 	})
 	t.Run("not a credentials file", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, []byte(`{"type":"unknown"}`), 0o600); err != nil {
+		err := os.WriteFile(file, []byte(`{"type":"unknown"}`), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
-		_, err := gcs.Open(t.Context(), gcs.Config{Bucket: name, Endpoint: s.Endpoint})
+		_, err = gcs.Open(t.Context(), gcs.Config{Bucket: name, Endpoint: s.Endpoint})
 		wantError(t, err, storage.ErrDenied, "GOOGLE_APPLICATION_CREDENTIALS")
 	})
 }
@@ -229,7 +235,8 @@ func fakeTLS(t *testing.T, until time.Time) (endpoint, ca string) {
 	t.Cleanup(fake.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-	if err := os.WriteFile(ca, text, 0o600); err != nil {
+	err = os.WriteFile(ca, text, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return fake.URL, ca

@@ -101,7 +101,8 @@ func putOverFailing(t *testing.T, s *objectstores.GCSServer, c lostCase) {
 	p, o := content(1, c.size), storage.PutOptions{IfAbsent: c.ifAbsent}
 	obj, err := b.Put(t.Context(), "key", bytes.NewReader(p), o)
 	if err == nil {
-		if got := get(t, steady, "key", storage.OpenOptions{Version: obj.Version}); !bytes.Equal(got, p) {
+		got := get(t, steady, "key", storage.OpenOptions{Version: obj.Version})
+		if !bytes.Equal(got, p) {
 			t.Errorf("stored are %d bytes that are not the %d that were sent", len(got), len(p))
 		}
 	} else {
@@ -110,7 +111,8 @@ func putOverFailing(t *testing.T, s *objectstores.GCSServer, c lostCase) {
 		put(t, steady, "key", p, o)
 		wantContent(t, steady, "key", p)
 	}
-	if n := versions(t, steady, "key"); n != 1 {
+	n := versions(t, steady, "key")
+	if n != 1 {
 		t.Errorf("there are %d versions", n)
 	}
 	if err != nil && c.mustSucceed() {
@@ -200,7 +202,8 @@ func TestPutRemovesCorruptedUploads(t *testing.T) {
 
 func alter(answer *http.Response, change func([]byte) []byte) error {
 	p, err := io.ReadAll(answer.Body)
-	if err = errors.Join(err, answer.Body.Close()); err != nil {
+	err = errors.Join(err, answer.Body.Close())
+	if err != nil {
 		return err
 	}
 	p = change(p)
@@ -290,13 +293,15 @@ func TestConnectionsCutOnTheWayUp(t *testing.T) {
 				b := open(t, s, name, gcs.Config{Transport: through(proxy), Patience: patience})
 				proxy.CutAfter(after, objectstores.ToServer)
 				p := content(1, size)
-				if _, err := b.Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{}); err != nil {
+				_, err := b.Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{})
+				if err != nil {
 					wantAbsent(t, steady, "key")
 					proxy.Clear()
 					put(t, b, "key", p, storage.PutOptions{IfAbsent: true})
 				}
 				wantContent(t, steady, "key", p)
-				if n := versions(t, steady, "key"); n != 1 {
+				n := versions(t, steady, "key")
+				if n != 1 {
 					t.Errorf("there are %d versions", n)
 				}
 			})
@@ -314,7 +319,8 @@ func TestConnectionCutOnce(t *testing.T) {
 		proxy.Cut()
 		time.AfterFunc(300*time.Millisecond, proxy.Restore)
 	}), bytes.NewReader(p[2*chunk:]))
-	if _, err := b.Put(t.Context(), "key", r, storage.PutOptions{}); err != nil {
+	_, err := b.Put(t.Context(), "key", r, storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantContent(t, b, "key", p)
@@ -373,7 +379,8 @@ func TestConnectionsCutOnTheWayDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if got, err := io.ReadAll(r); err == nil || !bytes.HasPrefix(p, got) || len(got) == len(p) {
+	got, err := io.ReadAll(r)
+	if err == nil || !bytes.HasPrefix(p, got) || len(got) == len(p) {
 		t.Errorf("of a connection cut after %d bytes come %d of %d, error %v", chunk, len(got), len(p), err)
 	}
 	policy := storage.RetryPolicy{Attempts: 3, Base: time.Millisecond, Max: time.Millisecond}

@@ -87,10 +87,12 @@ func Open(ctx context.Context, c Config) (*Bucket, error) {
 	}
 	b := &Bucket{name: c.Bucket, config: c}
 	options := []option.ClientOption{option.WithHTTPClient(client), option.WithEndpoint(endpoint)}
-	if b.raw, err = raw.NewService(ctx, options...); err != nil {
+	b.raw, err = raw.NewService(ctx, options...)
+	if err != nil {
 		return nil, fmt.Errorf("open gs://%s: %w", c.Bucket, err)
 	}
-	if b.client, err = cloud.NewClient(ctx, append(options, cloud.WithJSONReads())...); err != nil {
+	b.client, err = cloud.NewClient(ctx, append(options, cloud.WithJSONReads())...)
+	if err != nil {
 		return nil, fmt.Errorf("open gs://%s: %w", c.Bucket, err)
 	}
 	b.client.SetRetry(

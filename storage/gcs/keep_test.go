@@ -31,13 +31,16 @@ func TestListManyPages(t *testing.T) {
 			return err
 		})
 	}
-	if err := putting.Wait(); err != nil {
+	err := putting.Wait()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := keys(t, b, storage.ListOptions{Prefix: "prefix/"}); !slices.Equal(got, want) {
+	got := keys(t, b, storage.ListOptions{Prefix: "prefix/"})
+	if !slices.Equal(got, want) {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
-	if got := keys(t, b, storage.ListOptions{After: want[1999]}); !slices.Equal(got, want[2000:]) {
+	got = keys(t, b, storage.ListOptions{After: want[1999]})
+	if !slices.Equal(got, want[2000:]) {
 		t.Errorf("%d keys after the 2000th, want 500", len(got))
 	}
 }
@@ -48,11 +51,13 @@ func TestListPassesOverFolders(t *testing.T) {
 	name := s.Bucket(t)
 	b := open(t, s, name, gcs.Config{})
 	w := s.Client(t).Bucket(name).Object("dir/").NewWriter(t.Context())
-	if err := w.Close(); err != nil {
+	err := w.Close()
+	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, b, "dir/key", nil, storage.PutOptions{})
-	if got := keys(t, b, storage.ListOptions{}); !slices.Equal(got, []string{"dir/key"}) {
+	got := keys(t, b, storage.ListOptions{})
+	if !slices.Equal(got, []string{"dir/key"}) {
 		t.Errorf("keys %q", got)
 	}
 }
@@ -114,13 +119,15 @@ func TestHold(t *testing.T) {
 	b := open(t, s, name, gcs.Config{})
 	put(t, b, "key", nil, storage.PutOptions{})
 	object := s.Client(t).Bucket(name).Object("key")
-	if _, err := object.Update(t.Context(), cloud.ObjectAttrsToUpdate{TemporaryHold: true}); err != nil {
+	_, err := object.Update(t.Context(), cloud.ObjectAttrsToUpdate{TemporaryHold: true})
+	if err != nil {
 		t.Fatal(err)
 	}
-	err := b.Delete(t.Context(), "key", storage.DeleteOptions{})
+	err = b.Delete(t.Context(), "key", storage.DeleteOptions{})
 	wantError(t, err, storage.ErrLocked, "which has no end")
 	put(t, b, "other", nil, storage.PutOptions{})
-	if got := keys(t, b, storage.ListOptions{}); !slices.Equal(got, []string{"key", "other"}) {
+	got := keys(t, b, storage.ListOptions{})
+	if !slices.Equal(got, []string{"key", "other"}) {
 		t.Errorf("keys %q", got)
 	}
 }
@@ -145,7 +152,8 @@ func TestAsOf(t *testing.T) {
 	before := pass()
 	put(t, b, "a/key", []byte("new"), storage.PutOptions{})
 	put(t, b, "a/later", []byte("later"), storage.PutOptions{})
-	if err := b.Delete(t.Context(), "a/gone", storage.DeleteOptions{}); err != nil {
+	err := b.Delete(t.Context(), "a/gone", storage.DeleteOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	after := pass()
@@ -163,11 +171,13 @@ func TestAsOf(t *testing.T) {
 		for key, want := range c.want {
 			wantContent(t, past, key, []byte(want))
 		}
-		if got := keys(t, past, storage.ListOptions{}); len(got) != len(c.want) {
+		got := keys(t, past, storage.ListOptions{})
+		if len(got) != len(c.want) {
 			t.Errorf("keys %q, want those of %q", got, c.want)
 		}
 	}
-	if got := keys(t, b, storage.ListOptions{Prefix: "a/", After: "a/key"}); !slices.Equal(got, []string{"a/later"}) {
+	got := keys(t, b, storage.ListOptions{Prefix: "a/", After: "a/key"})
+	if !slices.Equal(got, []string{"a/later"}) {
 		t.Errorf("keys %q", got)
 	}
 }
@@ -191,7 +201,8 @@ func TestVersionsThatAreNone(t *testing.T) {
 	for _, version := range []string{"x", "0", "-1", "1", "99999999999999999999", strconv.FormatInt(generation+1, 10)} {
 		_, _, err := b.Open(t.Context(), "key", storage.OpenOptions{Version: version})
 		wantError(t, err, storage.ErrNotExist, "key")
-		if err := b.Delete(t.Context(), "key", storage.DeleteOptions{Version: version}); err != nil {
+		err = b.Delete(t.Context(), "key", storage.DeleteOptions{Version: version})
+		if err != nil {
 			t.Error(err)
 		}
 	}

@@ -74,7 +74,8 @@ func (b *Bucket) page(ctx context.Context, o storage.ListOptions, versions bool)
 func (b *Bucket) query(ctx context.Context, q cloud.Query, pageSize int) iter.Seq2[*cloud.ObjectAttrs, error] {
 	return func(yield func(*cloud.ObjectAttrs, error) bool) {
 		q.Projection = cloud.ProjectionNoACL
-		if err := q.SetAttrSelection(shown); err != nil {
+		err := q.SetAttrSelection(shown)
+		if err != nil {
 			yield(nil, err)
 			return
 		}
@@ -106,7 +107,8 @@ func (b *Bucket) explainList(ctx context.Context, err error) error {
 
 // Delete implements storage.Bucket. In a bucket with versions, a locked object is not even hidden.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if err := b.delete(ctx, key, o); err != nil {
+	err := b.delete(ctx, key, o)
+	if err != nil {
 		return fmt.Errorf("delete %q in gs://%s: %w", key, b.name, err)
 	}
 	return nil
@@ -120,7 +122,8 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	if err != nil {
 		return err
 	}
-	if err := lock(attrs, time.Now()); err != nil && !o.SkipLockCheck {
+	err = lock(attrs, time.Now())
+	if err != nil && !o.SkipLockCheck {
 		return err
 	}
 	// Deleting the live object without its generation turns it into an old version in a bucket with versions; with its
@@ -145,7 +148,8 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 func (b *Bucket) remove(ctx context.Context, key string, generation int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
-	if err := b.object(key, generation).Delete(ctx); err != nil && status(err) != http.StatusNotFound {
+	err := b.object(key, generation).Delete(ctx)
+	if err != nil && status(err) != http.StatusNotFound {
 		return fmt.Errorf("version %s of it is still there: %w", strconv.FormatInt(generation, 10),
 			explain(ctx, err, toDelete))
 	}

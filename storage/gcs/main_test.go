@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if connections, err = transport.New(""); err != nil {
+	connections, err = transport.New("")
+	if err != nil {
 		panic(err)
 	}
 	os.Exit(objectstores.Main(m))
@@ -121,7 +122,8 @@ func get(t *testing.T, b storage.Bucket, key string, o storage.OpenOptions) []by
 		t.Fatal(err)
 	}
 	p, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil {
+	err = errors.Join(err, r.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -129,14 +131,16 @@ func get(t *testing.T, b storage.Bucket, key string, o storage.OpenOptions) []by
 
 func wantContent(t *testing.T, b storage.Bucket, key string, want []byte) {
 	t.Helper()
-	if got := get(t, b, key, storage.OpenOptions{}); !bytes.Equal(got, want) {
+	got := get(t, b, key, storage.OpenOptions{})
+	if !bytes.Equal(got, want) {
 		t.Errorf("%q has %d bytes that are not the %d expected", key, len(got), len(want))
 	}
 }
 
 func wantAbsent(t *testing.T, b storage.Bucket, key string) {
 	t.Helper()
-	if obj, err := b.Stat(t.Context(), key); !errors.Is(err, storage.ErrNotExist) {
+	obj, err := b.Stat(t.Context(), key)
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Errorf("Stat of %q, which should not be there: %+v, %v", key, obj, err)
 	}
 }

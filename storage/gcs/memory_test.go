@@ -30,14 +30,16 @@ func client(ctx context.Context, bucket string) error {
 	const size = 64<<20 + 4711
 	sent, got := sha256.New(), sha256.New()
 	source := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{1}), size), sent)
-	if _, err := b.Put(ctx, "key", source, storage.PutOptions{IfAbsent: true}); err != nil {
+	_, err = b.Put(ctx, "key", source, storage.PutOptions{IfAbsent: true})
+	if err != nil {
 		return err
 	}
 	r, obj, err := b.Open(ctx, "key", storage.OpenOptions{})
 	if err != nil {
 		return err
 	}
-	if _, err = io.Copy(got, r); err != nil {
+	_, err = io.Copy(got, r)
+	if err != nil {
 		return err
 	}
 	if obj.Size != size || digest(sent) != digest(got) {
@@ -59,7 +61,8 @@ func TestLargeObject(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), clientOf+"="+s.Bucket(t), "DR_TEST_GCS_ENDPOINT="+s.Endpoint)
 	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	peak := memory.Watch(cmd.Process.Pid, memory.Alone)

@@ -58,13 +58,14 @@ func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) checkAbsent(ctx context.Context, key string, o storage.PutOptions) error {
-	if err := storage.ValidKey(key); err != nil {
+	err := storage.ValidKey(key)
+	if err != nil {
 		return err
 	}
 	if !o.ChecksFirst(b.config.ChunkSize) {
 		return ctx.Err()
 	}
-	_, err := b.attrs(ctx, key, "")
+	_, err = b.attrs(ctx, key, "")
 	switch {
 	case errors.Is(err, storage.ErrNotExist):
 		return nil
@@ -103,13 +104,15 @@ func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, err
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := u.writer(sending, first, err == io.EOF)
-	if err := u.copy(ctx, w, io.MultiReader(bytes.NewReader(first), r)); err != nil {
+	err = u.copy(ctx, w, io.MultiReader(bytes.NewReader(first), r))
+	if err != nil {
 		cancel()
 		w.Close() // wait for the client; its error is only a consequence
 		return nil, err
 	}
 	u.ended = true
-	if err := w.Close(); err != nil {
+	err = w.Close()
+	if err != nil {
 		return nil, u.explain(ctx, err)
 	}
 	return w.Attrs(), nil
@@ -121,7 +124,8 @@ func (u *upload) readFirstChunk(ctx context.Context, r io.Reader) ([]byte, error
 	size := u.b.config.ChunkSize
 	p := make([]byte, 0, min(size, 32<<10))
 	for len(p) < size {
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			return nil, err
 		}
 		if len(p) == cap(p) {
@@ -179,7 +183,8 @@ func (u *upload) writer(ctx context.Context, first []byte, whole bool) *cloud.Wr
 
 // wholeSeconds rounds up: the protocol drops fractions, which would end a lock early.
 func wholeSeconds(t time.Time) time.Time {
-	if whole := t.Truncate(time.Second); whole.Before(t) {
+	whole := t.Truncate(time.Second)
+	if whole.Before(t) {
 		return whole.Add(time.Second)
 	}
 	return t
@@ -194,14 +199,16 @@ func (u *upload) again(err error) bool {
 func (u *upload) copy(ctx context.Context, w io.Writer, r io.Reader) error {
 	p := make([]byte, 64<<10)
 	for {
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			return err
 		}
 		n, err := r.Read(p)
 		if n > 0 {
 			u.size += int64(n)
 			u.crc = crc32.Update(u.crc, castagnoli, p[:n])
-			if _, werr := w.Write(p[:n]); werr != nil {
+			_, werr := w.Write(p[:n])
+			if werr != nil {
 				return u.explain(ctx, werr)
 			}
 		}
@@ -224,7 +231,8 @@ func (u *upload) explain(ctx context.Context, err error) error {
 	case answer.Code == http.StatusPreconditionFailed && u.replaces != 0:
 		return storage.ErrChanged
 	case answer.Code == http.StatusNotFound: // the bucket, or the session of a long upload
-		if missing := u.b.exists(ctx); missing != nil {
+		missing := u.b.exists(ctx)
+		if missing != nil {
 			return missing
 		}
 	case u.o.RetainUntil.IsZero() || isLock(answer):
@@ -253,7 +261,8 @@ func (u *upload) checkStored(ctx context.Context, attrs *cloud.ObjectAttrs) (sto
 		u.b.found.Store(true)
 		return obj, nil
 	}
-	if err := u.b.remove(ctx, u.key, attrs.Generation); err != nil {
+	err := u.b.remove(ctx, u.key, attrs.Generation)
+	if err != nil {
 		wrong = fmt.Errorf("%w (%w)", wrong, err)
 	}
 	return storage.Object{}, wrong
@@ -280,7 +289,8 @@ func (u *upload) resolveLostPut(ctx context.Context, cause error) (storage.Objec
 	case u.replaces != 0 && attrs.Generation != u.replaces:
 		return storage.Object{}, storage.ErrChanged
 	case errors.Is(cause, storage.ErrLocked):
-		if locked := lock(attrs, time.Now()); locked != nil {
+		locked := lock(attrs, time.Now())
+		if locked != nil {
 			return storage.Object{}, locked
 		}
 	}

@@ -30,7 +30,8 @@ func (b *Bucket) Stat(ctx context.Context, key string) (storage.Object, error) {
 
 // attrs returns the attributes of a version of key; version "" means the live one.
 func (b *Bucket) attrs(ctx context.Context, key, version string) (*cloud.ObjectAttrs, error) {
-	if err := storage.ValidKey(key); err != nil {
+	err := storage.ValidKey(key)
+	if err != nil {
 		return nil, err
 	}
 	generation, err := parseVersion(version)
@@ -64,7 +65,8 @@ func parseVersion(version string) (int64, error) {
 // only in their wording, so absent queries the bucket once.
 func (b *Bucket) notFound(ctx context.Context) error {
 	if !b.found.Load() {
-		if err := b.exists(ctx); err != nil {
+		err := b.exists(ctx)
+		if err != nil {
 			return err
 		}
 	}
@@ -94,7 +96,8 @@ func object(attrs *cloud.ObjectAttrs) storage.Object {
 		ModTime:     attrs.Created.UTC(),
 		RetainUntil: attrs.RetentionExpirationTime.UTC(),
 	}
-	if r := attrs.Retention; r != nil && r.RetainUntil.After(obj.RetainUntil) {
+	r := attrs.Retention
+	if r != nil && r.RetainUntil.After(obj.RetainUntil) {
 		obj.RetainUntil = r.RetainUntil.UTC()
 	}
 	return obj
@@ -206,7 +209,8 @@ func (s *stream) end() error {
 	}
 	// A connection is reused only after its answer was read to the end.
 	var more [1]byte
-	if n, _ := s.body.Read(more[:]); n > 0 {
+	n, _ := s.body.Read(more[:])
+	if n > 0 {
 		return errors.New("the store's answer is longer than announced")
 	}
 	return io.EOF

@@ -30,7 +30,8 @@ func hold(tb testing.TB, c *repository.Cluster, holder string) (lease.Hold, bool
 
 func wantHolder(tb testing.TB, c *repository.Cluster, want string) {
 	tb.Helper()
-	if got, err := c.Leases().Live(tb.Context(), "archive", time.Now()); got.Holder != want || err != nil {
+	got, err := c.Leases().Live(tb.Context(), "archive", time.Now())
+	if got.Holder != want || err != nil {
 		tb.Errorf("%q has the lease, %v; want %q", got.Holder, err, want)
 	}
 }
@@ -57,10 +58,12 @@ func TestHold(t *testing.T) {
 		time.Sleep(10*ttl + time.Second)
 		b, held := hold(t, c, "b")
 		wantLease(t, "while it is kept", b.Lease, held, "a", 1, false)
-		if since := time.Since(last.Load().(time.Time)); since > ttl/2 {
+		since := time.Since(last.Load().(time.Time))
+		if since > ttl/2 {
 			t.Errorf("last told of a renewal %v ago, it lasts %v", since, ttl)
 		}
-		if err := stop(); err != nil {
+		err := stop()
+		if err != nil {
 			t.Fatal(err)
 		}
 		b, held = hold(t, c, "b")
@@ -68,7 +71,8 @@ func TestHold(t *testing.T) {
 		time.Sleep(ttl)
 		a, held = hold(t, c, "a")
 		wantLease(t, "that nobody keeps, at its end", a.Lease, held, "a", 3, true)
-		if err := a.Release(t.Context()); err != nil {
+		err = a.Release(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 		wantHolder(t, c, "")
@@ -124,7 +128,8 @@ func TestHoldCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, held, err := c.Leases().Hold(ctx, "archive", "a", ttl)
-		if stored.WantError(t, "cancelled", err, context.DeadlineExceeded); held {
+		stored.WantError(t, "cancelled", err, context.DeadlineExceeded)
+		if held {
 			t.Error("a cancelled Hold holds the lease")
 		}
 		wantHolder(t, c, "")
@@ -138,7 +143,8 @@ func TestHoldDoesNotWait(t *testing.T) {
 		began := time.Now()
 		h, held := hold(t, c, "a")
 		wantLease(t, "a", h.Lease, held, "a", 1, true)
-		if waited := time.Since(began); waited > 0 {
+		waited := time.Since(began)
+		if waited > 0 {
 			t.Errorf("Hold has waited for %v", waited)
 		}
 	})
@@ -264,15 +270,18 @@ func TestHoldWhileTheStoreIsUnreachable(t *testing.T) {
 		stop := kept(t, h, func(time.Time) { renewals.Add(1) })
 		b.On(storagetest.VerbOpen).Times(6).Fail(stored.ErrTest)
 		time.Sleep(2*ttl + time.Second)
-		if wantHolder(t, c, ""); renewals.Load() > 0 {
+		wantHolder(t, c, "")
+		if renewals.Load() > 0 {
 			t.Errorf("%d renewals while the store was away", renewals.Load())
 		}
 		time.Sleep(ttl)
-		if wantHolder(t, c, "a"); renewals.Load() == 0 {
+		wantHolder(t, c, "a")
+		if renewals.Load() == 0 {
 			t.Error("no renewal when the store was back")
 		}
 		b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
-		if err := stop(); !errors.Is(err, stored.ErrTest) {
+		err := stop()
+		if !errors.Is(err, stored.ErrTest) {
 			t.Errorf("given back to a store that is away: %v", err)
 		}
 	})

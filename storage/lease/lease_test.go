@@ -63,19 +63,22 @@ func TestLease(t *testing.T) {
 		wantLease(t, "when it has ended", taken, held, "b", 2, true)
 		l, held = renew(t, c, a, stored.Noon.Add(2*ttl))
 		wantLease(t, "renewed by the old one", l, held, "b", 2, false)
-		if err := c.Leases().Release(t.Context(), a, stored.Noon.Add(2*ttl)); err != nil {
+		err := c.Leases().Release(t.Context(), a, stored.Noon.Add(2*ttl))
+		if err != nil {
 			t.Fatal(err)
 		}
 		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "released by the old one", l, held, "b", 2, false)
-		if err := c.Leases().Release(t.Context(), taken, stored.Noon.Add(2*ttl)); err != nil {
+		err = c.Leases().Release(t.Context(), taken, stored.Noon.Add(2*ttl))
+		if err != nil {
 			t.Fatal(err)
 		}
 		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "released", l, held, "a", 3, true)
 		l, held = acquire(t, c, "a", stored.Noon.Add(2*ttl))
 		wantLease(t, "by the same", l, held, "a", 4, true)
-		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour)); len(swept) > 0 || err != nil {
+		swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
+		if len(swept) > 0 || err != nil {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	})
@@ -112,20 +115,23 @@ func TestLeaseRefused(t *testing.T) {
 	}
 	_, _, err := c.Leases().Acquire(t.Context(), "archive", "", ttl, stored.Noon)
 	stored.WantError(t, "nobody", err, catalog.ErrName)
-	if _, _, err = c.Leases().Acquire(t.Context(), "archive", "a", lease.MaxLease+1, stored.Noon); err == nil {
+	_, _, err = c.Leases().Acquire(t.Context(), "archive", "a", lease.MaxLease+1, stored.Noon)
+	if err == nil {
 		t.Error("a lease that nobody would believe")
 	}
 	for _, verb := range []storagetest.Verb{storagetest.VerbOpen, storagetest.VerbPut} {
 		b.On(verb).Fail(stored.ErrTest)
 		_, held, err := c.Leases().Acquire(t.Context(), "archive", "a", ttl, stored.Noon)
-		if stored.WantError(t, "store away", err, stored.ErrTest); held {
+		stored.WantError(t, "store away", err, stored.ErrTest)
+		if held {
 			t.Error("held while the store is away")
 		}
 	}
 	l, _ := acquire(t, c, "a", stored.Noon)
 	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
 	_, held, err := c.Leases().Renew(t.Context(), l, ttl, stored.Noon)
-	if stored.WantError(t, "renew", err, stored.ErrTest); held {
+	stored.WantError(t, "renew", err, stored.ErrTest)
+	if held {
 		t.Error("held while the store is away")
 	}
 	b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
@@ -145,7 +151,8 @@ func TestLeaseGolden(t *testing.T) {
 	want := lease.Lease{Format: 1, Job: "archive", Holder: "host-1/4f1d", Until: stored.Noon.Add(ttl), Generation: 3}
 	golden.Want(t, filepath.Join("testdata", "lease.json"), encodedLease(t, want))
 	got, err := lease.Kind.Decode(encodedLease(t, want))
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	diff := cmp.Diff(want, got)
+	if err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 }

@@ -37,7 +37,8 @@ func longLog(tb testing.TB, dir string, n int) {
 	}
 	m := stored.ManifestOf(stored.Content, stored.Noon)
 	m.RaftIndex, m.RaftTerm = 5, 2
-	if _, err := stored.TryCreate(tb, c, stored.IDAt(0), m); err != nil {
+	_, err := stored.TryCreate(tb, c, stored.IDAt(0), m)
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -67,10 +68,12 @@ func follower(tb testing.TB, s catalog.Segment, prefix, body []byte, dir string)
 	}
 	bytes := slices.Concat(prefix[:8], []byte{0, 0, byte(len(doc) >> 8), byte(len(doc))}, doc, body)
 	path := filepath.Join(dir, stored.SegmentKey("c", h.Lineage, h.Seq))
-	if err := os.WriteFile(path, bytes, 0o644); err != nil {
+	err = os.WriteFile(path, bytes, 0o644)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := hex.DecodeString(digest); err != nil {
+	_, err = hex.DecodeString(digest)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return catalog.Segment{Header: h, Digest: digest, Size: int64(len(bytes))}

@@ -53,7 +53,8 @@ func (f *folding) write(edit func(h *segment.Header)) {
 	f.indexed = append(f.indexed, catalog.SegmentOf(e))
 	if len(f.indexed) == 20 {
 		stored.StoreIndex(f.t, f.c, f.indexed)
-		if f.indexed = nil; f.rng.IntN(4) == 0 { // an agent that took over indexes the last segment again
+		f.indexed = nil
+		if f.rng.IntN(4) == 0 { // an agent that took over indexes the last segment again
 			f.indexed = append(f.indexed, catalog.SegmentOf(e))
 		}
 	}
@@ -62,7 +63,8 @@ func (f *folding) write(edit func(h *segment.Header)) {
 		id := catalog.NewID(stored.At(f.second), int64(1000+f.backups))
 		m := stored.ManifestOf(stored.Content, stored.At(f.second))
 		m.RaftIndex, m.RaftIndexMax, m.RaftTerm = e.Header.Last, 0, e.Header.End.Term
-		if _, err := stored.TryCreate(f.t, f.c, id, m); err != nil {
+		_, err := stored.TryCreate(f.t, f.c, id, m)
+		if err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -136,7 +138,8 @@ func (f *folding) wrong() map[string]func() {
 			r := repository.Removal{Log: []log.Tombstone{{
 				Lineage: stored.LineageID(1), Upto: 30 + f.rng.Uint64N(20), Reason: "old", Time: stored.At(f.second), By: "test",
 			}}}
-			if _, err := f.c.Prune(f.t.Context(), r, repository.PruneOptions{Now: stored.At(f.second), Grace: time.Hour}, nil); err != nil {
+			_, err := f.c.Prune(f.t.Context(), r, repository.PruneOptions{Now: stored.At(f.second), Grace: time.Hour}, nil)
+			if err != nil {
 				f.t.Fatal(err)
 			}
 		},
@@ -160,19 +163,23 @@ func TestSurveyFoldsCompleteIndexes(t *testing.T) {
 				whole := stored.Load(t, f.c, backups.LoadOptions{Log: true, Details: true, Proofs: true})
 				between := f.b.Calls(storagetest.VerbOpen)
 				folded := stored.Survey(t, f.c, repository.SurveyOptions{})
-				if all, some := between-before, f.b.Calls(storagetest.VerbOpen)-between; name == "nothing" && some > all {
+				all, some := between-before, f.b.Calls(storagetest.VerbOpen)-between
+				if name == "nothing" && some > all {
 					t.Errorf("seed %d: %d reads, folded %d", seed, all, some)
 				}
-				if diff := cmp.Diff(whole.Gaps(), folded.Gaps()); diff != "" {
+				diff := cmp.Diff(whole.Gaps(), folded.Gaps())
+				if diff != "" {
 					t.Fatalf("seed %d: gaps (-all +folded):\n%s", seed, diff)
 				}
 				sameWindows(t, fmt.Sprint("seed ", seed), whole.Windows(), folded.Windows())
 				catalog := stored.Load(t, f.c, backups.LoadOptions{Log: true})
-				if diff := cmp.Diff(whole.Windows(), catalog.Windows()); diff != "" {
+				diff = cmp.Diff(whole.Windows(), catalog.Windows())
+				if diff != "" {
 					t.Fatalf("seed %d: windows (-all +loaded):\n%s", seed, diff)
 				}
 				sameSegments(t, f.c, whole, catalog)
-				if all := len(whole.Lineages[0].Segments); name == "nothing" && (len(whole.Windows()) != 1 || len(folded.Lineages[0].Segments) > all/2) {
+				all = len(whole.Lineages[0].Segments)
+				if name == "nothing" && (len(whole.Windows()) != 1 || len(folded.Lineages[0].Segments) > all/2) {
 					t.Errorf("seed %d: %d windows, and of %d segments are left %d", seed, len(whole.Windows()), all, len(folded.Lineages[0].Segments))
 				}
 			}
@@ -191,10 +198,12 @@ func sameSegments(t *testing.T, c *repository.Cluster, whole, cat catalog.Catalo
 			}
 			unfolded = append(unfolded, s)
 		}
-		if diff := cmp.Diff(whole.Lineages[i].Segments, unfolded); diff != "" {
+		diff := cmp.Diff(whole.Lineages[i].Segments, unfolded)
+		if diff != "" {
 			t.Fatalf("segments (-all +unfolded):\n%s", diff)
 		}
-		if want, got := stored.FaultsOf(t, whole.Lineages[i]), stored.FaultsOf(t, l); got != want {
+		want, got := stored.FaultsOf(t, whole.Lineages[i]), stored.FaultsOf(t, l)
+		if got != want {
 			t.Fatalf("faults %q, want %q", got, want)
 		}
 	}
@@ -209,14 +218,17 @@ func sameWindows(t *testing.T, what string, whole, folded []catalog.Window) {
 	}
 	for i, w := range whole {
 		f := folded[i]
-		if more := f.Segments - w.Segments; more < 0 || more > 20 || (more == 0) != (f.Bytes == w.Bytes) {
+		more := f.Segments - w.Segments
+		if more < 0 || more > 20 || (more == 0) != (f.Bytes == w.Bytes) {
 			t.Errorf("%s: %d segments of %d bytes, folded %d of %d", what, w.Segments, w.Bytes, f.Segments, f.Bytes)
 		}
-		if late := f.From.Time.Sub(w.From.Time); late < 0 || late > time.Minute {
+		late := f.From.Time.Sub(w.From.Time)
+		if late < 0 || late > time.Minute {
 			t.Errorf("%s: from %s, folded from %s", what, w.From.Time, f.From.Time)
 		}
 		f.Segments, f.Bytes, f.From.Time = w.Segments, w.Bytes, w.From.Time
-		if diff := cmp.Diff(w, f); diff != "" {
+		diff := cmp.Diff(w, f)
+		if diff != "" {
 			t.Errorf("%s (-all +folded):\n%s", what, diff)
 		}
 	}

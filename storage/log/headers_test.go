@@ -29,7 +29,8 @@ func TestEachHeaderIsReadOnce(t *testing.T) {
 			t.Helper()
 			before := b.Calls(storagetest.VerbOpen)
 			l := stored.LoadLog(t, stored.OpenCluster(t, b, "c").Remembering(&headers), 1)[0]
-			if got := b.Calls(storagetest.VerbOpen) - before; got != want {
+			got := b.Calls(storagetest.VerbOpen) - before
+			if got != want {
 				t.Errorf("%s: %d headers are read, want %d", what, got, want)
 			}
 			return l
@@ -38,7 +39,8 @@ func TestEachHeaderIsReadOnce(t *testing.T) {
 		reads("again", 0)
 		stored.StoreSegments(t, c, segments[20:]...)
 		reads("with what is new", 3)
-		if err := b.Delete(t.Context(), stored.SegmentKey("c", w.Header.Lineage, 7), storage.DeleteOptions{}); err != nil {
+		err := b.Delete(t.Context(), stored.SegmentKey("c", w.Header.Lineage, 7), storage.DeleteOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		stored.WantLineage(t, "one is lost", reads("the lost one is asked for", 1), "1-6 8-23", "7 missing")
@@ -64,13 +66,15 @@ func TestEachIndexIsReadOnce(t *testing.T) {
 			t.Helper()
 			before := b.Calls(storagetest.VerbOpen)
 			l := stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), backups.LoadOptions{Log: true}).Lineages[0]
-			if got := b.Calls(storagetest.VerbOpen) - before; got != want {
+			got := b.Calls(storagetest.VerbOpen) - before
+			if got != want {
 				t.Errorf("%s: %d reads, want %d", what, got, want)
 			}
 			return l
 		}
 		reads("at first", 2+5)
-		if l := reads("again", 0); stored.Count(l) != 45 || len(l.Segments) != 2+2+5 {
+		l := reads("again", 0)
+		if stored.Count(l) != 45 || len(l.Segments) != 2+2+5 {
 			t.Errorf("%d segments that stand for %d", len(l.Segments), stored.Count(l))
 		}
 		details := stored.LoadLog(t, stored.OpenCluster(t, b, "c").Remembering(&headers), 1)[0]
@@ -102,7 +106,8 @@ func TestBoundedIndexesAreRemembered(t *testing.T) {
 	for range 3 {
 		before := b.Calls(storagetest.VerbOpen)
 		stored.Load(t, stored.OpenCluster(t, b, "c").Remembering(&headers), backups.LoadOptions{Log: true})
-		if reads := b.Calls(storagetest.VerbOpen) - before; reads != 2 {
+		reads := b.Calls(storagetest.VerbOpen) - before
+		if reads != 2 {
 			t.Errorf("%d reads, want those of both indexes", reads)
 		}
 	}

@@ -54,7 +54,8 @@ func EncodeIndex(segments []catalog.Segment) ([]byte, error) {
 		return nil, errors.New("an index of no segments")
 	}
 	first, last := segments[0], segments[len(segments)-1]
-	if err := inOrder(first.Cluster, first.Lineage, first.Seq, segments); err != nil {
+	err := inOrder(first.Cluster, first.Lineage, first.Seq, segments)
+	if err != nil {
 		return nil, err
 	}
 	headers, err := packHeaders(segments)
@@ -77,12 +78,14 @@ func packHeaders(segments []catalog.Segment) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, digest, err := segment.DecodeHeader(doc); err != nil || digest != s.Digest {
+		_, digest, err := segment.DecodeHeader(doc)
+		if err != nil || digest != s.Digest {
 			return nil, fmt.Errorf("the header of segment %d does not have the digest %.12s that it was stored with", s.Seq, s.Digest)
 		}
 		documents.Write(doc)
 	}
-	if limit := headersLimit(uint64(len(segments))); int64(documents.Len()) > limit {
+	limit := headersLimit(uint64(len(segments)))
+	if int64(documents.Len()) > limit {
 		return nil, fmt.Errorf("its headers have %d bytes, more than the %d that are read back", documents.Len(), limit)
 	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(indexWindow))
@@ -105,7 +108,8 @@ func DecodeIndex(data []byte) ([]catalog.Segment, error) {
 
 // ParseIndex decodes an index without unpacking its headers. The error matches catalog.ErrDamaged if data is not an index.
 func ParseIndex(data []byte) (x index, err error) {
-	if err := document.Decode(data, IndexFormat, &x); err != nil {
+	err = document.Decode(data, IndexFormat, &x)
+	if err != nil {
 		return index{}, err
 	}
 	if x.First == 0 || x.Last < x.First {
@@ -179,7 +183,8 @@ func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []catalo
 		if err != nil {
 			return nil, err
 		}
-		if n := len(segments); n > 0 {
+		n := len(segments)
+		if n > 0 {
 			shareText(&s.Header, segments[n-1])
 		}
 		segments = append(segments, s)
@@ -196,7 +201,8 @@ const documentEnd = "\n}\n"
 
 // splitDocument is a bufio.SplitFunc for documents. Bytes after the last document are returned as one more.
 func splitDocument(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if at := bytes.Index(data, []byte(documentEnd)); at >= 0 {
+	at := bytes.Index(data, []byte(documentEnd))
+	if at >= 0 {
 		end := at + len(documentEnd)
 		return end, data[:end], nil
 	}
@@ -255,7 +261,8 @@ func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catal
 	key := catalog.IndexKey(log.store.Cluster, lineage, segments[0].Seq)
 	err = log.store.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 	if errors.Is(err, storage.ErrExist) {
-		if stored, readErr := log.store.ReadUpTo(ctx, key, MaxIndex); readErr == nil && bytes.Equal(stored, data) {
+		stored, readErr := log.store.ReadUpTo(ctx, key, MaxIndex)
+		if readErr == nil && bytes.Equal(stored, data) {
 			return nil
 		}
 	}

@@ -41,7 +41,8 @@ func TestIndexGolden(t *testing.T) {
 	now := encodedIndex(t, want)
 	for _, data := range [][]byte{golden.Read(t, filepath.Join("testdata", "index.json"), now), now} {
 		got, err := log.DecodeIndex(data)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		diff := cmp.Diff(want, got)
+		if err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
 	}
@@ -56,7 +57,8 @@ func TestIndexHeaders(t *testing.T) {
 		want = append(want, e.Bytes[12:len(e.Bytes)-int(e.Header.Stored.Size)]...)
 	}
 	var index struct{ Headers []byte }
-	if err := json.Unmarshal(encodedIndex(t, stored.SegmentsOf(all)), &index); err != nil {
+	err := json.Unmarshal(encodedIndex(t, stored.SegmentsOf(all)), &index)
+	if err != nil {
 		t.Fatal(err)
 	}
 	dec, err := zstd.NewReader(nil) // without a reader: this decoder only serves DecodeAll
@@ -73,10 +75,12 @@ func TestIndexHeaders(t *testing.T) {
 func TestIndexFlippedBytes(t *testing.T) {
 	data := encodedIndex(t, stored.SegmentsOf(stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)))
 	for at := range data {
-		if _, err := log.DecodeIndex(stored.Flip(at, 1)(slices.Clone(data))); err == nil {
+		_, err := log.DecodeIndex(stored.Flip(at, 1)(slices.Clone(data)))
+		if err == nil {
 			t.Errorf("byte %d can be another one", at)
 		}
-		if _, err := log.DecodeIndex(data[:at]); err == nil {
+		_, err = log.DecodeIndex(data[:at])
+		if err == nil {
 			t.Errorf("it can be cut to %d bytes", at)
 		}
 	}
@@ -95,7 +99,8 @@ func TestIndexRefused(t *testing.T) {
 		"another lineage": other, "another lineage's": {all[0], other[1]}, "another cluster": foreign,
 		"another cluster's": {all[0], foreign[1]}, "not as stored": edited,
 	} {
-		if err := c.Log().StoreIndex(t.Context(), stored.LineageID(1), segments); err == nil {
+		err := c.Log().StoreIndex(t.Context(), stored.LineageID(1), segments)
+		if err == nil {
 			t.Errorf("%s: it was stored", what)
 		}
 	}
@@ -148,7 +153,8 @@ func TestStoreIndexTwice(t *testing.T) {
 	stored.WantError(t, "another", c.Log().StoreIndex(t.Context(), stored.LineageID(1), stored.SegmentsOf(all)), storage.ErrExist)
 	before := b.Calls(storagetest.VerbOpen)
 	stored.WantLineage(t, "half indexed", stored.LoadLog(t, c, 1)[0], "1-4", "")
-	if reads := b.Calls(storagetest.VerbOpen) - before; reads != 3 {
+	reads := b.Calls(storagetest.VerbOpen) - before
+	if reads != 3 {
 		t.Errorf("%d reads, want those of an index and two headers", reads)
 	}
 }
@@ -184,7 +190,8 @@ func TestIndexOnlyCostsTime(t *testing.T) {
 			faults = "0 damaged"
 		}
 		stored.WantLineage(t, what, l, "1-6", faults)
-		if diff := cmp.Diff(stored.SegmentsOf(all), l.Segments); diff != "" {
+		diff := cmp.Diff(stored.SegmentsOf(all), l.Segments)
+		if diff != "" {
 			t.Errorf("%s:\n%s", what, diff)
 		}
 	}
@@ -207,7 +214,8 @@ func FuzzDecodeIndex(f *testing.F) {
 				continue // a header in another spelling has another digest, and cannot be encoded again
 			}
 			got, err := log.DecodeIndex(again)
-			if diff := cmp.Diff(segments, got); err != nil || diff != "" {
+			diff := cmp.Diff(segments, got)
+			if err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		}

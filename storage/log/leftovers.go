@@ -38,7 +38,8 @@ func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 // listed.
 func (log *Log) nextLineage(ctx context.Context, after string) (string, error) {
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster), After: after}) {
-		if _, unlisted := log.UnlistedLineage(err); unlisted {
+		_, unlisted := log.UnlistedLineage(err)
+		if unlisted {
 			continue
 		}
 		if err != nil {
@@ -58,7 +59,8 @@ func (log *Log) listLogNames(ctx context.Context, lineage, prefix string, use fu
 		if err != nil {
 			return err
 		}
-		if name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key); ok && !use(name, object) {
+		name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key)
+		if ok && !use(name, object) {
 			break
 		}
 	}

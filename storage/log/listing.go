@@ -107,7 +107,8 @@ func (l listing) after(seq uint64) (left listing) {
 		if r.last() <= seq {
 			continue
 		}
-		if gone := max(r.first, seq+1) - r.first; gone > 0 {
+		gone := max(r.first, seq+1) - r.first
+		if gone > 0 {
 			r = listedRun{seq + 1, r.sizes[gone:]}
 		}
 		left.runs = append(left.runs, r)

@@ -67,7 +67,8 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 		return nil, err
 	}
 	for i := range folders {
-		if err := log.removePruned(ctx, &folders[i]); err != nil {
+		err := log.removePruned(ctx, &folders[i])
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -79,8 +80,9 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
 	held := 0 // objects that take more than the four bytes of a segment directly after another
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster)}) {
-		if f, ok := log.UnlistedLineage(err); ok {
-			folders = append(folders, f)
+		unlisted, skipped := log.UnlistedLineage(err)
+		if skipped {
+			folders = append(folders, unlisted)
 			continue
 		}
 		if err != nil {
@@ -149,7 +151,8 @@ func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, erro
 // LoadLineage returns one lineage of the log, as Load does without details. The error matches catalog.ErrName if id is
 // malformed, and catalog.ErrNotFound if the lineage is missing.
 func (log *Log) LoadLineage(ctx context.Context, id string) (catalog.Lineage, error) {
-	if err := catalog.ValidLineage(id); err != nil {
+	err := catalog.ValidLineage(id)
+	if err != nil {
 		return catalog.Lineage{}, err
 	}
 	folders, err := log.logFolders(ctx)
@@ -241,13 +244,15 @@ func (l *lineageLoad) markDoubtfulIndexes(lineage catalog.Lineage) (indexes []ui
 		}
 	}
 	for i := 1; i < len(l.slots); i++ {
-		if a, b := &l.slots[i-1], &l.slots[i]; a.contradicts(b) {
+		a, b := &l.slots[i-1], &l.slots[i]
+		if a.contradicts(b) {
 			doubt(a.segment)
 			doubt(b.segment)
 		}
 	}
 	for _, f := range lineage.Faults {
-		if run := l.runs[f.Seq]; run != nil && errors.Is(f.Err, catalog.ErrDamaged) {
+		run := l.runs[f.Seq]
+		if run != nil && errors.Is(f.Err, catalog.ErrDamaged) {
 			doubt(run)
 		}
 	}
@@ -303,7 +308,8 @@ func (l *lineageLoad) learn() {
 				l.runs[s.FirstSeq()] = s
 				continue
 			}
-			if other, twice := l.known[s.Seq]; twice && (other == nil || other.Digest != s.Digest) {
+			other, twice := l.known[s.Seq]
+			if twice && (other == nil || other.Digest != s.Digest) {
 				s = nil
 			}
 			l.known[segments[i].Seq] = s
@@ -329,7 +335,8 @@ func (l *lineageLoad) lay() {
 			continue
 		}
 		s := slot{listed: one}
-		if run := l.runs[one.seq]; run != nil {
+		run := l.runs[one.seq]
+		if run != nil {
 			s = slot{listed{run.Seq, run.Size}, run, true, nil}
 			folded = run.Seq
 		}
@@ -341,7 +348,8 @@ func (l *lineageLoad) lay() {
 func (l *lineageLoad) fillFromIndexes() {
 	for i := range l.slots {
 		s := &l.slots[i]
-		if known := l.known[s.seq]; known != nil && known.Size == s.size {
+		known := l.known[s.seq]
+		if known != nil && known.Size == s.size {
 			s.segment, s.indexed = known, true
 		}
 	}
@@ -373,7 +381,8 @@ func (s *slot) contradicts(b *slot) bool {
 func (l *lineageLoad) readHeaders(ctx context.Context) error {
 	var unread []*slot
 	for i := range l.slots {
-		if s := &l.slots[i]; s.segment == nil && s.err == nil {
+		s := &l.slots[i]
+		if s.segment == nil && s.err == nil {
 			unread = append(unread, s)
 		}
 	}
@@ -386,7 +395,8 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 // shows nothing about the segment, for example if the store is unreachable.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq)
-	if known, ok := l.log.Headers.get(key, s.size); ok { // a segment that was not listed has size 0 and is always read
+	known, ok := l.log.Headers.get(key, s.size)
+	if ok { // a segment that was not listed has size 0 and is always read
 		s.segment = &known
 		return nil
 	}
@@ -413,7 +423,8 @@ func (l *lineageLoad) findMissing(ctx context.Context) ([]catalog.Fault, error) 
 	for _, run := range l.holes() {
 		for ; run.Seq <= run.Upto; run.Seq++ {
 			s := slot{listed: listed{seq: run.Seq}}
-			if err := l.readHeader(ctx, &s); err != nil {
+			err := l.readHeader(ctx, &s)
+			if err != nil {
 				return nil, err
 			}
 			if errors.Is(s.err, catalog.ErrNotFound) {
@@ -449,7 +460,8 @@ func (l *lineageLoad) holes() []catalog.Fault {
 
 // bounds returns the lowest and the highest seq that is listed or in an index; 0 if there is none.
 func (l *lineageLoad) bounds() (first, last uint64) {
-	if n := len(l.slots); n > 0 {
+	n := len(l.slots)
+	if n > 0 {
 		first, last = l.slots[0].seq, l.slots[n-1].seq
 	}
 	for seq := range l.known {
@@ -468,10 +480,12 @@ func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	if run.Upto > run.Seq {
 		run.Err = fmt.Errorf("%w, and so are those after it up to seq %d", run.Err, run.Upto)
 	}
-	if s := l.known[run.Seq]; s != nil {
+	s := l.known[run.Seq]
+	if s != nil {
 		run.First = s.First
 	}
-	if s := l.known[run.Upto]; s != nil {
+	s = l.known[run.Upto]
+	if s != nil {
 		run.Last = s.Last
 	}
 	return run
@@ -486,7 +500,8 @@ func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 			continue
 		}
 		fault := catalog.Fault{Key: catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
-		if known := l.known[s.seq]; known != nil {
+		known := l.known[s.seq]
+		if known != nil {
 			fault.First, fault.Last = known.First, known.Last
 		}
 		lineage.Faults = append(lineage.Faults, fault)

@@ -24,10 +24,12 @@ func TestLongLog(t *testing.T) {
 	longLog(t, dir, 4000)
 	b := storagetest.Faulty(stored.OpenFile(t, dir))
 	wantLongLog(t, stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{Log: true}), 4000)
-	if reads := b.Calls(storagetest.VerbOpen); reads != 1+2+400 {
+	reads := b.Calls(storagetest.VerbOpen)
+	if reads != 1+2+400 {
 		t.Errorf("%d reads, want one manifest, two indexes and 400 headers", reads)
 	}
-	if catalog := stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{}); catalog.Lineages != nil {
+	catalog := stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{})
+	if catalog.Lineages != nil {
 		t.Error("the log was read though nobody asked for it")
 	}
 }
@@ -106,7 +108,8 @@ func TestLogLostEnd(t *testing.T) {
 	catalog := stored.Load(t, c, backups.LoadOptions{Log: true})
 	l := catalog.Lineages[0]
 	stored.WantLineage(t, "end", l, "1-3", "4-5 missing")
-	if f := l.Faults[0]; f.First != 31 || f.Last != 50 || f.Key != stored.SegmentKey("c", stored.LineageID(1), 4) {
+	f := l.Faults[0]
+	if f.First != 31 || f.Last != 50 || f.Key != stored.SegmentKey("c", stored.LineageID(1), 4) {
 		t.Errorf("fault %+v", f)
 	}
 	gaps := catalog.Gaps()
@@ -207,7 +210,8 @@ func wantTail(
 	if got.Lineage != lineage || got.Last.Seq != last || !slices.Equal(got.Unindexed, unindexed) {
 		tb.Errorf("%s: tail of lineage %q at %d, unindexed %v", what, got.Lineage, got.Last.Seq, got.Unindexed)
 	}
-	if stored.WantError(tb, what, got.Broken, broken); broken == nil && got.Broken != nil {
+	stored.WantError(tb, what, got.Broken, broken)
+	if broken == nil && got.Broken != nil {
 		tb.Errorf("%s: broken: %v", what, got.Broken)
 	}
 }
@@ -224,7 +228,8 @@ func TestLogTail(t *testing.T) {
 	stored.StoreIndex(t, c, stored.SegmentsOf(all[2:6]))
 	before := b.Calls(storagetest.VerbOpen)
 	wantTail(t, "indexed", c, id, 9, []uint64{7, 8, 9}, nil)
-	if reads := b.Calls(storagetest.VerbOpen) - before; reads != 3 {
+	reads := b.Calls(storagetest.VerbOpen) - before
+	if reads != 3 {
 		t.Errorf("%d reads, want the first header, the last one and an index", reads)
 	}
 	stored.ChangeSegment(t, b, id, 9, func(p []byte) []byte { return p[:20] })
@@ -267,7 +272,8 @@ func TestLogNewestLineage(t *testing.T) {
 		for _, l := range stored.Load(t, c, backups.LoadOptions{Log: true}).Lineages {
 			ids = append(ids, strings.TrimLeft(l.ID, "0"))
 		}
-		if got := strings.Join(ids, " "); got != "a9 a5 a7 a6 a1 a2" {
+		got := strings.Join(ids, " ")
+		if got != "a9 a5 a7 a6 a1 a2" {
 			t.Errorf("order %s", got)
 		}
 	})

@@ -54,11 +54,12 @@ func (e *TakenError) Unwrap() error { return catalog.ErrTaken }
 // continued, and records.ErrUnsigned if the policy has no key and the newest backup is signed.
 func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	lineage, seq := e.Header.Lineage, e.Header.Seq
-	if err := log.owns(e.Header); err != nil {
+	err := log.owns(e.Header)
+	if err != nil {
 		return fmt.Errorf("store segment %d of lineage %s: %w", seq, lineage, err)
 	}
 	key := catalog.SegmentKey(log.store.Cluster, lineage, seq)
-	err := log.store.RefuseUnsigned(ctx)
+	err = log.store.RefuseUnsigned(ctx)
 	if err != nil {
 		return fmt.Errorf("store segment %s: %w", key, err)
 	}
@@ -169,7 +170,8 @@ func (log *Log) readHead(ctx context.Context, key string, length int64) (catalog
 	}
 	defer r.Close()
 	head := make([]byte, min(length, object.Size))
-	if _, err := io.ReadFull(r, head); err != nil {
+	_, err = io.ReadFull(r, head)
+	if err != nil {
 		return catalog.Segment{}, records.ReadError(err)
 	}
 	rest := bytes.NewReader(head)
@@ -180,7 +182,8 @@ func (log *Log) readHead(ctx context.Context, key string, length int64) (catalog
 	if err != nil {
 		return catalog.Segment{}, err
 	}
-	if want := int64(len(head)-rest.Len()) + h.Stored.Size; object.Size != want {
+	want := int64(len(head)-rest.Len()) + h.Stored.Size
+	if object.Size != want {
 		return catalog.Segment{}, fmt.Errorf("%w: it has %d bytes, its header says %d", catalog.ErrDamaged, object.Size, want)
 	}
 	return catalog.Segment{Header: h, Digest: digest, Size: object.Size}, nil
@@ -198,7 +201,8 @@ func (log *Log) readHeader(r io.Reader) (h segment.Header, digest string, err er
 // DecodeHeader decodes the document of a header and returns the digest of the document. The error matches catalog.ErrDamaged,
 // and sign.ErrUntrusted if no trusted key has signed the document.
 func (log *Log) DecodeHeader(doc []byte) (h segment.Header, digest string, err error) {
-	if err := document.Check(doc, log.store.Policy.Trust); err != nil {
+	err = document.Check(doc, log.store.Policy.Trust)
+	if err != nil {
 		return segment.Header{}, "", err
 	}
 	return segment.DecodeHeader(doc)

@@ -35,17 +35,21 @@ func TestLogKeys(t *testing.T) {
 			want = append(want, stored.SegmentKey("c", stored.LineageID(1), seq+1))
 		}
 		slices.Sort(want)
-		if got := stored.Keys(t, b); !slices.Equal(got, want) {
-			t.Errorf("keys %q", got)
+		keys := stored.Keys(t, b)
+		if !slices.Equal(keys, want) {
+			t.Errorf("keys %q", keys)
 		}
-		if got, err := repository.Clusters(t.Context(), b); err != nil || !slices.Equal(got, []string{"c"}) {
-			t.Errorf("clusters %q, %v", got, err)
+		clusters, err := repository.Clusters(t.Context(), b)
+		if err != nil || !slices.Equal(clusters, []string{"c"}) {
+			t.Errorf("clusters %q, %v", clusters, err)
 		}
-		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour)); err != nil || len(swept) > 0 {
+		swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
+		if err != nil || len(swept) > 0 {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 		got := stored.LoadLog(t, c, 1)[0]
-		if diff := cmp.Diff(stored.SegmentsOf(all), got.Segments); diff != "" || got.ID != stored.LineageID(1) {
+		diff := cmp.Diff(stored.SegmentsOf(all), got.Segments)
+		if diff != "" || got.ID != stored.LineageID(1) {
 			t.Errorf("lineage %s:\n%s", got.ID, diff)
 		}
 		stored.WantLineage(t, "whole", got, "1-18", "")
@@ -70,7 +74,8 @@ func TestLogNeighbours(t *testing.T) {
 		}
 		for i, name := range []string{"cluster1", "cluster10", "cluster1-", "Cluster1"} {
 			l := stored.LoadLog(t, stored.OpenCluster(t, b, name), 1)[0]
-			if stored.WantLineage(t, name, l, "1-2", ""); l.ID != stored.LineageID(i) {
+			stored.WantLineage(t, name, l, "1-2", "")
+			if l.ID != stored.LineageID(i) {
 				t.Errorf("%s has lineage %s", name, l.ID)
 			}
 		}
@@ -146,7 +151,8 @@ func TestStoreSegmentTaken(t *testing.T) {
 		if !ok {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(catalog.SegmentOf(won), taken.Segment); diff != "" {
+		diff := cmp.Diff(catalog.SegmentOf(won), taken.Segment)
+		if diff != "" {
 			t.Errorf("the winner is another one:\n%s", diff)
 		}
 		loser.Header, loser.Digest = taken.Segment.Header, taken.Segment.Digest
@@ -160,13 +166,15 @@ func TestStoreSegmentTaken(t *testing.T) {
 func TestStoreSegmentRefused(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
-	if err := c.Log().StoreSegment(t.Context(), stored.NewWriter(t, "other", stored.LineageID(1)).Next()); err == nil {
+	err := c.Log().StoreSegment(t.Context(), stored.NewWriter(t, "other", stored.LineageID(1)).Next())
+	if err == nil {
 		t.Error("a segment of another cluster was stored")
 	}
 	e := stored.NewWriter(t, "c", stored.LineageID(1)).Next()
 	e.Header.Lineage = "../../other"
 	stored.WantError(t, "odd lineage", c.Log().StoreSegment(t.Context(), e), catalog.ErrName)
-	if got := stored.Keys(t, b); len(got) > 0 {
+	got := stored.Keys(t, b)
+	if len(got) > 0 {
 		t.Errorf("keys %q", got)
 	}
 	e = stored.NewWriter(t, "c", stored.LineageID(1)).Next()
@@ -200,7 +208,8 @@ func TestStoreSegmentConcurrently(t *testing.T) {
 						t.Error(err)
 						return
 					default:
-						if other, twice := wins.Swap(e.Header.Seq, w.Name); twice {
+						other, twice := wins.Swap(e.Header.Seq, w.Name)
+						if twice {
 							t.Errorf("segment %d was won by %v and %s", e.Header.Seq, other, w.Name)
 						}
 					}
@@ -211,7 +220,8 @@ func TestStoreSegmentConcurrently(t *testing.T) {
 		l := stored.LoadLog(t, c, 1)[0]
 		stored.WantLineage(t, "all", l, fmt.Sprintf("1-%d", seqs), "")
 		for _, s := range l.Segments {
-			if winner, _ := wins.Load(s.Seq); winner != s.Writer {
+			winner, _ := wins.Load(s.Seq)
+			if winner != s.Writer {
 				t.Errorf("segment %d is of %s, and %v had won", s.Seq, s.Writer, winner)
 			}
 		}
@@ -243,7 +253,8 @@ func TestOpenSegment(t *testing.T) {
 		all := stored.NewWriter(t, "c", stored.LineageID(1)).Some(2)
 		stored.StoreSegments(t, c, all...)
 		cat := stored.LoadLog(t, c, 1)[0].Segments
-		if got, err := readAll(t, c, cat[1], seal.Keys{}); err != nil || !slices.Equal(got, []string{"20=w"}) {
+		got, err := readAll(t, c, cat[1], seal.Keys{})
+		if err != nil || !slices.Equal(got, []string{"20=w"}) {
 			t.Errorf("records %q, %v", got, err)
 		}
 		key := stored.SegmentKey("c", stored.LineageID(1), 2)
@@ -259,8 +270,9 @@ func TestOpenSegment(t *testing.T) {
 			stored.WantDamaged(t, what, err, key)
 		}
 		stored.Remove(t, b, key)
-		_, err := readAll(t, c, cat[1], seal.Keys{})
-		if stored.WantError(t, "gone", err, catalog.ErrNotFound); !strings.Contains(fmt.Sprint(err), key) {
+		_, err = readAll(t, c, cat[1], seal.Keys{})
+		stored.WantError(t, "gone", err, catalog.ErrNotFound)
+		if !strings.Contains(fmt.Sprint(err), key) {
 			t.Errorf("%v does not name %s", err, key)
 		}
 	})
@@ -275,7 +287,8 @@ func TestOpenSegmentStoreFails(t *testing.T) {
 	for _, n := range []int{0, 5, 100, int(s.Size) - 3} {
 		b.On(storagetest.VerbOpen).Cut(n, stored.ErrTest)
 		_, err := readAll(t, c, s, seal.Keys{})
-		if stored.WantError(t, "cut stream", err, stored.ErrTest); errors.Is(err, catalog.ErrDamaged) {
+		stored.WantError(t, "cut stream", err, stored.ErrTest)
+		if errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
 	}
@@ -293,10 +306,12 @@ func TestSegmentLongHeader(t *testing.T) {
 	stored.StoreSegments(t, c, long)
 	before := b.Calls(storagetest.VerbOpen)
 	l := stored.LoadLog(t, c, 1)[0]
-	if diff := cmp.Diff(stored.SegmentsOf([]segment.Encoded{long}), l.Segments); diff != "" {
+	diff := cmp.Diff(stored.SegmentsOf([]segment.Encoded{long}), l.Segments)
+	if diff != "" {
 		t.Error(diff)
 	}
-	if reads := b.Calls(storagetest.VerbOpen) - before; reads != 2 {
+	reads := b.Calls(storagetest.VerbOpen) - before
+	if reads != 2 {
 		t.Errorf("%d reads", reads)
 	}
 	got, err := c.Log().Segments(t.Context(), stored.LineageID(1), []uint64{1, 1})

@@ -41,7 +41,8 @@ func (log *Log) logTail(ctx context.Context) (Tail, error) {
 		return Tail{}, err
 	}
 	tail := Tail{Lineage: f.lineage}
-	if err := log.findLast(ctx, f, &tail); err != nil {
+	err = log.findLast(ctx, f, &tail)
+	if err != nil {
 		return Tail{}, err
 	}
 	return tail, log.findUnindexed(ctx, f, &tail)
@@ -97,7 +98,8 @@ func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 // findUnindexed sets tail.Unindexed. A damaged index keeps its name, so the next index must begin after its first seq.
 func (log *Log) findUnindexed(ctx context.Context, f logFolder, tail *Tail) error {
 	var indexed uint64
-	if n := len(f.indexes); n > 0 {
+	n := len(f.indexes)
+	if n > 0 {
 		indexed = f.indexes[n-1]
 		segments, err := log.readIndex(ctx, f.lineage, indexed)
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {

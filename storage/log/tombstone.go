@@ -35,7 +35,8 @@ func (t Tombstone) validate() error { return catalog.ValidLineage(t.Lineage) }
 // and Cluster. The objects become Leftovers and are removed after their grace. A call may be repeated.
 func (log *Log) Delete(ctx context.Context, t Tombstone) error {
 	t.Format, t.Cluster = Tombstones.Format, log.store.Cluster
-	if err := catalog.ValidLineage(t.Lineage); err != nil || t.Upto == 0 {
+	err := catalog.ValidLineage(t.Lineage)
+	if err != nil || t.Upto == 0 {
 		return errors.Join(fmt.Errorf("prune the log up to seq %d: nothing is pruned", t.Upto), err)
 	}
 	var data []byte

@@ -60,16 +60,19 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := b.checkCondition(ctx, key, o); err != nil { // do not read the source in vain
+	err := b.checkCondition(ctx, key, o)
+	if err != nil { // do not read the source in vain
 		return storage.Object{}, err
 	}
 	var content bytes.Buffer
-	if _, err := content.ReadFrom(&source{ctx, r}); err != nil {
+	_, err = content.ReadFrom(&source{ctx, r})
+	if err != nil {
 		return storage.Object{}, fmt.Errorf("read the content to store: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.checkConditionLocked(ctx, key, o); err != nil {
+	err = b.checkConditionLocked(ctx, key, o)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return b.add(key, content.Bytes(), o.RetainUntil), nil
@@ -82,7 +85,8 @@ type source struct {
 }
 
 func (s *source) Read(p []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
+	err := s.ctx.Err()
+	if err != nil {
 		return 0, err
 	}
 	return s.r.Read(p)
@@ -134,17 +138,20 @@ func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Objec
 
 // end sets the end of the newest version's interval.
 func (h *history) end(now time.Time) {
-	if n := len(h.versions); n > 0 && h.versions[n-1].Until.IsZero() {
+	n := len(h.versions)
+	if n > 0 && h.versions[n-1].Until.IsZero() {
 		h.versions[n-1].Until = now
 	}
 }
 
 // find returns a version of key; named "" means the newest one. The caller holds b.mu.
 func (b *Bucket) find(ctx context.Context, key, named string) (version, error) {
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err != nil {
 		return version{}, err
 	}
-	if err := storage.ValidKey(key); err != nil {
+	err = storage.ValidKey(key)
+	if err != nil {
 		return version{}, err
 	}
 	h := b.keys[key]
@@ -205,7 +212,8 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 				return
 			}
 		}
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			yield(storage.Object{}, fmt.Errorf("list %q: %w", o.Prefix, err))
 		}
 	}
@@ -218,7 +226,8 @@ func (b *Bucket) shown(prefix, after string) (objects []storage.Object) {
 	keys := b.keysAfter(prefix, after)
 	objects = make([]storage.Object, 0, len(keys))
 	for _, key := range keys {
-		if h := b.keys[key]; !h.hidden {
+		h := b.keys[key]
+		if !h.hidden {
 			objects = append(objects, h.versions[len(h.versions)-1].Object)
 		}
 	}
@@ -246,7 +255,8 @@ func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[
 				return
 			}
 		}
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if err != nil {
 			yield(storage.ObjectVersion{}, fmt.Errorf("list versions of %q: %w", o.Prefix, err))
 		}
 	}

@@ -33,7 +33,8 @@ func wantContent(t *testing.T, b storage.Bucket, version, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := io.ReadAll(r); string(got) != want || err != nil {
+	got, err := io.ReadAll(r)
+	if string(got) != want || err != nil {
 		t.Errorf("version %q is %q, %v, want %q", version, got, err, want)
 	}
 }
@@ -42,10 +43,12 @@ func TestDeleteHidesAndVersionsStay(t *testing.T) {
 	b := mem.New()
 	one := put(t, b, "one", storage.PutOptions{})
 	two := put(t, b, "two", storage.PutOptions{})
-	if err := b.Delete(t.Context(), "key", storage.DeleteOptions{}); err != nil {
+	err := b.Delete(t.Context(), "key", storage.DeleteOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrNotExist) {
+	_, err = b.Stat(t.Context(), "key")
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Errorf("Stat of a hidden key: %v", err)
 	}
 	wantContent(t, b, one.Version, "one")
@@ -58,7 +61,8 @@ func TestDeleteOfTheNewestShowsTheOneBefore(t *testing.T) {
 	b := mem.New()
 	put(t, b, "one", storage.PutOptions{})
 	two := put(t, b, "two", storage.PutOptions{})
-	if err := b.Delete(t.Context(), "key", storage.DeleteOptions{Version: two.Version}); err != nil {
+	err := b.Delete(t.Context(), "key", storage.DeleteOptions{Version: two.Version})
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantContent(t, b, "", "one")
@@ -71,11 +75,13 @@ func TestLockEnds(t *testing.T) {
 		put(t, b, "over it", storage.PutOptions{})
 		this := storage.DeleteOptions{Version: locked.Version}
 		time.Sleep(time.Hour - time.Nanosecond)
-		if err := b.Delete(t.Context(), "key", this); !errors.Is(err, storage.ErrLocked) {
+		err := b.Delete(t.Context(), "key", this)
+		if !errors.Is(err, storage.ErrLocked) {
 			t.Errorf("just before the end: %v", err)
 		}
 		time.Sleep(time.Nanosecond)
-		if err := b.Delete(t.Context(), "key", this); err != nil {
+		err = b.Delete(t.Context(), "key", this)
+		if err != nil {
 			t.Errorf("at the end: %v", err)
 		}
 	})

@@ -65,7 +65,8 @@ func Parallel(ctx context.Context, limit, n int, do func(ctx context.Context, i 
 	group.SetLimit(limit)
 	for i := range n {
 		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
+			err := ctx.Err()
+			if err != nil {
 				return err
 			}
 			return do(ctx, i)

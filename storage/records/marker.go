@@ -54,7 +54,8 @@ func (s *Store) ids(ctx context.Context) (ids map[string]string, err error) {
 	ids = map[string]string{}
 	signers := map[string]sign.Trust{}
 	for _, public := range s.Policy.Trust.Keys() {
-		if signers[s.markerKey([]string{public})], err = sign.ParseTrust(public); err != nil {
+		signers[s.markerKey([]string{public})], err = sign.ParseTrust(public)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -180,7 +181,8 @@ func (s *Store) CheckDistinct(ctx context.Context, other *Store) error {
 		return err
 	}
 	for id, key := range ids {
-		if _, same := others[id]; same {
+		_, same := others[id]
+		if same {
 			return fmt.Errorf("%s: %w, so deletions there count here: check who stored it, and remove it", key, ErrSameID)
 		}
 	}
@@ -213,7 +215,8 @@ func (s *Store) CheckRepository(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if _, valid := ids[id]; !valid {
+	_, valid := ids[id]
+	if !valid {
 		return fmt.Errorf("%w: it was written for another repository, and was moved here", catalog.ErrDamaged)
 	}
 	s.marker.Lock()

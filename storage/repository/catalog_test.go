@@ -27,13 +27,15 @@ func TestLoadOrder(t *testing.T) {
 	}{0: {50, 10}, 1: {40, 99}, 2: {60, 5}, 3: {50, 11}, 4: {50, 10}, 5: {30, 1}} {
 		manifest := stored.ManifestOf(stored.Content, stored.Noon.Add(time.Duration(m.started)*time.Minute))
 		manifest.Revision = m.revision
-		if _, err := stored.TryCreate(t, c, stored.IDAt(id), manifest); err != nil {
+		_, err := stored.TryCreate(t, c, stored.IDAt(id), manifest)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := []catalog.ID{stored.IDAt(2), stored.IDAt(3), stored.IDAt(4), stored.IDAt(0), stored.IDAt(1), stored.IDAt(5)}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), want, nil)
-	if latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest(); err != nil || latest.ID != stored.IDAt(2) {
+	latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
+	if err != nil || latest.ID != stored.IDAt(2) {
 		t.Errorf("latest %s, %v", latest.ID, err)
 	}
 }
@@ -67,7 +69,8 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 		opens, lists := b.Calls(storagetest.VerbOpen), b.Calls(storagetest.VerbList)
 		catalog := stored.Load(t, c, o.LoadOptions)
 		opens, lists = b.Calls(storagetest.VerbOpen)-opens, b.Calls(storagetest.VerbList)-lists
-		if stored.WantIDs(t, catalog, o.want, nil); opens != o.reads || lists != 1 {
+		stored.WantIDs(t, catalog, o.want, nil)
+		if opens != o.reads || lists != 1 {
 			t.Errorf("%+v costs %d reads and %d listings", o.LoadOptions, opens, lists)
 		}
 		for _, backup := range catalog.Backups {
@@ -76,7 +79,8 @@ func TestLoadReadsNoMoreThanAsked(t *testing.T) {
 			}
 		}
 	}
-	if got := stored.Load(t, c, backups.LoadOptions{Newest: 100}); len(got.Backups) != 10 {
+	got := stored.Load(t, c, backups.LoadOptions{Newest: 100})
+	if len(got.Backups) != 10 {
 		t.Errorf("%d backups", len(got.Backups))
 	}
 }
@@ -100,10 +104,12 @@ func TestStrangers(t *testing.T) {
 		opens := faults.Calls(storagetest.VerbOpen)
 		cat := stored.Load(t, c, backups.LoadOptions{Proofs: true})
 		stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
-		if reads := faults.Calls(storagetest.VerbOpen) - opens; reads != 1 || len(cat.Backups[0].Proofs) > 0 {
+		reads := faults.Calls(storagetest.VerbOpen) - opens
+		if reads != 1 || len(cat.Backups[0].Proofs) > 0 {
 			t.Errorf("%d reads, proofs %v", reads, cat.Backups[0].Proofs)
 		}
-		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour)); len(swept) > 0 || err != nil {
+		swept, err := c.Sweep(t.Context(), 0, time.Now().Add(24*time.Hour))
+		if len(swept) > 0 || err != nil {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 		for _, key := range strange {
@@ -189,12 +195,14 @@ func TestMovedWhole(t *testing.T) {
 				stored.Put(t, b, stored.Folder(to.cluster, to.id)+name, stored.Get(t, b, from+name))
 			}
 			cat := stored.Load(t, stored.OpenCluster(t, b, to.cluster), backups.LoadOptions{})
-			if got := stored.DamagedIDs(cat); !slices.Equal(got, []catalog.ID{to.id}) {
+			got := stored.DamagedIDs(cat)
+			if !slices.Equal(got, []catalog.ID{to.id}) {
 				t.Fatalf("damaged are %q", got)
 			}
 			err := cat.Damaged[0].Err
 			stored.WantDamaged(t, "Load", err, stored.Folder(to.cluster, to.id)+"manifest.json")
-			if text := err.Error(); !strings.Contains(text, string(stored.IDAt(0))) || !strings.Contains(text, "cluster c ") {
+			text := err.Error()
+			if !strings.Contains(text, string(stored.IDAt(0))) || !strings.Contains(text, "cluster c ") {
 				t.Errorf("%v does not say where it belongs", err)
 			}
 		}
@@ -278,10 +286,11 @@ func TestFind(t *testing.T) {
 	}
 	stored.Remove(t, b, stored.Folder("c", stored.IDAt(1))+stored.PlainName)
 	cat := stored.Load(t, c, backups.LoadOptions{})
-	if got, err := cat.Find(stored.IDAt(0)); err != nil || got.ID != stored.IDAt(0) {
+	got, err := cat.Find(stored.IDAt(0))
+	if err != nil || got.ID != stored.IDAt(0) {
 		t.Errorf("%s, %v", got.ID, err)
 	}
-	_, err := cat.Find(stored.IDAt(1))
+	_, err = cat.Find(stored.IDAt(1))
 	stored.WantDamaged(t, "Find", err, stored.Folder("c", stored.IDAt(1))+stored.PlainName)
 	_, err = cat.Find(stored.IDAt(5))
 	stored.WantError(t, "Find", err, catalog.ErrNotFound)
@@ -302,7 +311,8 @@ func TestManyBackups(t *testing.T) {
 	for _, n := range []int{1, 50, 99, 100, 101} {
 		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{Newest: n}), want[:min(n, 100)], nil)
 	}
-	if got := fmt.Sprint(stored.Load(t, c, backups.LoadOptions{Newest: 1}).Cluster); got != "c" {
+	got := fmt.Sprint(stored.Load(t, c, backups.LoadOptions{Newest: 1}).Cluster)
+	if got != "c" {
 		t.Errorf("cluster %q", got)
 	}
 }

@@ -107,7 +107,8 @@ func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("manifest of backup %s: %w", m.ID, err)
 	}
-	if err := c.store.Create(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), bytes.NewReader(data), int64(len(data))); err != nil {
+	err = c.store.Create(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), bytes.NewReader(data), int64(len(data)))
+	if err != nil {
 		return data, fmt.Errorf("store the manifest of backup %s: %w", m.ID, err)
 	}
 	return data, nil

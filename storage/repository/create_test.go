@@ -34,10 +34,12 @@ func TestCreateLoadFetch(t *testing.T) {
 		}{{seal.Recipients{}, stored.Content}, {to, stored.Content}, {to, stored.Noise(3 << 20)}, {seal.Recipients{}, make([]byte, 1<<20)}} {
 			created := stored.CreateSealed(t, c, stored.IDAt(i), c2.plain, c2.to)
 			loaded, err := stored.Load(t, c, backups.LoadOptions{}).Find(stored.IDAt(i))
-			if diff := cmp.Diff(created, loaded); err != nil || diff != "" {
+			diff := cmp.Diff(created, loaded)
+			if err != nil || diff != "" {
 				t.Errorf("%d: what was created is not what is loaded: %v\n%s", i, err, diff)
 			}
-			if p, err := stored.Fetch(t, c, loaded, keys); err != nil || !bytes.Equal(p, c2.plain) {
+			p, err := stored.Fetch(t, c, loaded, keys)
+			if err != nil || !bytes.Equal(p, c2.plain) {
 				t.Errorf("%d: %d bytes, %v", i, len(p), err)
 			}
 			wantSealedAsStored(t, b, c, loaded)
@@ -82,7 +84,8 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		_, err := stored.CreateFrom(t.Context(), c, stored.IDAt(0), seal.Recipients{}.Seal(), stored.Sealed(t, stored.Content, seal.Recipients{}),
 			func() (catalog.Manifest, error) {
-				if got := stored.Keys(t, b); !slices.Equal(got, []string{stored.Folder("c", stored.IDAt(0)) + stored.PlainName}) {
+				got := stored.Keys(t, b)
+				if !slices.Equal(got, []string{stored.Folder("c", stored.IDAt(0)) + stored.PlainName}) {
 					t.Errorf("there is %q", got)
 				}
 				for _, o := range []backups.LoadOptions{{}, {Only: stored.IDAt(0), Proofs: true}} {
@@ -156,7 +159,8 @@ func TestCreateManifestRefused(t *testing.T) {
 
 		invalid := stored.ManifestOf(stored.Content, stored.Noon)
 		invalid.Revision = 0
-		if _, err := stored.TryCreate(t, c, stored.IDAt(0), invalid); err == nil || !strings.Contains(err.Error(), string(stored.IDAt(0))) {
+		_, err = stored.TryCreate(t, c, stored.IDAt(0), invalid)
+		if err == nil || !strings.Contains(err.Error(), string(stored.IDAt(0))) {
 			t.Errorf("an invalid manifest: %v", err)
 		}
 		stored.WantNothing(t, "an invalid manifest", b)
@@ -169,12 +173,14 @@ func TestCreateManifestTooLong(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	m := stored.ManifestOf(stored.Content, stored.Noon)
 	m.Labels = catalog.Labels{"essay": strings.Repeat("x", 1<<20)}
-	if _, err := stored.TryCreate(t, c, stored.IDAt(0), m); err == nil || !strings.Contains(err.Error(), "label") {
+	_, err := stored.TryCreate(t, c, stored.IDAt(0), m)
+	if err == nil || !strings.Contains(err.Error(), "label") {
 		t.Errorf("got %v", err)
 	}
 	stored.WantNothing(t, "a manifest that is too long", b)
 	m.Labels["essay"] = strings.Repeat("x", 1<<16)
-	if _, err := stored.TryCreate(t, c, stored.IDAt(0), m); err != nil {
+	_, err = stored.TryCreate(t, c, stored.IDAt(0), m)
+	if err != nil {
 		t.Fatal(err)
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
@@ -214,11 +220,13 @@ func TestCreateStoreFails(t *testing.T) {
 				for _, name := range c.left {
 					want = append(want, stored.Folder("c", stored.IDAt(0))+name)
 				}
-				if got := stored.Keys(t, b); !slices.Equal(got, want) {
+				got := stored.Keys(t, b)
+				if !slices.Equal(got, want) {
 					t.Errorf("left is %q, want %q", got, want)
 				}
 				stored.WantIDs(t, stored.Load(t, cluster, backups.LoadOptions{}), nil, nil)
-				if left, err := cluster.Leftovers(t.Context()); err != nil || len(left) != len(want) {
+				left, err := cluster.Leftovers(t.Context())
+				if err != nil || len(left) != len(want) {
 					t.Errorf("leftovers %+v, %v", left, err)
 				}
 			})
@@ -289,7 +297,8 @@ func TestCreateTakenByAnotherSeal(t *testing.T) {
 				cause = storage.ErrExist
 			}
 			stored.WantError(t, what, err, cause)
-			if got := stored.Keys(t, b); !slices.Equal(got, before) {
+			got := stored.Keys(t, b)
+			if !slices.Equal(got, before) {
 				t.Errorf("%s: left is %q", what, got)
 			}
 		}
@@ -335,7 +344,8 @@ func TestFreeID(t *testing.T) {
 		c := stored.OpenCluster(t, faults, "c")
 		for i := range 4 {
 			id, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon.Add(500*time.Millisecond), 7))
-			if want := catalog.NewID(stored.Noon.Add(time.Duration(i)*time.Second), 7); err != nil || id != want {
+			want := catalog.NewID(stored.Noon.Add(time.Duration(i)*time.Second), 7)
+			if err != nil || id != want {
 				t.Fatalf("%d: %q, %v, want %q", i, id, err, want)
 			}
 			if i%2 == 0 {
@@ -344,11 +354,12 @@ func TestFreeID(t *testing.T) {
 				stored.Put(t, b, stored.Folder("c", id)+stored.PlainName, stored.Content)
 			}
 		}
-		if id, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon, 8)); err != nil || id != catalog.NewID(stored.Noon, 8) {
+		id, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon, 8))
+		if err != nil || id != catalog.NewID(stored.Noon, 8) {
 			t.Errorf("at another revision: %q, %v", id, err)
 		}
 		faults.On(storagetest.VerbList).Fail(stored.ErrTest)
-		_, err := c.FreeID(t.Context(), catalog.NewID(stored.Noon, 7))
+		_, err = c.FreeID(t.Context(), catalog.NewID(stored.Noon, 7))
 		stored.WantError(t, "FreeID", err, stored.ErrTest)
 	})
 }

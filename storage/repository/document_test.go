@@ -106,7 +106,8 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := decode(name, data)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		diff := cmp.Diff(want, got)
+		if err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
@@ -134,7 +135,8 @@ func decode(name string, data []byte) (any, error) {
 func documents(tb testing.TB) map[string][]byte {
 	all := map[string][]byte{"manifest.json": encodedManifest(tb, fullManifest()), "proof.json": encodedProof(tb, fullProof())}
 	add := func(name string, data []byte, err error) {
-		if all[name] = data; err != nil {
+		all[name] = data
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -155,7 +157,8 @@ func TestDocumentFlippedBytes(t *testing.T) {
 	for name, document := range documents(t) {
 		for at := range document {
 			for _, mask := range []byte{0x01, 0x20, 0x80} {
-				if _, err := decode(name, stored.Flip(at, mask)(slices.Clone(document))); !errors.Is(err, catalog.ErrDamaged) {
+				_, err := decode(name, stored.Flip(at, mask)(slices.Clone(document)))
+				if !errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: byte %d ^ %#x: %v", name, at, mask, err)
 				}
 			}
@@ -166,17 +169,20 @@ func TestDocumentFlippedBytes(t *testing.T) {
 func TestDocumentCutOrLonger(t *testing.T) {
 	for name, document := range documents(t) {
 		for size := range document {
-			if _, err := decode(name, document[:size]); !errors.Is(err, catalog.ErrDamaged) {
+			_, err := decode(name, document[:size])
+			if !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: cut to %d bytes: %v", name, size, err)
 			}
-			if _, err := decode(name, document[size+1:]); !errors.Is(err, catalog.ErrDamaged) {
+			_, err = decode(name, document[size+1:])
+			if !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: without its first %d bytes: %v", name, size+1, err)
 			}
 		}
 		for _, longer := range [][]byte{
 			append(slices.Clone(document), '\n'), slices.Concat(document, document), append([]byte{'\n'}, document...),
 		} {
-			if _, err := decode(name, longer); !errors.Is(err, catalog.ErrDamaged) {
+			_, err := decode(name, longer)
+			if !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s with %d bytes more: %v", name, len(longer)-len(document), err)
 			}
 		}
@@ -198,15 +204,18 @@ func TestDocumentRefused(t *testing.T) {
 			"empty":           stored.Framed("{\n,\n"),
 			"null":            stored.Framed("null,\n"),
 		} {
-			if _, err := decode(name, changed); !errors.Is(err, catalog.ErrDamaged) {
+			_, err := decode(name, changed)
+			if !errors.Is(err, catalog.ErrDamaged) {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}
 	}
-	if _, err := decode("manifest.json", documents(t)["proof.json"]); !errors.Is(err, catalog.ErrDamaged) {
+	_, err := decode("manifest.json", documents(t)["proof.json"])
+	if !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("a proof as a manifest: %v", err)
 	}
-	if _, err := decode("proof.json", documents(t)["manifest.json"]); !errors.Is(err, catalog.ErrDamaged) {
+	_, err = decode("proof.json", documents(t)["manifest.json"])
+	if !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("a manifest as a proof: %v", err)
 	}
 }
@@ -216,14 +225,16 @@ func TestProofRefused(t *testing.T) {
 	for what, changed := range map[string][]byte{
 		"level": stored.Rewritten(t, document, `"opened"`, `"blessed"`), "verdict": stored.Rewritten(t, document, `"passed"`, `"maybe"`),
 	} {
-		if _, err := catalog.Proofs.Decode(changed); !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), what) {
+		_, err := catalog.Proofs.Decode(changed)
+		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), what) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
 	for _, v := range []catalog.Verdict{catalog.Passed, catalog.Failed, catalog.NotRun} {
 		p := fullProof()
 		p.Verdict = v
-		if got, err := catalog.Proofs.Decode(encodedProof(t, p)); err != nil || got != p {
+		got, err := catalog.Proofs.Decode(encodedProof(t, p))
+		if err != nil || got != p {
 			t.Errorf("%s: %+v, %v", v, got, err)
 		}
 	}
@@ -258,7 +269,8 @@ func TestManifestInvalid(t *testing.T) {
 	} {
 		m := fullManifest()
 		spoil(&m)
-		if _, err := catalog.Manifests.Encode(m); err == nil || m.Validate() == nil {
+		_, err := catalog.Manifests.Encode(m)
+		if err == nil || m.Validate() == nil {
 			t.Errorf("%s: it can be written", what)
 		}
 	}
@@ -268,7 +280,8 @@ func TestManifestInvalid(t *testing.T) {
 		`"cluster": "prod-eu.1"`:                  `"cluster": ".."`,
 		`snapshot.db.zst.age`:                     `../snapshot.db.zst.age`,
 	} {
-		if _, err := catalog.Manifests.Decode(stored.Rewritten(t, good, old, new)); !errors.Is(err, catalog.ErrDamaged) {
+		_, err := catalog.Manifests.Decode(stored.Rewritten(t, good, old, new))
+		if !errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: %v", new, err)
 		}
 	}
@@ -302,12 +315,14 @@ func FuzzDecodeProof(f *testing.F) {
 
 func TestLevels(t *testing.T) {
 	for rank, level := range catalog.Levels {
-		if got, err := catalog.ParseLevel(string(level)); got != level || err != nil || level.Rank() != rank {
+		got, err := catalog.ParseLevel(string(level))
+		if got != level || err != nil || level.Rank() != rank {
 			t.Errorf("%s: %s, %v, rank %d", level, got, err, level.Rank())
 		}
 	}
 	for _, text := range []string{"", "Stored", "stored ", "proven"} {
-		if got, err := catalog.ParseLevel(text); err == nil || got != "" || catalog.Level(text).Rank() != -1 {
+		got, err := catalog.ParseLevel(text)
+		if err == nil || got != "" || catalog.Level(text).Rank() != -1 {
 			t.Errorf("%q is level %q", text, got)
 		}
 	}

@@ -44,7 +44,8 @@ func TestLastDrill(t *testing.T) {
 		stored.AppendProof(t, c, drillOf(stored.IDAt(1), catalog.Passed, 3))
 		stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(1), catalog.Hashed, catalog.Passed, 9))
 		wantLastDrill(t, "with an older one and a verify", c, 5)
-		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Reason: "test", Time: stored.Noon, By: "test"}); err != nil {
+		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Reason: "test", Time: stored.Noon, By: "test"})
+		if err != nil {
 			t.Fatal(err)
 		}
 		wantLastDrill(t, "of a backup that is deleted", c, 5)
@@ -84,7 +85,8 @@ func TestLastDrillIsCheap(t *testing.T) {
 	}
 	lists, reads := b.Calls(storagetest.VerbList), b.Calls(storagetest.VerbOpen)
 	wantLastDrill(t, "of fifty", c, 49)
-	if lists, reads = b.Calls(storagetest.VerbList)-lists, b.Calls(storagetest.VerbOpen)-reads; lists != 1 || reads != 1 {
+	lists, reads = b.Calls(storagetest.VerbList)-lists, b.Calls(storagetest.VerbOpen)-reads
+	if lists != 1 || reads != 1 {
 		t.Errorf("%d listings, %d reads", lists, reads)
 	}
 	for _, verb := range []storagetest.Verb{storagetest.VerbList, storagetest.VerbOpen} {

@@ -56,7 +56,8 @@ func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadClo
 
 // damaged returns err with the object's key. Damage that the seal found matches catalog.ErrDamaged too.
 func (c *Cluster) damaged(b catalog.Backup, err error) error {
-	if _, named := errors.AsType[*objectError](err); named { // the reader below the seal has named it
+	_, named := errors.AsType[*objectError](err)
+	if named { // the reader below the seal has named it
 		return err
 	}
 	return &objectError{key: catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), err: err}
@@ -92,7 +93,8 @@ func (f *fetched) Read(p []byte) (int, error) {
 	}
 	n, err := f.plain.Read(p)
 	if err == io.EOF {
-		if _, drained := io.Copy(io.Discard, f.sealed); drained != nil {
+		_, drained := io.Copy(io.Discard, f.sealed)
+		if drained != nil {
 			err = drained
 		}
 	}

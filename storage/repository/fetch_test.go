@@ -205,13 +205,15 @@ func TestFetchCancelled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.CopyN(io.Discard, snapshot, 10); err != nil {
+		_, err = io.CopyN(io.Discard, snapshot, 10)
+		if err != nil {
 			t.Fatal(err)
 		}
 		cancel()
 		_, err = io.Copy(io.Discard, snapshot)
 		stored.WantError(t, name, err, context.Canceled)
-		if err := snapshot.Close(); err != nil {
+		err = snapshot.Close()
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -236,7 +238,8 @@ func TestFetchEndStays(t *testing.T) {
 					t.Errorf("%s: %v, then %d bytes, %v", name, err, n, again)
 				}
 			}
-			if err := snapshot.Close(); err != nil {
+			err = snapshot.Close()
+			if err != nil {
 				t.Error(err)
 			}
 		}
@@ -246,7 +249,8 @@ func TestFetchEndStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		snapshot.Close()
-		if _, err := io.Copy(io.Discard, snapshot); err == nil || errors.Is(err, catalog.ErrDamaged) {
+		_, err = io.Copy(io.Discard, snapshot)
+		if err == nil || errors.Is(err, catalog.ErrDamaged) {
 			t.Errorf("%s: after Close: %v", name, err)
 		}
 	}
@@ -260,7 +264,8 @@ func TestFetchClosesTheStore(t *testing.T) {
 		b := closeCounter{s.b, &open}
 		c := stored.OpenCluster(t, b, "c")
 		for _, keys := range []seal.Keys{s.keys, wrong, {}} {
-			if p, err := stored.Fetch(t, c, s.backup, keys); err == nil && !bytes.Equal(p, stored.Content) {
+			p, err := stored.Fetch(t, c, s.backup, keys)
+			if err == nil && !bytes.Equal(p, stored.Content) {
 				t.Errorf("%s: %d bytes", name, len(p))
 			}
 		}

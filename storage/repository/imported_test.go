@@ -21,7 +21,8 @@ func createImport(t *testing.T, c *repository.Cluster, n int) catalog.ID {
 	m := stored.ManifestOf(stored.Content, stored.Noon.Add(-24*time.Hour))
 	m.ClusterID, m.Revision = "f00d", 1
 	m.Origin = &catalog.Origin{Kind: catalog.OriginFile, Imported: id.Started(), Written: m.Started, File: "/srv/snapshot.db"}
-	if _, err := stored.TryCreate(t, c, id, m); err != nil {
+	_, err := stored.TryCreate(t, c, id, m)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -55,17 +56,20 @@ func TestImportsStandApart(t *testing.T) {
 			t.Errorf("imports %v, backups %v", found, stored.IDs(cat))
 		}
 		named := stored.Load(t, c, backups.LoadOptions{Only: imports[1]})
-		if b, err := named.Find(imports[1]); err != nil || b.Origin == nil || len(named.Backups) > 0 {
-			t.Errorf("found %+v, %v", b.Origin, err)
+		byID, err := named.Find(imports[1])
+		if err != nil || byID.Origin == nil || len(named.Backups) > 0 {
+			t.Errorf("found %+v, %v", byID.Origin, err)
 		}
 		after := stored.Survey(t, c, repository.SurveyOptions{})
 		if after.Kept != before.Kept || after.Bytes != before.Bytes || len(after.Imported) > 0 || len(after.Latest) > 0 {
 			t.Errorf("the survey counts imports: %+v", after)
 		}
-		if _, ok, err := c.LastDrill(t.Context(), time.Now()); ok || err != nil {
+		_, ok, err := c.LastDrill(t.Context(), time.Now())
+		if ok || err != nil {
 			t.Errorf("the drill of an import counts: %v", err)
 		}
-		if _, changed := catalog.NewChange("c", after.Backups); changed {
+		_, changed := catalog.NewChange("c", after.Backups)
+		if changed {
 			t.Error("an import of another cluster counts as a change of the cluster")
 		}
 		leftovers, err := c.Leftovers(t.Context())

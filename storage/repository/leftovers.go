@@ -25,7 +25,8 @@ func (c *Cluster) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	for _, f := range folders {
 		if f.Has(catalog.ManifestName) {
 			// An invalid tombstone deletes nothing. One that cannot be read now is read by the next call.
-			if deleted, err := c.reader.IsDeleted(ctx, f); err != nil || !deleted {
+			deleted, err := c.reader.IsDeleted(ctx, f)
+			if err != nil || !deleted {
 				continue
 			}
 		}
@@ -54,7 +55,8 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err er
 		return nil, nil
 	}
 	for piece, err := range sweeper.Leftovers(ctx, c.store.Cluster+"/") {
-		if _, unlisted := errors.AsType[*storage.UnlistedError](err); unlisted {
+		_, unlisted := errors.AsType[*storage.UnlistedError](err)
+		if unlisted {
 			continue
 		}
 		if err != nil {
@@ -97,12 +99,14 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 			errs[i] = errStays
 			continue
 		}
-		if errs[i] = c.sweep(ctx, l); errs[i] != nil {
+		errs[i] = c.sweep(ctx, l)
+		if errs[i] != nil {
 			kept[id] = true // without its tombstone the backup would be listed again
 		}
 	}
 	_ = records.Parallel(ctx, removers, len(all), func(ctx context.Context, i int) error {
-		if _, ok := catalog.SplitLogKey(c.store.Cluster, all[i].Key); ok && all[i].Piece == nil {
+		_, ok := catalog.SplitLogKey(c.store.Cluster, all[i].Key)
+		if ok && all[i].Piece == nil {
 			errs[i] = c.sweep(ctx, all[i])
 		}
 		return nil

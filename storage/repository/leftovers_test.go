@@ -43,7 +43,8 @@ func leftovers(t *testing.T, c *repository.Cluster) []catalog.Leftover {
 func wantSwept(t *testing.T, c *repository.Cluster, now time.Time, want ...string) {
 	t.Helper()
 	swept, err := c.Sweep(t.Context(), stored.Grace, now)
-	if got := leftoverKeys(swept); err != nil || !slices.Equal(got, want) {
+	got := leftoverKeys(swept)
+	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("at %v it has swept %q, %v, want %q", now, got, err, want)
 	}
 }
@@ -107,7 +108,8 @@ func TestSweepAll(t *testing.T) {
 				}
 			}
 		}
-		if got := leftoverKeys(leftovers(t, c)); !slices.Equal(got, want) || len(want) != 4 {
+		got := leftoverKeys(leftovers(t, c))
+		if !slices.Equal(got, want) || len(want) != 4 {
 			t.Errorf("leftovers %q, want %q", got, want)
 		}
 		wantSwept(t, c, time.Now().Add(2*stored.Grace), want...)
@@ -137,12 +139,14 @@ func TestSweepPieces(t *testing.T) {
 	}
 	young := stored.Piece(t, dir, stored.Folder("c", stored.IDAt(5)), stored.PlainName, stored.Grace-time.Hour)
 	other := stored.Piece(t, dir, stored.Folder("c1", stored.IDAt(1)), stored.PlainName, 2*stored.Grace)
-	if got := leftoverKeys(leftovers(t, c)); !slices.Equal(got, slices.Insert(slices.Clone(want), 4, young)) {
+	got := leftoverKeys(leftovers(t, c))
+	if !slices.Equal(got, slices.Insert(slices.Clone(want), 4, young)) {
 		t.Errorf("leftovers %q", got)
 	}
 	wantSwept(t, c, time.Now(), want[0], want[1], want[3], want[4], want[5])
 	wantSwept(t, c, time.Now().Add(2*stored.Grace), data, young)
-	if _, err := os.Stat(filepath.Join(dir, other)); err != nil {
+	_, err := os.Stat(filepath.Join(dir, other))
+	if err != nil {
 		t.Errorf("another cluster's: %v", err)
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(2)}, nil)
@@ -224,7 +228,8 @@ func TestSweptUnderABackup(t *testing.T) {
 	b := stored.OpenFile(t, t.TempDir())
 	c := stored.OpenCluster(t, b, "c")
 	stream := &asking{stored.Sealed(t, stored.Content, seal.Recipients{}), func() {
-		if swept, err := c.Sweep(t.Context(), 0, time.Now().Add(time.Hour)); err != nil || len(swept) != 1 {
+		swept, err := c.Sweep(t.Context(), 0, time.Now().Add(time.Hour))
+		if err != nil || len(swept) != 1 {
 			t.Errorf("swept %+v, %v", swept, err)
 		}
 	}}
@@ -247,13 +252,15 @@ func TestSweepStoreFails(t *testing.T) {
 	now := time.Now().Add(2 * stored.Grace)
 	b.On(storagetest.VerbList).Fail(stored.ErrTest)
 	swept, err := c.Sweep(t.Context(), stored.Grace, now)
-	if stored.WantError(t, "Sweep", err, stored.ErrTest); len(swept) > 0 {
+	stored.WantError(t, "Sweep", err, stored.ErrTest)
+	if len(swept) > 0 {
 		t.Errorf("swept %+v", swept)
 	}
 	b.On(storagetest.VerbDelete).Nth(2).Fail(stored.ErrTest)
 	swept, err = c.Sweep(t.Context(), stored.Grace, now)
 	stored.WantError(t, "Sweep", err, stored.ErrTest)
-	if got := leftoverKeys(swept); !slices.Equal(got, []string{all[0], all[2]}) || !strings.Contains(fmt.Sprint(err), all[1]) {
+	got := leftoverKeys(swept)
+	if !slices.Equal(got, []string{all[0], all[2]}) || !strings.Contains(fmt.Sprint(err), all[1]) {
 		t.Errorf("swept %q, %v", got, err)
 	}
 	wantSwept(t, c, now, all[1])

@@ -65,7 +65,8 @@ func (f *flooded) Open(_ context.Context, key string, _ storage.OpenOptions) (io
 	data, err := catalog.Manifests.Encode(m)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.opened++; f.opened%250 == 1 {
+	f.opened++
+	if f.opened%250 == 1 {
 		f.highest = max(f.highest, stored.Live())
 	}
 	return io.NopCloser(bytes.NewReader(data)), storage.Object{Key: key, Size: int64(len(data))}, err
@@ -98,7 +99,8 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 		}
 		grown := max(f.highest, stored.Live()) - before
 		runtime.KeepAlive(held)
-		if t.Logf("%s: %d MiB", what, grown>>20); grown > limit {
+		t.Logf("%s: %d MiB", what, grown>>20)
+		if grown > limit {
 			t.Errorf("%s takes %d MiB, want at most %d", what, grown>>20, limit>>20)
 		}
 	}

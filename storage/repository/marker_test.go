@@ -35,14 +35,16 @@ func TestDeletionsCountInOneRepository(t *testing.T) {
 	}
 	prune := func(b storage.Bucket, n int) {
 		t.Helper()
-		if err := stored.OpenWith(t, b, p).Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(n), Time: stored.Noon}); err != nil {
+		err := stored.OpenWith(t, b, p).Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(n), Time: stored.Noon})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	prune(main, 0)
 	prune(main, 1)
 	prune(offsite, 2) // makes a marker
-	if err := stored.OpenWith(t, main, p).Log().Delete(t.Context(), log.Tombstone{Lineage: stored.LineageID(1), Upto: 5, Time: stored.Noon}); err != nil {
+	err := stored.OpenWith(t, main, p).Log().Delete(t.Context(), log.Tombstone{Lineage: stored.LineageID(1), Upto: 5, Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range stored.Keys(t, main) {
@@ -77,7 +79,8 @@ func TestPinBeatsATombstone(t *testing.T) {
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
 	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"pin-0123456789abcdef.json", encodedPin(t, stored.IDAt(0)))
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
-	if left, err := c.Leftovers(t.Context()); err != nil || len(left) > 0 {
+	left, err := c.Leftovers(t.Context())
+	if err != nil || len(left) > 0 {
 		t.Errorf("leftovers %+v, %v", left, err)
 	}
 }
@@ -99,7 +102,8 @@ func TestSuspensionIsNotReplayed(t *testing.T) {
 			t.Errorf("an old suspension suspends again: %+v, %v", s, err)
 		}
 	}
-	if s := stored.Suspend(t, c, stored.Suspension(true, 3)); !s.Suspended {
+	s := stored.Suspend(t, c, stored.Suspension(true, 3))
+	if !s.Suspended {
 		t.Errorf("%+v", s)
 	}
 	s, err := c.Services().Read(t.Context())
@@ -161,7 +165,8 @@ func TestCopyDeletions(t *testing.T) {
 	stored.MustCopy(t, from, to, copying.Options{})
 	pin(t, to, stored.IDAt(1), "stays")
 	for n := range 2 {
-		if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(n), Time: stored.Noon}); err != nil {
+		err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(n), Time: stored.Noon})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

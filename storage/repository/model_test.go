@@ -83,7 +83,8 @@ func (m *model) create(rt *rapid.T) {
 
 // proofsLeft returns the proofs of an earlier backup with the same ID.
 func (m *model) proofsLeft(id catalog.ID) []catalog.Proof {
-	if old := m.backups[id]; old != nil {
+	old := m.backups[id]
+	if old != nil {
 		return old.proofs
 	}
 	return nil
@@ -152,7 +153,8 @@ func (m *model) check(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	want, damaged := m.expect(o)
-	if diff := gocmp.Diff(want, summary(got)); diff != "" {
+	diff := gocmp.Diff(want, summary(got))
+	if diff != "" {
 		rt.Fatalf("%+v: %s", o, diff)
 	}
 	for i, d := range got.Damaged {

@@ -19,7 +19,8 @@ var ErrPinned = fault.New(fault.Busy, "backup is pinned")
 // Pin pins p.Backup, and returns p with Format and ID set. A backup that is missing, has a tombstone, or is deleted at the same
 // time gives catalog.ErrNotFound.
 func (c *Cluster) Pin(ctx context.Context, p catalog.Pin) (catalog.Pin, error) {
-	if err := c.pinnable(ctx, p.Backup); err != nil {
+	err := c.pinnable(ctx, p.Backup)
+	if err != nil {
 		return catalog.Pin{}, err
 	}
 	id := make([]byte, 8)

@@ -53,10 +53,12 @@ func TestPin(t *testing.T) {
 			c := stored.OpenWith(t, b, policy)
 			first := pin(t, c, stored.IDAt(0), "before 1.34")
 			pin(t, c, stored.IDAt(0), "")
-			if got := pinsOf(t, c); !slices.Equal(got, []string{"before 1.34", ""}) && !slices.Equal(got, []string{"", "before 1.34"}) {
+			got := pinsOf(t, c)
+			if !slices.Equal(got, []string{"before 1.34", ""}) && !slices.Equal(got, []string{"", "before 1.34"}) {
 				t.Errorf("pins %q", got)
 			}
-			if want := stored.Folder("c", stored.IDAt(0)) + "pin-" + first.ID + ".json"; !slices.Contains(stored.Keys(t, b), want) {
+			want := stored.Folder("c", stored.IDAt(0)) + "pin-" + first.ID + ".json"
+			if !slices.Contains(stored.Keys(t, b), want) {
 				t.Errorf("%s is not in %q", want, stored.Keys(t, b))
 			}
 			gone := catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}
@@ -68,18 +70,22 @@ func TestPin(t *testing.T) {
 			if err != nil || !slices.Equal(result.Pinned, []catalog.ID{stored.IDAt(0)}) || len(result.Deleted) > 0 {
 				t.Errorf("%+v, %v", result, err)
 			}
-			if n := unpin(t, c, stored.IDAt(0)); n != 2 || len(pinsOf(t, c)) > 0 {
+			n := unpin(t, c, stored.IDAt(0))
+			if n != 2 || len(pinsOf(t, c)) > 0 {
 				t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 			}
-			if n := unpin(t, c, stored.IDAt(0)); n != 0 {
+			n = unpin(t, c, stored.IDAt(0))
+			if n != 0 {
 				t.Errorf("%d pins are lifted twice", n)
 			}
 			pin(t, c, stored.IDAt(0), "again")
-			if got := pinsOf(t, c); !slices.Equal(got, []string{"again"}) {
+			got = pinsOf(t, c)
+			if !slices.Equal(got, []string{"again"}) {
 				t.Errorf("pins %q", got)
 			}
 			unpin(t, c, stored.IDAt(0))
-			if err := c.Delete(t.Context(), gone); err != nil {
+			err = c.Delete(t.Context(), gone)
+			if err != nil {
 				t.Fatal(err)
 			}
 			stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
@@ -114,7 +120,8 @@ func TestPinRace(t *testing.T) {
 		_, err := other.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0)})
 		stored.WantError(t, "Pin beside a tombstone", err, catalog.ErrNotFound)
 	}}
-	if err := stored.OpenCluster(t, between, "c").Delete(t.Context(), gone); err != nil {
+	err := stored.OpenCluster(t, between, "c").Delete(t.Context(), gone)
+	if err != nil {
 		t.Fatal(err)
 	}
 
@@ -153,14 +160,17 @@ func TestForgedPins(t *testing.T) {
 	c, forger := stored.OpenWith(t, b, policy), stored.OpenForger(t, b)
 	stored.Create(t, c, stored.IDAt(0))
 	pin(t, forger, stored.IDAt(0), "forged")
-	if got := pinsOf(t, c); len(got) > 0 {
+	got := pinsOf(t, c)
+	if len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
 	mine := pin(t, c, stored.IDAt(0), "mine")
-	if n := unpin(t, forger, stored.IDAt(0)); n != 2 {
+	n := unpin(t, forger, stored.IDAt(0))
+	if n != 2 {
 		t.Errorf("%d pins", n)
 	}
-	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
+	got = pinsOf(t, c)
+	if !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("pins %q", got)
 	}
 	ignored := stored.Load(t, c, backups.LoadOptions{Proofs: true}).Ignored
@@ -176,11 +186,13 @@ func TestForgedPins(t *testing.T) {
 	stored.WantError(t, "Unpin", err, storage.ErrExist)
 	unpinKey := stored.Folder("c", stored.IDAt(0)) + "unpin-" + mine.ID + ".json"
 	stored.Put(t, b, unpinKey, stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+"pin-"+mine.ID+".json"))
-	if got := pinsOf(t, c); !slices.Equal(got, []string{"mine"}) {
+	got = pinsOf(t, c)
+	if !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("a pin under the name of what lifts it leaves %q", got)
 	}
 	stored.Remove(t, b, unpinKey)
-	if n := unpin(t, c, stored.IDAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
+	n = unpin(t, c, stored.IDAt(0))
+	if n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
 }
@@ -193,11 +205,13 @@ func TestPinDamaged(t *testing.T) {
 	p := pin(t, c, stored.IDAt(0), "mine")
 	stored.Change(t, b, stored.Folder("c", stored.IDAt(0))+"pin-"+p.ID+".json", stored.Flip(20, 1))
 	stored.WantError(t, "Delete", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0)}), repository.ErrPinned)
-	if n := unpin(t, c, stored.IDAt(0)); n != 1 || len(pinsOf(t, c)) > 0 {
+	n := unpin(t, c, stored.IDAt(0))
+	if n != 1 || len(pinsOf(t, c)) > 0 {
 		t.Errorf("%d pins are lifted, %q are left", n, pinsOf(t, c))
 	}
 	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"pin-of-a-stranger.json", stored.Content)
-	if got := pinsOf(t, c); len(got) > 0 {
+	got := pinsOf(t, c)
+	if len(got) > 0 {
 		t.Errorf("pins %q", got)
 	}
 }
@@ -217,10 +231,12 @@ func TestPinEnds(t *testing.T) {
 		time.Sleep(90*24*time.Hour - time.Second)
 		stored.WantError(t, "Delete before the end", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}), repository.ErrPinned)
 		time.Sleep(time.Second)
-		if pins := stored.Load(t, c, backups.LoadOptions{Proofs: true}).Backups[1].Pins; len(pins) > 0 {
+		pins := stored.Load(t, c, backups.LoadOptions{Proofs: true}).Backups[1].Pins
+		if len(pins) > 0 {
 			t.Errorf("pins that have ended: %+v", pins)
 		}
-		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
+		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
+		if err != nil {
 			t.Errorf("Delete at the end: %v", err)
 		}
 		stored.WantError(t, "Delete with another pin", c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(1), Time: stored.Noon}), repository.ErrPinned)

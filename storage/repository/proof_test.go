@@ -42,10 +42,12 @@ func TestAppend(t *testing.T) {
 			want = append(want, p)
 		}
 		slices.SortStableFunc(want, func(a, b catalog.Proof) int { return a.Time.Compare(b.Time) })
-		if diff := cmp.Diff(want, proofsOf(t, c, stored.IDAt(0))); diff != "" {
+		diff := cmp.Diff(want, proofsOf(t, c, stored.IDAt(0)))
+		if diff != "" {
 			t.Error(diff)
 		}
-		if got := proofsOf(t, c, stored.IDAt(1)); len(got) > 0 {
+		got := proofsOf(t, c, stored.IDAt(1))
+		if len(got) > 0 {
 			t.Errorf("the other backup has %v", got)
 		}
 		names := 0
@@ -66,15 +68,18 @@ func TestAppendFails(t *testing.T) {
 	stored.Create(t, c, stored.IDAt(0))
 	b.On(storagetest.VerbPut).Fail(stored.ErrTest)
 	err := c.Append(t.Context(), stored.ProofOf(stored.IDAt(0), catalog.Hashed, catalog.Passed, 0))
-	if stored.WantError(t, "Append", err, stored.ErrTest); err != nil && !strings.Contains(err.Error(), string(stored.IDAt(0))) {
+	stored.WantError(t, "Append", err, stored.ErrTest)
+	if err != nil && !strings.Contains(err.Error(), string(stored.IDAt(0))) {
 		t.Errorf("%v does not name the backup", err)
 	}
 	for _, id := range []catalog.ID{"", "../../d/backups/x"} {
-		if err := c.Append(t.Context(), stored.ProofOf(id, catalog.Hashed, catalog.Passed, 0)); err == nil {
+		err := c.Append(t.Context(), stored.ProofOf(id, catalog.Hashed, catalog.Passed, 0))
+		if err == nil {
 			t.Errorf("a proof of %q was stored", id)
 		}
 	}
-	if got := proofsOf(t, c, stored.IDAt(0)); len(got) > 0 || len(stored.Keys(t, b)) != 3 { // with the marker
+	got := proofsOf(t, c, stored.IDAt(0))
+	if len(got) > 0 || len(stored.Keys(t, b)) != 3 { // with the marker
 		t.Errorf("%v, %q", got, stored.Keys(t, b))
 	}
 }
@@ -99,12 +104,14 @@ func TestDamagedProofs(t *testing.T) {
 		"another backup's":  other,
 	} {
 		stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"proof-20261121T150000.000Z.json", p)
-		if diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, stored.IDAt(0))); diff != "" {
+		diff := cmp.Diff([]catalog.Proof{good}, proofsOf(t, c, stored.IDAt(0)))
+		if diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+"proof-20261121T150000.000Z.json", document)
-	if got := proofsOf(t, c, stored.IDAt(0)); len(got) != 2 {
+	got := proofsOf(t, c, stored.IDAt(0))
+	if len(got) != 2 {
 		t.Errorf("the one that was spoiled above: %v", got)
 	}
 }
@@ -156,7 +163,8 @@ func TestBest(t *testing.T) {
 			if c.at >= 0 {
 				want = b.Proofs[c.at].Time
 			}
-			if level, at := b.Best(); level != c.best || !at.Equal(want) {
+			level, at := b.Best()
+			if level != c.best || !at.Equal(want) {
 				t.Errorf("best is %q at %v, want %q at %v", level, at, c.best, want)
 			}
 			p, bad := b.Failed()
@@ -190,17 +198,21 @@ func TestDrills(t *testing.T) {
 		"the log of a bad backup": {[]catalog.Proof{bad, drill(catalog.Failed, catalog.BlameLog, 1)}, catalog.Stored, true},
 	} {
 		b := catalog.Backup{Manifest: stored.ManifestOf(stored.Content, stored.Noon), Proofs: c.proofs}
-		if best, _ := b.Best(); best != c.best {
+		best, _ := b.Best()
+		if best != c.best {
 			t.Errorf("%s: the best is %q", name, best)
 		}
-		if p, failed := b.Failed(); failed != c.failed || failed && p.Verdict != catalog.Failed {
+		p, failed := b.Failed()
+		if failed != c.failed || failed && p.Verdict != catalog.Failed {
 			t.Errorf("%s: failed is %v, %+v", name, failed, p)
 		}
-		if p, ok := b.LastDrill(); !ok || p.Drill == nil {
+		p, ok := b.LastDrill()
+		if !ok || p.Drill == nil {
 			t.Errorf("%s: the last drill is %+v", name, p)
 		}
 	}
-	if p, ok := (catalog.Backup{Proofs: []catalog.Proof{verify, bad}}).LastDrill(); ok {
+	p, ok := (catalog.Backup{Proofs: []catalog.Proof{verify, bad}}).LastDrill()
+	if ok {
 		t.Errorf("a verify counts as drill: %+v", p)
 	}
 }
@@ -219,7 +231,8 @@ func TestDecrypted(t *testing.T) {
 		"opened once before": {"age", []catalog.Proof{with, without}, true},
 	} {
 		b := catalog.Backup{Manifest: fullManifest(), Proofs: c.proofs}
-		if b.Seal.Encryption = c.encryption; b.Decrypted() != c.want {
+		b.Seal.Encryption = c.encryption
+		if b.Decrypted() != c.want {
 			t.Errorf("%s: %v", name, b.Decrypted())
 		}
 	}

@@ -51,14 +51,16 @@ type Locked struct {
 func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report storage.Report) (PruneResult, error) {
 	p := pruning{c: c, o: o, report: report}
 	for _, t := range r.Log {
-		if err := p.log(ctx, t); err != nil {
+		err := p.log(ctx, t)
+		if err != nil {
 			return p.result, err
 		}
 	}
 	oldestFirst := slices.Clone(r.Backups)
 	slices.SortFunc(oldestFirst, func(a, b catalog.Tombstone) int { return strings.Compare(string(a.Backup), string(b.Backup)) })
 	for _, t := range oldestFirst {
-		if err := p.backup(ctx, t); err != nil {
+		err := p.backup(ctx, t)
+		if err != nil {
 			return p.result, err
 		}
 	}
@@ -77,7 +79,8 @@ type pruning struct {
 func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
 	if !p.o.DryRun {
 		p.report.Say(storage.Event{Stage: "prune", Object: catalog.LogTombstoneKey(p.c.store.Cluster, t.Lineage, t.Upto), Message: t.Reason})
-		if err := p.c.log.Delete(ctx, t); err != nil {
+		err := p.c.log.Delete(ctx, t)
+		if err != nil {
 			return err
 		}
 	}

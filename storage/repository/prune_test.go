@@ -115,12 +115,14 @@ func TestPrune(t *testing.T) {
 			t.Fatalf("%+v, %v", result, err)
 		}
 		wantPruned(t, b)
-		if n := len(stored.Keys(t, b)); n != all+4-3 {
+		n := len(stored.Keys(t, b))
+		if n != all+4-3 {
 			t.Errorf("%d objects are left of %d: four tombstones come, three manifests go", n, all)
 		}
 		dry.Now = dry.Now.Add(2 * stored.Grace)
 		result, err = c.Prune(t.Context(), repository.Removal{}, dry, nil)
-		if want := 3*3 + 25 + 2; err != nil || len(result.Swept) != want {
+		want := 3*3 + 25 + 2
+		if err != nil || len(result.Swept) != want {
 			t.Fatalf("a dry run would sweep %d, %v, want %d", len(result.Swept), err, want)
 		}
 		result, err = c.Prune(t.Context(), removal(25), pruneOptions(2*stored.Grace), nil)
@@ -129,10 +131,12 @@ func TestPrune(t *testing.T) {
 		}
 		wantPruned(t, b)
 		mine := slices.DeleteFunc(stored.Keys(t, b), func(key string) bool { return strings.HasPrefix(key, "c1/") })
-		if diff := cmp.Diff(leftBehind25(), mine); diff != "" {
+		diff := cmp.Diff(leftBehind25(), mine)
+		if diff != "" {
 			t.Error(diff)
 		}
-		if got := len(stored.Keys(t, b)) - len(mine); got != all/2 {
+		got := len(stored.Keys(t, b)) - len(mine)
+		if got != all/2 {
 			t.Errorf("another cluster has %d objects, want %d", got, all/2)
 		}
 	})
@@ -154,7 +158,8 @@ func killPrune(t *testing.T, each int, open func() storage.Bucket) {
 		b := &dying{Bucket: below}
 		b.left.Store(int64(n))
 		prunedDespite(t, below, b)
-		if alive = b.left.Load() >= 0; t.Failed() {
+		alive = b.left.Load() >= 0
+		if t.Failed() {
 			t.Fatalf("killed behind %d requests", n)
 		}
 	}
@@ -170,7 +175,8 @@ func TestPruneAnswerLost(t *testing.T) {
 			b.On(verb).Nth(n).FailLate(stored.ErrTest)
 			begun := b.Calls(verb)
 			prunedDespite(t, below, b)
-			if none = b.Calls(verb)-begun < n; t.Failed() {
+			none = b.Calls(verb)-begun < n
+			if t.Failed() {
 				t.Fatalf("the answer to %s %d was lost", verb, n)
 			}
 		}
@@ -188,12 +194,14 @@ func prunedDespite(t *testing.T, below, b storage.Bucket) {
 		wantWhole(t, below)
 	}
 	for _, later := range []time.Duration{3 * stored.Grace, 5 * stored.Grace} { // the second removes the objects that the first deletes
-		if _, err := stored.OpenCluster(t, below, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil); err != nil {
+		_, err := stored.OpenCluster(t, below, "c").Prune(t.Context(), removal(25), pruneOptions(later), nil)
+		if err != nil {
 			t.Error(err)
 		}
 	}
 	wantPruned(t, below)
-	if diff := cmp.Diff(leftBehind25(), stored.Keys(t, below)); diff != "" {
+	diff := cmp.Diff(leftBehind25(), stored.Keys(t, below))
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -256,7 +264,8 @@ func wantWhole(tb testing.TB, b storage.Bucket) {
 			tb.Errorf("faults %+v", l.Faults)
 		}
 	}
-	if spans := stored.Spans(catalog.Lineages[0].Stretches()); spans != "1-40" && spans != "26-40" {
+	spans := stored.Spans(catalog.Lineages[0].Stretches())
+	if spans != "1-40" && spans != "26-40" {
 		tb.Errorf("the log has %s", spans)
 	}
 }
@@ -266,22 +275,26 @@ func TestPruneOn(t *testing.T) {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "c")
 	fill(t, c)
-	if gaps := stored.Load(t, c, backups.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+	gaps := stored.Load(t, c, backups.LoadOptions{Log: true}).Gaps()
+	if len(gaps) != 1 {
 		t.Fatalf("gaps %+v", gaps)
 	}
 	for _, upto := range []uint64{5, 15, 40} {
 		r := repository.Removal{Log: removal(upto).Log}
-		if _, err := c.Prune(t.Context(), r, pruneOptions(0), nil); err != nil {
+		_, err := c.Prune(t.Context(), r, pruneOptions(0), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	catalog := stored.Load(t, c, backups.LoadOptions{Log: true})
 	stored.WantLineage(t, "pruned as a whole", catalog.Lineages[0], "", "")
-	if gaps := catalog.Gaps(); len(gaps) > 0 {
+	gaps = catalog.Gaps()
+	if len(gaps) > 0 {
 		t.Errorf("gaps %+v where all before is pruned", gaps)
 	}
 	for range 2 { // a tombstone below a higher one is removed after its segments
-		if _, err := c.Prune(t.Context(), repository.Removal{}, pruneOptions(2*stored.Grace), nil); err != nil {
+		_, err := c.Prune(t.Context(), repository.Removal{}, pruneOptions(2*stored.Grace), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -290,7 +303,8 @@ func TestPruneOn(t *testing.T) {
 		t.Errorf("left is %q", got)
 	}
 	catalog = stored.Load(t, c, backups.LoadOptions{Log: true})
-	if gaps := catalog.Gaps(); len(gaps) > 0 || len(catalog.Lineages) != 2 {
+	gaps = catalog.Gaps()
+	if len(gaps) > 0 || len(catalog.Lineages) != 2 {
 		t.Errorf("gaps %+v, lineages %+v", gaps, catalog.Lineages)
 	}
 	tail, err := c.Log().Tail(t.Context())
@@ -306,7 +320,8 @@ func TestPruneAgainstTheClock(t *testing.T) {
 	fill(t, c)
 	prune := func(upto uint64) {
 		t.Helper()
-		if err := c.Log().Delete(t.Context(), removal(upto).Log[0]); err != nil {
+		err := c.Log().Delete(t.Context(), removal(upto).Log[0])
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -338,11 +353,13 @@ func TestForgedLogTombstone(t *testing.T) {
 			fill(t, c)
 			forger := stored.OpenWith(t, b, records.Policy{Key: attacker.Key})
 			for _, upto := range []uint64{12, 1 << 40} {
-				if err := forger.Log().Delete(t.Context(), removal(upto).Log[0]); err != nil {
+				err := forger.Log().Delete(t.Context(), removal(upto).Log[0])
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := c.Log().Delete(t.Context(), removal(3).Log[0]); err != nil {
+			err := c.Log().Delete(t.Context(), removal(3).Log[0])
+			if err != nil {
 				t.Fatal(err)
 			}
 			stored.Put(t, b, logTombstoneKey(stored.LineageID(1), 3), stored.Get(t, b, logTombstoneKey(stored.LineageID(0), 3)))
@@ -351,7 +368,8 @@ func TestForgedLogTombstone(t *testing.T) {
 			stored.WantLineage(t, "the forged", lineages[0], "4-40", "0 damaged 0 damaged 0 damaged")
 			stored.WantLineage(t, "the moved", lineages[1], "1-1", "0 damaged")
 			for _, f := range lineages[0].Faults {
-				if moved := f.Key == logTombstoneKey(stored.LineageID(0), 7); errors.Is(f.Err, sign.ErrUntrusted) == moved {
+				moved := f.Key == logTombstoneKey(stored.LineageID(0), 7)
+				if errors.Is(f.Err, sign.ErrUntrusted) == moved {
 					t.Errorf("%s: %v", f.Key, f.Err)
 				}
 			}
@@ -359,7 +377,8 @@ func TestForgedLogTombstone(t *testing.T) {
 			if err != nil || len(swept) != 3 {
 				t.Errorf("swept %q, %v, want the three that the owner has pruned", leftoverKeys(swept), err)
 			}
-			if gaps := stored.Load(t, c, backups.LoadOptions{Log: true}).Gaps(); len(gaps) != 1 {
+			gaps := stored.Load(t, c, backups.LoadOptions{Log: true}).Gaps()
+			if len(gaps) != 1 {
 				t.Errorf("gaps %+v", gaps)
 			}
 		})
@@ -371,15 +390,17 @@ func TestPruneTakenName(t *testing.T) {
 	b, owner := mem.New(), stored.NewSigner(t)
 	c := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	fill(t, c)
-	if err := stored.OpenForger(t, b).Log().Delete(t.Context(), removal(25).Log[0]); err != nil {
+	err := stored.OpenForger(t, b).Log().Delete(t.Context(), removal(25).Log[0])
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
+	_, err = c.Prune(t.Context(), removal(25), pruneOptions(0), nil)
 	if !errors.Is(err, sign.ErrUntrusted) || !strings.Contains(err.Error(), logTombstoneKey(stored.LineageID(0), 25)) {
 		t.Errorf("error %v", err)
 	}
 	for _, t0 := range []log.Tombstone{{Lineage: "x", Upto: 1}, {Lineage: stored.LineageID(0)}} {
-		if err := c.Log().Delete(t.Context(), t0); err == nil {
+		err := c.Log().Delete(t.Context(), t0)
+		if err == nil {
 			t.Errorf("%+v is stored", t0)
 		}
 	}
@@ -397,11 +418,13 @@ func TestPruneLocked(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	for i, l := range result.Locked {
-		if until := time.Until(l.Until); l.Backup != stored.IDAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, stored.Folder("c", stored.IDAt(i))) {
+		until := time.Until(l.Until)
+		if l.Backup != stored.IDAt(i) || until < 50*time.Minute || until > time.Hour || !strings.HasPrefix(l.Key, stored.Folder("c", stored.IDAt(i))) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(stored.Load(t, c, backups.LoadOptions{}).Backups); got != 5 {
+	got := len(stored.Load(t, c, backups.LoadOptions{}).Backups)
+	if got != 5 {
 		t.Errorf("%d backups are listed", got)
 	}
 	o := pruneOptions(0)
@@ -416,7 +439,8 @@ func TestPruneLocked(t *testing.T) {
 			t.Errorf("locked %+v", l)
 		}
 	}
-	if got := len(stored.Keys(t, b)); got != len(before)+2 { // the tombstone, and the object that StoreTime writes
+	got = len(stored.Keys(t, b))
+	if got != len(before)+2 { // the tombstone, and the object that StoreTime writes
 		t.Errorf("%d objects, there were %d", got, len(before))
 	}
 }
@@ -445,7 +469,8 @@ func TestPruneCancelled(t *testing.T) {
 	fill(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Prune(ctx, removal(25), pruneOptions(0), nil); !errors.Is(err, context.Canceled) {
+	_, err := c.Prune(ctx, removal(25), pruneOptions(0), nil)
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	wantWhole(t, b)
@@ -458,22 +483,27 @@ func TestCopyAfterPrune(t *testing.T) {
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
 	fill(t, from)
 	stored.MustCopy(t, from, to, copying.Options{})
-	if _, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
+	_, err := to.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
+	err = from.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := to.Log().Delete(t.Context(), removal(25).Log[0]); err != nil {
+	err = to.Log().Delete(t.Context(), removal(25).Log[0])
+	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		before := stored.Contents(t, target)
 		result := stored.MustCopy(t, from, to, copying.Options{})
-		if diff := cmp.Diff(before, stored.Contents(t, target)); diff != "" || result.LeftOut != 26 || len(result.Faults) > 0 {
+		diff := cmp.Diff(before, stored.Contents(t, target))
+		if diff != "" || result.LeftOut != 26 || len(result.Faults) > 0 {
 			t.Errorf("%+v\n%s", result, diff)
 		}
-		if _, err := to.Sweep(t.Context(), stored.Grace, time.Now().Add(2*stored.Grace)); err != nil {
+		_, err := to.Sweep(t.Context(), stored.Grace, time.Now().Add(2*stored.Grace))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

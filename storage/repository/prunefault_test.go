@@ -31,35 +31,40 @@ type gated struct {
 }
 
 func (c gated) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := c.do(storagetest.VerbPut, key); err != nil {
+	err := c.do(storagetest.VerbPut, key)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return c.Bucket.Put(ctx, key, r, o)
 }
 
 func (c gated) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	if err := c.do(storagetest.VerbOpen, key); err != nil {
+	err := c.do(storagetest.VerbOpen, key)
+	if err != nil {
 		return nil, storage.Object{}, err
 	}
 	return c.Bucket.Open(ctx, key, o)
 }
 
 func (c gated) Stat(ctx context.Context, key string) (storage.Object, error) {
-	if err := c.do(storagetest.VerbStat, key); err != nil {
+	err := c.do(storagetest.VerbStat, key)
+	if err != nil {
 		return storage.Object{}, err
 	}
 	return c.Bucket.Stat(ctx, key)
 }
 
 func (c gated) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
-	if err := c.do(storagetest.VerbList, o.Prefix); err != nil {
+	err := c.do(storagetest.VerbList, o.Prefix)
+	if err != nil {
 		return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, err) }
 	}
 	return c.Bucket.List(ctx, o)
 }
 
 func (c gated) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if err := c.do(storagetest.VerbDelete, key); err != nil {
+	err := c.do(storagetest.VerbDelete, key)
+	if err != nil {
 		return err
 	}
 	return c.Bucket.Delete(ctx, key, o)
@@ -75,7 +80,8 @@ func crowd(t *testing.T, owner, attacker stored.Signer) *mem.Bucket {
 	for _, name := range []string{"c0", "c1"} {
 		fill(t, stored.OpenCluster(t, b, name))
 	}
-	if _, err := stored.OpenWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon}); err != nil {
+	_, err := stored.OpenWith(t, b, policy).Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"manifest.json", stored.PlainName} {
@@ -83,7 +89,8 @@ func crowd(t *testing.T, owner, attacker stored.Signer) *mem.Bucket {
 		data := stored.Get(t, b, key)
 		stored.Remove(t, b, key)
 		o := storage.PutOptions{RetainUntil: time.Now().Add(time.Hour)}
-		if _, err := b.Put(t.Context(), key, strings.NewReader(string(data)), o); err != nil {
+		_, err := b.Put(t.Context(), key, strings.NewReader(string(data)), o)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +102,8 @@ func forge(t *testing.T, b storage.Bucket, attacker stored.Signer) {
 	t.Helper()
 	forger := stored.OpenWith(t, b, records.Policy{Key: attacker.Key})
 	for _, l := range []string{stored.LineageID(0), stored.LineageID(1)} {
-		if err := forger.Log().Delete(t.Context(), log.Tombstone{Lineage: l, Upto: 39, Time: stored.Noon}); err != nil {
+		err := forger.Log().Delete(t.Context(), log.Tombstone{Lineage: l, Upto: 39, Time: stored.Noon})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +137,8 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 	wantInTheCrowd(t, below, owner, foreign, 0, 1, 3, 4)
 	prune := func(want ...int) {
 		t.Helper()
-		if _, err := stored.OpenWith(t, below, policy).Prune(t.Context(), removal(25), pruneOptions(0), nil); err != nil {
+		_, err := stored.OpenWith(t, below, policy).Prune(t.Context(), removal(25), pruneOptions(0), nil)
+		if err != nil {
 			t.Error(err)
 		}
 		wantInTheCrowd(t, below, owner, foreign, want...)
@@ -141,12 +150,14 @@ func pruneInTheCrowd(ctx context.Context, t *testing.T, below, b storage.Bucket,
 	prune(0, 3, 4)
 	for _, i := range []int{1, 2} {
 		others := func(key string) bool { return !strings.HasPrefix(key, stored.Folder("c", stored.IDAt(i))) }
-		if left := slices.DeleteFunc(stored.Keys(t, below), others); len(left) > 0 {
+		left := slices.DeleteFunc(stored.Keys(t, below), others)
+		if len(left) > 0 {
 			t.Errorf("of backup %d are left %q", i, left)
 		}
 	}
 	for seq := uint64(1); seq <= 40; seq++ {
-		if _, err := below.Stat(t.Context(), stored.SegmentKey("c", stored.LineageID(0), seq)); (err == nil) != (seq > 25) {
+		_, err := below.Stat(t.Context(), stored.SegmentKey("c", stored.LineageID(0), seq))
+		if (err == nil) != (seq > 25) {
 			t.Errorf("segment %d: %v", seq, err)
 		}
 	}
@@ -170,13 +181,16 @@ func wantInTheCrowd(t *testing.T, b storage.Bucket, owner stored.Signer, foreign
 	for _, backup := range catalog.Backups {
 		stored.WantContent(t, c, backup)
 	}
-	if got := stored.Spans(catalog.Lineages[0].Stretches()); got != "1-40" && got != "26-40" {
+	got := stored.Spans(catalog.Lineages[0].Stretches())
+	if got != "1-40" && got != "26-40" {
 		t.Errorf("the log has %s", got)
 	}
-	if got := stored.Spans(catalog.Lineages[1].Stretches()); got != "1-1" {
+	got = stored.Spans(catalog.Lineages[1].Stretches())
+	if got != "1-1" {
 		t.Errorf("the other log has %s", got)
 	}
-	if diff := cmp.Diff(foreign, others(t, b)); diff != "" {
+	diff := cmp.Diff(foreign, others(t, b))
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -206,13 +220,15 @@ func TestPruneInterrupted(t *testing.T) {
 			defer cancel()
 			requests := 0
 			b := gated{below, func(storagetest.Verb, string) error {
-				if requests++; requests == n {
+				requests++
+				if requests == n {
 					cancel()
 				}
 				return nil
 			}}
 			pruneInTheCrowd(ctx, t, below, b, owner, context.Canceled)
-			if ended = requests < n; t.Failed() {
+			ended = requests < n
+			if t.Failed() {
 				t.Errorf("cancelled at request %d", n)
 			}
 		})
@@ -231,13 +247,15 @@ func TestPruneDenied(t *testing.T) {
 				if verb != storagetest.VerbDelete {
 					return nil
 				}
-				if deletions++; n == 0 || deletions == n {
+				deletions++
+				if n == 0 || deletions == n {
 					return storage.ErrDenied
 				}
 				return nil
 			}}
 			pruneInTheCrowd(t.Context(), t, below, b, owner, storage.ErrDenied)
-			if ended = n > 0 && deletions < n; t.Failed() {
+			ended = n > 0 && deletions < n
+			if t.Failed() {
 				t.Errorf("deletion %d was denied", n)
 			}
 		})

@@ -45,7 +45,8 @@ func Open(bucket storage.Bucket, name string) (*Cluster, error) {
 
 // OpenWith is Open under the policy p.
 func OpenWith(bucket storage.Bucket, name string, p records.Policy) (*Cluster, error) {
-	if err := catalog.ValidCluster(name); err != nil {
+	err := catalog.ValidCluster(name)
+	if err != nil {
 		return nil, err
 	}
 	store := records.New(bucket, name, p)
@@ -81,13 +82,15 @@ func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
 func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (string, error) {
 	for object, err := range bucket.List(ctx, storage.ListOptions{After: after}) {
 		key := object.Key
-		if u, unlisted := errors.AsType[*storage.UnlistedError](err); unlisted {
+		u, unlisted := errors.AsType[*storage.UnlistedError](err)
+		if unlisted {
 			key, err = u.Prefix, nil
 		}
 		if err != nil {
 			return "", fmt.Errorf("list clusters: %w", err)
 		}
-		if name, _, ok := strings.Cut(key, "/"); ok {
+		name, _, ok := strings.Cut(key, "/")
+		if ok {
 			return name, nil
 		}
 	}

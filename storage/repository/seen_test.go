@@ -33,7 +33,8 @@ type unversioned struct{ storage.Bucket }
 func (u unversioned) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		for object, err := range u.Bucket.List(ctx, o) {
-			if object.Version = ""; !yield(object, err) {
+			object.Version = ""
+			if !yield(object, err) {
 				return
 			}
 		}
@@ -52,7 +53,8 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 	c := stored.OpenCluster(t, b, "prod")
 	for n := range 12 {
 		stored.Create(t, c, stored.IDAt(n))
-		if err := c.Append(t.Context(), provenAt(stored.IDAt(n), n)); err != nil {
+		err := c.Append(t.Context(), provenAt(stored.IDAt(n), n))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,11 +63,13 @@ func readsNothingTwice(t *testing.T, bucket storage.Bucket) {
 		t.Helper()
 		before := b.Calls(storagetest.VerbOpen)
 		s := stored.Survey(t, c, o)
-		if n := b.Calls(storagetest.VerbOpen) - before; n != want {
+		n := b.Calls(storagetest.VerbOpen) - before
+		if n != want {
 			t.Errorf("%s: %d reads, want %d", what, n, want)
 		}
 		anew := stored.Survey(t, c, repository.SurveyOptions{Newest: o.Newest, Enough: o.Enough})
-		if diff := told(anew, s); diff != "" {
+		diff := told(anew, s)
+		if diff != "" {
 			t.Errorf("%s (-read anew +seen):\n%s", what, diff)
 		}
 		o.Seen = s.Seen
@@ -87,7 +91,8 @@ func TestSurveySeesAnotherVersionOfTheSameMoment(t *testing.T) {
 		stored.Create(t, c, stored.IDAt(0))
 		s := stored.Survey(t, c, repository.SurveyOptions{})
 		stored.Change(t, b, stored.Folder("prod", stored.IDAt(0))+"manifest.json", stored.Flip(20, 1))
-		if s = stored.Survey(t, c, repository.SurveyOptions{Seen: s.Seen}); len(s.Damaged) != 1 {
+		s = stored.Survey(t, c, repository.SurveyOptions{Seen: s.Seen})
+		if len(s.Damaged) != 1 {
 			t.Errorf("backups %v, damaged %v", stored.IDs(s.Catalog), s.Damaged)
 		}
 	})
@@ -115,7 +120,8 @@ func TestSurveySeenIsAsReadAnew(t *testing.T) {
 				anew := stored.Survey(t, c, o)
 				o.Seen = seen
 				s := stored.Survey(t, c, o)
-				if diff := told(anew, s); diff != "" {
+				diff := told(anew, s)
+				if diff != "" {
 					t.Fatalf("seed %d, %d backups (-read anew +seen):\n%s", seed, taken, diff)
 				}
 				seen = s.Seen
@@ -137,7 +143,8 @@ func happen(t *testing.T, b storage.Bucket, c *repository.Cluster, random *rand.
 	n := *taken - 1 - random.IntN(min(*taken, 6))
 	id := stored.IDAt(n)
 	manifest, snapshot := stored.Folder(c.Name(), id)+"manifest.json", stored.Folder(c.Name(), id)+"snapshot.db.zst"
-	if _, err := b.Stat(t.Context(), manifest); err != nil {
+	_, err := b.Stat(t.Context(), manifest)
+	if err != nil {
 		return // it was deleted
 	}
 	switch random.IntN(9) {

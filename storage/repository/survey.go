@@ -70,7 +70,8 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 
 // count sets Oldest and Bytes from the folders, newest first.
 func (s *Survey) count(folders []backups.Folder) {
-	if n := len(folders); n > 0 {
+	n := len(folders)
+	if n > 0 {
 		s.Oldest = folders[n-1].ID.Started()
 	}
 	for _, f := range folders {
@@ -131,7 +132,8 @@ func historyBoundaries(folders, others []backups.Folder) (past []backups.Folder)
 			past = append(past, f)
 		}
 	}
-	if n := len(past); n > mostLandmarks { // the oldest must stay
+	n := len(past)
+	if n > mostLandmarks { // the oldest must stay
 		past = append(past[:mostLandmarks-1], past[n-1])
 	}
 	return past

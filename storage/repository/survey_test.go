@@ -25,7 +25,8 @@ func surveyed(t *testing.T) (*storagetest.Faults, *repository.Cluster, []catalog
 	for n := range 30 {
 		m := stored.ManifestOf(stored.Content, stored.IDAt(n).Started())
 		m.RaftIndex = uint64(10 * n)
-		if _, err := stored.TryCreate(t, c, stored.IDAt(n), m); err != nil {
+		_, err := stored.TryCreate(t, c, stored.IDAt(n), m)
+		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, stored.IDAt(n))
@@ -47,7 +48,8 @@ func TestSurveyReadsFew(t *testing.T) {
 	whole := stored.Load(t, c, backups.LoadOptions{Log: true})
 	before := b.Calls(storagetest.VerbOpen)
 	s := stored.Survey(t, c, repository.SurveyOptions{Newest: 4})
-	if n := b.Calls(storagetest.VerbOpen) - before; n > 4+8+1+25 {
+	n := b.Calls(storagetest.VerbOpen) - before
+	if n > 4+8+1+25 {
 		t.Errorf("%d reads of 4 backups, 8 that the window may begin with, the oldest, and 25 segments", n)
 	}
 	var bytes int64
@@ -64,17 +66,20 @@ func TestSurveyReadsFew(t *testing.T) {
 	if len(want) != 1 || want[0].From.Position != 100 {
 		t.Fatalf("the windows are %+v", want)
 	}
-	if diff := cmp.Diff(want, s.Windows()); diff != "" {
+	diff := cmp.Diff(want, s.Windows())
+	if diff != "" {
 		t.Errorf("windows (-all +few):\n%s", diff)
 	}
-	if all := stored.Survey(t, c, repository.SurveyOptions{}); cmp.Diff(whole, all.Catalog) != "" {
-		t.Errorf("a survey of all has %d backups", len(all.Backups))
+	again := stored.Survey(t, c, repository.SurveyOptions{})
+	if cmp.Diff(whole, again.Catalog) != "" {
+		t.Errorf("a survey of all has %d backups", len(again.Backups))
 	}
 }
 
 func TestSurveyOfNothing(t *testing.T) {
 	s := stored.Survey(t, stored.OpenCluster(t, mem.New(), "prod"), repository.SurveyOptions{Newest: 3})
-	if diff := told(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Lineages: []catalog.Lineage{}}}, s); diff != "" {
+	diff := told(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Lineages: []catalog.Lineage{}}}, s)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -84,12 +89,14 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 	b, c, all := surveyed(t)
 	for n := range 20 { // older backups have newer proofs
 		p := catalog.Proof{Backup: all[n], Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon.Add(-time.Duration(n) * time.Hour)}
-		if err := c.Append(t.Context(), p); err != nil {
+		err := c.Append(t.Context(), p)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	stored.Put(t, b, stored.Folder("prod", all[0])+"proof-20300101T000000.000Z.json", []byte("junk"))
-	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: all[1], Time: stored.Noon}); err != nil {
+	err := c.Delete(t.Context(), catalog.Tombstone{Backup: all[1], Time: stored.Noon})
+	if err != nil {
 		t.Fatal(err)
 	}
 	of := func(enough func([]catalog.Proof) bool) (backups []catalog.ID) {
@@ -98,14 +105,16 @@ func TestSurveyReadsProofsUntilItIsEnough(t *testing.T) {
 		}
 		return backups
 	}
-	if got := of(nil); len(got) != 8 { // of the backups that may be bases of the window
+	got := of(nil)
+	if len(got) != 8 { // of the backups that may be bases of the window
 		t.Errorf("without more asked for the proofs are those of %v", got)
 	}
 	never := of(func([]catalog.Proof) bool { return false })
-	if want := slices.Concat(all[:1], all[2:20]); !slices.Equal(never, want) {
+	want := slices.Concat(all[:1], all[2:20])
+	if !slices.Equal(never, want) {
 		t.Errorf("all proofs are of %v, want %v", never, want)
 	}
-	got := of(func(latest []catalog.Proof) bool { return latest[0].Backup == all[0] })
+	got = of(func(latest []catalog.Proof) bool { return latest[0].Backup == all[0] })
 	if len(got) != 8+7 || got[0] != all[0] {
 		t.Errorf("the first batch has the proofs of %v", got)
 	}

@@ -12,12 +12,14 @@ import (
 func BenchmarkSurvey(b *testing.B) {
 	c := stored.OpenCluster(b, mem.New(), "prod")
 	for n := range 200 {
-		if _, err := stored.TryCreate(b, c, stored.IDAt(n), stored.ManifestOf(stored.Content, stored.IDAt(n).Started())); err != nil {
+		_, err := stored.TryCreate(b, c, stored.IDAt(n), stored.ManifestOf(stored.Content, stored.IDAt(n).Started()))
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
 	for b.Loop() {
-		if s, err := c.Survey(b.Context(), repository.SurveyOptions{Newest: 6}); err != nil || s.Kept != 200 {
+		s, err := c.Survey(b.Context(), repository.SurveyOptions{Newest: 6})
+		if err != nil || s.Kept != 200 {
 			b.Fatal(s.Kept, err)
 		}
 	}

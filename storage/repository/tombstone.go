@@ -15,7 +15,8 @@ import (
 // removes after its grace. A locked manifest gives storage.ErrLocked: the backup is deleted all the same, and its objects stay
 // until the lock ends. A missing backup gives catalog.ErrNotFound, and a pinned one ErrPinned.
 func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
-	if err := c.deletable(ctx, t.Backup); err != nil {
+	err := c.deletable(ctx, t.Backup)
+	if err != nil {
 		return err
 	}
 	key, err := c.createTombstone(ctx, t)
@@ -25,12 +26,14 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	// Pin looks for tombstones after it has stored its pin, and Delete looks for pins after its tombstone: at least one of them
 	// sees the other's document. Each deletion has its own tombstone and withdraws no other. Otherwise a second deletion could
 	// remove a backup after Pin has succeeded.
-	if err := c.deletable(ctx, t.Backup); errors.Is(err, ErrPinned) {
+	err = c.deletable(ctx, t.Backup)
+	if errors.Is(err, ErrPinned) {
 		return errors.Join(err, c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{}))
 	} else if err != nil {
 		return err
 	}
-	if err := c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, t.Backup), storage.DeleteOptions{}); err != nil {
+	err = c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, t.Backup), storage.DeleteOptions{})
+	if err != nil {
 		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
 	}
 	return nil
@@ -39,7 +42,8 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 // createTombstone stores t under a new random name, and returns its key.
 func (c *Cluster) createTombstone(ctx context.Context, t catalog.Tombstone) (key string, err error) {
 	t.Format = catalog.Tombstones.Format
-	if t.Repository, err = c.store.RepositoryID(ctx); err != nil {
+	t.Repository, err = c.store.RepositoryID(ctx)
+	if err != nil {
 		return "", err
 	}
 	data, err := catalog.Tombstones.Encode(t)

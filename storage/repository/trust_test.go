@@ -54,19 +54,23 @@ func TestForgedBackups(t *testing.T) {
 
 	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
-	if got, want := untrustedIDs(t, cat), []catalog.ID{stored.IDAt(4), stored.IDAt(3), stored.IDAt(2), stored.IDAt(1)}; !slices.Equal(got, want) {
+	got, want := untrustedIDs(t, cat), []catalog.ID{stored.IDAt(4), stored.IDAt(3), stored.IDAt(2), stored.IDAt(1)}
+	if !slices.Equal(got, want) {
 		t.Errorf("untrusted %q, want %q", got, want)
 	}
-	if newest, err := cat.Latest(); err != nil || newest.ID != stored.IDAt(0) {
+	newest, err := cat.Latest()
+	if err != nil || newest.ID != stored.IDAt(0) {
 		t.Errorf("the newest is %s, error %v", newest.ID, err)
 	}
-	if _, err := cat.Find(stored.IDAt(3)); !errors.Is(err, sign.ErrUntrusted) {
+	_, err = cat.Find(stored.IDAt(3))
+	if !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("one that is not trusted is found, with the error %v", err)
 	}
 	both := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, attacker.Public, owner.Public)), backups.LoadOptions{})
 	stored.WantIDs(t, both, []catalog.ID{stored.IDAt(2), stored.IDAt(0)}, nil)
 	nobody := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, stored.NewSigner(t).Public)), backups.LoadOptions{})
-	if _, err := nobody.Latest(); !errors.Is(err, sign.ErrUntrusted) {
+	_, err = nobody.Latest()
+	if !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("no backup is trusted, and the newest one gives the error %v", err)
 	}
 	stored.WantIDs(t, stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{}),
@@ -82,7 +86,8 @@ func TestSignedBackupMoved(t *testing.T) {
 	}
 	cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
-	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IDAt(5)}) {
+	got := untrustedIDs(t, cat)
+	if !slices.Equal(got, []catalog.ID{stored.IDAt(5)}) {
 		t.Errorf("untrusted %q", got)
 	}
 }
@@ -93,7 +98,8 @@ func TestJunkDoesNotHideBackups(t *testing.T) {
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	stored.Create(t, mine, stored.IDAt(0))
 	proof := catalog.Proof{Backup: stored.IDAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon}
-	if err := mine.Append(t.Context(), proof); err != nil {
+	err := mine.Append(t.Context(), proof)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var signedProof []byte
@@ -105,10 +111,12 @@ func TestJunkDoesNotHideBackups(t *testing.T) {
 	} {
 		stored.Put(t, b, stored.Folder("c", stored.IDAt(5))+"manifest.json", junk)
 		cat := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{})
-		if newest, err := cat.Latest(); err != nil || newest.ID != stored.IDAt(0) {
+		newest, err := cat.Latest()
+		if err != nil || newest.ID != stored.IDAt(0) {
 			t.Errorf("junk %d: the newest is %s, error %v", i, newest.ID, err)
 		}
-		if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IDAt(5)}) {
+		got := untrustedIDs(t, cat)
+		if !slices.Equal(got, []catalog.ID{stored.IDAt(5)}) {
 			t.Errorf("junk %d: untrusted %q", i, got)
 		}
 	}
@@ -124,7 +132,8 @@ func TestForgedTombstoneAndASigner(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored.Put(t, b, stored.Folder("c", stored.IDAt(0))+stored.TombstoneName, forged)
-	if swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
+	swept, err := mine.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
+	if err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
 	stored.WantIDs(t, stored.Load(t, mine, backups.LoadOptions{}), []catalog.ID{stored.IDAt(0)}, nil)
@@ -136,10 +145,12 @@ func TestTombstoneGoesLast(t *testing.T) {
 	locked := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
 	stored.Create(t, locked, stored.IDAt(0))
 	c := stored.OpenCluster(t, b, "c")
-	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
+	err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
+	if !errors.Is(err, storage.ErrLocked) {
 		t.Fatal(err)
 	}
-	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
+	swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
+	if err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
@@ -150,15 +161,18 @@ func TestForgedProofs(t *testing.T) {
 	mine := stored.OpenWith(t, b, records.Policy{Key: owner.Key})
 	stored.Create(t, mine, stored.IDAt(0))
 	proof := catalog.Proof{Backup: stored.IDAt(0), Level: catalog.Opened, Verdict: catalog.Passed, Time: stored.Noon}
-	if err := mine.Append(t.Context(), proof); err != nil {
+	err := mine.Append(t.Context(), proof)
+	if err != nil {
 		t.Fatal(err)
 	}
 	proof.Verdict, proof.Time = catalog.Failed, stored.Noon.Add(time.Hour)
-	if err := stored.OpenForger(t, b).Append(t.Context(), proof); err != nil {
+	err = stored.OpenForger(t, b).Append(t.Context(), proof)
+	if err != nil {
 		t.Fatal(err)
 	}
 	got := stored.Load(t, stored.OpenWith(t, b, stored.Trust(t, owner.Public)), backups.LoadOptions{Proofs: true}).Backups[0]
-	if level, _ := got.Best(); level != catalog.Opened || len(got.Proofs) != 1 {
+	level, _ := got.Best()
+	if level != catalog.Opened || len(got.Proofs) != 1 {
 		t.Errorf("proven %s by %d proofs, want the one that is signed", level, len(got.Proofs))
 	}
 }
@@ -168,18 +182,21 @@ func TestDelete(t *testing.T) {
 		c := stored.OpenCluster(t, b, "c")
 		stored.Create(t, c, stored.IDAt(0))
 		stored.Create(t, c, stored.IDAt(1))
-		if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Reason: "a test", Time: stored.Noon}); err != nil {
+		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Reason: "a test", Time: stored.Noon})
+		if err != nil {
 			t.Fatal(err)
 		}
 		stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(1)}, nil)
-		err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
+		err = c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
 		if !errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("deleted twice: error %v", err)
 		}
-		if swept, err := c.Sweep(t.Context(), time.Hour, time.Now()); err != nil || len(swept) != 0 {
+		swept, err := c.Sweep(t.Context(), time.Hour, time.Now())
+		if err != nil || len(swept) != 0 {
 			t.Errorf("within the grace %d objects are removed, error %v", len(swept), err)
 		}
-		if _, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(2*time.Hour)); err != nil {
+		_, err = c.Sweep(t.Context(), time.Hour, time.Now().Add(2*time.Hour))
+		if err != nil {
 			t.Fatal(err)
 		}
 		for o := range b.List(t.Context(), storage.ListOptions{Prefix: stored.Folder("c", stored.IDAt(0))}) {
@@ -197,10 +214,12 @@ func TestDeleteLocked(t *testing.T) {
 	c := stored.OpenWith(t, b, policy)
 	stored.Create(t, c, stored.IDAt(0))
 	for o := range b.List(t.Context(), storage.ListOptions{}) {
-		if err := b.Delete(t.Context(), o.Key, storage.DeleteOptions{}); !errors.Is(err, storage.ErrLocked) {
+		err := b.Delete(t.Context(), o.Key, storage.DeleteOptions{})
+		if !errors.Is(err, storage.ErrLocked) {
 			t.Errorf("Delete(%q): error %v", o.Key, err)
 		}
-		if err := b.Delete(t.Context(), o.Key, storage.DeleteOptions{Version: o.Version}); !errors.Is(err, storage.ErrLocked) {
+		err = b.Delete(t.Context(), o.Key, storage.DeleteOptions{Version: o.Version})
+		if !errors.Is(err, storage.ErrLocked) {
 			t.Errorf("Delete(%q, its version): error %v", o.Key, err)
 		}
 	}
@@ -214,17 +233,21 @@ func TestDeleteLocked(t *testing.T) {
 	if len(cat.Ignored) != 1 || !errors.Is(cat.Ignored[0].Err, sign.ErrUntrusted) {
 		t.Errorf("the forged tombstone is reported as %+v", cat.Ignored)
 	}
-	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
+	swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
+	if err != nil || len(swept) != 0 {
 		t.Errorf("%d objects are removed, error %v", len(swept), err)
 	}
-	if err := b.Delete(t.Context(), stored.Folder("c", stored.IDAt(0))+stored.TombstoneName, storage.DeleteOptions{}); err != nil {
+	err = b.Delete(t.Context(), stored.Folder("c", stored.IDAt(0))+stored.TombstoneName, storage.DeleteOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon}); !errors.Is(err, storage.ErrLocked) {
+	err = c.Delete(t.Context(), catalog.Tombstone{Backup: stored.IDAt(0), Time: stored.Noon})
+	if !errors.Is(err, storage.ErrLocked) {
 		t.Errorf("Delete of a locked backup: error %v", err)
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
-	if swept, err := c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour)); err != nil || len(swept) != 0 {
+	swept, err = c.Sweep(t.Context(), time.Hour, time.Now().Add(48*time.Hour))
+	if err != nil || len(swept) != 0 {
 		t.Errorf("%d locked objects are removed, error %v", len(swept), err)
 	}
 }
@@ -254,14 +277,16 @@ func TestForgedSegments(t *testing.T) {
 	if err != nil || tail.Last.Seq != 3 || !errors.Is(tail.Broken, sign.ErrUntrusted) {
 		t.Errorf("the log ends at segment %d, broken %v, error %v", tail.Last.Seq, tail.Broken, err)
 	}
-	if l, err = stored.OpenCluster(t, b, "c").Log().LoadLineage(t.Context(), lineage); err != nil || stored.Count(l) != 5 {
+	l, err = stored.OpenCluster(t, b, "c").Log().LoadLineage(t.Context(), lineage)
+	if err != nil || stored.Count(l) != 5 {
 		t.Errorf("without --trust there are %d segments, error %v", stored.Count(l), err)
 	}
 }
 
 // TestMinisign checks that minisign verifies the signature of a manifest, as the documentation describes.
 func TestMinisign(t *testing.T) {
-	if _, err := exec.LookPath("minisign"); err != nil {
+	_, err := exec.LookPath("minisign")
+	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
@@ -272,20 +297,23 @@ func TestMinisign(t *testing.T) {
 	manifest := stored.Get(t, b, stored.Folder("c", stored.IDAt(0))+"manifest.json")
 	lines := strings.SplitAfter(string(manifest), "\n")
 	var fields struct{ Signature string }
-	if err := json.Unmarshal(manifest, &fields); err != nil {
+	err = json.Unmarshal(manifest, &fields)
+	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	verify := func(covered string) error {
 		for name, text := range map[string]string{"m": covered, "m.minisig": fields.Signature} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		return exec.CommandContext(t.Context(), "minisign", "-V", "-P", owner.Public, "-m", filepath.Join(dir, "m")).Run()
 	}
 	covered := strings.Join(lines[:len(lines)-4], "") // without the last three lines
-	if err := verify(covered); err != nil {
+	err = verify(covered)
+	if err != nil {
 		t.Errorf("minisign does not verify the manifest: %v", err)
 	}
 	if verify(covered+" ") == nil {
@@ -303,7 +331,8 @@ func TestSigningKeyIsTrusted(t *testing.T) {
 	stored.StoreSegments(t, stored.OpenForger(t, b), stored.NewWriter(t, "c", stored.LineageID(1)).Some(1)...)
 	cat := stored.Load(t, mine, backups.LoadOptions{Log: true})
 	stored.WantIDs(t, cat, []catalog.ID{stored.IDAt(0)}, nil)
-	if got := untrustedIDs(t, cat); !slices.Equal(got, []catalog.ID{stored.IDAt(1)}) {
+	got := untrustedIDs(t, cat)
+	if !slices.Equal(got, []catalog.ID{stored.IDAt(1)}) {
 		t.Errorf("untrusted %q", got)
 	}
 	stored.WantLineage(t, "a forged log", cat.Lineages[0], "", "1 damaged")
@@ -326,7 +355,8 @@ func TestUnsignedWriteIsRefused(t *testing.T) {
 	stored.WantError(t, "a segment", c.Log().StoreSegment(t.Context(), stored.NewWriter(t, "c", stored.LineageID(1)).Next()), records.ErrUnsigned)
 	_, err = c.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: stored.Noon})
 	stored.WantError(t, "a suspension", err, records.ErrUnsigned)
-	if after := stored.Keys(t, b); !slices.Equal(before, after) {
+	after := stored.Keys(t, b)
+	if !slices.Equal(before, after) {
 		t.Errorf("there was %q, and now there is %q", before, after)
 	}
 	stored.Create(t, stored.OpenWith(t, b, records.Policy{Key: owner.Key}), stored.IDAt(3))

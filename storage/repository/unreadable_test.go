@@ -137,7 +137,8 @@ func TestUnreadableOrders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := c.Services().Read(t.Context()); s.Suspended || !errors.Is(err, catalog.ErrDamaged) {
+	s, err := c.Services().Read(t.Context())
+	if s.Suspended || !errors.Is(err, catalog.ErrDamaged) {
 		t.Errorf("%+v, %v, want damage", s, err)
 	}
 	stored.Put(t, b, "c/leases/backup.json", []byte("of another user"))
@@ -146,7 +147,8 @@ func TestUnreadableOrders(t *testing.T) {
 	if err != nil || !held {
 		t.Errorf("%+v, %v, %v, want it held", l, held, err)
 	}
-	if _, held, err := c.Leases().Renew(t.Context(), l, time.Minute, stored.Noon); held || err == nil {
+	_, held, err = c.Leases().Renew(t.Context(), l, time.Minute, stored.Noon)
+	if held || err == nil {
 		t.Errorf("renewed: %v, %v, want an error: whose it is now is unknown", held, err)
 	}
 }
@@ -161,7 +163,8 @@ func TestUnlistedFolders(t *testing.T) {
 	for _, dir := range []string{stored.Folder("c", stored.IDAt(1)), "c/log/" + stored.LineageID(1) + "/"} {
 		wantOnlyDamaged(t, stored.OpenCluster(t, unlisted{b, dir}, "c"), dir)
 	}
-	if _, err := stored.OpenCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), backups.LoadOptions{}); !errors.Is(err, storage.ErrDenied) {
+	_, err := stored.OpenCluster(t, unlisted{b, "c/backups/"}, "c").Load(t.Context(), backups.LoadOptions{})
+	if !errors.Is(err, storage.ErrDenied) {
 		t.Errorf("%v, want all that cannot be listed to be an error", err)
 	}
 	names, err := repository.Clusters(t.Context(), unlisted{b, "c/"})
@@ -177,7 +180,8 @@ func TestRefusedCallerIsNoDamage(t *testing.T) {
 	key := stored.Folder("c", stored.IDAt(0)) + "manifest.json"
 	for _, why := range []error{storage.ErrCredentials, stored.ErrTest} {
 		c := stored.OpenCluster(t, unreadable{b, key, why}, "c")
-		if _, err := c.Load(t.Context(), backups.LoadOptions{}); !errors.Is(err, why) {
+		_, err := c.Load(t.Context(), backups.LoadOptions{})
+		if !errors.Is(err, why) {
 			t.Errorf("%v, want %v", err, why)
 		}
 	}

@@ -58,7 +58,8 @@ func BenchmarkPut(b *testing.B) {
 		defer cpu(b)()
 		b.SetBytes(benchSize)
 		for b.Loop() {
-			if _, err := ours.Put(b.Context(), "dr", bytes.NewReader(p), storage.PutOptions{}); err != nil {
+			_, err := ours.Put(b.Context(), "dr", bytes.NewReader(p), storage.PutOptions{})
+			if err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -68,7 +69,8 @@ func BenchmarkPut(b *testing.B) {
 		b.SetBytes(benchSize)
 		for b.Loop() {
 			in := &sdk.PutObjectInput{Bucket: &bucket, Key: aws.String("sdk"), Body: bytes.NewReader(p)}
-			if _, err := client.PutObject(b.Context(), in); err != nil {
+			_, err := client.PutObject(b.Context(), in)
+			if err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -77,7 +79,8 @@ func BenchmarkPut(b *testing.B) {
 
 func BenchmarkOpen(b *testing.B) {
 	ours, client, bucket := sides(b)
-	if _, err := ours.Put(b.Context(), "key", bytes.NewReader(content(1, benchSize)), storage.PutOptions{}); err != nil {
+	_, err := ours.Put(b.Context(), "key", bytes.NewReader(content(1, benchSize)), storage.PutOptions{})
+	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("dr", func(b *testing.B) {
@@ -109,7 +112,8 @@ func cpu(b *testing.B) func() {
 
 func used(b *testing.B) int64 {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	if err != nil {
 		b.Fatal(err)
 	}
 	return u.Utime.Nano() + u.Stime.Nano()

@@ -41,7 +41,8 @@ func child(text string) {
 
 func runJob(text string) (string, error) {
 	var o childJob
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
+	err := json.Unmarshal([]byte(text), &o)
+	if err != nil {
 		return "", err
 	}
 	rt, err := transport.New(o.CAFile)
@@ -60,7 +61,8 @@ func runJob(text string) (string, error) {
 	if o.Hang {
 		src = io.MultiReader(src, hang{})
 	}
-	if _, err := b.Put(ctx, "dir/key", src, storage.PutOptions{IfAbsent: true, SizeHint: o.Size}); err != nil {
+	_, err = b.Put(ctx, "dir/key", src, storage.PutOptions{IfAbsent: true, SizeHint: o.Size})
+	if err != nil {
 		return "", err
 	}
 	r, _, err := b.Open(ctx, "dir/key", storage.OpenOptions{})
@@ -68,11 +70,13 @@ func runJob(text string) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	if n, err := io.Copy(got, r); err != nil || n != o.Size {
+	n, err := io.Copy(got, r)
+	if err != nil || n != o.Size {
 		return "", fmt.Errorf("%d bytes came back: %w", n, err)
 	}
-	if a, b := sent.Sum(nil), got.Sum(nil); string(a) != string(b) {
-		return "", fmt.Errorf("%x went up, %x came down", a, b)
+	up, down := sent.Sum(nil), got.Sum(nil)
+	if string(up) != string(down) {
+		return "", fmt.Errorf("%x went up, %x came down", up, down)
 	}
 	return fmt.Sprintf("%x", sent.Sum(nil)), nil
 }
@@ -96,7 +100,8 @@ func start(t *testing.T, server *objectstores.S3Server, o childJob) (*exec.Cmd, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return cmd, out
@@ -115,19 +120,22 @@ func TestKilledPut(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	err := cmd.Process.Kill()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil {
+	err = cmd.Wait()
+	if err == nil {
 		t.Fatal("it has ended by itself")
 	}
-	_, err := b.Stat(t.Context(), "dir/key")
+	_, err = b.Stat(t.Context(), "dir/key")
 	wantError(t, "Stat", err, storage.ErrNotExist)
 	for piece, err := range b.Leftovers(t.Context(), "dir/") {
 		if err != nil || piece.Key != "dir/key" || time.Since(piece.ModTime) > time.Minute {
 			t.Fatalf("%+v, %v", piece, err)
 		}
-		if err := b.Sweep(t.Context(), piece); err != nil {
+		err := b.Sweep(t.Context(), piece)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,11 +174,13 @@ func carries(t *testing.T, bytes int64) {
 	peak := memory.Watch(cmd.Process.Pid, memory.Alone)
 	digest, rerr := bufio.NewReader(out).ReadString('\n')
 	took := peak()
-	if err := cmd.Wait(); err != nil || rerr != nil || len(digest) != 65 {
+	err := cmd.Wait()
+	if err != nil || rerr != nil || len(digest) != 65 {
 		t.Fatalf("%q, %v, %v", digest, rerr, err)
 	}
 	t.Logf("%d MB", took/megabyte)
-	if limit := int64((workers+1)*size + 60*megabyte); took > limit {
+	limit := int64((workers+1)*size + 60*megabyte)
+	if took > limit {
 		t.Errorf("%d bytes of memory, allowed are %d", took, limit)
 	}
 }

@@ -17,7 +17,8 @@ import (
 // Delete implements storage.Bucket. It checks for a lock first: in a versioned bucket, deleting a locked object only
 // adds a delete marker, which hides the object.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	if err := b.delete(ctx, key, o); err != nil {
+	err := b.delete(ctx, key, o)
+	if err != nil {
 		return fmt.Errorf("delete %q: %w", key, err)
 	}
 	return nil

@@ -200,7 +200,8 @@ func (b *Bucket) headFailure(ctx context.Context, err error) error {
 // isAmbiguous reports whether a failed request may have taken effect: its answer was lost, its answer is not a plain
 // refusal, or the SDK repeated it after a lost answer and the repetition met the first try's result.
 func isAmbiguous(err error) bool {
-	if creds := (*credentialsError)(nil); errors.As(err, &creds) { // it was not sent
+	creds := (*credentialsError)(nil)
+	if errors.As(err, &creds) { // it was not sent
 		return false
 	}
 	switch s := status(err); s {

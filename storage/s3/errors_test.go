@@ -41,7 +41,8 @@ func wantCure(t *testing.T, what string, err error, cure string) {
 		t.Errorf("%s: no error", what)
 		return
 	}
-	if text := err.Error(); !strings.Contains(text, cure) || strings.Contains(text, "\n") || len(text) > 600 {
+	text := err.Error()
+	if !strings.Contains(text, cure) || strings.Contains(text, "\n") || len(text) > 600 {
 		t.Errorf("%s: %q does not say %q in a line", what, text, cure)
 	}
 	for _, of := range []string{"owner-of-the-test-store", "AWS4-HMAC", "X-Amz-"} {
@@ -205,7 +206,8 @@ func TestOneObjectOrAll(t *testing.T) {
 		{403, "RequestTimeTooSkewed", false},
 		{503, "SlowDown", false},
 	} {
-		if err := openAnswered(t, test.status, test.code); storage.Unreadable(err) != test.one {
+		err := openAnswered(t, test.status, test.code)
+		if storage.Unreadable(err) != test.one {
 			t.Errorf("%d %s is about one object: %v, want %v: %v", test.status, test.code, !test.one, test.one, err)
 		}
 	}
@@ -274,7 +276,8 @@ func TestEncryptionAndClass(t *testing.T) {
 	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: sent})
 	_, err := b.Put(t.Context(), "key", bytes.NewReader(nil), storage.PutOptions{})
 	wantError(t, "Put", err, storage.ErrDenied)
-	if got := sent["put"]; got.Get(sse)+got.Get(key)+got.Get(class) != "" {
+	got := sent["put"]
+	if got.Get(sse)+got.Get(key)+got.Get(class) != "" {
 		t.Errorf("without options it was sent with %v", got)
 	}
 }

@@ -44,7 +44,8 @@ func TestLostOnce(t *testing.T) {
 					t.Fatalf("%v, %d requests were failed", err, f.Failed())
 				}
 				wantStoredOnce(t, b, server, obj, p)
-				if n := versions(t, server, bucket, "dir/key"); n != 1 {
+				n := versions(t, server, bucket, "dir/key")
+				if n != 1 {
 					t.Errorf("stored %d times", n)
 				}
 				wantAtMostEmptyUpload(t, b, c.operation == "create" && late)
@@ -71,7 +72,10 @@ func wantAtMostEmptyUpload(t *testing.T, b *s3.Bucket, may bool) {
 	for piece, err := range b.Leftovers(t.Context(), "") {
 		if err != nil || !may || piece.Size > 0 {
 			t.Errorf("left over: %+v, %v", piece, err)
-		} else if err := b.Sweep(t.Context(), piece); err != nil {
+			continue
+		}
+		err = b.Sweep(t.Context(), piece)
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -107,7 +111,8 @@ func TestAnswerLostForGood(t *testing.T) {
 				f := &objectstores.FailingTransport{Match: is(operation), AfterAnswer: true}
 				b := open(t, failing(config(t, server, server.Bucket(t)), f))
 				p := content(1, sizes[size])
-				if _, err := b.Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{IfAbsent: ifAbsent}); err != nil {
+				_, err := b.Put(t.Context(), "key", bytes.NewReader(p), storage.PutOptions{IfAbsent: ifAbsent})
+				if err != nil {
 					t.Fatal(err)
 				}
 				wantContent(t, b, "key", p)
@@ -182,7 +187,8 @@ func TestCancelledAtCommit(t *testing.T) {
 			defer cancel()
 			c.Transport = &cancelTransport{base: c.Transport, match: is(operation), cancel: cancel}
 			p := content(1, sizes[size])
-			if _, err := open(t, c).Put(ctx, "key", bytes.NewReader(p), storage.PutOptions{}); err != nil {
+			_, err := open(t, c).Put(ctx, "key", bytes.NewReader(p), storage.PutOptions{})
+			if err != nil {
 				t.Fatalf("what is stored is said not to be: %v", err)
 			}
 			wantContent(t, whole, "key", p)
@@ -218,7 +224,8 @@ func TestConflictIsTriedAgain(t *testing.T) {
 	}
 	c.Transport = fake
 	b := open(t, c)
-	if _, err := b.Put(t.Context(), "key", strings.NewReader("content"), storage.PutOptions{IfAbsent: true}); err != nil {
+	_, err := b.Put(t.Context(), "key", strings.NewReader("content"), storage.PutOptions{IfAbsent: true})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if fake.times != 0 {
@@ -244,7 +251,8 @@ func (f *fakeAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.times--
 	if r.Body != nil {
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		_, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
 			return nil, err
 		}
 		r.Body.Close()
@@ -304,7 +312,8 @@ func wantResolved(t *testing.T, b *s3.Bucket, key string, p []byte, err error) {
 		wantNoParts(t, b)
 		return
 	}
-	if _, serr := b.Stat(t.Context(), key); serr == nil && strings.Contains(err.Error(), "whether it was stored is unknown") {
+	_, serr := b.Stat(t.Context(), key)
+	if serr == nil && strings.Contains(err.Error(), "whether it was stored is unknown") {
 		wantContent(t, b, key, p)
 	} else {
 		wantError(t, "Stat after "+err.Error(), serr, storage.ErrNotExist)
@@ -316,7 +325,8 @@ func wantResolved(t *testing.T, b *s3.Bucket, key string, p []byte, err error) {
 		if piece.Size > 0 && !strings.Contains(err.Error(), "its parts are still there") {
 			t.Errorf("left over: %+v, after %v", piece, err)
 		}
-		if err := b.Sweep(t.Context(), piece); err != nil {
+		err := b.Sweep(t.Context(), piece)
+		if err != nil {
 			t.Error(err)
 		}
 	}

@@ -109,7 +109,8 @@ func (b *Bucket) measure(ctx context.Context, piece *storage.Object) error {
 
 // Sweep implements storage.Sweeper.
 func (b *Bucket) Sweep(ctx context.Context, piece storage.Object) error {
-	if err := b.abort(ctx, piece.Key, piece.Version); err != nil {
+	err := b.abort(ctx, piece.Key, piece.Version)
+	if err != nil {
 		return fmt.Errorf("remove the upload of %q: %w", piece.Key, err)
 	}
 	return nil

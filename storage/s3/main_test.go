@@ -26,7 +26,8 @@ const part = 5 << 20
 var parts = storage.Parts{Size: part, Whole: 1 << 20, Workers: 2}
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(childEnv); text != "" {
+	text := os.Getenv(childEnv)
+	if text != "" {
 		child(text)
 		return
 	}

@@ -41,21 +41,25 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.Reader, o storage.Put
 }
 
 func (b *Bucket) put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
-	if err := storage.ValidKey(key); err != nil {
+	err := storage.ValidKey(key)
+	if err != nil {
 		return storage.Object{}, err
 	}
-	if err := ctx.Err(); err != nil {
+	err = ctx.Err()
+	if err != nil {
 		return storage.Object{}, err
 	}
 	if o.ChecksFirst(b.parts.Whole) { // do not read the source in vain
-		if _, err := b.head(ctx, key, ""); err == nil {
+		_, err := b.head(ctx, key, "")
+		if err == nil {
 			return storage.Object{}, storage.ErrExist
 		} else if !errors.Is(err, storage.ErrNotExist) {
 			return storage.Object{}, err
 		}
 	}
 	if !o.RetainUntil.IsZero() {
-		if err := b.canLock(ctx); err != nil {
+		err := b.canLock(ctx)
+		if err != nil {
 			return storage.Object{}, err
 		}
 	}

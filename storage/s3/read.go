@@ -31,7 +31,8 @@ func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (i
 }
 
 func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
-	if err := storage.ValidKey(key); err != nil {
+	err := storage.ValidKey(key)
+	if err != nil {
 		return nil, storage.Object{}, err
 	}
 	if o.Offset < 0 || o.Length < 0 {
@@ -197,7 +198,8 @@ type found struct {
 // find returns the result of head, but distinguishes a missing object from a missing bucket. The answer to a HEAD has
 // no body that would.
 func (b *Bucket) find(ctx context.Context, key, version string) (found, error) {
-	if err := storage.ValidKey(key); err != nil {
+	err := storage.ValidKey(key)
+	if err != nil {
 		return found{}, err
 	}
 	f, err := b.head(ctx, key, version)
@@ -259,7 +261,8 @@ func (b *Bucket) newestETag(ctx context.Context, key, wanted string) (string, er
 
 // serverTime returns the store's time, or the local time if the answer has none.
 func serverTime(m middleware.Metadata) time.Time {
-	if t, ok := awsmiddleware.GetServerTime(m); ok {
+	t, ok := awsmiddleware.GetServerTime(m)
+	if ok {
 		return t.UTC()
 	}
 	return time.Now().UTC()

@@ -62,7 +62,8 @@ func TestChecksumIsVerified(t *testing.T) {
 		p := content(1, n)
 		put(t, whole, size, p)
 		wantContent(t, whole, size, p)
-		if got, err := get(t, damaged, size); err == nil {
+		got, err := get(t, damaged, size)
+		if err == nil {
 			t.Errorf("%s: %d damaged bytes passed", size, len(got))
 		}
 	}
@@ -91,7 +92,8 @@ func TestStreamKeepsItsLength(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: %d bytes passed", name, len(p))
 		}
-		if _, again := r.Read(make([]byte, 1)); again == nil || again == io.EOF {
+		_, again := r.Read(make([]byte, 1))
+		if again == nil || again == io.EOF {
 			t.Errorf("%s: after %v comes %v", name, err, again)
 		}
 		r.Close()
@@ -143,7 +145,8 @@ func TestChecksumsAsConfigured(t *testing.T) {
 		if full != c.want || (create.Get("X-Amz-Checksum-Algorithm") == "CRC32C") != c.want {
 			t.Errorf("%q: create has %v, complete %v", c.checksums, create, complete)
 		}
-		if n := len(seen.of("part")); n != 2 {
+		n := len(seen.of("part"))
+		if n != 2 {
 			t.Errorf("%d parts, want 2", n)
 		}
 	}
@@ -219,7 +222,8 @@ func TestManyPages(t *testing.T) {
 	for worker := range 8 {
 		writers.Go(func() {
 			for i := worker; i < len(want); i += 8 {
-				if _, err := b.Put(t.Context(), want[i], bytes.NewReader(nil), storage.PutOptions{}); err != nil {
+				_, err := b.Put(t.Context(), want[i], bytes.NewReader(nil), storage.PutOptions{})
+				if err != nil {
 					t.Error(err)
 				}
 			}
@@ -332,7 +336,8 @@ func TestSmallObjectIsOneRequest(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Fatalf("Put %d: error %v, want %v", n, err, want)
 		}
-		if requests := len(seen.seen) - before; n == 0 && requests != 1 {
+		requests := len(seen.seen) - before
+		if n == 0 && requests != 1 {
 			t.Errorf("%d requests, want one", requests)
 		}
 	}

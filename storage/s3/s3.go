@@ -94,7 +94,8 @@ func Open(ctx context.Context, c Config) (*Bucket, error) {
 }
 
 func open(ctx context.Context, c Config) (*Bucket, error) {
-	if err := c.check(); err != nil {
+	err := c.check()
+	if err != nil {
 		return nil, err
 	}
 	aws, err := c.load(ctx)
@@ -235,8 +236,10 @@ func withDefaults(p storage.Parts) storage.Parts {
 func newHTTPClient(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	if rt == nil {
 		var roots *x509.CertPool
-		if sdk, ok := loaded.HTTPClient.(*awshttp.BuildableClient); ok {
-			if tls := sdk.GetTransport().TLSClientConfig; tls != nil {
+		sdk, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
+		if ok {
+			tls := sdk.GetTransport().TLSClientConfig
+			if tls != nil {
 				roots = tls.RootCAs
 			}
 		}

@@ -15,8 +15,9 @@ const (
 )
 
 func versionName(id, etag *string) string {
-	if id := aws.ToString(id); id != "" && id != nullID {
-		return byID + id
+	given := aws.ToString(id)
+	if given != "" && given != nullID {
+		return byID + given
 	}
 	return byETag + aws.ToString(etag)
 }
@@ -29,13 +30,16 @@ func parseVersion(version string) (p pin, ok bool) {
 	if version == "" {
 		return pin{}, true
 	}
-	if id, is := strings.CutPrefix(version, byID); is && id != "" {
+	id, is := strings.CutPrefix(version, byID)
+	if is && id != "" {
 		return pin{id: &id}, true
 	}
-	if etag, is := strings.CutPrefix(version, byETag); is && etag != "" {
+	etag, is := strings.CutPrefix(version, byETag)
+	if is && etag != "" {
 		return pin{etag: &etag}, true
 	}
-	if etag, is := strings.CutPrefix(version, byNull); is && etag != "" {
+	etag, is = strings.CutPrefix(version, byNull)
+	if is && etag != "" {
 		return pin{id: aws.String(nullID), etag: &etag}, true
 	}
 	return pin{}, false

@@ -73,7 +73,8 @@ func wantLocked(t *testing.T, b *s3.Bucket, locked []storage.Object, want map[st
 			t.Fatal(err)
 		}
 		p, err := io.ReadAll(r)
-		if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(p, want[obj.Key]) {
+		err = errors.Join(err, r.Close())
+		if err != nil || !bytes.Equal(p, want[obj.Key]) {
 			t.Errorf("%s: %d bytes, %v", obj.Key, len(p), err)
 		}
 	}
@@ -125,7 +126,8 @@ func attack(t *testing.T, server *objectstores.S3Server, bucket string, keys map
 		if key == "b" {
 			continue
 		}
-		if _, err := client.DeleteObject(t.Context(), &sdk.DeleteObjectInput{Bucket: &bucket, Key: &key}); err != nil {
+		_, err := client.DeleteObject(t.Context(), &sdk.DeleteObjectInput{Bucket: &bucket, Key: &key})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -239,7 +241,8 @@ func TestBeforeVersions(t *testing.T) {
 	put(t, b, "key", content(2, 20))
 	_, _, err = b.Open(t.Context(), "key", storage.OpenOptions{Version: old.Version})
 	wantError(t, "Open of the newest with another's ETag", err, storage.ErrNotExist)
-	if err := b.Delete(t.Context(), "key", storage.DeleteOptions{}); err != nil {
+	err = b.Delete(t.Context(), "key", storage.DeleteOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantPast(t, b, stated.ModTime, map[string][]byte{"key": content(1, 10)})
@@ -253,7 +256,8 @@ func TestVersionsOfOthers(t *testing.T) {
 	for _, version := range []string{"1", "v:", "e:", "x:1", `e:"0123"`} {
 		_, _, err := b.Open(t.Context(), "key", storage.OpenOptions{Version: version})
 		wantError(t, "Open of "+version, err, storage.ErrNotExist)
-		if err := b.Delete(t.Context(), "key", storage.DeleteOptions{Version: version}); err != nil {
+		err = b.Delete(t.Context(), "key", storage.DeleteOptions{Version: version})
+		if err != nil {
 			t.Errorf("Delete of %s: %v", version, err)
 		}
 	}
@@ -283,13 +287,15 @@ func TestManyLeftovers(t *testing.T) {
 						t.Fatal(err)
 					}
 					swept = append(swept, piece.Key)
-					if err := b.Sweep(t.Context(), piece); err != nil {
+					err := b.Sweep(t.Context(), piece)
+					if err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			slices.Sort(swept)
-			if want := keys[3:7]; !slices.Equal(swept, want) {
+			want := keys[3:7]
+			if !slices.Equal(swept, want) {
 				t.Errorf("swept %q, want %q", swept, want)
 			}
 		})

@@ -20,7 +20,8 @@ func BenchmarkSeal(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := io.Copy(io.Discard, stream); err != nil {
+				_, err = io.Copy(io.Discard, stream)
+				if err != nil {
 					b.Fatal(err)
 				}
 				stream.Close()
@@ -44,7 +45,8 @@ func BenchmarkOpen(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := io.Copy(io.Discard, opened); err != nil {
+				_, err = io.Copy(io.Discard, opened)
+				if err != nil {
 					b.Fatal(err)
 				}
 				opened.Close()

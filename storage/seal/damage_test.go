@@ -82,7 +82,8 @@ func TestTruncated(t *testing.T) {
 	for _, o := range objects(t) {
 		t.Run(o.name, func(t *testing.T) {
 			for size := range o.stored {
-				if err := o.open(t, o.stored[:size]); !errors.Is(err, seal.ErrDamaged) {
+				err := o.open(t, o.stored[:size])
+				if !errors.Is(err, seal.ErrDamaged) {
 					t.Errorf("cut to %d of %d bytes: %v", size, len(o.stored), err)
 				}
 			}
@@ -108,7 +109,8 @@ func TestTruncatedLarge(t *testing.T) {
 				if size < 0 || size >= len(o.stored) {
 					continue
 				}
-				if err := o.open(t, o.stored[:size]); !errors.Is(err, seal.ErrDamaged) {
+				err := o.open(t, o.stored[:size])
+				if !errors.Is(err, seal.ErrDamaged) {
 					t.Errorf("%q cut to %d of %d bytes: %v", o.seal.Extension(), size, len(o.stored), err)
 				}
 			}
@@ -121,14 +123,16 @@ func TestTruncatedLarge(t *testing.T) {
 func TestAppended(t *testing.T) {
 	for _, o := range objects(t) {
 		for _, more := range [][]byte{{0}, {0x28}, {0, 0}, {0x28, 0xb5, 0x2f}, {0x28, 0xb5, 0x2f, 0xfd}, []byte("\n"), text(100), noise(70_000)} {
-			if err := o.open(t, slices.Concat(o.stored, more)); !errors.Is(err, seal.ErrDamaged) {
+			err := o.open(t, slices.Concat(o.stored, more))
+			if !errors.Is(err, seal.ErrDamaged) {
 				t.Errorf("%s and %d bytes: %v", o.name, len(more), err)
 			}
 		}
 		if o.seal.Encryption == "" {
 			continue
 		}
-		if err := o.open(t, slices.Concat(o.stored, o.stored)); !errors.Is(err, seal.ErrDamaged) {
+		err := o.open(t, slices.Concat(o.stored, o.stored))
+		if !errors.Is(err, seal.ErrDamaged) {
 			t.Errorf("%s twice: %v", o.name, err)
 		}
 	}
@@ -150,7 +154,8 @@ func TestOtherKinds(t *testing.T) {
 		"encrypted but not compressed":  {encryptedOnly(t, key, text(100)), encrypted},
 		"nothing but compressed before": {encryptedOnly(t, key, nil), encrypted},
 	} {
-		if _, _, err := open(bytes.NewReader(c.stored), c.s, key.keys); !errors.Is(err, seal.ErrDamaged) {
+		_, _, err := open(bytes.NewReader(c.stored), c.s, key.keys)
+		if !errors.Is(err, seal.ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -41,7 +41,8 @@ func TestKeysDoNotPrint(t *testing.T) {
 		_ = json.NewEncoder(&log).Encode(v)
 		wantHidden(t, fmt.Sprintf("a log of %T", v), log.String(), key.identity, other.identity, phrase)
 	}
-	if got := fmt.Sprint(keys); got != "3 keys" {
+	got := fmt.Sprint(keys)
+	if got != "3 keys" {
 		t.Errorf("keys print as %q", got)
 	}
 }
@@ -103,10 +104,12 @@ func TestParseKeysRefuses(t *testing.T) {
 }
 
 func TestParseSourceErrors(t *testing.T) {
-	if _, err := seal.ParseKeys(iotest.ErrReader(errSource)); !errors.Is(err, errSource) {
+	_, err := seal.ParseKeys(iotest.ErrReader(errSource))
+	if !errors.Is(err, errSource) {
 		t.Errorf("ParseKeys: %v", err)
 	}
-	if _, err := seal.ParseRecipients(iotest.ErrReader(errSource)); err == nil {
+	_, err = seal.ParseRecipients(iotest.ErrReader(errSource))
+	if err == nil {
 		t.Error("ParseRecipients: no error")
 	}
 	for name, err := range map[string]error{
@@ -150,12 +153,14 @@ func TestPassphraseExcludesRecipients(t *testing.T) {
 	for name, sets := range map[string][2]seal.Recipients{
 		"recipient first": {key.to, phrase}, "passphrase first": {phrase, key.to}, "two of them": {phrase, phrase},
 	} {
-		if _, err := sets[0].And(sets[1]); err == nil || !strings.Contains(err.Error(), "use one or the other") {
+		_, err := sets[0].And(sets[1])
+		if err == nil || !strings.Contains(err.Error(), "use one or the other") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, sets := range map[string][2]seal.Recipients{"none first": {{}, phrase}, "none behind": {phrase, {}}} {
-		if got, err := sets[0].And(sets[1]); err != nil || !slices.Equal(got.Seal().Recipients, []string{"passphrase"}) {
+		got, err := sets[0].And(sets[1])
+		if err != nil || !slices.Equal(got.Seal().Recipients, []string{"passphrase"}) {
 			t.Errorf("%s: %v, %v", name, got.Seal(), err)
 		}
 	}
@@ -177,20 +182,24 @@ func TestPostQuantum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := seal.New(strings.NewReader("x"), mixed); err == nil || !strings.Contains(err.Error(), "incompatible recipients") {
+	_, err = seal.New(strings.NewReader("x"), mixed)
+	if err == nil || !strings.Contains(err.Error(), "incompatible recipients") {
 		t.Errorf("mixed recipients: %v", err)
 	}
 }
 
 func TestFingerprint(t *testing.T) {
 	key := newPair(t)
-	if got := key.fingerprint(); len(got) != 16 || !strings.HasPrefix(key.recipient, got) {
+	got := key.fingerprint()
+	if len(got) != 16 || !strings.HasPrefix(key.recipient, got) {
 		t.Errorf("%q of %q", got, key.recipient)
 	}
-	if got := seal.Fingerprint("short"); got != "short" {
+	got = seal.Fingerprint("short")
+	if got != "short" {
 		t.Errorf("%q", got)
 	}
-	if a, b := newPair(t), newPair(t); a.identity == b.identity || a.fingerprint() == b.fingerprint() {
+	a, b := newPair(t), newPair(t)
+	if a.identity == b.identity || a.fingerprint() == b.fingerprint() {
 		t.Error("two generated keys are alike")
 	}
 }

@@ -69,7 +69,8 @@ func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	}
 	s := &sealer{pipe: pr, stream: pr, done: make(chan struct{})}
 	if len(to.recipients) > 0 {
-		if s.stream, err = age.EncryptReader(pr, to.unhidden()...); err != nil {
+		s.stream, err = age.EncryptReader(pr, to.unhidden()...)
+		if err != nil {
 			return nil, fmt.Errorf("start encrypting: %w", err)
 		}
 	}
@@ -99,7 +100,8 @@ func Bytes(plain []byte, to Recipients) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start encrypting: %w", err)
 	}
-	if _, err = w.Write(compressed); err == nil {
+	_, err = w.Write(compressed)
+	if err == nil {
 		err = w.Close()
 	}
 	return sealed.Bytes(), err
@@ -143,7 +145,8 @@ type Opened struct {
 // returns ErrWrongKey with the recipients that would. It returns an error of src unchanged. The stream ends with io.EOF
 // only if all of src was read and intact.
 func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
-	if err := s.Validate(); err != nil {
+	err := s.Validate()
+	if err != nil {
 		return Opened{}, err
 	}
 	o := &opener{src: &watched{Reader: src}}
@@ -155,8 +158,10 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 				ErrWrongKey, strings.Join(s.Recipients, ", "))
 		}
 		decrypted, err := age.Decrypt(o.src, keys.identities(&used)...)
-		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
-			if fitting, ok := keys.among(s.Recipients); ok {
+		_, ok := errors.AsType[*age.NoIdentityMatchError](err)
+		if ok {
+			fitting, ok := keys.among(s.Recipients)
+			if ok {
 				return Opened{}, o.explain(fmt.Errorf("its header lacks %s, for which it was encrypted", fitting))
 			}
 			return Opened{}, fmt.Errorf("%w: it is encrypted for %s: add a key of that recipient", ErrWrongKey, strings.Join(s.Recipients, ", "))

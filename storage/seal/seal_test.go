@@ -33,14 +33,16 @@ func TestRoundTrip(t *testing.T) {
 		for _, size := range []int{0, 1, 1<<16 - 1, 1 << 16, 1<<16 + 1, 3<<20 + 7} {
 			for name, content := range map[string][]byte{"noise": noise(size), "text": text(size)} {
 				t.Run(fmt.Sprintf("%s/%s/%d", kind.name, name, size), func(t *testing.T) {
-					if got := kind.to.Seal().Extension(); got != kind.extension {
+					got := kind.to.Seal().Extension()
+					if got != kind.extension {
 						t.Errorf("extension %q, want %q", got, kind.extension)
 					}
 					stored := sealed(t, content, kind.to)
 					if name == "text" && size > 1<<20 && len(stored) > size/10 {
 						t.Errorf("%d bytes of text have become %d", size, len(stored))
 					}
-					if plain, _ := mustOpen(t, stored, kind.to.Seal(), kind.keys); !bytes.Equal(plain, content) {
+					plain, _ := mustOpen(t, stored, kind.to.Seal(), kind.keys)
+					if !bytes.Equal(plain, content) {
 						t.Errorf("%d other bytes came out", len(plain))
 					}
 				})
@@ -77,7 +79,8 @@ func TestPassphrase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := to.Seal(); got.Encryption != "age" || !slices.Equal(got.Recipients, []string{"passphrase"}) {
+	got := to.Seal()
+	if got.Encryption != "age" || !slices.Equal(got.Recipients, []string{"passphrase"}) {
 		t.Errorf("seal %+v", got)
 	}
 	plain, key := mustOpen(t, sealed(t, text(100), to), to.Seal(), passphrase(t, "correct horse"))
@@ -132,12 +135,14 @@ func TestEachRecipientOpens(t *testing.T) {
 	var names []string
 	for _, p := range pairs {
 		var err error
-		if to, err = to.And(p.to); err != nil {
+		to, err = to.And(p.to)
+		if err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, p.fingerprint())
 	}
-	if got := to.Seal().Recipients; !slices.Equal(got, names) {
+	got := to.Seal().Recipients
+	if !slices.Equal(got, names) {
 		t.Errorf("recipients %q, want %q", got, names)
 	}
 	stored, stranger := sealed(t, text(1000), to), newPair(t)
@@ -163,15 +168,18 @@ func TestSameSetTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := both.And(a.to); err != nil {
+	_, err = both.And(a.to)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := with.Seal().Recipients; !slices.Equal(got, []string{a.fingerprint(), b.fingerprint(), c.fingerprint()}) {
+	got := with.Seal().Recipients
+	if !slices.Equal(got, []string{a.fingerprint(), b.fingerprint(), c.fingerprint()}) {
 		t.Errorf("recipients %q", got)
 	}
 	keys := a.keys.And(b.keys)
 	withC, _ := keys.And(c.keys), keys.And(a.keys)
-	if got, _ := withC.Secrets(); !slices.Equal(got, []string{a.identity, b.identity, c.identity}) {
+	got, _ = withC.Secrets()
+	if !slices.Equal(got, []string{a.identity, b.identity, c.identity}) {
 		t.Error("keys have changed under the set that holds them")
 	}
 }
@@ -179,7 +187,8 @@ func TestSameSetTwice(t *testing.T) {
 func TestPlainNeedsNoKey(t *testing.T) {
 	stored, key := sealed(t, text(100), seal.Recipients{}), newPair(t)
 	for name, keys := range map[string]seal.Keys{"none": {}, "one": key.keys} {
-		if plain, used := mustOpen(t, stored, seal.Recipients{}.Seal(), keys); used != "" || !bytes.Equal(plain, text(100)) {
+		plain, used := mustOpen(t, stored, seal.Recipients{}.Seal(), keys)
+		if used != "" || !bytes.Equal(plain, text(100)) {
 			t.Errorf("%s: opened with %q: %q", name, used, plain)
 		}
 	}
@@ -227,7 +236,8 @@ func TestSourceErrorSealing(t *testing.T) {
 				}
 				defer stream.Close()
 				for range 2 { // it stays broken
-					if _, err := io.ReadAll(stream); err != want {
+					_, err := io.ReadAll(stream)
+					if err != want {
 						t.Errorf("%s: %v", name, err)
 					}
 				}
@@ -266,14 +276,17 @@ func TestErrorStays(t *testing.T) {
 		if first == nil {
 			first = io.EOF
 		}
-		if n, err := opened.Read(make([]byte, 10)); n != 0 || err == nil || err.Error() != first.Error() {
+		n, err := opened.Read(make([]byte, 10))
+		if n != 0 || err == nil || err.Error() != first.Error() {
 			t.Errorf("%s: first %v, then %d bytes, %v", name, first, n, err)
 		}
 		opened.Close()
-		if n, err := opened.Read(make([]byte, 10)); n != 0 || err == nil || err == io.EOF || errors.Is(err, seal.ErrDamaged) {
+		n, err = opened.Read(make([]byte, 10))
+		if n != 0 || err == nil || err == io.EOF || errors.Is(err, seal.ErrDamaged) {
 			t.Errorf("%s: a Read after Close gives %d bytes, %v", name, n, err)
 		}
-		if err := opened.Close(); err != nil {
+		err = opened.Close()
+		if err != nil {
 			t.Errorf("%s: second Close: %v", name, err)
 		}
 	}
@@ -319,7 +332,8 @@ func closeWaits(t *testing.T, to seal.Recipients) {
 	<-src.inRead
 	closed := false
 	go func() {
-		if err := stream.Close(); err != nil {
+		err := stream.Close()
+		if err != nil {
 			t.Error(err)
 		}
 		closed = true
@@ -334,7 +348,8 @@ func closeWaits(t *testing.T, to seal.Recipients) {
 		t.Fatal("Close is not back")
 	}
 	after := src.reads
-	if _, err := io.Copy(io.Discard, stream); err == nil {
+	_, err = io.Copy(io.Discard, stream)
+	if err == nil {
 		t.Error("a closed stream ends as if it were whole")
 	}
 	if src.reads != after {
@@ -357,11 +372,13 @@ func TestCloseUnread(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, r := range []io.ReadCloser{stream, opened} {
-				if _, err := io.CopyN(io.Discard, r, int64(read)); err != nil {
+				_, err := io.CopyN(io.Discard, r, int64(read))
+				if err != nil {
 					t.Error(err)
 				}
 				for range 2 {
-					if err := r.Close(); err != nil {
+					err := r.Close()
+					if err != nil {
 						t.Error(err)
 					}
 				}
@@ -410,7 +427,8 @@ func TestMemory(t *testing.T) {
 	for most := uint64(0); ; {
 		n, err := io.CopyN(io.Discard, opened, 8<<20)
 		total += n
-		if most = max(most, heap()); most > start+allowed {
+		most = max(most, heap())
+		if most > start+allowed {
 			t.Fatalf("the heap has grown from %d to %d MiB after %d MiB", start>>20, most>>20, total>>20)
 		}
 		if err == io.EOF {

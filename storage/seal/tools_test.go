@@ -24,7 +24,8 @@ func skip(t *testing.T, why string) {
 func needTools(t *testing.T) {
 	t.Helper()
 	for _, tool := range []string{"age", "zstd"} {
-		if _, err := exec.LookPath(tool); err != nil {
+		_, err := exec.LookPath(tool)
+		if err != nil {
 			skip(t, err.Error())
 		}
 	}
@@ -51,7 +52,8 @@ func TestPublicTools(t *testing.T) {
 	needTools(t)
 	key := newPair(t)
 	file := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(file, []byte("# created by a test\n"+key.identity+"\n"), 0o600); err != nil {
+	err := os.WriteFile(file, []byte("# created by a test\n"+key.identity+"\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, content := range [][]byte{nil, text(10), append(noise(1<<20), text(5<<20)...)} {
@@ -59,12 +61,14 @@ func TestPublicTools(t *testing.T) {
 		if !bytes.Equal(ours, content) {
 			t.Errorf("age -d | zstd -d of %d bytes gives %d others", len(content), len(ours))
 		}
-		if got := pipe(t, sealed(t, content, seal.Recipients{}), []string{"zstd", "-d", "-q"}); !bytes.Equal(got, content) {
+		got := pipe(t, sealed(t, content, seal.Recipients{}), []string{"zstd", "-d", "-q"})
+		if !bytes.Equal(got, content) {
 			t.Errorf("zstd -d of %d bytes gives %d others", len(content), len(got))
 		}
 		for _, level := range []string{"-1", "-19"} {
 			theirs := pipe(t, content, []string{"zstd", "-q", "-c", level}, []string{"age", "-r", key.recipient})
-			if got, used := mustOpen(t, theirs, key.to.Seal(), key.keys); !bytes.Equal(got, content) || used != key.fingerprint() {
+			got, used := mustOpen(t, theirs, key.to.Seal(), key.keys)
+			if !bytes.Equal(got, content) || used != key.fingerprint() {
 				t.Errorf("zstd %s | age of %d bytes opens with %q as %d others", level, len(content), used, len(got))
 			}
 		}
@@ -88,10 +92,12 @@ func encryptedFor(t *testing.T, to age.Recipient, content []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(content); err != nil {
+	_, err = w.Write(content)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
+	err = w.Close()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

@@ -114,7 +114,8 @@ func BenchmarkReadHeader(b *testing.B) {
 	requests := puts(10, values["json"])
 	stored := encoded(b, headerOf(requests), requests, seal.Recipients{}).Bytes
 	for b.Loop() {
-		if _, _, err := segment.ReadHeader(bytes.NewReader(stored)); err != nil {
+		_, _, err := segment.ReadHeader(bytes.NewReader(stored))
+		if err != nil {
 			b.Fatal(err)
 		}
 	}

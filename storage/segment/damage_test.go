@@ -50,7 +50,8 @@ func TestFlippedBytes(t *testing.T) {
 			for _, mask := range []byte{0x01, 0x80} {
 				stored := bytes.Clone(s.stored)
 				stored[at] ^= mask
-				if _, err := records(stored, s.keys); !errors.Is(err, storage.ErrDamaged) {
+				_, err := records(stored, s.keys)
+				if !errors.Is(err, storage.ErrDamaged) {
 					t.Errorf("%s: byte %d of %d ^ %#x: %v", s.name, at, len(stored), mask, err)
 				}
 			}
@@ -61,7 +62,8 @@ func TestFlippedBytes(t *testing.T) {
 func TestCutOrLonger(t *testing.T) {
 	for _, s := range samples(t) {
 		for size := range s.stored {
-			if _, err := records(s.stored[:size], s.keys); !errors.Is(err, storage.ErrDamaged) {
+			_, err := records(s.stored[:size], s.keys)
+			if !errors.Is(err, storage.ErrDamaged) {
 				t.Errorf("%s: cut to %d of %d bytes: %v", s.name, size, len(s.stored), err)
 			}
 		}
@@ -97,7 +99,8 @@ func TestWrongKey(t *testing.T) {
 	key := newPair(t)
 	e := encoded(t, fullHeader(), fullRequests(), key.to)
 	for what, keys := range map[string]seal.Keys{"another key": newPair(t).keys, "no key": {}} {
-		if _, err := records(e.Bytes, keys); !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, storage.ErrDamaged) {
+		_, err := records(e.Bytes, keys)
+		if !errors.Is(err, seal.ErrWrongKey) || errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -202,10 +205,12 @@ func TestForgedBody(t *testing.T) {
 	good := slices.Concat(two, end)
 	bad := bytes.Clone(good)
 	bad[len(bad)-3] ^= 1
-	if got, err := records(forged(t, h, good), seal.Keys{}); err != nil || len(got) != 3 {
+	got, err := records(forged(t, h, good), seal.Keys{})
+	if err != nil || len(got) != 3 {
 		t.Fatalf("the model itself: %d records, %v", len(got), err)
 	}
-	if _, err := records(forged(t, h, slices.Concat(block(1, 3, 1, "x"), block(10, 2, 1, "y"), end)), seal.Keys{}); err != nil {
+	_, err = records(forged(t, h, slices.Concat(block(1, 3, 1, "x"), block(10, 2, 1, "y"), end)), seal.Keys{})
+	if err != nil {
 		t.Errorf("in two blocks: %v", err)
 	}
 	for what, plain := range map[string][]byte{
@@ -295,7 +300,8 @@ func TestMemory(t *testing.T) {
 		requests[i] = segment.Record{Kind: segment.Request, Position: uint64(1 + i), Term: 1, Data: data}
 	}
 	long := encoded(t, headerOf(requests), requests, seal.Recipients{}).Bytes
-	if got := allocated(func() { wantCount(t, long, n) }); got > 16<<20 {
+	got := allocated(func() { wantCount(t, long, n) })
+	if got > 16<<20 {
 		t.Errorf("%d MiB were allocated for a body of %d MiB", got>>20, n*len(data)>>20)
 	}
 	h := headerOf(requests)
@@ -306,7 +312,8 @@ func TestMemory(t *testing.T) {
 		"far":    []byte("DRSEG\x00\x00\x01\xff\xff\xff\xff{"),
 	} {
 		var err error
-		if got := allocated(func() { _, err = records(stored, seal.Keys{}) }); got > 2<<20 {
+		got := allocated(func() { _, err = records(stored, seal.Keys{}) })
+		if got > 2<<20 {
 			t.Errorf("%s: %d KiB were allocated for %d bytes", what, got>>10, len(stored))
 		}
 		wantDamage(t, what, err)

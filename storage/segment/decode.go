@@ -37,7 +37,8 @@ func ReadDocument(r io.Reader) ([]byte, error) {
 	if string(prefix[:len(magic)]) != magic {
 		return nil, fmt.Errorf("%w: it does not begin with a segment's header", storage.ErrDamaged)
 	}
-	if format := int(prefix[len(magic)]); format != Format {
+	format := int(prefix[len(magic)])
+	if format != Format {
 		return nil, damaged(unknownFormat(format))
 	}
 	size := binary.BigEndian.Uint32(prefix[len(magic)+1:])
@@ -60,10 +61,12 @@ func readFull(r io.Reader, size int) ([]byte, error) {
 // DecodeHeader decodes a header's document, from a segment or from an index that repeats it. The digest and the errors
 // are those of ReadHeader.
 func DecodeHeader(doc []byte) (h Header, digest string, err error) {
-	if err := document.Decode(doc, Format, &h); err != nil {
+	err = document.Decode(doc, Format, &h)
+	if err != nil {
 		return Header{}, "", err
 	}
-	if err := h.Validate(); err != nil {
+	err = h.Validate()
+	if err != nil {
 		return Header{}, "", damaged(err)
 	}
 	h.Signature = document.Signature(doc)
@@ -168,7 +171,8 @@ func (h Header) records() []Record {
 // markOrder compares by position, and in a log from Watch also by compaction, which is not a request there: a hash can
 // be compared only until the key space is compacted further.
 func (h Header) markOrder(a, b Record) int {
-	if order := cmp.Compare(a.Position, b.Position); order != 0 || h.Source == WAL {
+	order := cmp.Compare(a.Position, b.Position)
+	if order != 0 || h.Source == WAL {
 		return order
 	}
 	return cmp.Compare(a.CompactRevision, b.CompactRevision)
@@ -178,7 +182,8 @@ func (h Header) markOrder(a, b Record) int {
 // in the body.
 func (r *Reader) next(request *Record) error {
 	if len(r.block) == 0 {
-		if err := r.nextBlock(); err != nil {
+		err := r.nextBlock()
+		if err != nil {
 			return err
 		}
 	}
@@ -191,7 +196,8 @@ func (r *Reader) next(request *Record) error {
 		return fmt.Errorf("%w: there is no request after position %d", storage.ErrDamaged, request.Position)
 	}
 	position, term := request.Position+distance, request.Term+rise // an overflow makes the position smaller, which is refused
-	if err := r.Header.validateNext(request, position, term); err != nil {
+	err := r.Header.validateNext(request, position, term)
+	if err != nil {
 		return damaged(err)
 	}
 	end := at + int(size)
@@ -250,10 +256,12 @@ func (r *Reader) checkEnd(count int, last Record) error {
 		return fmt.Errorf("%w: it has %d requests, according to its end %d, to its header %d",
 			storage.ErrDamaged, count, said, r.Header.Requests)
 	}
-	if err := r.Header.validateLast(last); err != nil {
+	err = r.Header.validateLast(last)
+	if err != nil {
 		return damaged(err)
 	}
-	if _, err := r.body.ReadByte(); err == nil {
+	_, err = r.body.ReadByte()
+	if err == nil {
 		return fmt.Errorf("%w: something follows the end of its body", storage.ErrDamaged)
 	}
 	if r.plain.err != io.EOF { // the seal reports io.EOF only if the stored stream has ended too, and so was intact
@@ -284,7 +292,8 @@ func Whole(p []byte) (Encoded, error) {
 	if err != nil {
 		return Encoded{}, err
 	}
-	if body := p[len(p)-r.Len():]; blobOf(body) != h.Stored {
+	body := p[len(p)-r.Len():]
+	if blobOf(body) != h.Stored {
 		return Encoded{}, fmt.Errorf("%w: its sealed body differs from its header's digest", storage.ErrDamaged)
 	}
 	return Encoded{Header: h, Digest: digest, Bytes: p}, nil

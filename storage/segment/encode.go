@@ -52,7 +52,8 @@ func Encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 }
 
 func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
-	if err := h.validateRequests(requests); err != nil {
+	err := h.validateRequests(requests)
+	if err != nil {
 		return Encoded{}, err
 	}
 	plain := encodeBody(h.beforeFirst(), requests)
@@ -65,7 +66,8 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	if h.Marks == nil {
 		h.Marks = []Mark{} // a list, not null
 	}
-	if err := h.Validate(); err != nil {
+	err = h.Validate()
+	if err != nil {
 		return Encoded{}, err
 	}
 	doc, err := document.Encode(h)
@@ -77,7 +79,8 @@ func encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 
 // assemble joins the parts of a segment.
 func assemble(doc, sealed []byte) (e Encoded, err error) {
-	if e.Header, e.Digest, err = DecodeHeader(doc); err != nil { // every stored segment must be readable
+	e.Header, e.Digest, err = DecodeHeader(doc)
+	if err != nil { // every stored segment must be readable
 		return Encoded{}, err
 	}
 	e.Bytes = make([]byte, 0, PrefixSize+len(doc)+len(sealed))

@@ -47,7 +47,8 @@ func FuzzReadHeader(f *testing.F) {
 				continue
 			}
 			again, _, err := segment.DecodeHeader(documentOf(t, h))
-			if diff := cmp.Diff(h, again, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			diff := cmp.Diff(h, again, cmpopts.EquateEmpty())
+			if err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		}
@@ -86,7 +87,8 @@ func FuzzOpen(f *testing.F) {
 			}
 			again := encoded(t, r, got[len(got)-r.Requests:], seal.Recipients{})
 			got2, err := records(again.Bytes, seal.Keys{})
-			if diff := cmp.Diff(got, got2, wholeData); err != nil || diff != "" {
+			diff := cmp.Diff(got, got2, wholeData)
+			if err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		}

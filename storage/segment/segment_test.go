@@ -88,7 +88,8 @@ func TestGolden(t *testing.T) {
 	e := encoded(t, fullHeader(), fullRequests(), seal.Recipients{})
 	old := golden.Read(t, filepath.Join("testdata", "format1.seg"), e.Bytes)
 	got, err := records(old, seal.Keys{})
-	if diff := cmp.Diff(fullRecords(), got); err != nil || diff != "" {
+	diff := cmp.Diff(fullRecords(), got)
+	if err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	prefix, doc, sealed := parts(old)
@@ -100,12 +101,14 @@ func TestGolden(t *testing.T) {
 	if !bytes.Equal(gotPrefix[:8], prefix[:8]) {
 		t.Errorf("it begins with %q, want %q", gotPrefix, prefix)
 	}
-	if diff := cmp.Diff(hex.Dump(unsealed(t, sealed)), hex.Dump(unsealed(t, gotSealed))); diff != "" {
+	diff = cmp.Diff(hex.Dump(unsealed(t, sealed)), hex.Dump(unsealed(t, gotSealed)))
+	if diff != "" {
 		t.Errorf("plain body:\n%s", diff)
 	}
 	e.Header.Stored = h.Stored
 	gotDoc, err := document.Encode(e.Header)
-	if diff := cmp.Diff(string(doc), string(gotDoc)); err != nil || diff != "" {
+	diff = cmp.Diff(string(doc), string(gotDoc))
+	if err != nil || diff != "" {
 		t.Errorf("header: %v\n%s", err, diff)
 	}
 }
@@ -135,10 +138,12 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantRecords(t, got, h, requests)
-		if diff := cmp.Diff(e.Header, r.Header); diff != "" || r.Digest != e.Digest {
+		diff := cmp.Diff(e.Header, r.Header)
+		if diff != "" || r.Digest != e.Digest {
 			t.Errorf("digest %s, want %s, header:\n%s", r.Digest, e.Digest, diff)
 		}
-		if _, doc, _ := parts(e.Bytes); !bytes.Equal(documentOf(t, r.Header), doc) {
+		_, doc, _ := parts(e.Bytes)
+		if !bytes.Equal(documentOf(t, r.Header), doc) {
 			t.Error("the header that was read is written as another: an index of headers relies on that")
 		}
 		again, err := segment.Encode(r.Header, got[len(got)-len(requests):], to)
@@ -166,7 +171,8 @@ func drawRequests(t *rapid.T) []segment.Record {
 
 func drawHeader(t *rapid.T, requests []segment.Record) segment.Header {
 	h := headerOf(requests)
-	if h.Seq = rapid.SampledFrom([]uint64{1, 2, math.MaxUint64}).Draw(t, "seq"); h.Seq > 1 {
+	h.Seq = rapid.SampledFrom([]uint64{1, 2, math.MaxUint64}).Draw(t, "seq")
+	if h.Seq > 1 {
 		h.Previous = digest
 	}
 	if rapid.Bool().Draw(t, "more") { // raft's own entries
@@ -183,7 +189,8 @@ func drawHeader(t *rapid.T, requests []segment.Record) segment.Header {
 			h.Hashes = append(h.Hashes, segment.Hash{Position: position, Revision: revision, CompactRevision: -1, Hash: uint32(i)})
 		}
 	}
-	if n := len(h.Marks); n > 0 {
+	n := len(h.Marks)
+	if n > 0 {
 		h.Marks[n-1].Revision = revision
 	}
 	return h
@@ -193,7 +200,8 @@ func drawHeader(t *rapid.T, requests []segment.Record) segment.Header {
 // its position.
 func wantRecords(t *rapid.T, got []segment.Record, h segment.Header, requests []segment.Record) {
 	version := segment.Record{Kind: segment.ServerVersion, Position: h.First - 1, Data: []byte(h.ServerVersion)}
-	if diff := cmp.Diff([]segment.Record{version}, got[:min(1, len(got))]); diff != "" {
+	diff := cmp.Diff([]segment.Record{version}, got[:min(1, len(got))])
+	if diff != "" {
 		t.Fatalf("it begins with\n%s", diff)
 	}
 	var marks []segment.Mark
@@ -201,7 +209,8 @@ func wantRecords(t *rapid.T, got []segment.Record, h segment.Header, requests []
 	var read []segment.Record
 	var revision int64
 	for _, r := range got[1:] {
-		if n := len(read); r.Kind != segment.Request && n > 0 && read[n-1].Position > r.Position {
+		n := len(read)
+		if r.Kind != segment.Request && n > 0 && read[n-1].Position > r.Position {
 			t.Errorf("a mark at %d comes behind the request at %d", r.Position, read[n-1].Position)
 		}
 		switch r.Kind {
@@ -220,7 +229,8 @@ func wantRecords(t *rapid.T, got []segment.Record, h segment.Header, requests []
 			t.Errorf("a record of kind %d", r.Kind)
 		}
 	}
-	if diff := cmp.Diff(h.Marks, marks) + cmp.Diff(h.Hashes, hashes) + cmp.Diff(requests, read, wholeData); diff != "" {
+	diff = cmp.Diff(h.Marks, marks) + cmp.Diff(h.Hashes, hashes) + cmp.Diff(requests, read, wholeData)
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -231,11 +241,13 @@ func TestMarksAlone(t *testing.T) {
 	e := encoded(t, h, nil, seal.Recipients{})
 	got, err := records(e.Bytes, seal.Keys{})
 	want := fullRecords()
-	if diff := cmp.Diff(want[:len(want)-len(fullRequests())], got); err != nil || diff != "" {
+	diff := cmp.Diff(want[:len(want)-len(fullRequests())], got)
+	if err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	h.Marks, h.Hashes = nil, nil
-	if _, err := segment.Encode(h, nil, seal.Recipients{}); err == nil {
+	_, err = segment.Encode(h, nil, seal.Recipients{})
+	if err == nil {
 		t.Error("an empty segment can be written")
 	}
 }
@@ -243,7 +255,8 @@ func TestMarksAlone(t *testing.T) {
 // TestNoMarks checks that an empty list of marks is encoded as a list, for readers in other languages.
 func TestNoMarks(t *testing.T) {
 	e := encoded(t, headerOf(fullRequests()), fullRequests(), seal.Recipients{})
-	if _, doc, _ := parts(e.Bytes); !bytes.Contains(doc, []byte("\"marks\": [],\n")) {
+	_, doc, _ := parts(e.Bytes)
+	if !bytes.Contains(doc, []byte("\"marks\": [],\n")) {
 		t.Errorf("the header has no empty list of marks: %s", doc)
 	}
 }
@@ -254,16 +267,19 @@ func TestReadHeader(t *testing.T) {
 	prefix, doc, sealed := parts(e.Bytes)
 	src := bytes.NewReader(e.Bytes)
 	h, digest, err := segment.ReadHeader(io.MultiReader(src, iotest.ErrReader(errTest)))
-	if diff := cmp.Diff(e.Header, h); err != nil || diff != "" || digest != e.Digest || src.Len() != len(sealed) {
+	diff := cmp.Diff(e.Header, h)
+	if err != nil || diff != "" || digest != e.Digest || src.Len() != len(sealed) {
 		t.Errorf("digest %s, %d bytes are left, %v\n%s", digest, src.Len(), err, diff)
 	}
-	if _, _, err := segment.ReadHeader(bytes.NewReader(slices.Concat(prefix, doc))); err != nil {
-		t.Error(err)
+	_, _, headerErr := segment.ReadHeader(bytes.NewReader(slices.Concat(prefix, doc)))
+	if headerErr != nil {
+		t.Error(headerErr)
 	}
 	before := bytes.Clone(doc)
 	for range 2 {
 		h, digest, err = segment.DecodeHeader(doc)
-		if diff := cmp.Diff(e.Header, h); err != nil || diff != "" || digest != e.Digest {
+		diff := cmp.Diff(e.Header, h)
+		if err != nil || diff != "" || digest != e.Digest {
 			t.Errorf("document: digest %s, %v\n%s", digest, err, diff)
 		}
 	}
@@ -285,7 +301,8 @@ func TestReadOnce(t *testing.T) {
 		}
 		break
 	}
-	if got, err := drain(r); err == nil || len(got) > 0 {
+	got, err := drain(r)
+	if err == nil || len(got) > 0 {
 		t.Errorf("the second time: %d records, %v", len(got), err)
 	}
 }

@@ -35,7 +35,8 @@ func page(t *testing.T) string {
 // TestPublicTools runs the page's commands on a segment.
 func TestPublicTools(t *testing.T) {
 	for _, tool := range []string{"age", "zstd", "jq", "od", "sha256sum"} {
-		if _, err := exec.LookPath(tool); err != nil {
+		_, err := exec.LookPath(tool)
+		if err != nil {
 			skip(t, err.Error())
 		}
 	}
@@ -49,7 +50,8 @@ func TestPublicTools(t *testing.T) {
 	h.After.Position = 5 // old versions of jq round long numbers, as the page mentions
 	e := encoded(t, h, fullRequests(), key.to)
 	for name, content := range map[string][]byte{"x.seg": e.Bytes, "key.txt": []byte(key.identity)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, name), content, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +65,8 @@ func TestPublicTools(t *testing.T) {
 	_, doc, _ := parts(e.Bytes)
 	own := regexp.MustCompile(`"sha256": "([0-9a-f]{64})",\n  "signature"`).FindSubmatch(doc)[1]
 	want := string(doc) + string(own) + "  -\n" + e.Header.Stored.SHA256 + "  -\n" + e.Header.Plain.SHA256 + "  body\n"
-	if diff := cmp.Diff(want, string(out)); diff != "" {
+	diff := cmp.Diff(want, string(out))
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -86,7 +89,8 @@ func TestPageExample(t *testing.T) {
 		}
 		got = append(got, p...)
 	}
-	if diff := cmp.Diff(unsealed(t, sealed), got); diff != "" {
+	diff := cmp.Diff(unsealed(t, sealed), got)
+	if diff != "" {
 		t.Error(diff)
 	}
 }

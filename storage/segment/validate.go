@@ -19,14 +19,17 @@ func (h Header) Validate() error {
 	for _, validate := range []func() error{
 		h.validateOrigin, h.validateChain, h.validateSpan, h.validateMarks, h.validateHashes,
 	} {
-		if err := validate(); err != nil {
+		err := validate()
+		if err != nil {
 			return err
 		}
 	}
-	if err := h.Plain.validate(); err != nil {
+	err := h.Plain.validate()
+	if err != nil {
 		return fmt.Errorf("plain: %w", err)
 	}
-	if err := h.Stored.validate(); err != nil {
+	err = h.Stored.validate()
+	if err != nil {
 		return fmt.Errorf("stored: %w", err)
 	}
 	return h.Seal.Validate()
@@ -42,7 +45,8 @@ func (h Header) validateOrigin() error {
 		return errors.New("cluster, serverVersion, writer or written is missing")
 	}
 	for _, id := range []string{h.ClusterID, h.Member} {
-		if _, err := strconv.ParseUint(id, 16, 64); err != nil {
+		_, err := strconv.ParseUint(id, 16, 64)
+		if err != nil {
 			return fmt.Errorf("clusterID or member: %q is no id in hex", id)
 		}
 	}
@@ -118,7 +122,8 @@ func (h Header) validateChanges() error {
 func (h Header) validateMarks() error {
 	var before Mark
 	for i, m := range h.Marks {
-		if err := h.contains(m.Position); err != nil {
+		err := h.contains(m.Position)
+		if err != nil {
 			return fmt.Errorf("mark %d: %w", i, err)
 		}
 		if m.NotBefore.IsZero() || m.NotAfter.Before(m.NotBefore) {
@@ -127,13 +132,15 @@ func (h Header) validateMarks() error {
 		if m.Revision < 0 {
 			return fmt.Errorf("mark %d: revision %d is below zero", i, m.Revision)
 		}
-		if err := h.validateMark(m, before.CompactRevision); err != nil {
+		err = h.validateMark(m, before.CompactRevision)
+		if err != nil {
 			return fmt.Errorf("mark %d: %w", i, err)
 		}
 		if m.Position < before.Position || m.NotBefore.Before(before.NotBefore) || m.NotAfter.Before(before.NotAfter) {
 			return fmt.Errorf("mark %d is before the previous one", i)
 		}
-		if known := m.Revision > 0 && before.Revision > 0; known &&
+		known := m.Revision > 0 && before.Revision > 0
+		if known &&
 			(m.Revision < before.Revision || m.Position == before.Position && m.Revision != before.Revision) {
 			return fmt.Errorf("mark %d: revision %d contradicts %d at position %d",
 				i, m.Revision, before.Revision, before.Position)
@@ -163,7 +170,8 @@ func (h Header) validateMark(m Mark, compacted int64) error {
 func (h Header) validateHashes() error {
 	var before uint64
 	for i, hash := range h.Hashes {
-		if err := h.contains(hash.Position); err != nil {
+		err := h.contains(hash.Position)
+		if err != nil {
 			return fmt.Errorf("hash %d: %w", i, err)
 		}
 		if hash.Position < before {
@@ -224,7 +232,8 @@ func (h Header) validateRequests(requests []Record) error {
 		if len(r.Data) == 0 || len(r.Data) > maxData {
 			return fmt.Errorf("the request at position %d has %d bytes, allowed are 1 to %d", r.Position, len(r.Data), maxData)
 		}
-		if err := h.validateNext(&before, r.Position, r.Term); err != nil {
+		err := h.validateNext(&before, r.Position, r.Term)
+		if err != nil {
 			return err
 		}
 		before = r

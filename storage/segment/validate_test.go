@@ -59,7 +59,8 @@ func TestInvalidHeader(t *testing.T) {
 	} {
 		h := fullHeader()
 		spoil(&h)
-		if _, err := segment.Encode(h, fullRequests(), seal.Recipients{}); err == nil {
+		_, err := segment.Encode(h, fullRequests(), seal.Recipients{})
+		if err == nil {
 			t.Errorf("%s: it can be written", what)
 		}
 		h = good.Header
@@ -108,7 +109,8 @@ func TestInvalidRequests(t *testing.T) {
 	} {
 		requests := fullRequests()
 		spoil(requests)
-		if _, err := segment.Encode(fullHeader(), requests, seal.Recipients{}); err == nil {
+		_, err := segment.Encode(fullHeader(), requests, seal.Recipients{})
+		if err == nil {
 			t.Errorf("%s: it can be written", what)
 		}
 	}

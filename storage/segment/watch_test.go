@@ -55,17 +55,20 @@ func TestWatchedSegment(t *testing.T) {
 		{Kind: segment.HashMark, Position: 1001, Revision: 1001, CompactRevision: 500, Hash: 7},
 		{Kind: segment.CompactionMark, Position: 1001, CompactRevision: 900},
 	}, changes()...)
-	if diff := cmp.Diff(want, got); diff != "" {
+	diff := cmp.Diff(want, got)
+	if diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	whole, err := segment.Whole(e.Bytes)
-	if diff := cmp.Diff(e, whole); err != nil || diff != "" {
+	diff = cmp.Diff(e, whole)
+	if err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	for i := range e.Bytes {
 		spoiled := slices.Clone(e.Bytes)
 		spoiled[i] ^= 1
-		if _, err := segment.Whole(spoiled); err == nil {
+		_, err := segment.Whole(spoiled)
+		if err == nil {
 			t.Fatalf("byte %d is another one, and it is whole", i)
 		}
 	}
@@ -111,7 +114,8 @@ func TestInvalidChanges(t *testing.T) {
 		"one comes back":         func(r []segment.Record) []segment.Record { return append(r, change(1001, "x")) },
 		"nothing but the header": func([]segment.Record) []segment.Record { return nil },
 	} {
-		if _, err := segment.Encode(watchHeader(), spoil(changes()), seal.Recipients{}); err == nil {
+		_, err := segment.Encode(watchHeader(), spoil(changes()), seal.Recipients{})
+		if err == nil {
 			t.Errorf("%s: it can be written", what)
 		}
 	}

@@ -45,7 +45,8 @@ func ParseKey(text []byte) (Key, error) {
 		return Key{}, fmt.Errorf("%w: it has a password: create one without a password with dr keygen --signing or minisign -G -W", ErrKey)
 	}
 	k := Key{some: true}
-	if err := k.private.UnmarshalText(text); err != nil {
+	err := k.private.UnmarshalText(text)
+	if err != nil {
 		return Key{}, fmt.Errorf("%w: it is not a minisign secret key: create one with dr keygen --signing", ErrKey)
 	}
 	return k, nil
@@ -86,7 +87,8 @@ func ParseTrust(texts ...string) (Trust, error) {
 	var t Trust
 	for i, text := range texts {
 		var key minisign.PublicKey
-		if err := key.UnmarshalText([]byte(strings.TrimSpace(text))); err != nil {
+		err := key.UnmarshalText([]byte(strings.TrimSpace(text)))
+		if err != nil {
 			return Trust{}, fmt.Errorf("%w: key %d is not a minisign public key: use one line that begins with RW, or a file with one",
 				ErrKey, i+1)
 		}
@@ -112,7 +114,8 @@ func (t Trust) Check(message []byte, signature string) error {
 		return fmt.Errorf("%w: it has no signature", ErrUntrusted)
 	}
 	var parsed minisign.Signature
-	if err := parsed.UnmarshalText([]byte(signature)); err != nil {
+	err := parsed.UnmarshalText([]byte(signature))
+	if err != nil {
 		return fmt.Errorf("%w: its signature is not in minisign's format", ErrUntrusted)
 	}
 	for _, key := range t.keys {

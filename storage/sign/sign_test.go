@@ -46,7 +46,8 @@ func TestCheck(t *testing.T) {
 		"the key": trust(t, public), "as a file": trust(t, "untrusted comment: x\n"+public+"\n"), "one of two": trust(t, otherPublic, public),
 		"its own": key.Trust(), "nobody": {},
 	} {
-		if err := good.Check(message, signature); err != nil {
+		err := good.Check(message, signature)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -72,11 +73,13 @@ func TestKeysAreNotRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"AGE-SECRET-KEY-1SECRET", string(secret), "", "RWshort"} {
-		if _, err := sign.ParseTrust(text); !errors.Is(err, sign.ErrKey) || text != "" && strings.Contains(err.Error(), text) {
+		_, err := sign.ParseTrust(text)
+		if !errors.Is(err, sign.ErrKey) || text != "" && strings.Contains(err.Error(), text) {
 			t.Errorf("ParseTrust: error %v", err)
 		}
 	}
-	if _, err := sign.ParseKey([]byte("AGE-SECRET-KEY-1SECRET")); !errors.Is(err, sign.ErrKey) || strings.Contains(err.Error(), "SECRET") {
+	_, err = sign.ParseKey([]byte("AGE-SECRET-KEY-1SECRET"))
+	if !errors.Is(err, sign.ErrKey) || strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("ParseKey: error %v", err)
 	}
 	if (sign.Key{}).Sign([]byte("x")) != "" || !(sign.Key{}).Trust().None() {
@@ -86,7 +89,8 @@ func TestKeysAreNotRepeated(t *testing.T) {
 
 // TestMinisign checks that the public tool accepts our keys and signatures, and we accept its.
 func TestMinisign(t *testing.T) {
-	if _, err := exec.LookPath("minisign"); err != nil {
+	_, err := exec.LookPath("minisign")
+	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
@@ -96,12 +100,14 @@ func TestMinisign(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	minisign := func(args ...string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), "minisign", args...).CombinedOutput(); err != nil {
+		out, err := exec.CommandContext(t.Context(), "minisign", args...).CombinedOutput()
+		if err != nil {
 			t.Fatalf("minisign %q: %v: %s", args, err, out)
 		}
 	}
 	message := []byte("what is signed\n")
-	if err := os.WriteFile(at("m"), message, 0o600); err != nil {
+	err = os.WriteFile(at("m"), message, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	minisign("-G", "-W", "-p", at("theirs.pub"), "-s", at("theirs.key"))
@@ -113,7 +119,8 @@ func TestMinisign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(at("m.minisig"), []byte(key.Sign(message)), 0o600); err != nil {
+	err = os.WriteFile(at("m.minisig"), []byte(key.Sign(message)), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	minisign("-V", "-p", at("theirs.pub"), "-m", at("m"))
@@ -122,7 +129,8 @@ func TestMinisign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(at("ours.key"), append(bytes.TrimSpace(ours), '\n'), 0o600); err != nil {
+	err = os.WriteFile(at("ours.key"), append(bytes.TrimSpace(ours), '\n'), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	minisign("-S", "-s", at("ours.key"), "-m", at("m"), "-x", at("theirs.minisig"))
@@ -130,7 +138,8 @@ func TestMinisign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := trust(t, public).Check(message, string(signature)); err != nil {
+	err = trust(t, public).Check(message, string(signature))
+	if err != nil {
 		t.Error(err)
 	}
 }

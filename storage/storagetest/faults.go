@@ -232,7 +232,8 @@ func (f *Faults) Delete(ctx context.Context, key string, o storage.DeleteOptions
 	if do.err != nil {
 		return do.err
 	}
-	if err := f.b.Delete(ctx, key, o); err != nil {
+	err := f.b.Delete(ctx, key, o)
+	if err != nil {
 		return err
 	}
 	return do.late

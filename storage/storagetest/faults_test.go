@@ -63,7 +63,8 @@ func TestFaultsBeforeAndAfterTheEffect(t *testing.T) {
 	}
 	for _, s := range steps {
 		s.fault(f.On(s.verb))
-		if err := s.call(); !errors.Is(err, errFault) {
+		err := s.call()
+		if !errors.Is(err, errFault) {
 			t.Errorf("%s: %v", s.name, err)
 		}
 		if exists(t, below) != s.there {
@@ -83,7 +84,8 @@ func remove(t *testing.T, b storage.Bucket) error {
 
 func TestFaultsCutStreams(t *testing.T) {
 	f := storagetest.Faulty(mem.New())
-	if err := put(t, f); err != nil {
+	err := put(t, f)
+	if err != nil {
 		t.Fatal(err)
 	}
 	f.On(storagetest.VerbOpen).Cut(3, errFault)
@@ -92,7 +94,8 @@ func TestFaultsCutStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if p, err := io.ReadAll(r); string(p) != "con" || !errors.Is(err, errFault) {
+	p, err := io.ReadAll(r)
+	if string(p) != "con" || !errors.Is(err, errFault) {
 		t.Errorf("%q, %v", p, err)
 	}
 }
@@ -103,12 +106,14 @@ func TestFaultsDelay(t *testing.T) {
 		f.On(storagetest.VerbStat).Always().Delay(time.Hour)
 		start := time.Now()
 		exists(t, f)
-		if took := time.Since(start); took != time.Hour {
+		took := time.Since(start)
+		if took != time.Hour {
 			t.Errorf("took %v of the bubble's clock", took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := f.Stat(ctx, "key"); !errors.Is(err, context.DeadlineExceeded) {
+		_, err := f.Stat(ctx, "key")
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Stat: %v", err)
 		}
 	})

@@ -85,7 +85,8 @@ func listStops(t *testing.T, b storage.Bucket) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seen++; seen == n {
+			seen++
+			if seen == n {
 				break
 			}
 		}
@@ -157,13 +158,15 @@ func listMany(t *testing.T, b storage.Bucket) {
 	}
 	errs := atOnce(8, func(worker int) error {
 		for i := worker; i < len(keys); i += 8 {
-			if _, err := b.Put(t.Context(), keys[i], bytes.NewReader(nil), storage.PutOptions{}); err != nil {
+			_, err := b.Put(t.Context(), keys[i], bytes.NewReader(nil), storage.PutOptions{})
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantKeys(t, b, storage.ListOptions{Prefix: "many/"}, keys...)

@@ -72,7 +72,8 @@ func (s suite) openCancelled(t *testing.T, b storage.Bucket) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
+	_, err = io.ReadFull(r, make([]byte, 10))
+	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -87,10 +88,12 @@ func (s suite) openClosedEarly(t *testing.T, b storage.Bucket) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
+		_, err = io.ReadFull(r, make([]byte, 10))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Close(); err != nil {
+		err = r.Close()
+		if err != nil {
 			t.Fatalf("Close: %v", err)
 		}
 	}
@@ -155,7 +158,8 @@ func (s suite) versionReplacedWhileRead(t *testing.T, b storage.Bucket) {
 	}
 	defer r.Close()
 	first := make([]byte, 10)
-	if _, err := io.ReadFull(r, first); err != nil {
+	_, err = io.ReadFull(r, first)
+	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, b, "key", content(2, len(p)))

@@ -86,7 +86,8 @@ func putIfAbsent(t *testing.T, b storage.Bucket) {
 	wantSame(t, b, obj, content(1, 100))
 	wantNoLeftovers(t, b)
 	remove(t, b, "key", storage.DeleteOptions{})
-	if _, err := b.Put(t.Context(), "key", bytes.NewReader(nil), o); err != nil {
+	_, err = b.Put(t.Context(), "key", bytes.NewReader(nil), o)
+	if err != nil {
 		t.Fatalf("Put after Delete: %v", err)
 	}
 }
@@ -105,7 +106,8 @@ func putIfAbsentReadsNothing(t *testing.T, b storage.Bucket) {
 
 func putLeavesOpen(t *testing.T, b storage.Bucket) {
 	src := &owned{r: bytes.NewReader(content(1, 100))}
-	if _, err := b.Put(t.Context(), "key", src, storage.PutOptions{}); err != nil {
+	_, err := b.Put(t.Context(), "key", src, storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if src.closes > 0 {
@@ -201,13 +203,15 @@ func raceReplace(t *testing.T, b storage.Bucket) {
 	put(t, b, "dir/key", content(0, size))
 	errs := atOnce(2*writers, func(i int) error {
 		for range 10 {
-			if err := replaceOrCheck(t.Context(), b, i, writers, size); err != nil {
+			err := replaceOrCheck(t.Context(), b, i, writers, size)
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantNoLeftovers(t, b)
@@ -235,19 +239,23 @@ func raceNeighbours(t *testing.T, b storage.Bucket) {
 	errs := atOnce(4, func(i int) error {
 		key := fmt.Sprintf("a/b/%d", i)
 		for range 20 {
-			if _, err := b.Put(t.Context(), key, bytes.NewReader(nil), storage.PutOptions{IfAbsent: true}); err != nil {
+			_, err := b.Put(t.Context(), key, bytes.NewReader(nil), storage.PutOptions{IfAbsent: true})
+			if err != nil {
 				return err
 			}
-			if _, err := b.Stat(t.Context(), key); err != nil {
+			_, err = b.Stat(t.Context(), key)
+			if err != nil {
 				return err
 			}
-			if err := b.Delete(t.Context(), key, storage.DeleteOptions{}); err != nil {
+			err = b.Delete(t.Context(), key, storage.DeleteOptions{})
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantKeys(t, b, storage.ListOptions{})
@@ -263,7 +271,8 @@ func raceReaders(t *testing.T, b storage.Bucket) {
 		}
 		return err
 	})
-	if err := errors.Join(errs...); err != nil {
+	err := errors.Join(errs...)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

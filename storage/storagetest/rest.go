@@ -206,7 +206,8 @@ func lockDelete(t *testing.T, b storage.Bucket) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := stat(t, b, "key").RetainUntil; !got.Equal(obj.RetainUntil) {
+	got := stat(t, b, "key").RetainUntil
+	if !got.Equal(obj.RetainUntil) {
 		t.Errorf("Stat says locked until %v, Put said %v", got, obj.RetainUntil)
 	}
 	err = b.Delete(t.Context(), "key", storage.DeleteOptions{})

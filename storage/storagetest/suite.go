@@ -141,7 +141,8 @@ func stat(t *testing.T, b storage.Bucket, key string) storage.Object {
 
 func remove(t *testing.T, b storage.Bucket, key string, o storage.DeleteOptions) {
 	t.Helper()
-	if err := b.Delete(t.Context(), key, o); err != nil {
+	err := b.Delete(t.Context(), key, o)
+	if err != nil {
 		t.Fatalf("Delete(%q, %+v): %v", key, o, err)
 	}
 }
@@ -191,7 +192,8 @@ func wantAbsent(t *testing.T, b storage.Bucket, key string) {
 // wantSame fails unless every method shows obj with content p.
 func wantSame(t *testing.T, b storage.Bucket, obj storage.Object, p []byte) {
 	t.Helper()
-	if got := stat(t, b, obj.Key); got.Key != obj.Key || got.Version != obj.Version || got.Size != int64(len(p)) {
+	got := stat(t, b, obj.Key)
+	if got.Key != obj.Key || got.Version != obj.Version || got.Size != int64(len(p)) {
 		t.Fatalf("Stat = %+v, want %+v with %d bytes", got, obj, len(p))
 	}
 	wantContent(t, b, obj.Key, storage.OpenOptions{}, p)

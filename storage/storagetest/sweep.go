@@ -23,7 +23,8 @@ func (s suite) running(t *testing.T, b storage.Bucket, sweeper storage.Sweeper, 
 	var put sync.WaitGroup
 	put.Go(func() {
 		// It fails because it is cancelled or because its pieces were removed.
-		if _, err := b.Put(ctx, key, src, storage.PutOptions{}); err == nil {
+		_, err := b.Put(ctx, key, src, storage.PutOptions{})
+		if err == nil {
 			t.Error("a cancelled Put has succeeded")
 		}
 	})
@@ -71,7 +72,8 @@ func (s suite) sweepRunning(t *testing.T, b storage.Bucket) {
 		}
 	}
 	for _, prefix := range []string{"cluster1/", "cluster10/b", "cluster10/a/kez", "key", "cluster10/a/key0"} {
-		if got := pieces(t, sweeper, prefix); len(got) > 0 {
+		got := pieces(t, sweeper, prefix)
+		if len(got) > 0 {
 			t.Errorf("pieces %+v for prefix %q", got, prefix)
 		}
 	}
@@ -86,7 +88,8 @@ func (s suite) sweepRunning(t *testing.T, b storage.Bucket) {
 			t.Fatalf("swept, and there again: %+v", left)
 		}
 		for _, piece := range left {
-			if err := sweeper.Sweep(t.Context(), piece); err != nil {
+			err := sweeper.Sweep(t.Context(), piece)
+			if err != nil {
 				t.Fatalf("Sweep(%+v): %v", piece, err)
 			}
 		}
@@ -103,7 +106,8 @@ func (s suite) sweepGone(t *testing.T, b storage.Bucket) {
 	all := pieces(t, sweeper, "a/")
 	finish()
 	for _, piece := range all {
-		if err := sweeper.Sweep(t.Context(), piece); err != nil {
+		err := sweeper.Sweep(t.Context(), piece)
+		if err != nil {
 			t.Errorf("Sweep of a piece that is gone: %v", err)
 		}
 	}

@@ -178,7 +178,8 @@ func TestCredentialsOfAnotherStore(t *testing.T) {
 				t.Errorf("credentials for %s:// and a repository %s://: %v", scheme, other, err)
 			}
 		}
-		if _, err := stores.Open(t.Context(), "file://"+t.TempDir(), stores.Options{Credentials: given}); err != nil {
+		_, err = stores.Open(t.Context(), "file://"+t.TempDir(), stores.Options{Credentials: given})
+		if err != nil {
 			t.Errorf("a directory: %v", err)
 		}
 	}
@@ -195,19 +196,22 @@ func TestRenewedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrDenied) {
+	_, err = b.Stat(t.Context(), "key")
+	if !errors.Is(err, storage.ErrDenied) {
 		t.Errorf("wrong credentials: %v", err)
 	}
 	objectstores.Remount(t, dir, s.Secret())
 	put(t, b, "key", "content")
 	wantKeys(t, b, "key")
-	if _, ok := storage.AsSweeper(b); !ok {
+	_, ok := storage.AsSweeper(b)
+	if !ok {
 		t.Error("a bucket that follows a folder hides its leftovers")
 	}
 	objectstores.Remount(t, dir, map[string]string{"AWS_ACCESS_KEY_ID": "half"})
 	wantContent(t, b, "key", "content")
 	objectstores.Remount(t, dir, wrong)
-	if _, err := b.Stat(t.Context(), "key"); !errors.Is(err, storage.ErrDenied) {
+	_, err = b.Stat(t.Context(), "key")
+	if !errors.Is(err, storage.ErrDenied) {
 		t.Errorf("wrong again: %v", err)
 	}
 	objectstores.Remount(t, dir, map[string]string{"AWS_ACCESS_KEY_ID": "half"})
@@ -215,7 +219,8 @@ func TestRenewedCredentials(t *testing.T) {
 	if !errors.Is(err, storage.ErrDenied) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "AWS_SECRET_ACCESS_KEY") {
 		t.Errorf("wrong and half: %v", err)
 	}
-	if _, err := stores.Open(t.Context(), s.URL(bucket, "p"), stores.Options{CredentialsDir: dir}); !errors.Is(err, credentials.ErrCredentials) {
+	_, err = stores.Open(t.Context(), s.URL(bucket, "p"), stores.Options{CredentialsDir: dir})
+	if !errors.Is(err, credentials.ErrCredentials) {
 		t.Errorf("Open with half of a set: %v", err)
 	}
 }

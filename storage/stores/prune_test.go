@@ -36,12 +36,14 @@ func TestPruneLocked(t *testing.T) {
 	ids := []catalog.ID{
 		take(t, free, began), take(t, locked, began.Add(time.Minute)), take(t, free, began.Add(2*time.Minute)), take(t, free, began.Add(3*time.Minute)),
 	}
-	if _, err := locked.Pin(t.Context(), catalog.Pin{Backup: ids[2], Time: began}); err != nil {
+	_, err := locked.Pin(t.Context(), catalog.Pin{Backup: ids[2], Time: began})
+	if err != nil {
 		t.Fatal(err)
 	}
 	killed := "prod/backups/" + string(catalog.NewID(began.Add(-time.Minute), 1)) + "/snapshot.db.zst"
 	until := time.Now().Add(time.Hour)
-	if _, err := b.Put(t.Context(), killed, strings.NewReader("x"), storage.PutOptions{RetainUntil: until}); err != nil {
+	_, err = b.Put(t.Context(), killed, strings.NewReader("x"), storage.PutOptions{RetainUntil: until})
+	if err != nil {
 		t.Fatal(err)
 	}
 	var r repository.Removal
@@ -54,7 +56,8 @@ func TestPruneLocked(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	for i, backup := range []catalog.ID{ids[1], ""} {
-		if l := result.Locked[i]; l.Backup != backup || l.Until.Sub(until).Abs() > time.Minute {
+		l := result.Locked[i]
+		if l.Backup != backup || l.Until.Sub(until).Abs() > time.Minute {
 			t.Errorf("locked %+v, want one of backup %q until %s", l, backup, until)
 		}
 	}
@@ -62,7 +65,8 @@ func TestPruneLocked(t *testing.T) {
 		t.Errorf("locked %+v, want %s", result.Locked[1], killed)
 	}
 	wantListed(t, free, ids[3], ids[2], ids[1])
-	if lifted, err := locked.Unpin(t.Context(), catalog.Unpin{Backup: ids[2], Time: began}); err != nil || len(lifted) != 1 {
+	lifted, err := locked.Unpin(t.Context(), catalog.Unpin{Backup: ids[2], Time: began})
+	if err != nil || len(lifted) != 1 {
 		t.Fatalf("%+v, %v", lifted, err)
 	}
 	result, err = free.Prune(t.Context(), r, o, nil)
@@ -70,7 +74,8 @@ func TestPruneLocked(t *testing.T) {
 		t.Errorf("%+v, %v", result, err)
 	}
 	wantListed(t, free, ids[3], ids[1])
-	if _, err := b.Stat(t.Context(), "prod/backups/"+string(ids[0])+"/snapshot.db.zst"); !errors.Is(err, storage.ErrNotExist) {
+	_, err = b.Stat(t.Context(), "prod/backups/"+string(ids[0])+"/snapshot.db.zst")
+	if !errors.Is(err, storage.ErrNotExist) {
 		t.Errorf("the data of what was pruned first is there: %v", err)
 	}
 }

@@ -65,7 +65,8 @@ func open(t *testing.T, text string) storage.Bucket {
 
 func put(t *testing.T, b storage.Bucket, key, content string) {
 	t.Helper()
-	if _, err := b.Put(t.Context(), key, strings.NewReader(content), storage.PutOptions{}); err != nil {
+	_, err := b.Put(t.Context(), key, strings.NewReader(content), storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -77,7 +78,8 @@ func wantContent(t *testing.T, b storage.Bucket, key, want string) {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil || string(got) != want {
+	err = errors.Join(err, r.Close())
+	if err != nil || string(got) != want {
 		t.Fatalf("%q is %q, %v, want %q", key, got, err, want)
 	}
 }
@@ -109,7 +111,8 @@ func TestOpen(t *testing.T) {
 		wantContent(t, open(t, p.url(p.bucket, "")), "etcd/prod/dir/key", "content")
 		wantKeys(t, open(t, p.url(p.bucket, "etcd")), "prod/dir/key", "prod/dir/other")
 		wantKeys(t, open(t, p.url(p.bucket, "etc")))
-		if err := b.Delete(t.Context(), "dir/other", storage.DeleteOptions{}); err != nil {
+		err = b.Delete(t.Context(), "dir/other", storage.DeleteOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		wantKeys(t, b, "dir/key")
@@ -125,7 +128,8 @@ func TestOpenAsOf(t *testing.T) {
 		before := time.Now()
 		time.Sleep(1100 * time.Millisecond)
 		put(t, b, "key", "new")
-		if err := b.Delete(t.Context(), "gone", storage.DeleteOptions{}); err != nil {
+		err := b.Delete(t.Context(), "gone", storage.DeleteOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		past, err := stores.Open(t.Context(), p.url(p.bucket, "prefix"), stores.Options{AsOf: before})
@@ -199,7 +203,8 @@ func bare(t *testing.T, text string) storage.Bucket {
 
 func TestBadCA(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+	err := os.WriteFile(empty, nil, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"s3://bucket", "gs://bucket", "azblob://box"} {
@@ -219,7 +224,8 @@ func TestDirectory(t *testing.T) {
 	if !errors.Is(err, stores.ErrURL) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Open of an absent directory: %v", err)
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+	_, err = os.Stat(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Open has made something: %v", err)
 	}
 	b, err := stores.Create(t.Context(), text, stores.Options{})
@@ -247,13 +253,16 @@ func TestDirectoryThatMustHoldARepository(t *testing.T) {
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+	_, err := os.Stat(filepath.Join(dir, "none"))
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Create has made something: %v", err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+	err = os.Mkdir(filepath.Join(dir, "lost+found"), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stores.Create(t.Context(), text, stores.Options{}); !errors.Is(err, storage.ErrNoBucket) {
+	_, err = stores.Create(t.Context(), text, stores.Options{})
+	if !errors.Is(err, storage.ErrNoBucket) {
 		t.Errorf("an empty file system: %v", err)
 	}
 	put(t, open(t, "file://"+dir), "prod/repository.json", "marker")
@@ -274,7 +283,8 @@ func TestCredentialsInTheURL(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	if shown := stores.Shown(text); strings.Contains(shown, "Hunter2") {
+	shown := stores.Shown(text)
+	if strings.Contains(shown, "Hunter2") {
 		t.Errorf("Shown: %s", shown)
 	}
 }

@@ -21,7 +21,8 @@ import (
 func wantWord(tb testing.TB, what string, c *repository.Cluster, want suspension.Suspension) {
 	tb.Helper()
 	got, err := c.Services().Read(tb.Context())
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	diff := cmp.Diff(want, got)
+	if err != nil || diff != "" {
 		tb.Errorf("%s: %v\n%s", what, err, diff)
 	}
 }

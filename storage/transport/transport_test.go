@@ -21,7 +21,8 @@ import (
 func write(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(content), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -73,25 +74,29 @@ func TestTrust(t *testing.T) {
 		t.Errorf("%s: streams would share a connection", response.Proto)
 	}
 	var unverified *tls.CertificateVerificationError
-	if _, err := get(t, url, ""); !errors.As(err, &unverified) {
+	_, err = get(t, url, "")
+	if !errors.As(err, &unverified) {
 		t.Errorf("a certificate of nobody known: %v", err)
 	}
 }
 
 func TestOldTLSIsRefused(t *testing.T) {
 	url, ca := server(t, tls.VersionTLS11)
-	if _, err := get(t, url, ca); err == nil {
+	_, err := get(t, url, ca)
+	if err == nil {
 		t.Error("TLS 1.1 was spoken")
 	}
 }
 
 func TestBadFile(t *testing.T) {
-	if _, err := transport.New(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+	_, err := transport.New(filepath.Join(t.TempDir(), "none"))
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 	const broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	for _, content := range []string{"", "no certificate", broken} {
-		if _, err := transport.New(write(t, content)); err == nil {
+		_, err := transport.New(write(t, content))
+		if err == nil {
 			t.Errorf("%q was taken for certificates", content)
 		}
 	}
@@ -114,26 +119,33 @@ func TestAuthorityIsReplaced(t *testing.T) {
 		return err
 	}
 	var unverified *tls.CertificateVerificationError
-	if err := ask(url); err != nil {
+	err := ask(url)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(newURL); !errors.As(err, &unverified) {
+	err = ask(newURL)
+	if !errors.As(err, &unverified) {
 		t.Fatalf("before it was trusted: %v", err)
 	}
 	replace(t, file, newCA)
-	if err := ask(newURL); err != nil {
+	err = ask(newURL)
+	if err != nil {
 		t.Errorf("after it was trusted: %v", err)
 	}
-	if err := ask(url); !errors.As(err, &unverified) {
+	err = ask(url)
+	if !errors.As(err, &unverified) {
 		t.Errorf("after it was trusted no more: %v", err)
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	err = os.WriteFile(file, nil, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(newURL); err != nil {
+	err = ask(newURL)
+	if err != nil {
 		t.Errorf("with a file that is empty for a moment: %v", err)
 	}
-	if err := ask(url); !errors.As(err, &unverified) || !strings.Contains(err.Error(), file+" contains no PEM certificate") {
+	err = ask(url)
+	if !errors.As(err, &unverified) || !strings.Contains(err.Error(), file+" contains no PEM certificate") {
 		t.Errorf("with an empty file: %v", err)
 	}
 }
@@ -154,7 +166,8 @@ func replace(t *testing.T, file, from string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(write(t, string(content)), file); err != nil {
+	err = os.Rename(write(t, string(content)), file)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,14 +20,16 @@ const step = 64 << 10
 // Read extends the deadline of both directions: while the client reads the answer it does not write, and the other way
 // round.
 func (w *watched) Read(p []byte) (int, error) {
-	if err := w.extendDeadline(); err != nil {
+	err := w.extendDeadline()
+	if err != nil {
 		return 0, err
 	}
 	return w.Conn.Read(p)
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	if err := w.extendDeadline(); err != nil {
+	err := w.extendDeadline()
+	if err != nil {
 		return 0, err
 	}
 	sent := 0
@@ -38,7 +40,8 @@ func (w *watched) Write(p []byte) (int, error) {
 			return sent, err
 		}
 		// Each step also extends the deadline of the Read that waits for the answer.
-		if err := w.extendDeadline(); err != nil || sent == len(p) {
+		err = w.extendDeadline()
+		if err != nil || sent == len(p) {
 			return sent, err
 		}
 	}

@@ -26,7 +26,8 @@ func TestSilenceBreaks(t *testing.T) {
 			defer theirs.Close()
 			defer w.Close()
 			start := time.Now()
-			if err := do(w); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != silence {
+			err := do(w)
+			if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != silence {
 				t.Errorf("%s: %v after %v", name, err, time.Since(start))
 			}
 		})
@@ -47,22 +48,26 @@ func TestSlowLives(t *testing.T) {
 		go func() {
 			for range 10 {
 				time.Sleep(silence - time.Second)
-				if _, err := io.CopyN(io.Discard, theirs, step); err != nil {
+				_, err := io.CopyN(io.Discard, theirs, step)
+				if err != nil {
 					t.Error(err)
 				}
 			}
 			for range 3 {
 				time.Sleep(silence - time.Second)
-				if _, err := theirs.Write([]byte{1}); err != nil {
+				_, err := theirs.Write([]byte{1})
+				if err != nil {
 					t.Error(err)
 				}
 			}
 			theirs.Close()
 		}()
-		if n, err := w.Write(make([]byte, size)); n != size || err != nil {
+		n, err := w.Write(make([]byte, size))
+		if n != size || err != nil {
 			t.Errorf("Write: %d bytes, %v", n, err)
 		}
-		if err := <-answer; err != nil {
+		err = <-answer
+		if err != nil {
 			t.Errorf("Read: %v", err)
 		}
 		w.Close()

@@ -66,7 +66,8 @@ func Serve(t testing.TB, env []string, config string) *Agent {
 
 func served(status []byte) (document.Agent, error) {
 	var s document.ServeStatus
-	if err := json.Unmarshal(status, &s); err != nil {
+	err := json.Unmarshal(status, &s)
+	if err != nil {
 		return document.Agent{}, err
 	}
 	if len(s.Clusters) != 1 || s.Clusters[0].Archive == nil {
@@ -86,7 +87,8 @@ func start(t testing.TB, env []string, decode func([]byte) (document.Agent, erro
 	}
 	defer out.Close()
 	a.cmd.Stdout, a.cmd.Stderr = out, out
-	if err := a.cmd.Start(); err != nil {
+	err = a.cmd.Start()
+	if err != nil {
 		t.Fatalf("start dr %s: %v", args[0], err)
 	}
 	go func() {
@@ -192,7 +194,8 @@ func Settled(t testing.TB, agents ...*Agent) {
 func anyUntil(t testing.TB, what string, wanted func(document.Agent) bool, agents ...*Agent) (n int, s document.Agent) {
 	t.Helper()
 	until(t, what, func(said []*document.Agent) bool {
-		if n = slices.IndexFunc(said, func(s *document.Agent) bool { return s != nil && wanted(*s) }); n >= 0 {
+		n = slices.IndexFunc(said, func(s *document.Agent) bool { return s != nil && wanted(*s) })
+		if n >= 0 {
 			s = *said[n]
 		}
 		return n >= 0
@@ -246,7 +249,8 @@ func (a *Agent) running() bool {
 // Pause freezes the agent: it keeps its connections and files, and does nothing.
 func (a *Agent) Pause(t testing.TB) {
 	t.Helper()
-	if err := process.Freeze(a.PID()); err != nil {
+	err := process.Freeze(a.PID())
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -267,7 +271,8 @@ func (a *Agent) Stop(t testing.TB) {
 	t.Helper()
 	a.signal(t, syscall.SIGTERM)
 	<-a.ended
-	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+	code := a.cmd.ProcessState.ExitCode()
+	if code != 0 {
 		t.Errorf("dr was stopped, exit code %d:\n%s", code, a.Said())
 	}
 }
@@ -285,7 +290,8 @@ func (a *Agent) Wait(t testing.TB) int {
 
 func (a *Agent) signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
-	if err := a.cmd.Process.Signal(signal); err != nil {
+	err := a.cmd.Process.Signal(signal)
+	if err != nil {
 		t.Fatalf("signal %v to dr: %v", signal, err)
 	}
 }

@@ -113,7 +113,8 @@ func (s *APIServer) args(t testing.TB, port int) []string {
 		// Without controllers there are no service accounts, and the plugin would refuse pods.
 		"--disable-admission-plugins", "ServiceAccount",
 	}
-	if etcd := s.etcd.Certificates; etcd != nil {
+	etcd := s.etcd.Certificates
+	if etcd != nil {
 		args = append(args, "--etcd-cafile", etcd.CA, "--etcd-certfile", etcd.Cert, "--etcd-keyfile", etcd.Key)
 	}
 	return args
@@ -123,7 +124,8 @@ func (s *APIServer) args(t testing.TB, port int) []string {
 func (s *APIServer) write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -173,7 +175,8 @@ func (s *APIServer) Stop(t testing.TB) {
 	t.Helper()
 	late := time.AfterFunc(stopTimeout, func() { _ = s.process.Signal(syscall.SIGKILL) })
 	defer late.Stop()
-	if err := s.process.End(syscall.SIGTERM); err != nil {
+	err := s.process.End(syscall.SIGTERM)
+	if err != nil {
 		t.Fatalf("stop kube-apiserver: %v", err)
 	}
 }
@@ -202,7 +205,8 @@ func (s *APIServer) cleanUp(t testing.TB) {
 	if s.process == nil {
 		return
 	}
-	if err := s.process.Kill(); err != nil {
+	err := s.process.Kill()
+	if err != nil {
 		t.Errorf("kill kube-apiserver: %v", err)
 	}
 	if t.Failed() {

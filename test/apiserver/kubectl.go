@@ -48,7 +48,8 @@ func (s *APIServer) Get(t testing.TB, args ...string) map[string]any {
 	numbers := json.NewDecoder(strings.NewReader(out))
 	numbers.UseNumber()
 	var object map[string]any
-	if err := numbers.Decode(&object); err != nil {
+	err := numbers.Decode(&object)
+	if err != nil {
 		t.Fatalf("kubectl get %s: %v", strings.Join(args, " "), err)
 	}
 	return object

@@ -44,11 +44,13 @@ const (
 func measureArchive(ctx context.Context, o options, source segment.Source, lasts time.Duration, dr, dir string) (a archived, err error) {
 	a.source = source
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
-	if err := b.prepare(1); err != nil {
+	err = b.prepare(1)
+	if err != nil {
 		return a, err
 	}
 	defer b.stop()
-	if err := b.warm(&result{}); err != nil {
+	err = b.warm(&result{})
+	if err != nil {
 		return a, err
 	}
 	args := append([]string{"archive", "--source", string(source)}, b.repo()...)
@@ -58,7 +60,8 @@ func measureArchive(ctx context.Context, o options, source segment.Source, lasts
 	agent := exec.CommandContext(ctx, dr, append(args, "--endpoints", b.endpoint,
 		"--recipient", b.recipient, "--flush", "1s", "--hash-every", "0", "--listen", "", "-o", "json")...)
 	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
+	err = agent.Start()
+	if err != nil {
 		return a, err
 	}
 	defer func() {
@@ -153,7 +156,8 @@ func (a *archived) read(repo string, first int64, acknowledged map[int64]time.Ti
 		a.segments++
 		a.bytes += info.Size()
 	}
-	if a.events = len(a.lag); a.events != len(acknowledged) {
+	a.events = len(a.lag)
+	if a.events != len(acknowledged) {
 		return fmt.Errorf("%d writes were acknowledged, %d are in the log", len(acknowledged), a.events)
 	}
 	a.pace = float64(a.events) / end.Sub(begin).Seconds()

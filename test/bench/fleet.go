@@ -61,7 +61,8 @@ func measureFleet(ctx context.Context, o options) (page string, past error, err 
 	if o.quick {
 		f.clusters, f.backups, f.settles, f.lasts = 20, 5, 0, time.Second
 	}
-	if err := f.fill(ctx); err != nil {
+	err = f.fill(ctx)
+	if err != nil {
 		return "", nil, err
 	}
 	for _, store := range f.stores {
@@ -69,11 +70,13 @@ func measureFleet(ctx context.Context, o options) (page string, past error, err 
 			store.On(verb).Always().Delay(fleetRequest)
 		}
 	}
-	if err := f.run(ctx); err != nil {
+	err = f.run(ctx)
+	if err != nil {
 		return "", nil, err
 	}
 	var b strings.Builder
-	if past = f.render(&b); o.quick {
+	past = f.render(&b)
+	if o.quick {
 		past = nil
 	}
 	return b.String(), past, nil
@@ -91,7 +94,8 @@ func (f *fleet) fill(ctx context.Context) error {
 			return err
 		}
 		for i := f.backups - 1; i >= 0; i-- {
-			if _, err := emulated(ctx, c, now.Add(-time.Duration(i)*fleetEvery), nil); err != nil {
+			_, err := emulated(ctx, c, now.Add(-time.Duration(i)*fleetEvery), nil)
+			if err != nil {
 				return err
 			}
 		}
@@ -123,7 +127,8 @@ func (f *fleet) config() (c spec.Config, err error) {
 		s.Backup.Require, s.Backup.Grace = spec.All, time.Hour
 		s.Retention = retention.Policy{Last: f.backups}
 		s.Repositories = []spec.Repository{{Name: "main", URL: s.Cluster}}
-		if s.Schedule, err = spec.ParseSchedule("@every 10m", time.UTC, fleetEvery, s.Cluster); err != nil {
+		s.Schedule, err = spec.ParseSchedule("@every 10m", time.UTC, fleetEvery, s.Cluster)
+		if err != nil {
 			return c, err
 		}
 		c.Specs = append(c.Specs, s)
@@ -205,7 +210,8 @@ func knowsAll(s *scheduler.Service, clusters int) bool {
 // spentHere returns the CPU time of this process.
 func spentHere() time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	if err != nil {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -39,19 +39,23 @@ type replayed struct {
 func measureReplay(ctx context.Context, o options, baseMB, requests int, dr, dir string) (replayed, error) {
 	r := replayed{baseMB: baseMB, requests: requests}
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
-	if err := b.prepare(baseMB); err != nil {
+	err := b.prepare(baseMB)
+	if err != nil {
 		return r, err
 	}
 	defer b.stop()
-	if err := b.warm(&result{}); err != nil {
+	err = b.warm(&result{})
+	if err != nil {
 		return r, err
 	}
-	if _, err := b.backup(); err != nil {
+	_, err = b.backup()
+	if err != nil {
 		return r, err
 	}
 	b.stop()
 	fmt.Fprintf(os.Stderr, "bench: writing a log of %d requests\n", requests)
-	if err := b.writeLog(requests); err != nil {
+	err = b.writeLog(requests)
+	if err != nil {
 		return r, err
 	}
 	for i := range o.pairs {
@@ -113,7 +117,8 @@ func (b *bench) writeLog(requests int) error {
 		if err != nil {
 			return err
 		}
-		if err := c.Log().StoreSegment(b.ctx, encoded); err != nil {
+		err = c.Log().StoreSegment(b.ctx, encoded)
+		if err != nil {
 			return err
 		}
 		h.Seq, h.First, h.Previous, h.Reason = h.Seq+1, h.Last+1, encoded.Digest, ""
@@ -164,10 +169,12 @@ func putRequest(random *rand.Rand, i int) ([]byte, error) {
 // can be faster.
 func (b *bench) floor(requests int) (time.Duration, error) {
 	path := b.path("floor.db")
-	if err := os.RemoveAll(path); err != nil {
+	err := os.RemoveAll(path)
+	if err != nil {
 		return 0, err
 	}
-	if err := command(b.ctx, "cp", b.path("saved.db"), path); err != nil {
+	err = command(b.ctx, "cp", b.path("saved.db"), path)
+	if err != nil {
 		return 0, err
 	}
 	begin := time.Now()
@@ -191,7 +198,8 @@ func (b *bench) floor(requests int) (time.Duration, error) {
 				}
 				revision := binary.BigEndian.AppendUint64(nil, uint64(done)+1<<40)
 				revision = binary.BigEndian.AppendUint64(append(revision, '_'), 0)
-				if err := keys.Put(revision, kv); err != nil {
+				err = keys.Put(revision, kv)
+				if err != nil {
 					return err
 				}
 			}

@@ -113,7 +113,8 @@ func run(ctx context.Context, o options) error {
 		return errors.Join(past, err)
 	}
 	dr := filepath.Join(dir, "dr")
-	if err := command(ctx, "go", "build", "-o", dr, "./cmd/dr"); err != nil {
+	err = command(ctx, "go", "build", "-o", dr, "./cmd/dr")
+	if err != nil {
 		return err
 	}
 	var results []result
@@ -139,14 +140,16 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 		page, past = page+about, errors.Join(past, pastStores)
-		if about, pastStores, err = measureFleet(ctx, o); err != nil {
+		about, pastStores, err = measureFleet(ctx, o)
+		if err != nil {
 			return err
 		}
 		page, past = page+about, errors.Join(past, pastStores)
 	}
 	fmt.Println(page)
 	if o.out != "" && !o.quick && !o.logOnly {
-		if err := os.WriteFile(o.out, []byte(page), 0o644); err != nil {
+		err := os.WriteFile(o.out, []byte(page), 0o644)
+		if err != nil {
 			return err
 		}
 	}

@@ -39,11 +39,13 @@ type result struct {
 func measure(ctx context.Context, o options, db measured, dr, dir string) (result, error) {
 	r := result{measured: db}
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
-	if err := b.prepare(db.megabytes); err != nil {
+	err := b.prepare(db.megabytes)
+	if err != nil {
 		return r, err
 	}
 	defer b.stop()
-	if err := b.warm(&r); err != nil {
+	err = b.warm(&r)
+	if err != nil {
 		return r, err
 	}
 	for i := range o.pairs {
@@ -52,7 +54,8 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 			into *[]cost
 			do   func() (cost, error)
 		}{{&r.save, b.save}, {&r.backup, b.backup}} {
-			if err := add(step.into, step.do); err != nil {
+			err := add(step.into, step.do)
+			if err != nil {
 				return r, err
 			}
 		}
@@ -64,7 +67,8 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 			into *[]cost
 			do   func() (cost, error)
 		}{{&r.theirRestore, b.theirRestore}, {&r.restoreOne, b.restoreOne}, {&r.restoreAll, b.restoreAll}} {
-			if err := add(step.into, step.do); err != nil {
+			err := add(step.into, step.do)
+			if err != nil {
 				return r, err
 			}
 		}
@@ -94,21 +98,25 @@ func (b *bench) repo() []string {
 
 // prepare generates the database, makes a data dir of it and starts a server on that.
 func (b *bench) prepare(megabytes int) error {
-	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+	err := os.MkdirAll(b.dir, 0o700)
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "bench: generating %d MB\n", megabytes)
-	if err := database.Generate(b.path("generated"), int64(megabytes)*1_000_000); err != nil {
+	err = database.Generate(b.path("generated"), int64(megabytes)*1_000_000)
+	if err != nil {
 		return err
 	}
 	peer := "http://" + freeAddress()
 	b.endpoint = "http://" + freeAddress()
-	if err := command(b.ctx, b.tool("etcdutl"), "snapshot", "restore", b.path("generated"), "--skip-hash-check",
+	err = command(b.ctx, b.tool("etcdutl"), "snapshot", "restore", b.path("generated"), "--skip-hash-check",
 		"--name", "bench", "--data-dir", b.path("data"), "--initial-cluster", "bench="+peer,
-		"--initial-advertise-peer-urls", peer); err != nil {
+		"--initial-advertise-peer-urls", peer)
+	if err != nil {
 		return err
 	}
-	if err := os.Remove(b.path("generated")); err != nil {
+	err = os.Remove(b.path("generated"))
+	if err != nil {
 		return err
 	}
 	b.server = exec.CommandContext(b.ctx, b.tool("etcd"), "--name", "bench", "--data-dir", b.path("data"),
@@ -116,7 +124,8 @@ func (b *bench) prepare(megabytes int) error {
 		"--listen-client-urls", b.endpoint, "--advertise-client-urls", b.endpoint,
 		"--quota-backend-bytes", "8589934592", "--log-level", "error", "--snapshot-count", "1000000")
 	b.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := b.server.Start(); err != nil {
+	err = b.server.Start()
+	if err != nil {
 		return err
 	}
 	return b.key()
@@ -146,7 +155,8 @@ func (b *bench) warm(r *result) error {
 			return fmt.Errorf("the server does not serve: %w", err)
 		}
 	}
-	if _, err := b.save(); err != nil {
+	_, err := b.save()
+	if err != nil {
 		return err
 	}
 	info, err := os.Stat(b.path("saved.db"))
@@ -158,14 +168,16 @@ func (b *bench) warm(r *result) error {
 }
 
 func (b *bench) save() (cost, error) {
-	if err := os.RemoveAll(b.path("saved.db")); err != nil {
+	err := os.RemoveAll(b.path("saved.db"))
+	if err != nil {
 		return cost{}, err
 	}
 	return timed(b.ctx, b.tool("etcdctl"), "--endpoints", b.endpoint, "--command-timeout", "10m", "snapshot", "save", b.path("saved.db"))
 }
 
 func (b *bench) backup() (cost, error) {
-	if err := os.RemoveAll(b.path("repo")); err != nil {
+	err := os.RemoveAll(b.path("repo"))
+	if err != nil {
 		return cost{}, err
 	}
 	return timed(b.ctx, b.dr, append(b.repo(), "backup", "--endpoints", b.endpoint, "--recipient", b.recipient, "--no-hash")...)
@@ -173,7 +185,8 @@ func (b *bench) backup() (cost, error) {
 
 func (b *bench) theirRestore() (cost, error) {
 	for _, path := range []string{"plain.db", "theirs"} {
-		if err := os.RemoveAll(b.path(path)); err != nil {
+		err := os.RemoveAll(b.path(path))
+		if err != nil {
 			return cost{}, err
 		}
 	}
@@ -194,7 +207,8 @@ func (b *bench) restoreOne() (cost, error) { return b.restore(members[:1]) }
 func (b *bench) restoreAll() (cost, error) { return b.restore(members) }
 
 func (b *bench) restore(members []string) (cost, error) {
-	if err := os.RemoveAll(b.path("ours")); err != nil {
+	err := os.RemoveAll(b.path("ours"))
+	if err != nil {
 		return cost{}, err
 	}
 	return timed(b.ctx, b.dr, append(b.repo(), "restore", "-o", "json", "--identity", b.path("key.txt"), "--old-is-dead",
@@ -207,11 +221,12 @@ func timed(ctx context.Context, name string, args ...string) (cost, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	begin := time.Now()
-	if err := cmd.Start(); err != nil {
+	err := cmd.Start()
+	if err != nil {
 		return cost{}, err
 	}
 	peak := memory.Watch(cmd.Process.Pid, memory.WithChildren)
-	err := cmd.Wait()
+	err = cmd.Wait()
 	c := cost{wall: time.Since(begin), peak: peak()}
 	if err != nil {
 		return c, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, stderr.String())
@@ -252,7 +267,8 @@ func phases(stdout []byte) map[string]time.Duration {
 }
 
 func command(ctx context.Context, name string, args ...string) error {
-	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, out)
 	}
 	return nil

@@ -37,7 +37,8 @@ type side struct {
 
 // measureStores compares our stores with the SDKs that they use. Its limits apply as the others do.
 func measureStores(ctx context.Context, o options, dir string) (page string, past error, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err = os.MkdirAll(dir, 0o700)
+	if err != nil {
 		return "", nil, err
 	}
 	binaries, err := measureBinaries(ctx, o, filepath.Join(dir, "dr"))
@@ -53,7 +54,8 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 		all = []*compared{compareS3(t, large), compareAzure(t, large), compareGCS(t, small)}
 		for _, c := range all {
 			// Small objects use so little CPU that more of them are needed for a figure.
-			if err := c.measure(ctx, o.pairs*int(large/c.size)); err != nil {
+			err := c.measure(ctx, o.pairs*int(large/c.size))
+			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
@@ -63,7 +65,8 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 		return "", nil, err
 	}
 	var b strings.Builder
-	if past = renderStores(&b, all); o.quick {
+	past = renderStores(&b, all)
+	if o.quick {
 		past = nil
 	}
 	renderBinaries(&b, binaries)
@@ -103,7 +106,8 @@ func timedHere(ctx context.Context, do func(context.Context) error) (cost, error
 // usedHere returns the CPU time of all threads of this process.
 func usedHere() time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	if err != nil {
 		panic(err) // it fails only with wrong arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

@@ -104,7 +104,8 @@ func measureBinaries(ctx context.Context, o options, out string) ([]program, err
 func buildSize(ctx context.Context, out, tags, ldflags string) (int64, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags="+tags, "-ldflags="+ldflags, "-o", out, "./cmd/dr")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
+	said, err := cmd.CombinedOutput()
+	if err != nil {
 		return 0, fmt.Errorf("build dr: %w: %s", err, said)
 	}
 	info, err := os.Stat(out)

@@ -28,11 +28,13 @@ type fatal struct{ error }
 // started. Their data is kept in dir.
 func withServers(ctx context.Context, dir string, do func(testing.TB) error) error {
 	testing.Init() // testing.Short needs a flag; this runs after those of this program were parsed
-	if err := os.Setenv("TMPDIR", dir); err != nil {
+	err := os.Setenv("TMPDIR", dir)
+	if err != nil {
 		return err
 	}
 	r := &serverRun{ctx: ctx, dir: dir, do: do}
-	if code := objectstores.Main(r); code != 0 && len(r.failed) == 0 {
+	code := objectstores.Main(r)
+	if code != 0 && len(r.failed) == 0 {
 		return errors.New("the object stores did not end well")
 	}
 	return errors.Join(r.failed...)
@@ -41,7 +43,8 @@ func withServers(ctx context.Context, dir string, do func(testing.TB) error) err
 // Run is called by objectstores.Main while servers can be started.
 func (r *serverRun) Run() int {
 	r.attempt(func() {
-		if err := r.do(r); err != nil {
+		err := r.do(r)
+		if err != nil {
 			r.Fatal(err)
 		}
 	})
@@ -94,7 +97,8 @@ func (r *serverRun) Skip(args ...any) { r.Fatal(args...) }
 // asError returns an argument that is an error unchanged, for errors.Is.
 func asError(args []any) error {
 	if len(args) == 1 {
-		if err, ok := args[0].(error); ok {
+		err, ok := args[0].(error)
+		if ok {
 			return err
 		}
 	}

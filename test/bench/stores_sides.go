@@ -45,7 +45,8 @@ func openStore(t testing.TB, url string, parallel int) storage.Bucket {
 func setenv(t testing.TB, entries []string) {
 	for _, entry := range entries {
 		name, value, _ := strings.Cut(entry, "=")
-		if err := os.Setenv(name, value); err != nil {
+		err := os.Setenv(name, value)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,7 +43,8 @@ func Start(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
-	if err := chromedp.Do(ctx); err != nil {
+	err = chromedp.Do(ctx)
+	if err != nil {
 		t.Fatalf("%s does not start: %v", path, err)
 	}
 	return ctx
@@ -78,7 +79,8 @@ func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 		scheme = "dark"
 	}
 	// The tab ends with the context of its first use, which must not be that of a single step.
-	if err := chromedp.Do(ctx); err != nil {
+	err := chromedp.Do(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
 	tab.Do(chromedp.EmulateViewport(cmp.Or(look.Width, 1280), cmp.Or(look.Height, 900)))
@@ -94,7 +96,8 @@ func Open(t testing.TB, ctx context.Context, origin string, look Look) *Tab {
 			Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted, Origin: origin,
 			BrowserContextID: chromedp.FromContext(ctx).BrowserContextID,
 		}
-		if _, err := chromedp.CallBrowser(ctx, browser.SetPermission, permission); err != nil {
+		_, err := chromedp.CallBrowser(ctx, browser.SetPermission, permission)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +124,8 @@ func order[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
-	if _, err := chromedp.Call(ctx, command, params); err != nil {
+	_, err := chromedp.Call(ctx, command, params)
+	if err != nil {
 		tab.t.Fatalf("%s: %v", command.Method, err)
 	}
 }
@@ -135,7 +139,8 @@ func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(tab.ctx, patience)
 	defer cancel()
 	for i, step := range steps {
-		if err := chromedp.Do(ctx, step); err != nil {
+		err := chromedp.Do(ctx, step)
+		if err != nil {
 			tab.t.Fatalf("step %d: %v; the page says:\n%s\nits console: %q", i+1, err, tab.text(), tab.Console())
 		}
 	}

@@ -25,7 +25,8 @@ const Variable = "ETCD_DR_BINARY"
 //	func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 func Main(m interface{ Run() int }) int {
 	flag.Parse()
-	if path = os.Getenv(Variable); path != "" || testing.Short() {
+	path = os.Getenv(Variable)
+	if path != "" || testing.Short() {
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "dr-binary-*")
@@ -36,7 +37,8 @@ func Main(m interface{ Run() int }) int {
 	defer os.RemoveAll(dir)
 	path = filepath.Join(dir, "dr")
 	build := exec.Command("go", "build", "-o", path, "github.com/etcd-dr/etcd-dr/cmd/dr")
-	if out, err := build.CombinedOutput(); err != nil {
+	out, err := build.CombinedOutput()
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "build dr: %v\n%s", err, out)
 		return 1
 	}
@@ -59,7 +61,8 @@ func Run(t testing.TB, env []string, args ...string) Output {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+	_, exited := errors.AsType[*exec.ExitError](err)
+	if err != nil && !exited {
 		t.Fatalf("run dr %s: %v", strings.Join(args, " "), err)
 	}
 	return Output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}

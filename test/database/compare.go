@@ -47,14 +47,16 @@ func Differences(a, b string, exempt Exempt) ([]string, error) {
 	}
 	var found []string
 	for key, value := range inA {
-		if other, ok := inB[key]; !ok {
+		other, ok := inB[key]
+		if !ok {
 			found = append(found, fmt.Sprintf("only in the first: %s", key))
 		} else if !bytes.Equal(value, other) {
 			found = append(found, fmt.Sprintf("%s: first %.200q, second %.200q", key, value, other))
 		}
 	}
 	for key := range inB {
-		if _, ok := inA[key]; !ok {
+		_, ok := inA[key]
+		if !ok {
 			found = append(found, fmt.Sprintf("only in the second: %s", key))
 		}
 	}
@@ -86,7 +88,8 @@ func comparable(bucket string, value []byte, exempt Exempt) ([]byte, error) {
 		return bytes.Clone(value), nil
 	}
 	var user authpb.User
-	if err := proto.Unmarshal(value, &user); err != nil {
+	err := proto.Unmarshal(value, &user)
+	if err != nil {
 		return nil, err
 	}
 	user.Password = nil

@@ -27,11 +27,13 @@ func Write(path string, fill func(be backend.Backend, store mvcc.KV) error) erro
 	}
 	tx.Unlock()
 	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	if err := fill(be, store); err != nil {
+	err := fill(be, store)
+	if err != nil {
 		return err
 	}
 	store.Commit()
-	if err := store.Close(); err != nil {
+	err = store.Close()
+	if err != nil {
 		return err
 	}
 	return be.Close()

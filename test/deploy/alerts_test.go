@@ -45,10 +45,12 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("docs/metrics.md does not list %s", r.Alert)
 		}
 		wantMetrics(t, r.Alert, r.Expr+up(r.Expr))
-		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
+		s := r.Labels["severity"]
+		if s != "critical" && s != "warning" {
 			t.Errorf("%s has the severity %q", r.Alert, s)
 		}
-		if c := r.Labels["condition"]; c != "" && !slices.Contains(conditions(t), c) {
+		c := r.Labels["condition"]
+		if c != "" && !slices.Contains(conditions(t), c) {
 			t.Errorf("%s is about %q, which is no condition", r.Alert, c)
 		}
 		for _, a := range []string{"summary", "description", "runbook_url"} {
@@ -119,7 +121,8 @@ func TestRunbooks(t *testing.T) {
 	}
 	slices.Sort(wanted)
 	wanted = slices.Compact(wanted)
-	if got := pages(t); !slices.Equal(got, wanted) {
+	got := pages(t)
+	if !slices.Equal(got, wanted) {
 		t.Errorf("there are pages for\n%q\nthere should be some for\n%q", got, wanted)
 	}
 	list := readFile(t, filepath.Join(runbooks, "README.md"))
@@ -138,9 +141,11 @@ func conditions(t *testing.T) (names []string) {
 		t.Fatal(err)
 	}
 	ast.Inspect(file, func(node ast.Node) bool {
-		if spec, ok := node.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+		spec, ok := node.(*ast.ValueSpec)
+		if ok && len(spec.Values) == 1 {
 			kind, _ := spec.Type.(*ast.Ident)
-			if value, ok := spec.Values[0].(*ast.BasicLit); ok && kind != nil && kind.Name == "Name" {
+			value, ok := spec.Values[0].(*ast.BasicLit)
+			if ok && kind != nil && kind.Name == "Name" {
 				name, _ := strconv.Unquote(value.Value)
 				names = append(names, name)
 			}
@@ -161,7 +166,8 @@ func pages(t *testing.T) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if name := strings.TrimSuffix(e.Name(), ".md"); name != "README" {
+		name := strings.TrimSuffix(e.Name(), ".md")
+		if name != "README" {
 			names = append(names, name)
 		}
 	}
@@ -175,7 +181,8 @@ func TestRunbookPages(t *testing.T) {
 	for _, page := range append(pages(t), "README") {
 		text := readFile(t, filepath.Join(runbooks, page+".md"))
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(runbooks, m[1])); err != nil {
+			_, err := os.Stat(filepath.Join(runbooks, m[1]))
+			if err != nil {
 				t.Errorf("%s: %v", page, err)
 			}
 		}
@@ -190,7 +197,8 @@ func TestRunbookPages(t *testing.T) {
 			}
 			rest = after
 		}
-		if lines := strings.Count(text, "\n"); lines > 42 {
+		lines := strings.Count(text, "\n")
+		if lines > 42 {
 			t.Errorf("%s has %d lines", page, lines)
 		}
 	}

@@ -23,7 +23,8 @@ func TestReleaseForARM64(t *testing.T) {
 		t.Fatalf("deploy/build.sh: %v\n%s", err, out)
 	}
 	wantStatic(t, binary)
-	if said := output(t, "container/arm64.sh", binary, "demo"); strings.Count(said, "the same on all three") < 2 {
+	said := output(t, "container/arm64.sh", binary, "demo")
+	if strings.Count(said, "the same on all three") < 2 {
 		t.Errorf("dr demo said\n%s", said)
 	}
 }

@@ -48,7 +48,8 @@ func etcdctl(t *testing.T) *cli {
 // help returns the help of a verb, which it requests once.
 func (c *cli) help(t *testing.T, verbs string) string {
 	t.Helper()
-	if _, ok := c.helps[verbs]; !ok {
+	_, ok := c.helps[verbs]
+	if !ok {
 		c.helps[verbs] = output(t, c.path, append(strings.Fields(verbs), "--help")...)
 	}
 	return c.helps[verbs]

@@ -37,7 +37,8 @@ type panel struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(readFile(t, dashboardFile)), &d); err != nil {
+	err := json.Unmarshal([]byte(readFile(t, dashboardFile)), &d)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -86,7 +87,8 @@ func wantPlace(t *testing.T, p panel, places map[string]string) {
 	for x := g.X; x < g.X+g.W; x++ {
 		for y := g.Y; y < g.Y+g.H; y++ {
 			at := fmt.Sprint(x, y)
-			if other := places[at]; other != "" {
+			other := places[at]
+			if other != "" {
 				t.Fatalf("%q lies on %q", p.Title, other)
 			}
 			places[at] = p.Title

@@ -46,7 +46,8 @@ func readYAML(t *testing.T, path string, into any) {
 	defer f.Close()
 	decoder := yaml.NewDecoder(f)
 	decoder.KnownFields(true)
-	if err := decoder.Decode(into); err != nil {
+	err = decoder.Decode(into)
+	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 }
@@ -63,7 +64,8 @@ func readFile(t *testing.T, path string) string {
 func writeFile(t *testing.T, name, content string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(content), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -85,7 +87,8 @@ func need(t *testing.T, program string) {
 	if testing.Short() {
 		t.Skip("needs " + program)
 	}
-	if _, err := exec.LookPath(program); err != nil {
+	_, err := exec.LookPath(program)
+	if err != nil {
 		unavailable(t, err.Error())
 	}
 }

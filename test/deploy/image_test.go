@@ -118,21 +118,26 @@ func testImage(t *testing.T, binary, version string) {
 		unavailable(t, "only root may make a root directory of its own")
 	}
 	root := imageOf(t, binary)
-	if said := inImage(t, root, "version"); !strings.HasPrefix(said, "dr "+version+" ") {
+	said := inImage(t, root, "version")
+	if !strings.HasPrefix(said, "dr "+version+" ") {
 		t.Errorf("it says that it is %s", said)
 	}
-	if info, err := os.Stat(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt")); err != nil || info.Size() < 10_000 {
+	info, err := os.Stat(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
+	if err != nil || info.Size() < 10_000 {
 		t.Errorf("certificates: %v, %v", info, err)
 	}
 	config := "clusters: {prod: {etcd: {endpoints: [http://10.0.0.1:2379]}, repositories: [main], schedule: {cron: '30 2 * * *', zone: Europe/Berlin}}}\n" +
 		"repositories: {main: {url: file:///tmp/backups}}\n"
-	if err := os.WriteFile(filepath.Join(root, "tmp/dr.yaml"), []byte(config), 0o644); err != nil {
+	err = os.WriteFile(filepath.Join(root, "tmp/dr.yaml"), []byte(config), 0o644)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if said := inImage(t, root, "config", "check", "--config", "/tmp/dr.yaml"); !strings.Contains(said, "Europe/Berlin") {
+	said = inImage(t, root, "config", "check", "--config", "/tmp/dr.yaml")
+	if !strings.Contains(said, "Europe/Berlin") {
 		t.Errorf("it knows no zones: %s", said)
 	}
-	if said := inImage(t, root, "demo"); !strings.Contains(said, "the same on all three") {
+	said = inImage(t, root, "demo")
+	if !strings.Contains(said, "the same on all three") {
 		t.Errorf("dr demo said\n%s", said)
 	}
 }

@@ -21,7 +21,8 @@ func TestRelease(t *testing.T) {
 	}
 	dir := t.TempDir()
 	sums := release(t, "../..", dir)
-	if again := release(t, copyTree(t), t.TempDir()); again != sums {
+	again := release(t, copyTree(t), t.TempDir())
+	if again != sums {
 		t.Errorf("built elsewhere it is another one:\n%s%s", sums, again)
 	}
 	name := "etcd-dr-" + version + "-linux-" + runtime.GOARCH
@@ -39,7 +40,8 @@ func release(t *testing.T, tree, dir string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(tree, "deploy/dist.sh"), dir, version, runtime.GOARCH)
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1763712000")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("deploy/dist.sh: %v\n%s", err, out)
 	}
 	return readFile(t, filepath.Join(dir, "SHA256SUMS"))
@@ -87,7 +89,8 @@ func wantStatic(t *testing.T, path string) {
 			t.Error("it needs a loader")
 		}
 	}
-	if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 {
+	libraries, err := f.ImportedLibraries()
+	if err != nil || len(libraries) > 0 {
 		t.Errorf("it needs %q, %v", libraries, err)
 	}
 }

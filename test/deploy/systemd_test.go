@@ -28,7 +28,8 @@ func TestUnits(t *testing.T) {
 			t.Fatal(err)
 		}
 		unit := writeFile(t, filepath.Base(file), strings.ReplaceAll(readFile(t, file), "/usr/local/bin/dr", program))
-		if said := output(t, "systemd-analyze", "verify", unit); said != "" {
+		said := output(t, "systemd-analyze", "verify", unit)
+		if said != "" {
 			t.Errorf("%s: %s", filepath.Base(file), said)
 		}
 		output(t, "systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold="+mostExposed, unit)

@@ -28,7 +28,8 @@ func TestServeReportsConditions(t *testing.T) {
 			return
 		}
 		var c condition.Change
-		if err := json.NewDecoder(r.Body).Decode(&c); err != nil || r.Header.Get("Authorization") != "Bearer t0ken" {
+		err := json.NewDecoder(r.Body).Decode(&c)
+		if err != nil || r.Header.Get("Authorization") != "Bearer t0ken" {
 			t.Errorf("%s was told with %q: %v", r.URL, r.Header.Get("Authorization"), err)
 		}
 		told <- c
@@ -48,7 +49,8 @@ clusters:
     conditions: {accept: [NotLocked]}
 `, dir, receiver.URL)
 	for name, text := range map[string]string{"hook": receiver.URL + "/hook\n", "token": "Bearer t0ken\n", "dr.yaml": text} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,10 +66,12 @@ clusters:
 			condition.NoBackup, condition.MembersAway, condition.NotEncrypted,
 		})
 	})
-	if path := <-beats; path != "/beat" {
+	path := <-beats
+	if path != "/beat" {
 		t.Errorf("first the heart's beat is %s", path)
 	}
-	if c := <-told; c.State != condition.Begins || c.Name != condition.NoBackup || c.Cluster != "prod" || c.Severity != condition.Critical {
+	c := <-told
+	if c.State != condition.Begins || c.Name != condition.NoBackup || c.Cluster != "prod" || c.Severity != condition.Critical {
 		t.Errorf("told first: %+v", c)
 	}
 	for deadline := time.After(time.Minute); ; {
@@ -81,7 +85,8 @@ clusters:
 		}
 		break
 	}
-	if code := s.end(syscall.SIGTERM); code != 0 {
+	code := s.end(syscall.SIGTERM)
+	if code != 0 {
 		t.Errorf("stopped, it ended with %d", code)
 	}
 	said, err := os.ReadFile(s.log)

@@ -53,7 +53,8 @@ clusters:
     require: all
     schedule: {cron: "@daily"}
 `, main.url, main.folder, offsite.url, offsite.folder, etcd.Endpoints()[0])
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(config, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	env := append(objectstores.WrongEnv(), "DR_CLUSTER=prod")
@@ -72,7 +73,8 @@ clusters:
 		return len(status.Clusters) == 1 && status.Clusters[0].Last != nil && status.Clusters[0].Counted(document.JobBackup, document.Succeeded) > 0
 	})
 	for _, a := range []account{main, offsite} {
-		if out := must("list", "--repo", a.url, "--credentials", a.folder, "-o", "json"); !strings.Contains(out, `"id"`) {
+		out := must("list", "--repo", a.url, "--credentials", a.folder, "-o", "json")
+		if !strings.Contains(out, `"id"`) {
 			t.Errorf("no backup in %s:\n%s", a.url, out)
 		}
 	}
@@ -88,7 +90,8 @@ clusters:
 	must("copy", "--from", offsite.url, "--from-credentials", offsite.folder, "--to", vault.url, "--to-credentials", vault.folder, "-o", "json")
 	dir := filepath.Join(t.TempDir(), "restored")
 	must("restore", "--repo", vault.url, "--credentials", vault.folder, "--output-dir", dir, "--old-is-dead", "-o", "json")
-	if _, err := os.Stat(dir); err != nil {
+	_, err = os.Stat(dir)
+	if err != nil {
 		t.Error(err)
 	}
 	must("drill", "--repo", vault.url, "--credentials", vault.folder)
@@ -98,10 +101,12 @@ clusters:
 	for _, path := range []string{"/", "/status", "/metrics", "/api/v1/clusters", "/api/v1/clusters/prod/backups?repository=offsite"} {
 		said.WriteString(get(t, s.url+path))
 	}
-	if plan := get(t, s.url+"/api/v1/clusters/prod/plan?repository=offsite"); !strings.Contains(plan, "--credentials "+offsite.folder) {
+	plan := get(t, s.url+"/api/v1/clusters/prod/plan?repository=offsite")
+	if !strings.Contains(plan, "--credentials "+offsite.folder) {
 		t.Errorf("the command of the plan does not work here: %s", plan)
 	}
-	if code := s.end(syscall.SIGTERM); code != 0 {
+	code := s.end(syscall.SIGTERM)
+	if code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
 	log, err := os.ReadFile(s.log)
@@ -134,7 +139,8 @@ clusters:
     repositories: [main]
     schedule: {cron: "@every 1s"}
 `, store.URL(bucket, "p"), folder, etcd.Endpoints()[0])
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(config, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	s := serve(t, config, objectstores.WrongEnv()...)
@@ -176,7 +182,8 @@ func get(t *testing.T, url string) string {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(response.Body)
-	if err = errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+	err = errors.Join(err, response.Body.Close())
+	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s, %v", url, response.Status, err)
 	}
 	return string(body)

@@ -26,13 +26,15 @@ func (j job) drill(t *testing.T, code int, args ...string) document.Drill {
 	if out.Code != code {
 		t.Errorf("dr drill %q: exit code %d, want %d\n%s%s", args, out.Code, code, out.Stdout, out.Stderr)
 	}
-	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+	left, err := os.ReadDir(scratch)
+	if err != nil || len(left) > 0 {
 		t.Errorf("dr drill %q left %v, %v", args, left, err)
 	}
 	var drill struct{ Result document.Drill }
 	for line := range strings.Lines(out.Stdout) {
 		if strings.HasPrefix(line, `{"result"`) {
-			if err := json.Unmarshal([]byte(line), &drill); err != nil {
+			err := json.Unmarshal([]byte(line), &drill)
+			if err != nil {
 				t.Fatalf("dr drill: %v\n%s", err, line)
 			}
 		}
@@ -88,7 +90,8 @@ func (j job) drillsPass(t *testing.T) {
 	if random.Drill.RTO <= 0 || random.Drill.Lineage == "" || random.Drill.Seed != 7 || random.Revision == 0 {
 		t.Errorf("of the random point: %+v, %+v", random, random.Drill)
 	}
-	if stages := stagesOf(alone); stages != "ask fetch check prove build rename boot compare" {
+	stages := stagesOf(alone)
+	if stages != "ask fetch check prove build rename boot compare" {
 		t.Errorf("the steps are %s", stages)
 	}
 	again := j.drill(t, 0, "--seed", "7").Proofs[1]
@@ -108,7 +111,8 @@ func stagesOf(p catalog.Proof) string {
 func (j job) drillsAssert(t *testing.T) {
 	t.Helper()
 	d := j.drill(t, 0, "--to", "latest", "--assert", "key=key/0/0", "--assert", "prefix=key/:150", "--assert", "prefix=last/:50")
-	if last := d.Proofs[0]; len(d.Proofs) != 1 || last.Drill.Requests < 50 || len(last.Drill.Assertions) != 3 ||
+	last := d.Proofs[0]
+	if len(d.Proofs) != 1 || last.Drill.Requests < 50 || len(last.Drill.Assertions) != 3 ||
 		last.Drill.Assertions[1].Found != 150 || !strings.Contains(stagesOf(last), "prove replay build") {
 		t.Errorf("the end of the log: %+v, %+v", last, last.Drill)
 	}
@@ -143,12 +147,14 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.Start(); err != nil {
+		err = cmd.Start()
+		if err != nil {
 			t.Fatal(err)
 		}
 		for lines := bufio.NewScanner(stdout); lines.Scan() && !strings.Contains(lines.Text(), fmt.Sprintf(`"stage":%q`, stage)); {
 		}
-		if err := cmd.Process.Kill(); err != nil {
+		err = cmd.Process.Kill()
+		if err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
@@ -175,14 +181,16 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 func (j job) drillsShow(t *testing.T) {
 	t.Helper()
 	list, _ := j.list(t)
-	if b := list.Backups[0]; b.Proven != catalog.Booted || len(b.Proofs) < 4 {
+	b := list.Backups[0]
+	if b.Proven != catalog.Booted || len(b.Proofs) < 4 {
 		t.Errorf("listed is %s, %+v", b.Proven, b.Proofs)
 	}
 	out := command.Must(t, j.env, "list")
 	if !strings.Contains(out, "booted, ") || !strings.Contains(out, "; drill not run, ") {
 		t.Errorf("dr list:\n%s", out)
 	}
-	if out := command.Must(t, j.env, "show"); !strings.Contains(out, "drill: the newest backup, served after ") {
+	out = command.Must(t, j.env, "show")
+	if !strings.Contains(out, "drill: the newest backup, served after ") {
 		t.Errorf("dr show:\n%s", out)
 	}
 }
@@ -200,7 +208,8 @@ func TestDrillFindsADamagedSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[len(data)-100] ^= 1
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err = os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	d := j.drill(t, 3, "--to", "latest")
@@ -212,10 +221,12 @@ func TestDrillFindsADamagedSegment(t *testing.T) {
 		t.Errorf("proof %+v, %+v", p, p.Drill)
 	}
 	list, _ := j.list(t)
-	if b := list.Backups[0]; b.Proven != catalog.Stored {
+	b := list.Backups[0]
+	if b.Proven != catalog.Stored {
 		t.Errorf("the backup itself is %q", b.Proven)
 	}
-	if d := j.drill(t, 0, "latest"); d.Verdict != catalog.Passed {
+	d = j.drill(t, 0, "latest")
+	if d.Verdict != catalog.Passed {
 		t.Errorf("the backup alone: %+v", d)
 	}
 }
@@ -232,22 +243,27 @@ func TestDrillFindsALostSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range newest[1:] {
-		if err := os.RemoveAll(filepath.Join(j.repo, "prod", "backups", b.Name())); err != nil {
+		err := os.RemoveAll(filepath.Join(j.repo, "prod", "backups", b.Name()))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	lost := all[len(all)-2].file
-	if err := os.Remove(filepath.Join(j.repo, lost)); err != nil {
+	err = os.Remove(filepath.Join(j.repo, lost))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if d := j.drill(t, 3); d.Verdict != catalog.Failed || d.Proofs[0].Verdict != catalog.Passed {
+	d := j.drill(t, 3)
+	if d.Verdict != catalog.Failed || d.Proofs[0].Verdict != catalog.Passed {
 		t.Errorf("the drill %+v", d)
 	}
 	j.drill(t, 3, "--to", "latest")
-	if out := command.Run(t, j.env, "drill"); !strings.Contains(out.Stderr, filepath.Base(lost)) {
+	out := command.Run(t, j.env, "drill")
+	if !strings.Contains(out.Stderr, filepath.Base(lost)) {
 		t.Errorf("the drill does not name %s:\n%s", lost, out.Stderr)
 	}
-	if d := j.drill(t, 0, "latest"); d.Verdict != catalog.Passed {
+	d = j.drill(t, 0, "latest")
+	if d.Verdict != catalog.Passed {
 		t.Errorf("the backup alone: %+v", d)
 	}
 }
@@ -265,7 +281,8 @@ func TestDrillFindsADamagedBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err = os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	d := j.drill(t, 3)

@@ -92,7 +92,8 @@ func lastResult(t *testing.T, stdout string) result {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	var last struct{ Result *result }
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Result == nil {
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil || last.Result == nil {
 		t.Fatalf("the last line is no result: %v\n%s", err, lines[len(lines)-1])
 	}
 	return *last.Result
@@ -153,7 +154,8 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if _, err := client.Put(ctx, key, value); err != nil {
+	_, err := client.Put(ctx, key, value)
+	if err != nil {
 		t.Fatalf("put: %v", err)
 	}
 }
@@ -187,7 +189,8 @@ func TestOnePlanForEveryHost(t *testing.T) {
 	if err != nil || len(members.Members) != 3 {
 		t.Fatalf("member list: %v, %v", members, err)
 	}
-	if _, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithRev(b.Revision)); err == nil ||
+	_, err = client.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithRev(b.Revision))
+	if err == nil ||
 		!strings.Contains(err.Error(), "compacted") {
 		t.Errorf("a read at the old revision must say compacted, says: %v", err)
 	}
@@ -222,7 +225,8 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 
 	into := filepath.Join(t.TempDir(), "restored")
 	r := lastResult(t, command.Must(t, j.env, "restore", "-o", "json", "--output-dir", into))
-	if old := fmt.Sprintf("%x", before.Header.ClusterId); r.ClusterID == old {
+	old := fmt.Sprintf("%x", before.Header.ClusterId)
+	if r.ClusterID == old {
 		t.Errorf("the restored cluster has the old id %s", old)
 	}
 	// Two of the three are restored ones; the third is the old member.
@@ -265,7 +269,8 @@ func TestNoSpaceIsCleared(t *testing.T) {
 	source := servers.Start(t, servers.Options{QuotaBytes: 1 << 20})
 	client := source.Client(t)
 	for i := 0; ; i++ {
-		if _, err := client.Put(t.Context(), fmt.Sprint("fill/", i), strings.Repeat("x", 100<<10)); err != nil {
+		_, err := client.Put(t.Context(), fmt.Sprint("fill/", i), strings.Repeat("x", 100<<10))
+		if err != nil {
 			break
 		}
 	}
@@ -284,7 +289,8 @@ func TestNoSpaceIsCleared(t *testing.T) {
 func waitForLog(t *testing.T, path, words string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if log, _ := os.ReadFile(path); strings.Contains(string(log), words) {
+		log, _ := os.ReadFile(path)
+		if strings.Contains(string(log), words) {
 			return
 		}
 	}

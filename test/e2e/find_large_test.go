@@ -50,7 +50,8 @@ func TestFindLongLog(t *testing.T) {
 	sameLines(t, "find", want, timed.lines())
 	t.Logf("%d requests: the first of %d changes %v after the replay began, all after %v, at most %d MiB of memory", requests, len(want),
 		timed.first.Round(time.Millisecond), timed.all.Round(time.Millisecond), timed.memory>>20)
-	if last := timed.changes[len(timed.changes)-1]; last.Keys != 1 || last.Kubernetes == nil || kubernetes.Name(*last.Kubernetes).String() != "Pod namespace-034/object-001234" {
+	last := timed.changes[len(timed.changes)-1]
+	if last.Keys != 1 || last.Kubernetes == nil || kubernetes.Name(*last.Kubernetes).String() != "Pod namespace-034/object-001234" {
 		t.Errorf("the last change: %+v", last)
 	}
 	all := j.findTimed(t, "--prefix", "/registry/")
@@ -60,7 +61,8 @@ func TestFindLongLog(t *testing.T) {
 	t.Logf("all keys: the first %v after the replay began, all after %v, at most %d MiB of memory",
 		all.first.Round(time.Millisecond), all.all.Round(time.Millisecond), all.memory>>20)
 	// At a million requests the database has this size, and a scan maps all of it.
-	if most := int64(400 << 20); max(timed.memory, all.memory) > most {
+	most := int64(400 << 20)
+	if max(timed.memory, all.memory) > most {
 		t.Errorf("it took more than %d MiB of memory", most>>20)
 	}
 }
@@ -80,7 +82,8 @@ func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	peak := memory.Watch(cmd.Process.Pid, memory.WithChildren)
@@ -90,7 +93,8 @@ func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
 			Event *storage.Event
 			Item  *document.Found
 		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		err := json.Unmarshal(lines.Bytes(), &line)
+		if err != nil {
 			t.Fatal(err)
 		}
 		if line.Event != nil && line.Event.Stage == "replay" && begun.IsZero() {
@@ -104,7 +108,8 @@ func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
 		}
 	}
 	f.memory = peak()
-	if err := cmd.Wait(); err != nil {
+	err = cmd.Wait()
+	if err != nil {
 		t.Fatal(err)
 	}
 	f.all = time.Since(begun)
@@ -172,7 +177,8 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Log().StoreSegment(t.Context(), encoded); err != nil {
+		err = c.Log().StoreSegment(t.Context(), encoded)
+		if err != nil {
 			t.Fatal(err)
 		}
 		h.Seq, h.First, h.Previous, h.Reason = h.Seq+1, h.Last+1, encoded.Digest, ""
@@ -202,10 +208,12 @@ func TestFindAcrossARestore(t *testing.T) {
 	restored := filepath.Join(t.TempDir(), "restored")
 	command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
 		"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
-	if err := os.RemoveAll(m.DataDir); err != nil {
+	err := os.RemoveAll(m.DataDir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(restored, m.DataDir); err != nil {
+	err = os.Rename(restored, m.DataDir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	source.Restart(t, 0)

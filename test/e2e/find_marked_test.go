@@ -71,7 +71,8 @@ func TestFindMarkedBetweenBackups(t *testing.T) {
 	put(t, client, key, encodedNamespace(t, "", &metav1.Time{Time: time.Unix(1800000000, 0)}))
 	remove(t, client, "object")
 	late := written(t, client, key, encodedNamespace(t, "emptied", &metav1.Time{Time: time.Unix(1800000000, 0)}))
-	if _, err := client.Compact(t.Context(), late); err != nil {
+	_, err := client.Compact(t.Context(), late)
+	if err != nil {
 		t.Fatal(err)
 	}
 	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
@@ -100,7 +101,8 @@ func encodedNamespace(t *testing.T, label string, deletion *metav1.Time) string 
 		ObjectMeta: metav1.ObjectMeta{Name: "prod", Labels: map[string]string{"state": label}, DeletionTimestamp: deletion},
 	}
 	var encoded bytes.Buffer
-	if err := protobuf.NewSerializer(runtime.NewScheme(), runtime.NewScheme()).Encode(object, &encoded); err != nil {
+	err := protobuf.NewSerializer(runtime.NewScheme(), runtime.NewScheme()).Encode(object, &encoded)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return encoded.String()

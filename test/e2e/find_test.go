@@ -58,7 +58,8 @@ func items[Item any](t *testing.T, out string, result any, take func(Item)) {
 			Item   *Item
 			Result json.RawMessage
 		}
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
+		err := json.Unmarshal([]byte(text), &line)
+		if err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
 		if line.Item != nil {
@@ -66,7 +67,8 @@ func items[Item any](t *testing.T, out string, result any, take func(Item)) {
 		}
 		if line.Result != nil {
 			ended = true
-			if err := json.Unmarshal(line.Result, result); err != nil {
+			err := json.Unmarshal(line.Result, result)
+			if err != nil {
 				t.Fatalf("%v: %s", err, text)
 			}
 		}
@@ -86,7 +88,8 @@ func (j job) extracted(t *testing.T, args ...string) (database.Image, document.E
 			kv := &mvccpb.KeyValue{
 				Key: []byte(e.Key.Key), Value: e.Value, CreateRevision: e.CreateRevision, ModRevision: e.ModRevision, Version: e.Version,
 			}
-			if _, err := fmt.Sscanf(e.Lease, "%x", &kv.Lease); e.Lease != "" && err != nil {
+			_, err := fmt.Sscanf(e.Lease, "%x", &kv.Lease)
+			if e.Lease != "" && err != nil {
 				t.Fatalf("lease %q: %v", e.Lease, err)
 			}
 			image.KVs = append(image.KVs, kv)
@@ -163,12 +166,14 @@ func sameLines(t *testing.T, what string, want, got []string) {
 	}
 	var missing, more []string
 	for _, line := range want {
-		if _, ok := slices.BinarySearch(got, line); !ok {
+		_, ok := slices.BinarySearch(got, line)
+		if !ok {
 			missing = append(missing, line)
 		}
 	}
 	for _, line := range got {
-		if _, ok := slices.BinarySearch(want, line); !ok {
+		_, ok := slices.BinarySearch(want, line)
+		if !ok {
 			more = append(more, line)
 		}
 	}
@@ -268,8 +273,9 @@ func (j job) pointsAsRead(t *testing.T, h *told) {
 	t.Helper()
 	a, b := h.images[len(h.images)/4], h.images[3*len(h.images)/4]
 	got, r := j.extracted(t, "--prefix", "", "--to-revision", fmt.Sprint(a.Revision))
-	if differences := a.Differences(got); len(differences) > 0 || r.Keys != len(a.KVs) {
-		t.Errorf("extract at revision %d, live first:\n%s", a.Revision, strings.Join(differences, "\n"))
+	unequal := a.Differences(got)
+	if len(unequal) > 0 || r.Keys != len(a.KVs) {
+		t.Errorf("extract at revision %d, live first:\n%s", a.Revision, strings.Join(unequal, "\n"))
 	}
 	within := func(image database.Image) map[string]string {
 		values := map[string]string{}
@@ -304,7 +310,8 @@ func (j job) differ(t *testing.T, a, b int64, want []string, fetched int) {
 	if result.Added+result.Changed+result.Removed != len(lines) || result.A.Revision != a || result.B.Revision != b {
 		t.Errorf("diff: %+v of %d lines", result, len(lines))
 	}
-	if n := strings.Count(out, `"stage":"check"`); n != fetched {
+	n := strings.Count(out, `"stage":"check"`)
+	if n != fetched {
 		t.Errorf("diff of revisions %d and %d: %d databases were fetched and checked, want %d", a, b, n, fetched)
 	}
 }
@@ -321,7 +328,8 @@ func differences(a, b map[string]string) (lines []string) {
 		}
 	}
 	for key, is := range b {
-		if _, there := a[key]; !there {
+		_, there := a[key]
+		if !there {
 			lines = append(lines, fmt.Sprintf("added %s %q", key, is))
 		}
 	}
@@ -368,7 +376,8 @@ func TestFindLeadsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Put(t.Context(), "leased", "for a while", clientv3.WithLease(lease.ID)); err != nil {
+	_, err = client.Put(t.Context(), "leased", "for a while", clientv3.WithLease(lease.ID))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 300 {
@@ -383,7 +392,8 @@ func TestFindLeadsBack(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	compacted := live(t, client, 0).Revision
-	if _, err := client.Compact(t.Context(), compacted); err != nil {
+	_, err = client.Compact(t.Context(), compacted)
+	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, client, "last", "")
@@ -403,7 +413,8 @@ func TestFindLeadsBack(t *testing.T) {
 		t.Fatalf("find: %+v", f.Gone)
 	}
 	image, _ := j.image(t, f.Gone[0].Restore[2:4]...)
-	if n := len(slices.DeleteFunc(image.KVs, func(kv *mvccpb.KeyValue) bool { return !strings.HasPrefix(string(kv.Key), "app/") })); n != 300 {
+	n := len(slices.DeleteFunc(image.KVs, func(kv *mvccpb.KeyValue) bool { return !strings.HasPrefix(string(kv.Key), "app/") }))
+	if n != 300 {
 		t.Errorf("dr %v gives %d keys, want 300", f.Gone[0].Restore, n)
 	}
 
@@ -418,7 +429,8 @@ func TestFindLeadsBack(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "out")
 	command.Must(t, j.env, "extract", "--before-revision", fmt.Sprint(deleted.Header.Revision), "--prefix", "app/", "--output-dir", dir)
-	if files, _ := filepath.Glob(filepath.Join(dir, "%", "app", "*.raw")); len(files) != 300 {
+	files, _ := filepath.Glob(filepath.Join(dir, "%", "app", "*.raw"))
+	if len(files) != 300 {
 		t.Errorf("there are %d files in %s, want 300", len(files), dir)
 	}
 	out := command.Run(t, j.env, "extract", "--key", "app/042")
@@ -449,7 +461,8 @@ func TestFindWithoutLog(t *testing.T) {
 			put(t, client, "comes and goes", "")
 			remove(t, client, "comes and goes")
 			third := written(t, client, "stays", "3")
-			if _, err := client.Compact(t.Context(), third); err != nil {
+			_, err := client.Compact(t.Context(), third)
+			if err != nil {
 				t.Fatal(err)
 			}
 			put(t, client, "stays", "4")
@@ -491,7 +504,8 @@ func TestFindGap(t *testing.T) {
 	a = j.archiving(t, c, 0)
 	remove(t, client, "goes")
 	inGap := written(t, client, "in", "the gap")
-	if _, err := client.Compact(t.Context(), inGap); err != nil {
+	_, err := client.Compact(t.Context(), inGap)
+	if err != nil {
 		t.Fatal(err)
 	}
 	agent.CatchUp(t, a)
@@ -504,7 +518,8 @@ func TestFindGap(t *testing.T) {
 	agent.CatchUp(t, a)
 	a.Stop(t)
 	for _, s := range lost {
-		if err := os.Remove(filepath.Join(j.repo, s.file)); err != nil {
+		err := os.Remove(filepath.Join(j.repo, s.file))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -600,7 +615,8 @@ func TestFindKubernetes(t *testing.T) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "prod", UID: "0815"}, Data: map[string]string{"color": "blue"},
 	}
-	if err := protobuf.NewSerializer(runtime.NewScheme(), runtime.NewScheme()).Encode(object, &encoded); err != nil {
+	err := protobuf.NewSerializer(runtime.NewScheme(), runtime.NewScheme()).Encode(object, &encoded)
+	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, client, "/registry/configmaps/prod/web", encoded.String())

@@ -35,7 +35,8 @@ func saved(t *testing.T, c *servers.Cluster) string {
 	cmd := exec.Command(servers.Tool(t, c.Version, "etcdctl"), "--endpoints", c.Endpoints()[0], "--cacert", c.Certificates.CA,
 		"--cert", c.Certificates.Cert, "--key", c.Certificates.Key, "snapshot", "save", path)
 	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("etcdctl snapshot save: %v\n%s", err, out)
 	}
 	return path
@@ -54,7 +55,8 @@ func zipped(t *testing.T, path string) string {
 	}
 	w := gzip.NewWriter(f)
 	_, err = w.Write(data)
-	if err = errors.Join(err, w.Close(), f.Close()); err != nil {
+	err = errors.Join(err, w.Close(), f.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path + ".gz"
@@ -64,7 +66,8 @@ func zipped(t *testing.T, path string) string {
 func shown(t *testing.T, j job, id string) (m catalog.Manifest) {
 	t.Helper()
 	out := command.Must(t, j.env, "show", id, "-o", "json")
-	if err := json.NewDecoder(strings.NewReader(out)).Decode(&m); err != nil || m.Origin == nil {
+	err := json.NewDecoder(strings.NewReader(out)).Decode(&m)
+	if err != nil || m.Origin == nil {
 		t.Fatalf("no imported backup: %v\n%s", err, out)
 	}
 	return m
@@ -85,7 +88,8 @@ func TestImportedSnapshotComesBackTheSame(t *testing.T) {
 			if m.Revision < revision || !m.Auth || m.Origin.Unhashed || !strings.HasPrefix(version, m.EtcdVersion) || m.EtcdVersion == "" {
 				t.Errorf("revision %d (want %d), auth %v, etcd %q, %+v", m.Revision, revision, m.Auth, m.EtcdVersion, m.Origin)
 			}
-			if out := command.Run(t, j.env, "restore", "latest", "--dry-run"); out.Code != 3 || !strings.Contains(out.Stderr, "only imported ones") {
+			out := command.Run(t, j.env, "restore", "latest", "--dry-run")
+			if out.Code != 3 || !strings.Contains(out.Stderr, "only imported ones") {
 				t.Errorf("latest means the import: exit code %d\n%s", out.Code, out.Stderr)
 			}
 			booted, _ := restored(t, j, servers.Options{
@@ -111,7 +115,8 @@ func TestDamagedImportStoresNothing(t *testing.T) {
 		"cut off": whole[:len(whole)/2], "no digest": whole[:len(whole)-32], "empty": nil, "another file": []byte("not a database"),
 	} {
 		path := filepath.Join(t.TempDir(), "damaged.db")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		err := os.WriteFile(path, data, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		out := command.Run(t, j.env, "import", path)
@@ -120,14 +125,17 @@ func TestDamagedImportStoresNothing(t *testing.T) {
 		}
 	}
 	spoiled := filepath.Join(t.TempDir(), "spoiled.db")
-	if err := os.WriteFile(spoiled, whole[:len(whole)-32], 0o600); err != nil {
+	err = os.WriteFile(spoiled, whole[:len(whole)-32], 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	spoil(t, spoiled, 0.1, 0.9)
-	if out := command.Run(t, j.env, "import", "--skip-hash-check", spoiled); out.Code != 3 {
+	out := command.Run(t, j.env, "import", "--skip-hash-check", spoiled)
+	if out.Code != 3 {
 		t.Errorf("damaged pages: exit code %d\n%s", out.Code, out.Stderr)
 	}
-	if found, _ := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*")); len(found) > 0 {
+	found, _ := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*"))
+	if len(found) > 0 {
 		t.Errorf("stored: %q", found)
 	}
 	missing := command.Run(t, j.env, "import", filepath.Join(t.TempDir(), "none"))
@@ -166,10 +174,12 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 			}
 			whole, certain := store(disk, "--salvage-tail", "all"), store(disk)
 			most := store(dirs(c, 1, 2))
-			if s := most.Origin.Salvage; !s.Majority || len(s.Disks) != 2 || most.Revision != want.Header.Revision || s.LeftOut != 0 {
+			s := most.Origin.Salvage
+			if !s.Majority || len(s.Disks) != 2 || most.Revision != want.Header.Revision || s.LeftOut != 0 {
 				t.Errorf("from two of three: revision %d, want %d, %+v", most.Revision, want.Header.Revision, s)
 			}
-			if after := content(t, disk); len(after) != len(before) {
+			after := content(t, disk)
+			if len(after) != len(before) {
 				t.Errorf("the disk has %d files, had %d", len(after), len(before))
 			} else {
 				for path, digest := range before {
@@ -197,7 +207,8 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 				t.Fatalf("%d keys came back, want %d: %v", len(got.Kvs), len(want.Kvs), err)
 			}
 			for i, kv := range want.Kvs {
-				if g := got.Kvs[i]; string(g.Key) != string(kv.Key) || string(g.Value) != string(kv.Value) || g.ModRevision != kv.ModRevision ||
+				g := got.Kvs[i]
+				if string(g.Key) != string(kv.Key) || string(g.Value) != string(kv.Value) || g.ModRevision != kv.ModRevision ||
 					g.Version != kv.Version || g.Lease != kv.Lease {
 					t.Fatalf("key %d is %v, want %v", i, g, kv)
 				}
@@ -233,11 +244,12 @@ func TestSalvageNotesThatTheRepositoryReachesFurther(t *testing.T) {
 	salvage := func() string {
 		return command.Run(t, j.env, "salvage", "--from-data-dir", c.Members[2].DataDir, "--to-repository").Stderr
 	}
-	if notes := salvage(); strings.Contains(notes, "reaches revision") {
+	notes := salvage()
+	if strings.Contains(notes, "reaches revision") {
 		t.Errorf("without a backup:\n%s", notes)
 	}
 	command.Must(t, j.env, append([]string{"backup"}, "--endpoints", c.Members[0].ClientURL)...)
-	notes := salvage()
+	notes = salvage()
 	if !strings.Contains(notes, fmt.Sprintf("reaches revision %d of this cluster, the disks ", last)) {
 		t.Errorf("the repository reaches revision %d:\n%s", last, notes)
 	}
@@ -258,19 +270,23 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 		{"import", "--skip-hash-check", filepath.Join(c.Members[0].DataDir, "member", "snap", "db")},
 		{"salvage", "--to-repository", "--from-data-dir", c.Members[0].DataDir},
 	} {
-		if out := command.Run(t, j.env, live...); out.Code != 4 || !strings.Contains(out.Stderr, "a process holds") {
+		out := command.Run(t, j.env, live...)
+		if out.Code != 4 || !strings.Contains(out.Stderr, "a process holds") {
 			t.Errorf("%s of a running member: exit code %d\n%s", live[0], out.Code, out.Stderr)
 		}
 	}
 	command.Must(t, j.env, "prune", "--keep-last", "1")
-	if out := command.Must(t, j.env, "list"); !strings.Contains(out, imported.ID) {
+	out := command.Must(t, j.env, "list")
+	if !strings.Contains(out, imported.ID) {
 		t.Errorf("a rule has removed the import:\n%s", out)
 	}
-	if out := command.Run(t, j.env, "prune", "--imported", own.ID); out.Code == 0 {
-		t.Errorf("a backup of the live cluster is removed by its id:\n%s", out.Stdout)
+	refused := command.Run(t, j.env, "prune", "--imported", own.ID)
+	if refused.Code == 0 {
+		t.Errorf("a backup of the live cluster is removed by its id:\n%s", refused.Stdout)
 	}
 	command.Must(t, j.env, "prune", "--imported", imported.ID)
-	if out := command.Must(t, j.env, "list"); strings.Contains(out, imported.ID) {
+	out = command.Must(t, j.env, "list")
+	if strings.Contains(out, imported.ID) {
 		t.Errorf("the import is still listed:\n%s", out)
 	}
 	_, err := os.Stat(filepath.Join(j.repo, "prod", "backups", imported.ID))

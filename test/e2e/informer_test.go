@@ -207,10 +207,12 @@ func (c clientCaches) differences(ctx context.Context, etcd *clientv3.Client) (a
 		if err != nil {
 			return err.Error()
 		}
-		if diff := cmp.Diff(fresh, contents(held.list())); diff != "" {
+		diff := cmp.Diff(fresh, contents(held.list()))
+		if diff != "" {
 			all += fmt.Sprintf("cache of %s with selector %q: fresh list first, cache second:\n%s", held.resource, held.selector, diff)
 		}
-		if diff := cmp.Diff(stored, resourceVersions(fresh)); held.selector.Empty() && diff != "" {
+		diff = cmp.Diff(stored, resourceVersions(fresh))
+		if held.selector.Empty() && diff != "" {
 			all += fmt.Sprintf("%s: etcd first, the API server second:\n%s", held.resource, diff)
 		}
 	}

@@ -112,7 +112,8 @@ func TestExtractRestoresDeletedObjects(t *testing.T) {
 				j.deletionIsFound(t, o)
 			}
 			j.applyShop(t, s, b.ID)
-			if diff := cmp.Diff(before, shopNow(t, s)); diff != "" {
+			diff := cmp.Diff(before, shopNow(t, s))
+			if diff != "" {
 				t.Errorf("what kubectl applied is not what it was:\n%s", diff)
 			}
 			j.everythingIsTaken(t, s)
@@ -194,7 +195,8 @@ func (j job) deletionIsFound(t *testing.T, o object) {
 	if last == nil || last.Change != "delete" || last.By != "transaction" || last.Kubernetes == nil {
 		t.Fatalf("find %s: %+v", o.key, f)
 	}
-	if name := *last.Kubernetes; name.Name != o.name || (name.Namespace == "") != o.clusterWide || (name.Kind != o.kind && name.Kind != "") {
+	name := *last.Kubernetes
+	if name.Name != o.name || (name.Namespace == "") != o.clusterWide || (name.Kind != o.kind && name.Kind != "") {
 		t.Errorf("%s is called %v", o.key, name)
 	}
 	out := command.Must(t, j.env, "extract", "--before-revision", fmt.Sprint(last.Revision), "--key", o.key)
@@ -252,7 +254,8 @@ func (j job) everythingIsTaken(t *testing.T, s *apiserver.APIServer) {
 		t.Errorf("without a name: %v", nameless)
 	}
 	out := command.Must(t, j.env, "extract", "--prefix", "/registry/")
-	if n := strings.Count(out, "an internal object of the API server"); n != len(nameless) {
+	n := strings.Count(out, "an internal object of the API server")
+	if n != len(nameless) {
 		t.Errorf("%d values are said to be the API server's own, want %d", n, len(nameless))
 	}
 	s.Kubectl(t, out, "apply", "--dry-run=server", "-f", "-")
@@ -300,7 +303,8 @@ func TestExtractNamesUnreadableObjects(t *testing.T) {
 	plain.Kubectl(t, "", "create", "secret", "generic", "plain", "--from-literal=a=b")
 	plain.Stop(t)
 	config := filepath.Join(t.TempDir(), "encryption.yaml")
-	if err := os.WriteFile(config, []byte(aescbc), 0o600); err != nil {
+	err := os.WriteFile(config, []byte(aescbc), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	s := apiserver.Start(t, c, "--encryption-provider-config", config,
@@ -316,7 +320,8 @@ func TestExtractNamesUnreadableObjects(t *testing.T) {
 		!strings.Contains(out.Stdout, "name: plain\n") || strings.Contains(out.Stdout, "k8s:enc") {
 		t.Errorf("extract of an encrypted Secret: %d\n%s%s", out.Code, out.Stdout, out.Stderr)
 	}
-	if got := s.Kubectl(t, out.Stdout, "apply", "-f", "-"); !strings.HasPrefix(got, "secret/plain ") || strings.Contains(got, "sealed") {
+	got := s.Kubectl(t, out.Stdout, "apply", "-f", "-")
+	if !strings.HasPrefix(got, "secret/plain ") || strings.Contains(got, "sealed") {
 		t.Errorf("kubectl apply: %s", got)
 	}
 	one := command.Run(t, j.env, "extract", "--key", "/registry/secrets/default/sealed")

@@ -93,12 +93,14 @@ func (w *writing) nothingLost(t *testing.T, j job, client *clientv3.Client, agen
 	newest := live(t, client, 0).Revision
 	agent.CatchUp(t, agents...)
 	got, _ := j.image(t)
-	if missing := w.missing(got); got.Revision < newest || len(missing) > 0 {
+	missing := w.missing(got)
+	if got.Revision < newest || len(missing) > 0 {
 		t.Errorf("restored at revision %d, it was %d before; of %d acknowledged writes are missing: %v",
 			got.Revision, newest, len(w.acked), missing)
 	}
 	want := live(t, client, got.Revision) // an unacknowledged write may have come after the last one
-	if found := want.Differences(got); len(found) > 0 {
+	found := want.Differences(got)
+	if len(found) > 0 {
 		t.Errorf("live first, restored second: %q", found)
 	}
 }
@@ -217,7 +219,8 @@ func cutOff(t *testing.T, c *servers.Cluster, w *writing) {
 	var unacknowledged sync.WaitGroup
 	for i := range 40 {
 		unacknowledged.Go(func() {
-			if _, err := client.Put(ctx, fmt.Sprint("never/", i), "never"); err == nil {
+			_, err := client.Put(ctx, fmt.Sprint("never/", i), "never")
+			if err == nil {
 				t.Errorf("write %d was acknowledged", i)
 			}
 		})

@@ -66,11 +66,13 @@ func TestLogPurgedMeanwhile(t *testing.T) {
 	j.wantRefused(t, 3, nearest, "--to", at.Format(time.RFC3339Nano))
 	j.wantRestored(t, before, "--to-revision", fmt.Sprint(inside), "--best")
 	j.wantRestored(t, before, "--to", at.Format(time.RFC3339Nano), "--best")
-	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
+	v := j.verifyLog(t, 3)
+	if len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 		t.Errorf("dr archive verify: %+v", v)
 	}
 	known := g.Until.Add(time.Millisecond).Format(time.RFC3339Nano)
-	if v := j.verifyLog(t, 0, "--since", known); v.Found == 0 || len(v.Gaps) != 0 {
+	v = j.verifyLog(t, 0, "--since", known)
+	if v.Found == 0 || len(v.Gaps) != 0 {
 		t.Errorf("dr archive verify --since the end of the gap: %+v", v)
 	}
 }
@@ -108,7 +110,8 @@ func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old d
 		return len(l.Windows) == 2
 	})
 	agent.CatchUp(t, a)
-	if n := len(j.lineages(t)); n != 2 || len(list.Gaps) != 1 || list.Gaps[0].Lineage != oldLineage || list.Gaps[0].NextLineage == oldLineage {
+	n := len(j.lineages(t))
+	if n != 2 || len(list.Gaps) != 1 || list.Gaps[0].Lineage != oldLineage || list.Gaps[0].NextLineage == oldLineage {
 		t.Errorf("%d lineages, gaps %+v", n, list.Gaps)
 	}
 	newest := live(t, client, 0)
@@ -120,7 +123,8 @@ func (j job) forked(t *testing.T, a *agent.Agent, client *clientv3.Client, old d
 	j.wantRestored(t, newest)
 	j.wantRestored(t, newest, "--to-revision", fmt.Sprint(newest.Revision))
 	j.wantRestored(t, old, "--lineage", oldLineage, "--to-revision", fmt.Sprint(old.Revision))
-	if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
+	v := j.verifyLog(t, 3)
+	if len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 		t.Errorf("dr archive verify: %+v", v)
 	}
 }
@@ -195,10 +199,12 @@ func TestLogRestoredInPlace(t *testing.T) {
 				restored := filepath.Join(t.TempDir(), "restored")
 				command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
 					"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
-				if err := os.RemoveAll(m.DataDir); err != nil {
+				err = os.RemoveAll(m.DataDir)
+				if err != nil {
 					t.Fatal(err)
 				}
-				if err := os.Rename(restored, m.DataDir); err != nil {
+				err = os.Rename(restored, m.DataDir)
+				if err != nil {
 					t.Fatal(err)
 				}
 				source.Restart(t, 0)

@@ -142,7 +142,8 @@ func (p *tape) copied(t *testing.T) job {
 	t.Helper()
 	j := p.job
 	j.repo = filepath.Join(t.TempDir(), "repo")
-	if err := os.CopyFS(j.repo, os.DirFS(p.repo)); err != nil {
+	err := os.CopyFS(j.repo, os.DirFS(p.repo))
+	if err != nil {
 		t.Fatal(err)
 	}
 	j.env = append(slices.Clone(p.env), "DR_REPO=file://"+j.repo)
@@ -164,7 +165,8 @@ func (j job) replace(t *testing.T, file string, data []byte) {
 	t.Helper()
 	path := filepath.Join(j.repo, file)
 	_ = os.Remove(path) // it may be read-only or missing
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err := os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -234,11 +236,13 @@ func logDamage(t *testing.T, j job) {
 	})
 	t.Run("a segment is missing", func(t *testing.T) {
 		j := p.copied(t)
-		if err := os.Remove(filepath.Join(j.repo, p.segments[behind-1].file)); err != nil {
+		err := os.Remove(filepath.Join(j.repo, p.segments[behind-1].file))
+		if err != nil {
 			t.Fatal(err)
 		}
 		p.only(t, j, behind-1)
-		if v := j.verifyLog(t, 3); len(v.Missing) != 1 || v.Missing[0].Seq != behind || len(v.Gaps) != 1 {
+		v := j.verifyLog(t, 3)
+		if len(v.Missing) != 1 || v.Missing[0].Seq != behind || len(v.Gaps) != 1 {
 			t.Errorf("missing %+v, gaps %+v", v.Missing, v.Gaps)
 		}
 	})

@@ -50,7 +50,8 @@ func TestLogNamesThatBeginAlike(t *testing.T) {
 		}
 	}
 	for _, gone := range []string{"a", "cluster1"} { // the other clusters' objects are no substitute
-		if err := os.RemoveAll(filepath.Join(first.repo, gone)); err != nil {
+		err := os.RemoveAll(filepath.Join(first.repo, gone))
+		if err != nil {
 			t.Fatal(err)
 		}
 		jobs[gone].wantRefused(t, 3, "not in the repository")
@@ -90,7 +91,8 @@ func TestLogOfADamagedMember(t *testing.T) {
 		put(t, source.Client(t), fmt.Sprint("key/", n), strings.Repeat("x", 500))
 	}
 	dir := filepath.Join(t.TempDir(), "copy")
-	if err := os.CopyFS(dir, os.DirFS(source.Members[0].DataDir)); err != nil {
+	err := os.CopyFS(dir, os.DirFS(source.Members[0].DataDir))
+	if err != nil {
 		t.Fatal(err)
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
@@ -104,13 +106,15 @@ func TestLogOfADamagedMember(t *testing.T) {
 	for i := range 100 {
 		data[50_000+i] ^= 0xff
 	}
-	if err := os.WriteFile(logs[0], data, 0o600); err != nil {
+	err = os.WriteFile(logs[0], data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	before := files(t, dir)
 	j := newJob(t)
 	a := agent.Start(t, j.env, dir, reach(source)...)
-	if code := a.Wait(t); code != 3 || !strings.Contains(a.Said(), filepath.Base(logs[0])) {
+	code := a.Wait(t)
+	if code != 3 || !strings.Contains(a.Said(), filepath.Base(logs[0])) {
 		t.Errorf("exit code %d, want 3 and the file's name:\n%s", code, a.Said())
 	}
 	if !maps.Equal(before, files(t, dir)) {
@@ -123,20 +127,24 @@ func TestLogOfNothing(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})
 	j := newJob(t)
-	if err := os.Mkdir(j.repo, 0o700); err != nil {
+	err := os.Mkdir(j.repo, 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{nil, {"--best"}, {"--to-revision", "5"}, {"--to", "1s ago"}, {"--to-revision", "5", "--best"}} {
 		j.wantRefused(t, 3, "not in the repository", args...)
 	}
-	if out := command.Run(t, j.env, "archive", "verify"); out.Code != 3 {
+	out := command.Run(t, j.env, "archive", "verify")
+	if out.Code != 3 {
 		t.Errorf("verify: exit code %d: %s", out.Code, out.Stderr)
 	}
 	missing := filepath.Join(t.TempDir(), "missing")
-	if code := agent.Start(t, j.env, missing, reach(source)...).Wait(t); code != 2 {
+	code := agent.Start(t, j.env, missing, reach(source)...).Wait(t)
+	if code != 2 {
 		t.Errorf("without a data dir: exit code %d, want 2", code)
 	}
-	if _, err := os.Stat(missing); err == nil {
+	_, err = os.Stat(missing)
+	if err == nil {
 		t.Error("the missing data dir is there")
 	}
 }
@@ -162,7 +170,8 @@ func TestLogOfAServerOfAnotherAuthority(t *testing.T) {
 					return s.State == document.AgentWaiting && strings.Contains(s.Problem, "certificate")
 				})
 				a.Stop(t)
-				if stored := files(t, filepath.Dir(j.repo)); len(stored) != 1 { // the key
+				stored := files(t, filepath.Dir(j.repo))
+				if len(stored) != 1 { // the key
 					t.Errorf("something was stored: %d files", len(stored))
 				}
 			}
@@ -178,7 +187,8 @@ func TestLogWithPasswordsIsSealed(t *testing.T) {
 	j := newJob(t)
 	j.env = []string{"DR_REPO=file://" + j.repo, "DR_CLUSTER=prod"}
 	a := j.archiving(t, source, 0)
-	if code := a.Wait(t); code != 4 || !strings.Contains(a.Said(), "--recipient") || !strings.Contains(a.Said(), "passwords") {
+	code := a.Wait(t)
+	if code != 4 || !strings.Contains(a.Said(), "--recipient") || !strings.Contains(a.Said(), "passwords") {
 		t.Errorf("exit code %d, want 4, and why:\n%s", code, a.Said())
 	}
 	for name, content := range files(t, filepath.Dir(j.repo)) {

@@ -79,7 +79,8 @@ func (j job) list(t *testing.T) (document.List, command.Output) {
 	out := command.Run(t, j.env, "list", "-o", "json")
 	var list document.List
 	if out.Stdout != "" {
-		if err := json.Unmarshal([]byte(out.Stdout), &list); err != nil {
+		err := json.Unmarshal([]byte(out.Stdout), &list)
+		if err != nil {
 			t.Fatalf("dr list: %v\n%s", err, out.Stdout)
 		}
 	}
@@ -93,7 +94,8 @@ func (j job) verifyLog(t *testing.T, code int, args ...string) document.ArchiveV
 	var verify struct{ Result document.ArchiveVerify }
 	for line := range strings.Lines(out.Stdout) {
 		if strings.HasPrefix(line, `{"result"`) {
-			if err := json.Unmarshal([]byte(line), &verify); err != nil {
+			err := json.Unmarshal([]byte(line), &verify)
+			if err != nil {
 				t.Fatalf("dr archive verify: %v\n%s", err, line)
 			}
 		}
@@ -111,7 +113,8 @@ func (j job) oneLog(t *testing.T) {
 	if v.Verdict != "passed" || v.Depth != "opened" || v.Found == 0 || len(v.Windows) != 1 {
 		t.Errorf("dr archive verify: %+v", v)
 	}
-	if lineages := j.lineages(t); len(lineages) != 1 {
+	lineages := j.lineages(t)
+	if len(lineages) != 1 {
 		t.Errorf("there are the lineages %q, want one", lineages)
 	}
 }
@@ -166,7 +169,8 @@ func (j job) database(t *testing.T, args ...string) (string, logResult) {
 	out := command.Must(t, j.env, all...)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var last struct{ Result *logResult }
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Result == nil {
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil || last.Result == nil {
 		t.Fatalf("the last line is no result: %v\n%s", err, out)
 	}
 	return filepath.Join(dir, "member", "snap", "db"), *last.Result
@@ -176,7 +180,8 @@ func (j job) database(t *testing.T, args ...string) (string, logResult) {
 func (j job) wantRestored(t *testing.T, want database.Image, args ...string) logResult {
 	t.Helper()
 	got, r := j.image(t, args...)
-	if found := want.Differences(got); len(found) > 0 {
+	found := want.Differences(got)
+	if len(found) > 0 {
 		t.Errorf("restore %q: live first, restored second:\n%s", args, strings.Join(found, "\n"))
 	}
 	return r
@@ -243,14 +248,16 @@ func tell(t *testing.T, c *servers.Cluster, a *agent.Agent, seed uint64) *told {
 // look reads the key space now, and at some revision since it was last read.
 func (h *told) look() {
 	since := int64(2)
-	if n := len(h.images); n > 0 {
+	n := len(h.images)
+	if n > 0 {
 		since = h.images[n-1].Revision
 	}
 	newest, err := h.TryImage(0)
 	if err != nil || newest.Revision <= since {
 		return
 	}
-	if between, err := h.TryImage(since + 1 + h.random.Int64N(newest.Revision-since)); err == nil {
+	between, err := h.TryImage(since + 1 + h.random.Int64N(newest.Revision-since))
+	if err == nil {
 		h.images = append(h.images, between)
 	}
 	h.images = append(h.images, newest)
@@ -266,7 +273,8 @@ func (h *told) rest(t *testing.T, a *agent.Agent) {
 		at := time.Now()
 		time.Sleep(1600 * time.Millisecond)
 		agent.CatchUp(t, a)
-		if after := h.Image(0); after.Revision == before.Revision {
+		after := h.Image(0)
+		if after.Revision == before.Revision {
 			h.moments = append(h.moments, moment{at, before})
 			return
 		}

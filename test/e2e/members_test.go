@@ -34,10 +34,12 @@ func TestAnAgentNoticesDivergedMembers(t *testing.T) {
 		t.Errorf("noticed: %s", s.Diverged)
 	}
 	j.firstWindow(t, client, a)
-	if code := a.Get(t, "/healthz"); code != http.StatusServiceUnavailable {
+	code := a.Get(t, "/healthz")
+	if code != http.StatusServiceUnavailable {
 		t.Errorf("/healthz answers %d", code)
 	}
-	if w := j.untilWindows(t, 1).Windows[0]; w.Diverged != s.Diverged {
+	w := j.untilWindows(t, 1).Windows[0]
+	if w.Diverged != s.Diverged {
 		t.Errorf("the window: %+v", w)
 	}
 	for what, args := range map[string][]string{
@@ -46,7 +48,8 @@ func TestAnAgentNoticesDivergedMembers(t *testing.T) {
 		"plan":   {"restore", "--dry-run", "--old-is-dead"},
 	} {
 		out := command.Run(t, j.env, args...)
-		if words := strings.Join(strings.Fields(out.Stdout), " "); !strings.Contains(words, s.Diverged) { // lines are wrapped
+		words := strings.Join(strings.Fields(out.Stdout), " ")
+		if !strings.Contains(words, s.Diverged) { // lines are wrapped
 			t.Errorf("dr %s does not report it:\n%s%s", what, out.Stdout, out.Stderr)
 		}
 	}

@@ -39,14 +39,17 @@ func TestNamespaceComesBack(t *testing.T) {
 		t.Fatalf("find:\n%s", found)
 	}
 	applied := s.Kubectl(t, command.Must(t, j.env, extractArgs(t, found)...), "apply", "-f", "-")
-	if n := strings.Count(applied, "configmap/"); n != storeMaps {
+	n := strings.Count(applied, "configmap/")
+	if n != storeMaps {
 		t.Errorf("%d ConfigMaps were applied, want %d", n, storeMaps)
 	}
-	if diff := cmp.Diff(before, storeNow(t, s)); diff != "" {
+	diff := cmp.Diff(before, storeNow(t, s))
+	if diff != "" {
 		t.Errorf("the namespace is not what it was:\n%s", diff)
 	}
 	eventually(t, "the Deployment has its pods again", func() bool { return hasPods(t, s) })
-	if jobs := s.Kubectl(t, "", "get", "jobs", "-n", "store", "-o", "name"); jobs != "" {
+	jobs := s.Kubectl(t, "", "get", "jobs", "-n", "store", "-o", "name")
+	if jobs != "" {
 		t.Errorf("Jobs run again: %s", jobs)
 	}
 
@@ -110,7 +113,8 @@ func extractArgs(t *testing.T, found string) []string {
 	t.Helper()
 	for line := range strings.Lines(found) {
 		line, _, _ = strings.Cut(strings.TrimSpace(line), " | kubectl apply")
-		if args, ok := strings.CutPrefix(line, "dr extract "); ok {
+		args, ok := strings.CutPrefix(line, "dr extract ")
+		if ok {
 			return append([]string{"extract"}, strings.Fields(args)...)
 		}
 	}

@@ -242,7 +242,8 @@ func (f *fakeService) retention() document.Prune {
 func (f *fakeService) plan(r *http.Request) any {
 	q := r.URL.Query()
 	lost := f.ago(133 * time.Minute)
-	if at, err := time.Parse(time.RFC3339, q.Get("time")); err == nil {
+	at, err := time.Parse(time.RFC3339, q.Get("time"))
+	if err == nil {
 		lost = at
 	}
 	all := f.backups().Backups

@@ -97,7 +97,8 @@ func answered(t *testing.T, tab *browser.Tab) string {
 	t.Helper()
 	text := browser.Value[string](tab, `fetch("api/v1/clusters/prod/plan?" + location.hash.split("?")[1]).then((r) => r.text())`)
 	var way document.Way
-	if err := json.Unmarshal([]byte(text), &way); err != nil || way.Command == "" {
+	err := json.Unmarshal([]byte(text), &way)
+	if err != nil || way.Command == "" {
 		t.Fatalf("%v: %s", err, text)
 	}
 	return way.Command
@@ -109,7 +110,8 @@ func pageClicks(t *testing.T, chromium context.Context) {
 	tab.Until(fleetIsThere)
 	keepPicture(t, "page-fleet", tab.Window)
 	said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`)
-	if want := "1 of 14 clusters needs you now, and 1 more should be looked at soon."; said != want {
+	want := "1 of 14 clusters needs you now, and 1 more should be looked at soon."
+	if said != want {
 		t.Errorf("the page says %q, want %q", said, want)
 	}
 	tab.Do(chromedp.Click(chromedp.CSS("table.fleet tbody tr:first-child a")))
@@ -124,19 +126,22 @@ func pageClicks(t *testing.T, chromium context.Context) {
 	tab.Do(chromedp.MouseClickXY(place[0], place[1]))
 	tab.Until(`location.hash.includes("time=") && ` + commandShown + `?.includes("--to ")`)
 	shown := browser.Value[string](tab, commandShown)
-	if want := answered(t, tab); shown != want || shown == newest {
+	want = answered(t, tab)
+	if shown != want || shown == newest {
 		t.Errorf("the page shows\n%s\nthe service says\n%s\nof the newest point\n%s", shown, want, newest)
 	}
 	tab.Do(chromedp.Click(chromedp.ID("copy")))
 	tab.Until(`document.querySelector(".command [role=status]").textContent === "copied"`)
-	if copied := browser.Value[string](tab, `navigator.clipboard.readText()`); copied != shown {
+	copied := browser.Value[string](tab, `navigator.clipboard.readText()`)
+	if copied != shown {
 		t.Errorf("copied was %q, shown %q", copied, shown)
 	}
 	browser.Value[bool](tab, `Boolean(scrollTo(0, document.getElementById("go-back-to-a-moment").parentElement.offsetTop - 8))`)
 	keepPicture(t, "page-moment", tab.Window)
 	tab.Do(chromedp.Reload()) // the address contains the whole state
 	tab.Until(clusterIsThere)
-	if again := browser.Value[string](tab, commandShown); again != shown {
+	again := browser.Value[string](tab, commandShown)
+	if again != shown {
 		t.Errorf("the same address shows\n%s\nand before it was\n%s", again, shown)
 	}
 	tab.Do(chromedp.Click(chromedp.CSS(".back a")))
@@ -181,7 +186,8 @@ func pageKeyboard(t *testing.T, chromium context.Context) {
 	tab.Until(`location.hash.includes("backup=") && document.activeElement.getAttribute("aria-valuetext").includes("backup, ")`)
 	press(kb.ArrowLeft)
 	tab.Until(`location.hash.includes("time=") && ` + commandShown + `?.includes("--to ")`)
-	if shown, want := browser.Value[string](tab, commandShown), answered(t, tab); shown != want {
+	shown, want := browser.Value[string](tab, commandShown), answered(t, tab)
+	if shown != want {
 		t.Errorf("the page shows\n%s\nthe service says\n%s", shown, want)
 	}
 	before := browser.Value[string](tab, `document.activeElement.getAttribute("aria-valuenow")`)
@@ -194,7 +200,8 @@ func pageKeyboard(t *testing.T, chromium context.Context) {
 func instead(f http.Handler, path string, answer func() any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/clusters/prod/"+path) {
-			if a := answer(); a != nil {
+			a := answer()
+			if a != nil {
 				_ = json.NewEncoder(w).Encode(a)
 				return
 			}
@@ -213,7 +220,8 @@ func pageEnd(t *testing.T, chromium context.Context) {
 	browser.Value[bool](tab, `Boolean(document.querySelector(".timeline svg").focus() ?? true)`)
 	tab.Do(chromedp.KeyEvent(kb.End))
 	tab.Until(`/time=|backup=/.test(location.hash)`)
-	if at := browser.Value[string](tab, `location.hash`); !strings.Contains(at, "backup="+string(f.backups().Backups[0].ID)) {
+	at := browser.Value[string](tab, `location.hash`)
+	if !strings.Contains(at, "backup="+string(f.backups().Backups[0].ID)) {
 		t.Errorf("the newest point is a backup, and the address is %s", at)
 	}
 }
@@ -247,7 +255,8 @@ func pageNotLooked(t *testing.T, chromium context.Context) {
 	})
 	tab := visit(t, chromium, h, "", browser.Look{})
 	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
-	if said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`); said != "Still looking at 1 of 1 cluster." {
+	said := browser.Value[string](tab, `document.querySelector(".verdict").innerText`)
+	if said != "Still looking at 1 of 1 cluster." {
 		t.Errorf("nobody has looked, and the page says %q", said)
 	}
 }
@@ -271,7 +280,8 @@ func pageThousand(t *testing.T, chromium context.Context) {
 	})
 	tab := visit(t, chromium, h, "", browser.Look{})
 	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1000`)
-	if first := browser.Value[string](tab, `document.querySelector("table.fleet tbody th").innerText`); first != "prod" {
+	first := browser.Value[string](tab, `document.querySelector("table.fleet tbody th").innerText`)
+	if first != "prod" {
 		t.Errorf("the first is %q", first)
 	}
 	tab.Do(chromedp.SendKeys(chromedp.ID("filter"), "r-73"))
@@ -332,10 +342,12 @@ func pageText(t *testing.T, chromium context.Context) {
 	if seen < 3 {
 		t.Errorf("the markup is shown %d times, it is in a problem, a pin and a note", seen)
 	}
-	if made := browser.Value[int](tab, `document.querySelectorAll("main img, main b").length`); made != 0 {
+	made := browser.Value[int](tab, `document.querySelectorAll("main img, main b").length`)
+	if made != 0 {
 		t.Errorf("%d elements were made of it", made)
 	}
-	if title := browser.Value[string](tab, `document.title`); title != "prod · etcd-dr" {
+	title := browser.Value[string](tab, `document.title`)
+	if title != "prod · etcd-dr" {
 		t.Errorf("the title is %q", title)
 	}
 }
@@ -358,7 +370,8 @@ func pageOrders(t *testing.T, chromium context.Context) {
 	tab.Do(chromedp.Click(chromedp.ID("order-suspend")), chromedp.SendKeys(chromedp.ID("ask-reason"), "new hosts"+kb.Enter))
 	tab.Until(`document.body.innerText.includes("Suspend: the service has been told.")`)
 	want := []string{"/api/v1/clusters/prod/trigger map[job:drill]", "/api/v1/clusters/prod/suspend map[reason:new hosts]"}
-	if got := f.ordered(); !slices.Equal(got, want) {
+	got := f.ordered()
+	if !slices.Equal(got, want) {
 		t.Errorf("ordered was %q, want %q", got, want)
 	}
 }
@@ -368,7 +381,8 @@ func pageReader(t *testing.T, chromium context.Context) {
 	f.role = "read"
 	tab := visit(t, chromium, f, "#/clusters/prod", browser.Look{})
 	tab.Until(`document.body.innerText.includes("Your role is to read.")`)
-	if n := browser.Value[int](tab, `document.querySelectorAll("[id^=order-]").length`); n != 0 {
+	n := browser.Value[int](tab, `document.querySelectorAll("[id^=order-]").length`)
+	if n != 0 {
 		t.Errorf("there are %d buttons", n)
 	}
 }
@@ -378,7 +392,8 @@ func pageReader(t *testing.T, chromium context.Context) {
 func pageToken(t *testing.T, chromium context.Context) {
 	const token = "s3cret"
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "read jo sha256:%x\n", sha256.Sum256([]byte(token))), 0o600); err != nil {
+	err := os.WriteFile(file, fmt.Appendf(nil, "read jo sha256:%x\n", sha256.Sum256([]byte(token))), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	access, err := server.NewAccess(file, false, nil)
@@ -440,7 +455,8 @@ func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
 	} {
 		tab := visit(t, chromium, newFakeService(), view.address, look)
 		tab.Until(view.ready)
-		if over := browser.Value[int](tab, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+		over := browser.Value[int](tab, `document.documentElement.scrollWidth - innerWidth`)
+		if over > 0 {
 			t.Errorf("%s is %d pixels wider than the window", view.name, over)
 		}
 		for what, n := range browser.Value[map[string]int](tab, accessible) {
@@ -449,7 +465,8 @@ func pageLooks(t *testing.T, chromium context.Context, look browser.Look) {
 			}
 		}
 		ground := browser.Value[string](tab, `getComputedStyle(document.documentElement).backgroundColor`)
-		if want := map[bool]string{false: "rgb(246, 246, 243)", true: "rgb(18, 21, 24)"}[look.Dark]; ground != want {
+		want := map[bool]string{false: "rgb(246, 246, 243)", true: "rgb(18, 21, 24)"}[look.Dark]
+		if ground != want {
 			t.Errorf("%s is on %s, in %s on %s", view.name, ground, scheme, want)
 		}
 		keepPicture(t, fmt.Sprintf("%s-%d-%s", view.name, look.Width, scheme), tab.Page)
@@ -463,7 +480,8 @@ func keepPicture(t *testing.T, name string, take func() []byte) {
 	if dir == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), take(), 0o644); err != nil {
+	err := os.WriteFile(filepath.Join(dir, name+".png"), take(), 0o644)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -502,7 +520,8 @@ repositories:
 clusters:
   prod: {etcd: {endpoints: [%s]}, repositories: [main], schedule: {cron: "@daily"}, retention: {last: 1}}
 `, filepath.Join(dir, "repo"), strings.Join(etcd.Endpoints(), ", "))
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(config), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	service := serve(t, path)
@@ -513,7 +532,8 @@ clusters:
 	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
 	tab.Do(chromedp.Click(chromedp.ID("open-prod")))
 	tab.Until(commandShown)
-	if shown, want := browser.Value[string](tab, commandShown), answered(t, tab); shown != want || !strings.Contains(shown, "--dry-run") {
+	shown, want := browser.Value[string](tab, commandShown), answered(t, tab)
+	if shown != want || !strings.Contains(shown, "--dry-run") {
 		t.Errorf("the page shows\n%s\nthe service says\n%s", shown, want)
 	}
 	first := browser.Value[string](tab, `fetch("api/v1/clusters/prod").then((r) => r.json()).then((c) => c.last.id)`)
@@ -522,7 +542,8 @@ clusters:
 	browser.Value[bool](tab, lookNow)
 	tab.Until(`document.getElementById("kept") && document.body.innerText.includes("succeeded")`)
 	quiet(t, tab, service.url)
-	if said := tab.Console(); len(said) > 0 {
+	said := tab.Console()
+	if len(said) > 0 {
 		t.Errorf("the console says: %q", said)
 	}
 	service.end(syscall.SIGTERM)

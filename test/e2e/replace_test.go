@@ -75,7 +75,8 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	wantKeys(t, c, "before")
 	put(t, c.Client(t), "restored", "x")
 
-	if out := command.Run(t, j.env, r.Undo[1:]...); out.Code != 4 || !strings.Contains(out.Stderr, "stop etcd") {
+	out := command.Run(t, j.env, r.Undo[1:]...)
+	if out.Code != 4 || !strings.Contains(out.Stderr, "stop etcd") {
 		t.Errorf("undo while etcd runs: exit code %d: %s", out.Code, out.Stderr)
 	}
 	c.Stop(t, 0)
@@ -166,7 +167,8 @@ func TestReplaceOnEveryHost(t *testing.T) {
 	command.Must(t, j.env, append([]string{"restore", "--replace", "--plan", plan}, dirOf(2)...)...)
 	c.Restart(t)
 	wantKeys(t, c, "before", "restored")
-	if _, err := os.Stat(filepath.Join(c.Members[0].DataDir, "member", "snap", "db")); err != nil {
+	_, err := os.Stat(filepath.Join(c.Members[0].DataDir, "member", "snap", "db"))
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -192,7 +194,8 @@ func TestReplaceIsKilled(t *testing.T) {
 	}
 	for range 8 {
 		cmd := command.Command(t, j.env, args...)
-		if err := cmd.Start(); err != nil {
+		err := cmd.Start()
+		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Duration(random.IntN(800)) * time.Millisecond)
@@ -204,13 +207,15 @@ func TestReplaceIsKilled(t *testing.T) {
 				t.Fatalf("seed %d: undo: %s", seed, out.Stderr)
 			}
 		}
-		if got := content(t, dir); !maps.Equal(got, old) {
+		got := content(t, dir)
+		if !maps.Equal(got, old) {
 			t.Fatalf("seed %d: the data dir has changed", seed)
 		}
 	}
 	command.Must(t, j.env, args...)
 	again := command.Must(t, j.env, args...)
-	if n := len(swaps(t, dir)); n == 0 || !strings.Contains(again, "replaced the data") {
+	n := len(swaps(t, dir))
+	if n == 0 || !strings.Contains(again, "replaced the data") {
 		t.Errorf("the command again: %d restores\n%s", n, again)
 	}
 	c.Restart(t)

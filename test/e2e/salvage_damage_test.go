@@ -34,7 +34,8 @@ func spoil(t *testing.T, path string, from, to float64) {
 	for at := int(float64(end) * from); at < int(float64(end)*to); at += 64 {
 		data[at] ^= 0x5a
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err = os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,7 +102,8 @@ func TestSalvageADamagedLog(t *testing.T) {
 				t.Errorf("it came back at revision %d, want the database's %d", r.Revision, revision)
 			}
 			p := salvagePlan(t, nil, dirs(c, 0))
-			if d := p.Salvage.Disks[0]; len(d.Findings) != 1 || !strings.Contains(d.Findings[0], "offset") || p.Salvage.Majority {
+			d := p.Salvage.Disks[0]
+			if len(d.Findings) != 1 || !strings.Contains(d.Findings[0], "offset") || p.Salvage.Majority {
 				t.Errorf("the plan does not say what is wrong: %+v", p.Salvage)
 			}
 		})
@@ -142,7 +144,8 @@ func TestSalvageAfterTheArchive(t *testing.T) {
 				t.Errorf("result %+v, %+v", r.Replayed, r.Salvaged)
 			}
 			revision := archived + 100
-			if _, r = salvage(t, version, j.env, dirs(c, 0, 2), "--to-revision", fmt.Sprint(revision)); r.Revision != revision {
+			_, r = salvage(t, version, j.env, dirs(c, 0, 2), "--to-revision", fmt.Sprint(revision))
+			if r.Revision != revision {
 				t.Errorf("it ends at revision %d, want %d behind the archive's end", r.Revision, revision)
 			}
 			// The disks' databases are not needed.

@@ -38,7 +38,8 @@ func startLoad(t *testing.T, client *clientv3.Client) *load {
 		l.group.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				key, value := fmt.Sprintf("load/%d/%05d", w, n), fmt.Sprintf("value %d of %d", n, w)
-				if _, err := client.Put(ctx, key, value); err != nil {
+				_, err := client.Put(ctx, key, value)
+				if err != nil {
 					return // the servers were killed
 				}
 				l.mu.Lock()
@@ -127,13 +128,15 @@ func salvage(t *testing.T, version string, env []string, from string, args ...st
 	out := command.Must(t, env, append([]string{"restore", "-o", "json", "--name", "m1", "--data-dir", dir,
 		"--initial-cluster", "m1=" + url, "--from-data-dir", from}, args...)...)
 	for dir, was := range before {
-		if now := content(t, dir); fmt.Sprint(was) != fmt.Sprint(now) {
+		now := content(t, dir)
+		if fmt.Sprint(was) != fmt.Sprint(now) {
 			t.Errorf("%s was changed:\n%v\n%v", dir, was, now)
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var last struct{ Result salvageResult }
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Result.Salvaged == nil {
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil || last.Result.Salvaged == nil {
 		t.Fatalf("no result: %v\n%s", err, out)
 	}
 	booted := servers.Boot(t, servers.Options{Version: version}, servers.Existing{Name: "m1", DataDir: dir, PeerURL: url})
@@ -145,7 +148,8 @@ func salvagePlan(t *testing.T, env []string, from string, args ...string) plan.P
 	t.Helper()
 	out := command.Must(t, env, append([]string{"restore", "-o", "json", "--dry-run", "--from-data-dir", from}, args...)...)
 	var p plan.Plan
-	if err := json.Unmarshal([]byte(out), &p); err != nil || p.Salvage == nil {
+	err := json.Unmarshal([]byte(out), &p)
+	if err != nil || p.Salvage == nil {
 		t.Fatalf("no plan: %v\n%s", err, out)
 	}
 	return p
@@ -168,7 +172,8 @@ func (l *load) holds(t *testing.T, name string, client *clientv3.Client) {
 			lost = append(lost, key)
 		}
 	}
-	if slices.Sort(lost); len(lost) > 0 {
+	slices.Sort(lost)
+	if len(lost) > 0 {
 		t.Errorf("%s: %d of %d acknowledged writes are lost, such as %s", name, len(lost), len(l.acked), lost[0])
 	}
 }
@@ -307,7 +312,8 @@ func TestSalvageByAPlan(t *testing.T) {
 	waitForDatabase() // or the database would not have changed yet
 	c.Kill(t, 0)
 	refused("make")
-	if _, err := os.Stat(filepath.Join(dir, "two")); err == nil {
+	_, err := os.Stat(filepath.Join(dir, "two"))
+	if err == nil {
 		t.Error("something was restored")
 	}
 }
@@ -326,7 +332,8 @@ func TestSalvageRefuses(t *testing.T) {
 		if out.Code != code || !strings.Contains(out.Stderr, word) {
 			t.Errorf("%s: exit code %d, want %d and %q\n%s", name, out.Code, code, word, out.Stderr)
 		}
-		if _, err := os.Stat(into); err == nil {
+		_, err := os.Stat(into)
+		if err == nil {
 			t.Errorf("%s: something was restored", name)
 		}
 	}
@@ -334,7 +341,8 @@ func TestSalvageRefuses(t *testing.T) {
 	put(t, c.Client(t), "k", "it was not disturbed")
 	c.StopAll(t)
 	other.StopAll(t)
-	if err := os.CopyFS(copied, os.DirFS(c.Members[0].DataDir)); err != nil {
+	err := os.CopyFS(copied, os.DirFS(c.Members[0].DataDir))
+	if err != nil {
 		t.Fatal(err)
 	}
 	refused("another cluster's", 4, "cluster", "--from-data-dir", dirs(c, 0)+","+dirs(other, 0))
@@ -342,7 +350,8 @@ func TestSalvageRefuses(t *testing.T) {
 	refused("no data dir", 2, "member", "--from-data-dir", t.TempDir())
 	refused("a time", 2, "times", "--from-data-dir", dirs(c, 0), "--to", "1h ago")
 	refused("a backup too", 2, "use one of them", "--from-data-dir", dirs(c, 0), "latest")
-	if err := os.Rename(filepath.Join(other.Members[0].DataDir, "member", "snap", "db"), filepath.Join(copied, "member", "snap", "db")); err != nil {
+	err = os.Rename(filepath.Join(other.Members[0].DataDir, "member", "snap", "db"), filepath.Join(copied, "member", "snap", "db"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	refused("another cluster's database", 4, "does not know it", "--from-data-dir", copied)

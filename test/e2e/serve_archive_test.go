@@ -29,7 +29,8 @@ clusters:
     archive: {flush: 200ms}
 `, j.repo, strings.Join(c.Endpoints(), ", "), j.to)
 	path := filepath.Join(t.TempDir(), "dr.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -52,20 +52,24 @@ clusters:
     schedule: {cron: "@every 2s"}
     drill: {schedule: {cron: "@every 2s"}, scratchDir: %s, nice: 5, %s}
 `, repo, source.Endpoints()[0], recipient[strings.Index(recipient, "age1"):], scratch, drill)
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		err := os.WriteFile(path+".new", []byte(text), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(path+".new", path); err != nil {
+		err = os.Rename(path+".new", path)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("assert: ['key=key/0', 'prefix=key/:20'], identityFiles: [" + key + "]")
-	if said := command.Must(t, nil, "config", "check", "--config", path); !strings.Contains(said, "next drill at ") ||
+	said := command.Must(t, nil, "config", "check", "--config", path)
+	if !strings.Contains(said, "next drill at ") ||
 		!strings.Contains(said, "key=key/0, prefix=key/:20") {
 		t.Errorf("dr config check said\n%s", said)
 	}
 	s := serve(t, path)
-	if o := s.drilledBy(t, document.Succeeded, ""); o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
+	o := s.drilledBy(t, document.Succeeded, "")
+	if o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
 		t.Errorf("it passed: %+v", o)
 	}
 	write("assert: ['prefix=key/:21'], identityFiles: [" + key + "]")
@@ -84,7 +88,8 @@ clusters:
 		c := d.Clusters[0]
 		return c.State == document.StateSuspended && c.Suspension != nil && c.Suspension.Reason == "the disks are replaced"
 	})
-	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+	left, err := os.ReadDir(scratch)
+	if err != nil || len(left) > 0 {
 		t.Errorf("drills left %v, %v", left, err)
 	}
 }

@@ -40,7 +40,8 @@ func TestServeWhileLeadersDie(t *testing.T) {
 		source.Kill(t, leader)
 		source.Restart(t, leader)
 	}
-	if code := s.end(syscall.SIGTERM); code != 0 {
+	code := s.end(syscall.SIGTERM)
+	if code != 0 {
 		t.Errorf("stopped, it ended with %d", code)
 	}
 
@@ -51,7 +52,8 @@ func TestServeWhileLeadersDie(t *testing.T) {
 	var listed []catalog.ID
 	slots := map[string]bool{}
 	for _, b := range slices.Backward(list.Backups) {
-		if slot := b.Labels["schedule"]; slots[slot] {
+		slot := b.Labels["schedule"]
+		if slots[slot] {
 			t.Errorf("two backups are of %s", slot)
 		} else {
 			slots[slot] = true
@@ -92,7 +94,8 @@ clusters:
     schedule: {cron: "@every 5s"}
 `, url, strings.Join(c.Endpoints(), ", "), recipient)
 	path := filepath.Join(t.TempDir(), "dr.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -109,7 +112,8 @@ func (s *serving) told(t *testing.T) (stored []catalog.ID, failed int) {
 	running := false
 	for line := range strings.Lines(string(said)) {
 		var l struct{ Stage, Msg string }
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
+		err := json.Unmarshal([]byte(line), &l)
+		if err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
 		switch message := l.Msg; {
@@ -142,7 +146,8 @@ func (j job) eachRestores(t *testing.T, source *servers.Cluster, list document.L
 	for _, i := range []int{0, n / 2, n - 1} {
 		got, _ := j.image(t, string(list.Backups[i].ID))
 		want := live(t, source.Client(t), got.Revision)
-		if found := want.Differences(got); len(found) > 0 {
+		found := want.Differences(got)
+		if len(found) > 0 {
 			t.Errorf("%s: live first, restored second:\n%s", list.Backups[i].ID, strings.Join(found, "\n"))
 		}
 	}

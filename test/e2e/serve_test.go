@@ -37,7 +37,8 @@ func serve(t *testing.T, config string, env ...string) *serving {
 	}
 	defer out.Close()
 	s.cmd.Stdout, s.cmd.Stderr = out, out
-	if err := s.cmd.Start(); err != nil {
+	err = s.cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -46,7 +47,8 @@ func serve(t *testing.T, config string, env ...string) *serving {
 	}()
 	t.Cleanup(func() {
 		s.end(syscall.SIGKILL)
-		if said, err := os.ReadFile(s.log); t.Failed() {
+		said, err := os.ReadFile(s.log)
+		if t.Failed() {
 			t.Logf("what dr serve at %s said: %v\n%s", s.url, err, said)
 		}
 	})
@@ -91,7 +93,8 @@ func slotsOf(t *testing.T, repo, cluster string) (slots []string) {
 	out := command.Run(t, nil, "list", "--repo", repo, "--cluster", cluster, "-o", "json")
 	var list document.List
 	if out.Code == 0 {
-		if err := json.Unmarshal([]byte(out.Stdout), &list); err != nil {
+		err := json.Unmarshal([]byte(out.Stdout), &list)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +111,8 @@ func more(t *testing.T, repo string, n int) {
 		begin := len(slotsOf(t, repo, cluster))
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 			slots := slotsOf(t, repo, cluster)
-			if unique := slices.Compact(slices.Sorted(slices.Values(slots))); len(unique) < len(slots) {
+			unique := slices.Compact(slices.Sorted(slices.Values(slots)))
+			if len(unique) < len(slots) {
 				t.Fatalf("%s has a slot twice: %q", cluster, slots)
 			}
 			if len(slots) >= begin+n {
@@ -129,10 +133,12 @@ func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	repo, path := "file://"+filepath.Join(dir, "repo"), filepath.Join(dir, "dr.yaml")
 	write := func(text string) {
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		err := os.WriteFile(path+".new", []byte(text), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(path+".new", path); err != nil {
+		err = os.Rename(path+".new", path)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,7 +154,8 @@ clusters:
   test: {etcd: {endpoints: [%s]}}
 `, repo, strings.Join(prod.Endpoints(), ", "), strings.Join(test.Endpoints(), ", "))
 	write(good)
-	if said := command.Must(t, nil, "config", "check", "--config", path); !strings.Contains(said, "prod: next full at ") {
+	said := command.Must(t, nil, "config", "check", "--config", path)
+	if !strings.Contains(said, "prod: next full at ") {
 		t.Errorf("dr config check said\n%s", said)
 	}
 
@@ -176,16 +183,18 @@ clusters:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	err = b.cmd.Process.Signal(syscall.SIGHUP)
+	if err != nil {
 		t.Fatal(err)
 	}
 	b.until(t, "it is read again", func(s document.ServeStatus) bool { return s.Config.Since.After(before.Config.Since) })
 
-	if code := b.end(syscall.SIGTERM); code != 0 {
+	code := b.end(syscall.SIGTERM)
+	if code != 0 {
 		t.Errorf("stopped, it ended with %d", code)
 	}
 	a.end(syscall.SIGTERM)
-	said := command.Must(t, nil, "status", "--config", path)
+	said = command.Must(t, nil, "status", "--config", path)
 	if !strings.Contains(said, "stage") || strings.Contains(said, "CRITICAL") {
 		t.Errorf("dr status said\n%s", said)
 	}

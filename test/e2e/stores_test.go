@@ -135,22 +135,25 @@ func TestAttackerOnALockedBucket(t *testing.T) {
 	forged := lastResult(t, command.Must(t, env, append([]string{"backup", "-o", "json"}, reach...)...))
 
 	asOf := []string{"--as-of", before.Format(time.RFC3339Nano)}
-	if out := command.Must(t, env, append([]string{"list"}, asOf...)...); !strings.Contains(out, mine.ID) || strings.Contains(out, forged.ID) {
+	out := command.Must(t, env, append([]string{"list"}, asOf...)...)
+	if !strings.Contains(out, mine.ID) || strings.Contains(out, forged.ID) {
 		t.Errorf("as of before the attack:\n%s", out)
 	}
 	now := command.Run(t, env, "list", "--trust", public)
 	if now.Code != 3 || strings.Contains(now.Stdout, mine.ID) || !strings.Contains(now.Stdout, "NOT TRUSTED") {
 		t.Errorf("list --trust: exit code %d\n%s%s", now.Code, now.Stdout, now.Stderr)
 	}
-	if out := command.Run(t, env, "restore", "--trust", public, "--output-dir", t.TempDir()+"/x", "--old-is-dead"); out.Code != 3 {
-		t.Errorf("the forged backup is restored with --trust: exit code %d\n%s", out.Code, out.Stderr)
+	outcome := command.Run(t, env, "restore", "--trust", public, "--output-dir", t.TempDir()+"/x", "--old-is-dead")
+	if outcome.Code != 3 {
+		t.Errorf("the forged backup is restored with --trust: exit code %d\n%s", outcome.Code, outcome.Stderr)
 	}
 	j := job{env: env}
 	booted, r := restored(t, j, servers.Options{Version: "3.7"}, append([]string{"--trust", public}, asOf...)...)
 	if r.Revision != mine.Revision {
 		t.Errorf("revision %d is restored, want %d", r.Revision, mine.Revision)
 	}
-	if got, err := booted.Client(t).Get(t.Context(), "before"); err != nil || len(got.Kvs) != 1 {
+	got, err := booted.Client(t).Get(t.Context(), "before")
+	if err != nil || len(got.Kvs) != 1 {
 		t.Errorf("the key is not there: %v", err)
 	}
 }
@@ -163,10 +166,12 @@ func refuseToForget(t *testing.T, client *s3.Client, bucket string) {
 		t.Fatal(err)
 	}
 	for _, v := range versions.Versions {
-		if _, err := client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: v.Key, VersionId: v.VersionId}); err == nil {
+		_, err := client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: v.Key, VersionId: v.VersionId})
+		if err == nil {
 			t.Errorf("version %s of %s is deleted in spite of its lock", aws.ToString(v.VersionId), aws.ToString(v.Key))
 		}
-		if _, err := client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: v.Key}); err != nil {
+		_, err = client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: v.Key})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

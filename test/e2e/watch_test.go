@@ -137,11 +137,13 @@ func TestWatchLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Put(t.Context(), "leased", "x", clientv3.WithLease(lease.ID)); err != nil {
+	_, err = client.Put(t.Context(), "leased", "x", clientv3.WithLease(lease.ID))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range 12 {
-		if _, err := client.KeepAliveOnce(t.Context(), lease.ID); err != nil {
+		_, err := client.KeepAliveOnce(t.Context(), lease.ID)
+		if err != nil {
 			t.Fatal(err)
 		}
 		put(t, client, fmt.Sprint("beside/", n), "x")
@@ -153,11 +155,13 @@ func TestWatchLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Put(t.Context(), "short", "x", clientv3.WithLease(short.ID)); err != nil {
+	_, err = client.Put(t.Context(), "short", "x", clientv3.WithLease(short.ID))
+	if err != nil {
 		t.Fatal(err)
 	}
 	there := live(t, client, 0)
-	if _, err := client.Revoke(t.Context(), short.ID); err != nil {
+	_, err = client.Revoke(t.Context(), short.ID)
+	if err != nil {
 		t.Fatal(err)
 	}
 	a.Resume(t)
@@ -170,7 +174,8 @@ func TestWatchLeases(t *testing.T) {
 	j.wantRestored(t, kept, "--to-revision", fmt.Sprint(kept.Revision))
 	j.wantRestored(t, there, "--to-revision", fmt.Sprint(there.Revision))
 	j.wantRestored(t, live(t, client, 0))
-	if out := command.Run(t, j.env, restoreNothing(t)...); !strings.Contains(out.Stdout+out.Stderr, "guess") {
+	out := command.Run(t, j.env, restoreNothing(t)...)
+	if !strings.Contains(out.Stdout+out.Stderr, "guess") {
 		t.Errorf("the restore says nothing of a lease that was guessed:\n%s%s", out.Stdout, out.Stderr)
 	}
 }
@@ -202,7 +207,8 @@ func TestWatchLarge(t *testing.T) {
 			for n := range 6 {
 				manyKeys(t, client, n*10_000, 10_000)
 			}
-			if _, err := client.Delete(t.Context(), "many/", clientv3.WithPrefix()); err != nil {
+			_, err := client.Delete(t.Context(), "many/", clientv3.WithPrefix())
+			if err != nil {
 				t.Fatal(err)
 			}
 			manyKeys(t, client, 0, 10_000)
@@ -219,7 +225,8 @@ func TestWatchLarge(t *testing.T) {
 			j.wantRestored(t, middle, "--to-revision", fmt.Sprint(middle.Revision))
 			j.oneLog(t)
 			a.Stop(t)
-			if most := peak(); most > 200<<20 {
+			most := peak()
+			if most > 200<<20 {
 				t.Errorf("the agent took %d MiB, want at most 200", most>>20)
 			} else {
 				t.Logf("the agent took %d MiB", most>>20)
@@ -234,7 +241,8 @@ func manyKeys(t *testing.T, client *clientv3.Client, from, n int) {
 	for i := range ops {
 		ops[i] = clientv3.OpPut(fmt.Sprintf("many/%06d", from+i), "x")
 	}
-	if _, err := client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+	_, err := client.Txn(t.Context()).Then(ops...).Commit()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -256,7 +264,8 @@ func TestWatchUnderCompactions(t *testing.T) {
 				w.more(t, 300)
 				time.Sleep(time.Second)
 				compacted = live(t, client, 0).Revision - 20
-				if _, err := client.Compact(t.Context(), compacted); err != nil {
+				_, err := client.Compact(t.Context(), compacted)
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -268,7 +277,8 @@ func TestWatchUnderCompactions(t *testing.T) {
 			if err == nil {
 				t.Errorf("revision %d is there, and was compacted away", compacted-1)
 			}
-			if _, err := booted.Client(t).Get(t.Context(), "first", clientv3.WithRev(compacted)); err != nil {
+			_, err = booted.Client(t).Get(t.Context(), "first", clientv3.WithRev(compacted))
+			if err != nil {
 				t.Errorf("revision %d: %v", compacted, err)
 			}
 			booted.StopAll(t)
@@ -302,7 +312,8 @@ func TestWatchCompactedMeanwhile(t *testing.T) {
 			putKeys(t, client, "inside/", 100)
 			inside := live(t, client, 0).Revision
 			putKeys(t, client, "after/", 30)
-			if _, err := client.Compact(t.Context(), live(t, client, 0).Revision-10); err != nil {
+			_, err := client.Compact(t.Context(), live(t, client, 0).Revision-10)
+			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(500 * time.Millisecond)
@@ -321,7 +332,8 @@ func TestWatchCompactedMeanwhile(t *testing.T) {
 			j.wantRestored(t, live(t, client, 0))
 			j.wantRestored(t, before, "--to-revision", fmt.Sprint(before.Revision))
 			j.wantRefused(t, 3, "the nearest that can be restored is revision", "--to-revision", fmt.Sprint(inside))
-			if v := j.verifyLog(t, 3); len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
+			v := j.verifyLog(t, 3)
+			if len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 				t.Errorf("dr archive verify: %+v", v)
 			}
 		})
@@ -411,7 +423,8 @@ func TestWatchSpool(t *testing.T) {
 			}
 			putNoise(t, client, 60+300*c.gaps) // some may wait in connections, too
 			if c.gaps > 0 {
-				if _, err := client.Compact(t.Context(), live(t, client, 0).Revision-1); err != nil {
+				_, err := client.Compact(t.Context(), live(t, client, 0).Revision-1)
+				if err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -428,7 +441,8 @@ func TestWatchSpool(t *testing.T) {
 			direct.wantRestored(t, live(t, client, 0))
 			a.Until(t, "the spool is empty", func(s document.Agent) bool { return s.Spool.Segments == 0 && s.Spool.Bytes == 0 })
 			a.Stop(t)
-			if left := files(t, spool); len(left) != 1 { // the lock
+			left := files(t, spool)
+			if len(left) != 1 { // the lock
 				t.Errorf("left in the spool: %v", slices.Collect(maps.Keys(left)))
 			}
 		})

@@ -62,7 +62,8 @@ func newKey(t testing.TB, path string) keyPair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(identity+"\n"), 0o600); err != nil {
+	err = os.WriteFile(path, []byte(identity+"\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return keyPair{path, recipient}
@@ -164,7 +165,8 @@ func commit(t testing.TB, client *clientv3.Client, ops []clientv3.Op) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
-	if _, err := client.Txn(ctx).Then(ops...).Commit(); err != nil {
+	_, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -191,10 +193,12 @@ func (b *base) with(t testing.TB, dir, key string, content []byte) repo {
 			continue
 		}
 		path := filepath.Join(dir, k)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		err = os.WriteFile(path, data, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,7 +36,8 @@ type sharing struct{ tests *testing.M }
 func (s sharing) Run() int {
 	binary = command.Path()
 	var err error
-	if shared, err = os.MkdirTemp("", "dr-faults-*"); err != nil {
+	shared, err = os.MkdirTemp("", "dr-faults-*")
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -106,7 +107,8 @@ func start(t testing.TB, args ...string) *process {
 		t.Fatal(err)
 	}
 	p.lines = bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
+	err = p.cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -155,7 +157,8 @@ func (p *process) until(n int, stage string) bool {
 
 func (p *process) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	err := p.cmd.Process.Signal(s)
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
 }
@@ -167,7 +170,8 @@ func (p *process) wait(t testing.TB) outcome {
 		_, more = p.next()
 	}
 	err := p.cmd.Wait()
-	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+	exit := (&exec.ExitError{})
+	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	p.done()
@@ -198,14 +202,16 @@ func (o outcome) decode(t testing.TB, result any) {
 	line := struct{ Result any }{result}
 	for text := range strings.Lines(o.stdout) {
 		if strings.HasPrefix(text, `{"result":`) {
-			if err := json.Unmarshal([]byte(text), &line); err != nil {
+			err := json.Unmarshal([]byte(text), &line)
+			if err != nil {
 				t.Fatalf("%v\n%s", err, o)
 			}
 			return
 		}
 	}
 	// A document may be followed by the line of the error that makes the exit code.
-	if err := json.NewDecoder(strings.NewReader(o.stdout)).Decode(result); err != nil {
+	err := json.NewDecoder(strings.NewReader(o.stdout)).Decode(result)
+	if err != nil {
 		t.Fatalf("%v\n%s", err, o)
 	}
 }
@@ -227,7 +233,8 @@ func (o outcome) bad(t testing.TB, code int, words ...string) {
 	}
 	lines := strings.Split(strings.TrimSpace(o.stdout), "\n")
 	var last document.Line
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Error == nil ||
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil || last.Error == nil ||
 		last.Error.Message != strings.TrimSpace(message) || last.Error.ExitCode != code {
 		t.Errorf("the last line on stdout is not the error\n%s", o)
 	}
@@ -248,7 +255,8 @@ func noProcess(t testing.TB) {
 	t.Helper()
 	var left []string
 	for end := time.Now().Add(hangs); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if left = processes(t); len(left) == 0 {
+		left = processes(t)
+		if len(left) == 0 {
 			return
 		}
 	}
@@ -263,7 +271,8 @@ func processes(t testing.TB) (running []string) {
 		t.Fatal(err)
 	}
 	for _, link := range links {
-		if path, err := os.Readlink(link); err != nil || path != binary {
+		path, err := os.Readlink(link)
+		if err != nil || path != binary {
 			continue
 		}
 		words, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
@@ -278,7 +287,8 @@ func children(pid int) (pids []int) {
 	for _, list := range lists {
 		content, _ := os.ReadFile(list) // the thread may be gone
 		for _, field := range strings.Fields(string(content)) {
-			if pid, err := strconv.Atoi(field); err == nil {
+			pid, err := strconv.Atoi(field)
+			if err == nil {
 				pids = append(pids, pid)
 			}
 		}

@@ -87,12 +87,14 @@ func fillCluster(t *testing.T, b storage.Bucket, name string) {
 		Backup: backupID(2), Level: catalog.Hashed, Verdict: catalog.Passed, Finding: "no fault found",
 		Time: began, By: "test",
 	}
-	if err := c.Append(t.Context(), proof); err != nil {
+	err = c.Append(t.Context(), proof)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if name == clusterName {
 		gone := catalog.Tombstone{Backup: backupID(1), Reason: "too old", Time: began, By: "test"}
-		if err := c.Delete(t.Context(), gone); err != nil {
+		err := c.Delete(t.Context(), gone)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +104,8 @@ func fillCluster(t *testing.T, b storage.Bucket, name string) {
 func storeBackup(t *testing.T, c *repository.Cluster, id catalog.ID, random io.Reader, size int) {
 	t.Helper()
 	plain := make([]byte, size)
-	if _, err := io.ReadFull(random, plain); err != nil {
+	_, err := io.ReadFull(random, plain)
+	if err != nil {
 		t.Fatal(err)
 	}
 	sealed, err := seal.Bytes(plain, seal.Recipients{})
@@ -130,7 +133,8 @@ func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 	previous, lineage := "", strings.Repeat("a", 32)
 	for n := range uint64(copiedSegments) {
 		data := make([]byte, 20<<10)
-		if _, err := io.ReadFull(random, data); err != nil {
+		_, err := io.ReadFull(random, data)
+		if err != nil {
 			t.Fatal(err)
 		}
 		at := began.Add(time.Duration(n) * time.Minute)
@@ -148,8 +152,10 @@ func storeLog(t *testing.T, c *repository.Cluster, random io.Reader) {
 			t.Fatal(err)
 		}
 		previous = e.Digest
-		if all = append(all, catalog.SegmentOf(e)); len(all) == 25 {
-			if err := c.Log().StoreIndex(t.Context(), lineage, all); err != nil {
+		all = append(all, catalog.SegmentOf(e))
+		if len(all) == 25 {
+			err := c.Log().StoreIndex(t.Context(), lineage, all)
+			if err != nil {
 				t.Fatal(err)
 			}
 			all = nil
@@ -225,7 +231,8 @@ func (c copied) ended(t *testing.T) {
 	t.Helper()
 	var d document.Copy
 	run(t, c.args()...).good(t, &d)
-	if got := digests(t, bucket(t, c.to)); !maps.Equal(got, c.want) {
+	got := digests(t, bucket(t, c.to))
+	if !maps.Equal(got, c.want) {
 		t.Errorf("at the target are %d objects, not the %d of the source:\n%q\n%q", len(got), len(c.want),
 			slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(c.want)))
 	}
@@ -254,7 +261,8 @@ func (c copied) kill(t *testing.T, times int) {
 			time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond) // to die somewhere else each time
 			p.signal(t, syscall.SIGKILL)
 		}
-		if o := p.wait(t); o.code != -1 {
+		o := p.wait(t)
+		if o.code != -1 {
 			t.Fatalf("it was not killed after %v objects: %s", reached, o)
 		}
 		reached = append(reached, c.soFar(t))
@@ -302,10 +310,12 @@ func TestCopyNamesSkippedObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(file, data, 0o600); err != nil {
+	err = os.WriteFile(file, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bucket(t, c.to).Put(t.Context(), other, strings.NewReader("mine"), storage.PutOptions{}); err != nil {
+	_, err = bucket(t, c.to).Put(t.Context(), other, strings.NewReader("mine"), storage.PutOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	o := run(t, c.args()...)
@@ -318,7 +328,8 @@ func TestCopyNamesSkippedObjects(t *testing.T) {
 			named = append(named, f.Key)
 		}
 	}
-	if slices.Sort(named); !slices.Equal(named, []string{other, damaged}) {
+	slices.Sort(named)
+	if !slices.Equal(named, []string{other, damaged}) {
 		t.Errorf("faults of %q", named)
 	}
 	got := digests(t, bucket(t, c.to))
@@ -353,14 +364,16 @@ func TestCopySince(t *testing.T) {
 	if len(list.Backups) != 3 || list.Backups[2].ID != backupID(3) || len(list.Windows) != 1 || len(list.Gaps) != 0 {
 		t.Errorf("%d backups, windows %+v, gaps %+v", len(list.Backups), list.Windows, list.Gaps)
 	}
-	if w := list.Windows[0]; w.Base != backupID(3) || w.Segments != 30 || w.From.Time.After(since) {
+	w := list.Windows[0]
+	if w.Base != backupID(3) || w.Segments != 30 || w.From.Time.After(since) {
 		t.Errorf("window %+v", w)
 	}
 	for _, bad := range [][]string{
 		{"copy"}, {"copy", "--from", c.from}, c.args("--since", "yesterday"), c.args("--since", "2999-01-01T00:00:00Z"), c.args("more"),
 		{"copy", "--from", c.to + "/absent", "--to", c.to},
 	} {
-		if o := run(t, bad...); o.code != 2 {
+		o := run(t, bad...)
+		if o.code != 2 {
 			t.Errorf("want exit code 2: %s", o)
 		}
 	}

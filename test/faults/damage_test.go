@@ -77,7 +77,8 @@ func TestLettersOfTheSealsHeaderCount(t *testing.T) {
 
 func otherLetter(data []byte, at int) []byte {
 	changed := bytes.Clone(data)
-	if changed[at] = 'A'; data[at] == 'A' {
+	changed[at] = 'A'
+	if data[at] == 'A' {
 		changed[at] = 'Q'
 	}
 	return changed
@@ -170,7 +171,8 @@ func inMemory(t *testing.T, objects map[string][]byte) *repository.Cluster {
 	t.Helper()
 	bucket := mem.New()
 	for key, content := range objects {
-		if _, err := bucket.Put(t.Context(), key, bytes.NewReader(content), storage.PutOptions{}); err != nil {
+		_, err := bucket.Put(t.Context(), key, bytes.NewReader(content), storage.PutOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,7 +289,8 @@ func TestObjectWithoutItsManifest(t *testing.T) {
 	id := string(b.backup.ID)
 	run(t, r.flags("verify", id)...).bad(t, 3, id)
 	badRestore(t, r, []string{id, "--identity", b.key.file}, 3, id)
-	if left := r.leftovers(t); len(left) != 1 || left[0] != b.objectKey {
+	left := r.leftovers(t)
+	if len(left) != 1 || left[0] != b.objectKey {
 		t.Errorf("the leftovers are %q, want %s", left, b.objectKey)
 	}
 }
@@ -301,10 +304,12 @@ func TestDamageOfTheNewestIsReported(t *testing.T) {
 	r := b.with(t, t.TempDir(), "", nil)
 	newer := catalog.NewID(b.backup.Started.Add(time.Hour), b.backup.Revision)
 	folder := filepath.Join(string(r), clusterName, "backups", string(newer))
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	err := os.MkdirAll(folder, 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "manifest.json"), []byte("{}\n"), 0o600); err != nil {
+	err = os.WriteFile(filepath.Join(folder, "manifest.json"), []byte("{}\n"), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	verifyAndRestore(t, b, r, 3, string(newer), string(b.backup.ID))
@@ -323,7 +328,8 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 		run(t, r.flags("verify", append(flags, "--scratch-dir", scratch)...)...).bad(t, 3, b.objectKey, b.key.recipient[:16])
 		nothingIn(t, scratch)
 		// This is no finding about the backup.
-		if b := r.list(t).Backups[0]; len(b.Proofs) != 1 || b.Proofs[0].Verdict != catalog.NotRun {
+		b := r.list(t).Backups[0]
+		if len(b.Proofs) != 1 || b.Proofs[0].Verdict != catalog.NotRun {
 			t.Errorf("%s: the proofs are %+v", name, b.Proofs)
 		}
 	}
@@ -342,7 +348,8 @@ func TestStoreThatFails(t *testing.T) {
 	}
 	b := needBase(t)
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	err := os.WriteFile(path, nil, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, repo(path).flags("list")...).bad(t, 1, path)

@@ -35,7 +35,8 @@ func inOwnMounts(t *testing.T) bool {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	out, err := cmd.CombinedOutput()
-	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
+	exit := (&exec.ExitError{})
+	if err != nil && !errors.As(err, &exit) {
 		unavailable(t, "no mounts of its own: "+err.Error())
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
@@ -59,7 +60,8 @@ type disk string
 func newDisk(t *testing.T, size string) disk {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size)
+	if err != nil {
 		t.Fatalf("mount: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // or the test's directory cannot be removed
@@ -91,7 +93,8 @@ func (d disk) fill(t *testing.T, but int64) {
 func (d disk) free(t *testing.T) int64 {
 	t.Helper()
 	var s unix.Statfs_t
-	if err := unix.Statfs(string(d), &s); err != nil {
+	err := unix.Statfs(string(d), &s)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return int64(s.Bavail) * int64(s.Bsize)
@@ -100,7 +103,8 @@ func (d disk) free(t *testing.T) int64 {
 // empty frees the space that fill has used, and fails the test if any other file exists.
 func (d disk) empty(t *testing.T) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(string(d), "filler")); err != nil && !os.IsNotExist(err) {
+	err := os.Remove(filepath.Join(string(d), "filler"))
+	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	nothingIn(t, string(d))
@@ -119,7 +123,8 @@ func TestFullDiskUnderTheRepository(t *testing.T) {
 	d := newDisk(t, "32m")
 	r := repo(d)
 	run(t, backupArgs(r, key, source.Endpoints())...).bad(t, 1, noSpace)
-	if list := r.list(t); len(list.Backups)+len(list.Damaged) > 0 {
+	list := r.list(t)
+	if len(list.Backups)+len(list.Damaged) > 0 {
 		t.Errorf("dr list shows %+v", list)
 	}
 	d.empty(t)
@@ -158,7 +163,8 @@ func TestFullDiskUnderARestore(t *testing.T) {
 		}
 		run(t, r.flags("fetch", append(identity, "--to", filepath.Join(string(d), "snapshot.db"))...)...).bad(t, 1, noSpace)
 		d.empty(t)
-		if b := r.list(t).Backups[0]; b.Proven != "stored" || len(b.Proofs) != 2 || b.Proofs[0].Verdict != "not run" || b.Proofs[1].Verdict != "not run" {
+		b := r.list(t).Backups[0]
+		if b.Proven != "stored" || len(b.Proofs) != 2 || b.Proofs[0].Verdict != "not run" || b.Proofs[1].Verdict != "not run" {
 			t.Errorf("dr list shows %+v", b)
 		}
 	})
@@ -195,7 +201,8 @@ func fits(t *testing.T, plain int64, args []string) {
 	if need < plain>>20+2*64 {
 		t.Errorf("a database of %d MiB is said to need %d", plain>>20, need)
 	}
-	if err := syscall.Mount("tmpfs", string(d), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dm", need)); err != nil {
+	err = syscall.Mount("tmpfs", string(d), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dm", need))
+	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, args...).good(t, nil)

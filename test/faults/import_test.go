@@ -16,7 +16,8 @@ var importStages = []stage{{"fetch", 2, 100}, {"prove", 1, 30}, {"stream", 2, 10
 func snapshotFile(t *testing.T, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := database.Generate(path, size); err != nil {
+	err := database.Generate(path, size)
+	if err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)
@@ -24,7 +25,8 @@ func snapshotFile(t *testing.T, size int64) string {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(data)
-	if err := os.WriteFile(path, append(data, sum[:]...), 0o600); err != nil {
+	err = os.WriteFile(path, append(data, sum[:]...), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -48,7 +50,8 @@ func TestKilledImports(t *testing.T) {
 	waitPastLeftovers(t, r)
 	run(t, append(args, "--grace", "1ns")...).good(t, nil)
 	nothingIn(t, scratch)
-	if left := r.leftovers(t); len(left) > 0 {
+	left := r.leftovers(t)
+	if len(left) > 0 {
 		t.Errorf("a short grace has left %q", left)
 	}
 	verifyNew(t, r, key, verified)

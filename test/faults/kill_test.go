@@ -62,7 +62,8 @@ func (k *kills) more(t *testing.T) bool {
 		t.Logf("%v: %v hits in %d tries", k.stages, k.hits, k.tries)
 		return false
 	}
-	if k.tries++; k.tries > 20*k.total {
+	k.tries++
+	if k.tries > 20*k.total {
 		t.Fatalf("%v: %v hits in %d tries", k.stages, k.hits, k.tries)
 	}
 	return true
@@ -154,12 +155,14 @@ func killBackups(t *testing.T, total int) {
 			}
 		}
 	}
-	if left := r.leftovers(t); len(left) == 0 {
+	left := r.leftovers(t)
+	if len(left) == 0 {
 		t.Error("no kill has left anything: none was in the middle of a stream")
 	}
 	waitPastLeftovers(t, r)
 	run(t, append(args, "--grace", "1ns")...).good(t, nil)
-	if left := r.leftovers(t); len(left) > 0 {
+	left = r.leftovers(t)
+	if len(left) > 0 {
 		t.Errorf("a short grace has left %q", left)
 	}
 	verifyNew(t, r, l.key, verified)
@@ -248,7 +251,8 @@ func newRestores(t *testing.T) *restores {
 
 func (s *restores) clear(t *testing.T) {
 	t.Helper()
-	if err := os.RemoveAll(s.target); err != nil {
+	err := os.RemoveAll(s.target)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -256,10 +260,12 @@ func (s *restores) clear(t *testing.T) {
 // whole reports whether the target exists, and fails the test if it is incomplete.
 func (s *restores) whole(t *testing.T) bool {
 	t.Helper()
-	if _, err := os.Stat(s.target); os.IsNotExist(err) {
+	_, err := os.Stat(s.target)
+	if os.IsNotExist(err) {
 		return false
 	}
-	if got := contents(t, s.target); !maps.Equal(got, s.good) {
+	got := contents(t, s.target)
+	if !maps.Equal(got, s.good) {
 		t.Errorf("%s is there in part:\n%v, want\n%v", s.target, got, s.good)
 	}
 	return true
@@ -366,13 +372,15 @@ func TestRunningBackupIsNoLeftover(t *testing.T) {
 	}
 	nextSecond()
 	backUp(t, r, l.key, l.server.Endpoints())
-	if after := r.leftovers(t); !slices.Equal(after, pieces) {
+	after := r.leftovers(t)
+	if !slices.Equal(after, pieces) {
 		t.Errorf("the leftovers are %q, were %q", after, pieces)
 	}
 	slow.signal(t, syscall.SIGCONT)
 	g.open()
 	slow.wait(t).good(t, nil)
-	if n := len(r.list(t).Backups); n != 2 {
+	n := len(r.list(t).Backups)
+	if n != 2 {
 		t.Errorf("%d backups are listed, want 2", n)
 	}
 	verifyNew(t, r, l.key, map[catalog.ID]bool{})
@@ -484,7 +492,8 @@ func TestInterruptedRestore(t *testing.T) {
 			if o.code != 0 {
 				o.bad(t, 130, "interrupted")
 			}
-			if running := processes(t); len(running) > 0 {
+			running := processes(t)
+			if len(running) > 0 {
 				t.Errorf("dr has ended before %q", running)
 			}
 			if s.whole(t) && stage.name != "rename" && stage.name != "build" {

@@ -32,7 +32,8 @@ func TestFullDiskUnderAnArchive(t *testing.T) {
 			f.killAgent(t, 0, nil)
 			f.agents[0].Until(t, "it waits for the store", away)
 		}
-		if err := os.Remove(filepath.Join(string(d), "filler")); err != nil {
+		err := os.Remove(filepath.Join(string(d), "filler"))
+		if err != nil {
 			t.Fatal(err)
 		}
 		f.catchUp(t)

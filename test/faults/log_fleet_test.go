@@ -54,7 +54,8 @@ func observe(t testing.TB, a *agent.Agent, into *claims) *observed {
 	o := &observed{Agent: a, stop: stop}
 	o.observing.Go(func() {
 		for {
-			if s, err := a.Status(); err == nil {
+			s, err := a.Status()
+			if err == nil {
 				into.hear(s)
 			}
 			select {
@@ -142,7 +143,8 @@ func (f *fleet) catchUp(t *testing.T) {
 	now := time.Now()
 	agent.CatchUp(t, f.each()...)
 	for end := now.Add(hangs); ; time.Sleep(observeEvery) {
-		if confirmed, _ := f.claims.most(); confirmed.After(now) {
+		confirmed, _ := f.claims.most()
+		if confirmed.After(now) {
 			return
 		}
 		if time.Now().After(end) {
@@ -199,7 +201,8 @@ func (f *fleet) cutStore(t *testing.T, working int) {
 // written.
 func limitFiles(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
-	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil)
+	if err != nil {
 		t.Fatalf("limit the files of process %d: %v", pid, err)
 	}
 }
@@ -227,7 +230,8 @@ func (f *fleet) restore(t *testing.T, args ...string) database.Image {
 func (f *fleet) nothingLost(t *testing.T) {
 	t.Helper()
 	confirmed, durable := f.claims.most()
-	if log := f.verify(t); len(log.Windows) == 1 && log.Windows[0].To.Position < durable {
+	log := f.verify(t)
+	if len(log.Windows) == 1 && log.Windows[0].To.Position < durable {
 		t.Errorf("an agent has claimed position %d, the log ends at %d", durable, log.Windows[0].To.Position)
 	}
 	image := f.restore(t)
@@ -248,7 +252,8 @@ func (f *fleet) holds(t *testing.T, image database.Image, before time.Time) {
 		if a.revision == 0 || !a.answered.Before(before) {
 			continue
 		}
-		if promised++; revisions[key] != a.revision {
+		promised++
+		if revisions[key] != a.revision {
 			missing = append(missing, key)
 		}
 	}
@@ -271,7 +276,8 @@ func (f *fleet) isTrue(t *testing.T, image database.Image) {
 			t.Fatalf("restored: %v, which was tried: %v, %+v", kv, tried, a)
 		}
 	}
-	if found := live(t, f.cluster, image.Revision).Differences(image); len(found) > 0 {
+	found := live(t, f.cluster, image.Revision).Differences(image)
+	if len(found) > 0 {
 		t.Errorf("live first, restored second:\n%s", strings.Join(found, "\n"))
 	}
 }

@@ -129,7 +129,8 @@ func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
 	f.isTrue(t, image)
 	attempts := f.load.snapshot()
 	for _, kv := range image.KVs {
-		if begun := attempts[string(kv.Key)].begun; begun.After(at) {
+		begun := attempts[string(kv.Key)].begun
+		if begun.After(at) {
 			t.Errorf("restored to %v: %s was written at %v", at, kv.Key, begun)
 		}
 	}

@@ -19,7 +19,8 @@ func TestMemberDiesInMidSnapshot(t *testing.T) {
 	l.server.Kill(t, 0)
 	g.open()
 	p.wait(t).bad(t, 1, "snapshot", "bytes")
-	if list := r.list(t); len(list.Backups)+len(list.Damaged) > 0 {
+	list := r.list(t)
+	if len(list.Backups)+len(list.Damaged) > 0 {
 		t.Errorf("dr list shows %+v", list)
 	}
 	nothingIn(t, string(r))

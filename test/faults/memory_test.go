@@ -40,7 +40,8 @@ func measure(t *testing.T, size int64) map[string]int64 {
 	key := newKey(t, filepath.Join(dir, "key.txt"))
 	r := repo(filepath.Join(dir, "repo"))
 	peaks := map[string]int64{"backup": peak(t, backupArgs(r, key, source.Endpoints())...)}
-	if got := r.list(t).Backups[0].Plain.Size; got < size || got > size*5/4 {
+	got := r.list(t).Backups[0].Plain.Size
+	if got < size || got > size*5/4 {
 		t.Fatalf("the database has %d MiB, want %d", got>>20, size>>20)
 	}
 	source.Stop(t, 0)
@@ -54,16 +55,19 @@ func measure(t *testing.T, size int64) map[string]int64 {
 func bootGenerated(t *testing.T, dir string, size int64) *servers.Cluster {
 	t.Helper()
 	generated, data := filepath.Join(dir, "generated"), filepath.Join(dir, "data")
-	if err := database.Generate(generated, size); err != nil {
+	err := database.Generate(generated, size)
+	if err != nil {
 		t.Fatal(err)
 	}
 	peer := servers.FreeURLs(t, 1)[0]
 	cmd := exec.Command(servers.Tool(t, "3.7", "etcdutl"), "snapshot", "restore", generated, "--skip-hash-check",
 		"--name", "m1", "--data-dir", data, "--initial-cluster", "m1="+peer, "--initial-advertise-peer-urls", peer)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.Remove(generated); err != nil {
+	err = os.Remove(generated)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return servers.Boot(t, servers.Options{}, servers.Existing{Name: "m1", DataDir: data, PeerURL: peer})

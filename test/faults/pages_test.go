@@ -73,7 +73,8 @@ func newPages(t *testing.T) *pages {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.cluster, err = repository.Open(bucket, clusterName); err != nil {
+	p.cluster, err = repository.Open(bucket, clusterName)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -101,7 +102,8 @@ func (p *pages) trial(t *testing.T, seed uint64) {
 	}
 
 	path := filepath.Join(p.dir, "damaged.db")
-	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+	err := os.WriteFile(path, damaged, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	// Without a HashKV to compare with, a damaged value passes.
@@ -139,7 +141,8 @@ func compaction(t *testing.T, database []byte) (marks string) {
 func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(path, database, 0o600); err != nil {
+	err := os.WriteFile(path, database, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	db, err := bolt.Open(path, 0o600, nil)
@@ -150,7 +153,8 @@ func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
 		change(tx)
 		return nil
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
+	err = errors.Join(err, db.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	edited, err := os.ReadFile(path)
@@ -170,7 +174,8 @@ func TestDamageOutsideTheKeySpace(t *testing.T) {
 	garbage := []byte("\xff\xff\xff garbage")
 	put := func(bucket, key string, value []byte) []byte {
 		return edited(t, p.plain, func(tx *bolt.Tx) {
-			if err := tx.Bucket([]byte(bucket)).Put([]byte(key), value); err != nil {
+			err := tx.Bucket([]byte(bucket)).Put([]byte(key), value)
+			if err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -256,7 +261,8 @@ func (p *pages) verify(t *testing.T, seed uint64, id catalog.ID, level, stage st
 	} else {
 		o.good(t, nil)
 	}
-	if found := o.code != 0; found != (stage != "nothing") || found && o.stage != stage {
+	found := o.code != 0
+	if found != (stage != "nothing") || found && o.stage != stage {
 		t.Errorf("seed %d: restore found damage at %s, verify --level %s:\n%s", seed, stage, level, fmt.Sprint(o))
 	}
 }

@@ -132,7 +132,8 @@ func TestPruneKilled(t *testing.T) {
 		name, _, _ := strings.Cut(inBucket, "/")
 		p := start(t, pruneArgs(through.URL(name, "repo"))...)
 		way.kills <- func() { p.signal(t, syscall.SIGKILL) }
-		if o := p.wait(t); o.code != 0 {
+		o := p.wait(t)
+		if o.code != 0 {
 			hits++
 		}
 		proxy.Close()
@@ -143,17 +144,20 @@ func TestPruneKilled(t *testing.T) {
 			}
 		}
 		run(t, pruneArgs(direct)...).good(t, &struct{}{})
-		if listed = listedBy(t, direct, "cluster1"); len(listed) != prunedTo {
+		listed = listedBy(t, direct, "cluster1")
+		if len(listed) != prunedTo {
 			t.Errorf("killed at request %d, late %v: then there are %q", way.nth, way.late, listed)
 		}
 		time.Sleep(1100 * time.Millisecond) // the store's times have whole seconds, and the grace is one
 		run(t, pruneArgs(direct)...).good(t, &struct{}{})
 		left := digests(t, b)
 		maps.DeleteFunc(left, func(key, _ string) bool { return strings.HasPrefix(key, "cluster1/") })
-		if diff := cmp.Diff(others, left); diff != "" {
+		diff := cmp.Diff(others, left)
+		if diff != "" {
 			t.Errorf("killed at request %d, late %v: of others: %s", way.nth, way.late, diff)
 		}
-		if n := len(digests(t, b)) - len(left); n != 2*prunedTo+marker {
+		n := len(digests(t, b)) - len(left)
+		if n != 2*prunedTo+marker {
 			t.Errorf("killed at request %d, late %v: %d objects are left", way.nth, way.late, n)
 		}
 	}
@@ -190,7 +194,8 @@ func TestPruneLocked(t *testing.T) {
 	}
 	for deadline := time.Now().Add(hangs); ; time.Sleep(time.Second) {
 		run(t, pruneArgs(url)...).good(t, &d)
-		if n := len(digests(t, b)); n == 2*prunedTo+marker {
+		n := len(digests(t, b))
+		if n == 2*prunedTo+marker {
 			return
 		} else if time.Now().After(deadline) {
 			t.Fatalf("%d objects are left: %+v", n, d.Locked)

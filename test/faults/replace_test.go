@@ -33,7 +33,8 @@ func TestReplaceInAMountPoint(t *testing.T) {
 	if err != nil {
 		t.Fatalf("copy: %v\n%s", err, copied)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+	err = os.Mkdir(filepath.Join(dir, "lost+found"), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	on := servers.Existing{Name: "m1", DataDir: dir, PeerURL: source.Members[0].PeerURL, ClientURL: source.Members[0].ClientURL}
@@ -44,13 +45,15 @@ func TestReplaceInAMountPoint(t *testing.T) {
 		}
 	}
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+	err = json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantOnly(t, on, "before")
 	volume.fill(t, 0)
 	command.Must(t, env, last.Result.Replaced.Undo[1:]...)
-	if err := os.Remove(filepath.Join(dir, "filler")); err != nil {
+	err = os.Remove(filepath.Join(dir, "filler"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	wantOnly(t, on, "after", "before")

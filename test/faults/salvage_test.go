@@ -29,7 +29,8 @@ func counted(t *testing.T, client *clientv3.Client, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.Put(t.Context(), fmt.Sprintf("key/%06d", now.Header.Revision+1), strings.Repeat("x", 500)); err != nil {
+		_, err = client.Put(t.Context(), fmt.Sprintf("key/%06d", now.Header.Revision+1), strings.Repeat("x", 500))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +47,8 @@ func whole(t *testing.T, dir string, revision int64) {
 		t.Fatalf("it holds %d keys at revision %d, the result says %d", len(image.KVs), image.Revision, revision)
 	}
 	for i, kv := range image.KVs {
-		if want := fmt.Sprintf("key/%06d", i+2); string(kv.Key) != want || kv.ModRevision != int64(i+2) {
+		want := fmt.Sprintf("key/%06d", i+2)
+		if string(kv.Key) != want || kv.ModRevision != int64(i+2) {
 			t.Fatalf("key %d is %s of revision %d, want %s", i, kv.Key, kv.ModRevision, want)
 		}
 	}
@@ -84,7 +86,8 @@ func salvageArgs(into string, from ...string) []string {
 func copyOf(t *testing.T, dir string) (copied string, files []string) {
 	t.Helper()
 	copied = filepath.Join(t.TempDir(), "copy")
-	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+	err := os.CopyFS(copied, os.DirFS(dir))
+	if err != nil {
 		t.Fatal(err)
 	}
 	logs, err := filepath.Glob(filepath.Join(copied, "member", "wal", "*.wal"))
@@ -130,7 +133,8 @@ func harm(t *testing.T, path string, random *rand.Rand) string {
 		what = "cut off"
 		data = data[:at]
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err = os.WriteFile(path, data, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("%s: %s at %d of %d", filepath.Base(path), what, at, end)
@@ -160,7 +164,8 @@ func TestSalvageFromAnyDisk(t *testing.T) {
 				before := asRead(t, copied)
 				into := filepath.Join(t.TempDir(), "restored")
 				out := run(t, salvageArgs(into, copied)...)
-				if after := asRead(t, copied); before != after {
+				after := asRead(t, copied)
+				if before != after {
 					t.Error("the disk was changed")
 				}
 				if out.code != 0 {
@@ -195,15 +200,18 @@ func TestSalvageKilled(t *testing.T) {
 			t.Fatalf("%s did not come: %s", stage, p.wait(t))
 		}
 		p.signal(t, syscall.SIGKILL)
-		if out := p.wait(t); out.code != -1 {
+		out := p.wait(t)
+		if out.code != -1 {
 			t.Logf("it was done before it was killed at %s", stage)
-			if err := os.RemoveAll(into); err != nil {
+			err := os.RemoveAll(into)
+			if err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
 		noProcess(t)
-		if _, err := os.Stat(into); err == nil {
+		_, err := os.Stat(into)
+		if err == nil {
 			t.Errorf("killed at %s it left %s", stage, into)
 		}
 	}
@@ -213,7 +221,8 @@ func TestSalvageKilled(t *testing.T) {
 	if r.Revision != 401 {
 		t.Errorf("it came back at revision %d, want 401", r.Revision)
 	}
-	if after := asRead(t, dir); before != after {
+	after := asRead(t, dir)
+	if before != after {
 		t.Error("the disk was changed")
 	}
 }
@@ -295,7 +304,8 @@ func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 	}
 	var p plan.Plan
 	run(t, append(salvageArgs(filepath.Join(t.TempDir(), "x"), c.Members[late].DataDir), "--dry-run")...).good(t, &p)
-	if d := p.Salvage.Disks[0]; d.First < 400 || d.Database < d.First-1 || len(d.Findings) != 0 {
+	d := p.Salvage.Disks[0]
+	if d.First < 400 || d.Database < d.First-1 || len(d.Findings) != 0 {
 		t.Errorf("it was to get a snapshot: %+v", d)
 	}
 	for name, from := range map[string][]string{
@@ -313,7 +323,8 @@ func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 
 func put(t *testing.T, client *clientv3.Client, key string) {
 	t.Helper()
-	if _, err := client.Put(t.Context(), key, "v"); err != nil {
+	_, err := client.Put(t.Context(), key, "v")
+	if err != nil {
 		t.Fatal(err)
 	}
 }

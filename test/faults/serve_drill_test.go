@@ -50,7 +50,8 @@ func killDrills(t *testing.T, total int) {
 		next.stopped(t)
 		noProcess(t)
 		nothingIn(t, scratch)
-		if after := s.repo.proofs(t); before > 1 || after != 1 {
+		after := s.repo.proofs(t)
+		if before > 1 || after != 1 {
 			t.Errorf("there were %d proofs when it was killed, then %d, want one", before, after)
 		}
 	}

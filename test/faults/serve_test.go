@@ -38,7 +38,8 @@ func (s served) config(t *testing.T) string {
 		"  %s: {etcd: {endpoints: [%s]}, repositories: [main], recipients: [%s], %s}\n",
 		"file://"+string(s.repo), clusterName, strings.Join(s.endpoints, ", "), s.recipient, s.more)
 	path := filepath.Join(t.TempDir(), "dr.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(path, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -106,7 +107,8 @@ func (s service) killed(t *testing.T) {
 func (s service) stopped(t *testing.T) {
 	t.Helper()
 	s.signal(t, syscall.SIGTERM)
-	if o := s.wait(t); o.code != 0 {
+	o := s.wait(t)
+	if o.code != 0 {
 		t.Errorf("stopped, it ended so: %s", o)
 	}
 }
@@ -144,12 +146,14 @@ func killServices(t *testing.T, total int) {
 		next := s.start(t)
 		next.idles(t)
 		next.stopped(t)
-		if after := s.repo.list(t).Backups; len(after) != 1 || len(before) == 1 && after[0].ID != before[0].ID {
+		after := s.repo.list(t).Backups
+		if len(after) != 1 || len(before) == 1 && after[0].ID != before[0].ID {
 			t.Errorf("there were %d backups when it was killed, then %d", len(before), len(after))
 		}
 		verifyNew(t, s.repo, key, map[catalog.ID]bool{})
-		if after := s.repo.leftovers(t); !slices.Equal(after, pieces) {
-			t.Errorf("the leftovers were %q, and are %q before their time", pieces, after)
+		remaining := s.repo.leftovers(t)
+		if !slices.Equal(remaining, pieces) {
+			t.Errorf("the leftovers were %q, and are %q before their time", pieces, remaining)
 		}
 		s.swept(t)
 	}
@@ -206,7 +210,8 @@ func (s served) swept(t *testing.T) {
 	p := s.start(t)
 	p.says(t, "is stored")
 	p.stopped(t)
-	if left := s.repo.leftovers(t); len(left) > 0 {
+	left := s.repo.leftovers(t)
+	if len(left) > 0 {
 		t.Errorf("after the grace there are still %q", left)
 	}
 	onlyBackups(t, s.repo)
@@ -248,7 +253,8 @@ func killPrunes(t *testing.T, total int) {
 		if len(listed) > 2 {
 			hits++
 		}
-		if newest := listed[0]; slices.Contains(ids, newest) || !slices.Contains(listed, ids[0]) && len(listed) < 2 {
+		newest := listed[0]
+		if slices.Contains(ids, newest) || !slices.Contains(listed, ids[0]) && len(listed) < 2 {
 			t.Errorf("the service has taken a backup, and of two to be kept are listed %q", listed)
 		}
 		run(t, s.repo.flags("verify", string(listed[0]), "--level", "hashed", "--identity", key.file)...).good(t, nil)
@@ -258,11 +264,13 @@ func killPrunes(t *testing.T, total int) {
 			next.says(t, "is stored")
 		}
 		next.stopped(t)
-		if after := s.listed(t); len(after) != 3 || after[2] != listed[0] {
+		after := s.listed(t)
+		if len(after) != 3 || after[2] != listed[0] {
 			t.Errorf("to be kept are two and what was proven, %s; listed are %q", listed[0], after)
 		}
 		for _, id := range ids {
-			if left := files(t, filepath.Join(string(s.repo), clusterName, "backups", string(id))); len(left) > 0 {
+			left := files(t, filepath.Join(string(s.repo), clusterName, "backups", string(id)))
+			if len(left) > 0 {
 				t.Errorf("of a backup that was removed is left %q", left)
 			}
 		}
@@ -290,7 +298,8 @@ func (s served) noSlotTwice(t *testing.T) {
 	slots := map[string]catalog.ID{}
 	for _, b := range s.repo.list(t).Backups {
 		slot := b.Labels[spec.LabelSlot]
-		if other, twice := slots[slot]; twice {
+		other, twice := slots[slot]
+		if twice {
 			t.Errorf("%s and %s are both of %s", other, b.ID, slot)
 		}
 		slots[slot] = b.ID

@@ -42,19 +42,23 @@ func TestBackupIntoSeveral(t *testing.T) {
 	}
 
 	run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent)...).bad(t, 1, "no-such-bucket")
-	if now := digests(t, bucket(t, "file://"+string(first))); len(now) != 2 {
+	now := digests(t, bucket(t, "file://"+string(first)))
+	if len(now) != 2 {
 		t.Errorf("a backup that one of two repositories refused has left %v", now)
 	}
 	o := run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent, "--require", "any")...)
-	if o.decode(t, &d); o.code != 0 || len(d.Stores) != 2 || !d.Stores[0].Stored || d.Stores[1].Stored ||
+	o.decode(t, &d)
+	if o.code != 0 || len(d.Stores) != 2 || !d.Stores[0].Stored || d.Stores[1].Stored ||
 		!strings.Contains(d.Stores[1].Message, "does not exist") {
 		t.Errorf("%+v: %s", d.Stores, o)
 	}
-	if list := first.list(t); len(list.Backups) != 2 {
+	list := first.list(t)
+	if len(list.Backups) != 2 {
 		t.Errorf("%d backups are listed", len(list.Backups))
 	}
 	for _, bad := range [][]string{{"--repo", "file://" + string(first)}, {"--require", "most"}} {
-		if o := run(t, backupArgs(first, key, server.Endpoints(), bad...)...); o.code != 2 {
+		o := run(t, backupArgs(first, key, server.Endpoints(), bad...)...)
+		if o.code != 2 {
 			t.Errorf("want exit code 2: %s", o)
 		}
 	}

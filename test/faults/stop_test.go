@@ -53,7 +53,8 @@ func TestStoppedInMidBackup(t *testing.T) {
 	}
 	for _, s := range stopped {
 		o := s.process.wait(t)
-		if o.noTrace(t); time.Since(began) > stopTime {
+		o.noTrace(t)
+		if time.Since(began) > stopTime {
 			t.Errorf("%s has ended only after %s\n%s", s.name, time.Since(began), o)
 		}
 		if o.code != 0 && !(o.code == 130 && strings.Contains(s.name, "without")) {
@@ -61,11 +62,13 @@ func TestStoppedInMidBackup(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"file://" + string(here), direct} {
-		if o := run(t, "list", "--repo", url); strings.Contains(o.stdout, `"id"`) {
+		o := run(t, "list", "--repo", url)
+		if strings.Contains(o.stdout, `"id"`) {
 			t.Errorf("in %s there is a backup\n%s", url, o)
 		}
 	}
-	if left := here.leftovers(t); len(left) > 0 {
+	left := here.leftovers(t)
+	if len(left) > 0 {
 		t.Errorf("%q were left", left)
 	}
 }
@@ -90,7 +93,8 @@ clusters:
     repositories: [main]
     schedule: {cron: "@daily"}
 `, url, clusterName, endpoint)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(config, []byte(text), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return []string{"serve", "--config", config, "--listen", ""}

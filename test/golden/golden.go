@@ -16,7 +16,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func Want(tb testing.TB, path string, got []byte) []byte {
 	tb.Helper()
 	want := Read(tb, path, got)
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+	diff := cmp.Diff(string(want), string(got))
+	if diff != "" {
 		tb.Errorf("%s (-want +got): if programs and repositories that exist may differ, rewrite it with -update:\n%s", path, diff)
 	}
 	return want
@@ -37,10 +38,12 @@ func Read(tb testing.TB, path string, now []byte) []byte {
 
 func write(tb testing.TB, path string, content []byte) {
 	tb.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
+	err = os.WriteFile(path, content, 0o644)
+	if err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -67,18 +67,22 @@ func (w *Writer) switchAuth(ctx context.Context) error {
 		return nil
 	}
 	if w.passwords[rootName] == "" {
-		if _, err := w.anonymous.UserAdd(ctx, rootName, rootPassword); err != nil {
+		_, err := w.anonymous.UserAdd(ctx, rootName, rootPassword)
+		if err != nil {
 			return err
 		}
 		w.passwords[rootName] = rootPassword
-		if _, err := w.anonymous.RoleAdd(ctx, rootName); err != nil {
+		_, err = w.anonymous.RoleAdd(ctx, rootName)
+		if err != nil {
 			return err
 		}
-		if _, err := w.anonymous.UserGrantRole(ctx, rootName, rootName); err != nil {
+		_, err = w.anonymous.UserGrantRole(ctx, rootName, rootName)
+		if err != nil {
 			return err
 		}
 	}
-	if _, err := w.anonymous.AuthEnable(ctx); err != nil {
+	_, err := w.anonymous.AuthEnable(ctx)
+	if err != nil {
 		return err
 	}
 	w.root = w.cluster.Client(w.t, servers.As(rootName, rootPassword))
@@ -189,7 +193,8 @@ func (w *Writer) alarm(ctx context.Context) error {
 	raise := &etcdserverpb.AlarmRequest{
 		Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
 	}
-	if _, err := maintenance.Alarm(ctx, raise); err != nil {
+	_, err = maintenance.Alarm(ctx, raise)
+	if err != nil {
 		return err
 	}
 	for range w.random.IntN(8) {

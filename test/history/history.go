@@ -130,7 +130,8 @@ func (w *Writer) trySnapshot(client *clientv3.Client) (path string, settled bool
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
 	defer cancel()
-	if _, err := client.Put(ctx, "settled", ""); err != nil && !refused(err) {
+	_, err := client.Put(ctx, "settled", "")
+	if err != nil && !refused(err) {
 		w.t.Fatalf("write before a snapshot: %v", err)
 	}
 	path = w.save(ctx, client)
@@ -157,7 +158,8 @@ func (w *Writer) save(ctx context.Context, client *clientv3.Client) string {
 		w.t.Fatalf("take a snapshot: %v", err)
 	}
 	path := filepath.Join(w.t.TempDir(), "db")
-	if err := os.WriteFile(path, data[:len(data)-sha256.Size], 0o600); err != nil {
+	err = os.WriteFile(path, data[:len(data)-sha256.Size], 0o600)
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	return path
@@ -197,7 +199,8 @@ func (w *Writer) TryImage(revision int64) (database.Image, error) {
 func (w *Writer) pick() step {
 	n := w.random.IntN(w.total)
 	for _, s := range w.steps {
-		if n -= s.weight; n < 0 {
+		n -= s.weight
+		if n < 0 {
 			return s
 		}
 	}

@@ -179,7 +179,8 @@ func (w *Writer) compact(ctx context.Context) error {
 
 func (w *Writer) defragment(ctx context.Context) error {
 	for _, endpoint := range w.cluster.Endpoints() {
-		if _, err := w.Client().Defragment(ctx, endpoint); err != nil {
+		_, err := w.Client().Defragment(ctx, endpoint)
+		if err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,8 @@ func TestPlanOfALongLog(t *testing.T) {
 	}
 	folded := load(backups.LoadOptions{Log: true})
 	all := load(backups.LoadOptions{Log: true, Details: true})
-	if n := len(folded.Lineages[0].Segments); n > l.Segments*2/3 {
+	n := len(folded.Lineages[0].Segments)
+	if n > l.Segments*2/3 {
 		t.Fatalf("%d segments of %d are left: nothing was folded", n, l.Segments)
 	}
 	for _, target := range targets(all.Windows()[0]) {
@@ -44,7 +45,8 @@ func TestPlanOfALongLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, got := planText(all, target), planText(detailed, target)
-		if diff := cmp.Diff(want, got); diff != "" {
+		diff := cmp.Diff(want, got)
+		if diff != "" {
 			t.Errorf("%+v (-all details +folded):\n%s", target, diff)
 		}
 	}

@@ -59,7 +59,8 @@ func Start(t *testing.T, certificates *servers.Certificates, env ...string) *Mac
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -84,7 +85,8 @@ func programs(t *testing.T) string {
 		paths = append(paths, servers.Tool(t, "3.7", name))
 	}
 	for _, path := range paths {
-		if err := os.Symlink(path, filepath.Join(dir, filepath.Base(path))); err != nil {
+		err := os.Symlink(path, filepath.Join(dir, filepath.Base(path)))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +99,8 @@ func copyTree(t *testing.T, to string) {
 	script := fmt.Sprintf("mkdir -p '%s' && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t '%s'", to, to)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("copy the tree: %v\n%s", err, out)
 	}
 }
@@ -116,7 +119,8 @@ func (m *Machine) Run(t *testing.T, line string) (stdout, stderr string, code in
 		if err != nil {
 			t.Fatalf("$ %s\nthe machine ended: %v\n%s%s", line, err, out.String(), m.stderr.String())
 		}
-		if _, err := fmt.Sscanf(text, mark+" %d", &code); err == nil {
+		_, err = fmt.Sscanf(text, mark+" %d", &code)
+		if err == nil {
 			m.stderr.waitFor(mark)
 			return out.String(), strings.ReplaceAll(m.stderr.String(), mark+"\n", ""), code
 		}

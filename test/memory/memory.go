@@ -60,7 +60,8 @@ func of(pid int, whom Whom) int64 {
 	}
 	var highest int64
 	for line := range bytes.Lines(status) {
-		if rest, ok := bytes.CutPrefix(line, whom.field()); ok {
+		rest, ok := bytes.CutPrefix(line, whom.field())
+		if ok {
 			kb, _ := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
 			highest = kb << 10
 		}
@@ -79,7 +80,8 @@ func childrenOf(pid int) (children []int) {
 	for _, list := range lists {
 		content, _ := os.ReadFile(list)
 		for _, field := range strings.Fields(string(content)) {
-			if child, err := strconv.Atoi(field); err == nil {
+			child, err := strconv.Atoi(field)
+			if err == nil {
 				children = append(children, child)
 			}
 		}

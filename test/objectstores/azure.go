@@ -92,7 +92,8 @@ func azurite(modules, dir string, port int) *exec.Cmd {
 func (s *AzureServer) Bucket(t testing.TB) string {
 	t.Helper()
 	name := randomName()
-	if _, err := s.Client(t).CreateContainer(t.Context(), name, nil); err != nil {
+	_, err := s.Client(t).CreateContainer(t.Context(), name, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return name

@@ -63,7 +63,8 @@ func newCertificate(name string, until time.Time) (certificate, error) {
 	if err != nil {
 		return c, err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	err = os.Mkdir(dir, 0o700)
+	if err != nil {
 		return c, err
 	}
 	return c, errors.Join(writePEM(c.file, "CERTIFICATE", public), writePEM(c.key, "PRIVATE KEY", private))

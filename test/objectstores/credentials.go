@@ -32,7 +32,8 @@ func Mount(t testing.TB, secret map[string]string) (dir string) {
 	dir = t.TempDir()
 	Remount(t, dir, secret)
 	for name := range secret {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
+		err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,15 +48,18 @@ func Remount(t testing.TB, dir string, secret map[string]string) {
 		t.Fatal(err)
 	}
 	for name, content := range secret {
-		if err := os.WriteFile(filepath.Join(version, name), []byte(content), 0o600); err != nil {
+		err := os.WriteFile(filepath.Join(version, name), []byte(content), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	link := filepath.Join(dir, "..data")
-	if err := os.Symlink(filepath.Base(version), link+".new"); err != nil {
+	err = os.Symlink(filepath.Base(version), link+".new")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(link+".new", link); err != nil {
+	err = os.Rename(link+".new", link)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -70,7 +70,8 @@ func (s *GCSServer) Bucket(t testing.TB, options ...BucketOption) string {
 			bucket = bucket.SetObjectRetention(true)
 		}
 	}
-	if err := bucket.Create(t.Context(), "test", attributes); err != nil {
+	err := bucket.Create(t.Context(), "test", attributes)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -117,7 +118,8 @@ func (s *GCSServer) credentialsFile(t testing.TB) string {
 	}
 	file := filepath.Join(dir, "credentials.json")
 	for path, data := range map[string][]byte{subject: []byte("fake-subject-" + string(s.rights)), file: document} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		err := os.WriteFile(path, data, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +136,8 @@ func (s *GCSServer) Client(t testing.TB) *storage.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
+		err := client.Close()
+		if err != nil {
 			t.Error(err)
 		}
 	})

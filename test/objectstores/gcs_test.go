@@ -27,7 +27,8 @@ func gcsStatus(err error) int {
 func TestGCSGenerations(t *testing.T) {
 	server := GCS(t)
 	object := server.Client(t).Bucket(server.Bucket(t)).Object("a/key")
-	if err := putGCS(t, object); err != nil {
+	err := putGCS(t, object)
+	if err != nil {
 		t.Fatal(err)
 	}
 	attributes, err := object.Attrs(t.Context())
@@ -53,7 +54,8 @@ func TestGCSGenerations(t *testing.T) {
 	}
 	got, err := getGCS(t, right)
 	same(t, got, err)
-	if err := right.Delete(t.Context()); err != nil {
+	err = right.Delete(t.Context())
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -92,7 +94,8 @@ func TestGCSTakesAChunkOnce(t *testing.T) {
 			AfterAnswer: true,
 		}
 		name := fmt.Sprint(nth)
-		if err := putChunks(t, through(t, server, failing).Bucket(bucket).Object(name), data); err != nil {
+		err := putChunks(t, through(t, server, failing).Bucket(bucket).Object(name), data)
+		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := getGCS(t, server.Client(t).Bucket(bucket).Object(name))
@@ -143,14 +146,16 @@ func TestGCSRetention(t *testing.T) {
 		w.ChunkSize = chunk
 		w.Retention = &storage.ObjectRetention{Mode: "Locked", RetainUntil: until}
 		_, err := w.Write(make([]byte, 600<<10))
-		if err := errors.Join(err, w.Close()); err != nil {
+		err = errors.Join(err, w.Close())
+		if err != nil {
 			t.Fatal(err)
 		}
 		attributes, err := object.Attrs(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := attributes.Retention; r == nil || r.Mode != "Locked" || !r.RetainUntil.Equal(until) {
+		r := attributes.Retention
+		if r == nil || r.Mode != "Locked" || !r.RetainUntil.Equal(until) {
 			t.Errorf("%s: retention %v, want until %v", name, r, until)
 		}
 		sooner := storage.ObjectAttrsToUpdate{
@@ -168,7 +173,8 @@ func TestGCSRetention(t *testing.T) {
 	object := server.Client(t).Bucket(server.Bucket(t)).Object("key")
 	w := object.NewWriter(t.Context())
 	w.Retention = &storage.ObjectRetention{Mode: "Locked", RetainUntil: until}
-	if err := w.Close(); gcsStatus(err) != http.StatusBadRequest {
+	err := w.Close()
+	if gcsStatus(err) != http.StatusBadRequest {
 		t.Errorf("retention in a bucket without locks: got %v, want 400", err)
 	}
 }
@@ -177,7 +183,8 @@ func TestGCSHoldsAndBucketRetention(t *testing.T) {
 	server := GCS(t)
 	bucket := server.Client(t).Bucket(server.Bucket(t))
 	object := bucket.Object("key")
-	if err := putGCS(t, object); err != nil {
+	err := putGCS(t, object)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for what, lock := range map[string]func(on bool) error{
@@ -194,17 +201,21 @@ func TestGCSHoldsAndBucketRetention(t *testing.T) {
 			return err
 		},
 	} {
-		if err := lock(true); err != nil {
+		err := lock(true)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := object.Delete(t.Context()); gcsStatus(err) != http.StatusForbidden {
+		err = object.Delete(t.Context())
+		if gcsStatus(err) != http.StatusForbidden {
 			t.Errorf("%s: got %v, want 403", what, err)
 		}
-		if err := lock(false); err != nil {
+		err = lock(false)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := object.Delete(t.Context()); err != nil {
+	err = object.Delete(t.Context())
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -214,17 +225,21 @@ func TestGCSVersionsKeepTheirLocks(t *testing.T) {
 	object := server.Client(t).Bucket(server.Bucket(t, Versioned, Locks)).Object("key")
 	w := object.NewWriter(t.Context())
 	w.Retention = &storage.ObjectRetention{Mode: "Unlocked", RetainUntil: time.Now().Add(time.Hour)}
-	if err := w.Close(); err != nil {
+	err := w.Close()
+	if err != nil {
 		t.Fatal(err)
 	}
 	generation := w.Attrs().Generation
-	if err := object.Delete(t.Context()); err != nil {
+	err = object.Delete(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := object.Generation(generation).Delete(t.Context()); gcsStatus(err) != http.StatusForbidden {
+	err = object.Generation(generation).Delete(t.Context())
+	if gcsStatus(err) != http.StatusForbidden {
 		t.Errorf("a noncurrent version that is locked: got %v, want 403", err)
 	}
-	if _, err := object.Generation(generation).Attrs(t.Context()); err != nil {
+	_, err = object.Generation(generation).Attrs(t.Context())
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -239,10 +254,12 @@ func TestGCSRefusesWrongChecksum(t *testing.T) {
 		w.SendCRC32C = true
 		w.CRC32C = crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) + 1
 		_, err := w.Write(data)
-		if err := errors.Join(err, w.Close()); gcsStatus(err) != http.StatusBadRequest {
+		err = errors.Join(err, w.Close())
+		if gcsStatus(err) != http.StatusBadRequest {
 			t.Errorf("%s: got %v, want 400", name, err)
 		}
-		if _, err := object.Attrs(t.Context()); !errors.Is(err, storage.ErrObjectNotExist) {
+		_, err = object.Attrs(t.Context())
+		if !errors.Is(err, storage.ErrObjectNotExist) {
 			t.Errorf("%s: got %v, want no object", name, err)
 		}
 	}

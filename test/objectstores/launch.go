@@ -61,7 +61,8 @@ func (l launch) try() (string, error) {
 		return "", err
 	}
 	url := fmt.Sprintf("%s://127.0.0.1:%d", l.scheme(), port)
-	if err := l.wait(p, url); err != nil {
+	err = l.wait(p, url)
+	if err != nil {
 		err = fmt.Errorf("%s did not start: %w; its log:\n%s", l.name, err, process.Excerpt(log))
 		return "", errors.Join(err, p.Kill())
 	}

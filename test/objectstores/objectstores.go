@@ -58,12 +58,14 @@ func Main(m interface{ Run() int }) int {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	for _, p := range shared.running {
-		if err := p.Kill(); err != nil {
+		err := p.Kill()
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	err = os.RemoveAll(dir)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}

@@ -68,7 +68,8 @@ func TestS3KeepsObjectsAndRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := start(t)
 			bucket := server.Bucket(t, Versioned)
-			if err := putS3(t, server.Client(t), bucket); err != nil {
+			err := putS3(t, server.Client(t), bucket)
+			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := getS3(t, server.Client(t), bucket)
@@ -133,7 +134,8 @@ func TestS3ByTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := s3.NewFromConfig(loaded, func(o *s3.Options) { o.BaseEndpoint, o.UsePathStyle = &server.Endpoint, true })
-	if err := putS3(t, client, bucket); err != nil {
+	err = putS3(t, client, bucket)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -164,7 +166,8 @@ func TestGCSKeepsObjectsAndRights(t *testing.T) {
 	server := GCS(t)
 	bucket := server.Bucket(t)
 	object := server.Client(t).Bucket(bucket).Object("a/key")
-	if err := putGCS(t, object); err != nil {
+	err := putGCS(t, object)
+	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := getGCS(t, object)
@@ -179,7 +182,8 @@ func TestGCSKeepsObjectsAndRights(t *testing.T) {
 	}
 	server.Token = "wrong"
 	_, err = getGCS(t, server.Client(t).Bucket(bucket).Object("a/key"))
-	if failed, ok := errors.AsType[*googleapi.Error](err); !ok || failed.Code != http.StatusUnauthorized {
+	failed, ok := errors.AsType[*googleapi.Error](err)
+	if !ok || failed.Code != http.StatusUnauthorized {
 		t.Errorf("a wrong token got %v, want 401", err)
 	}
 }
@@ -194,10 +198,12 @@ func TestGCSByTheEnvironment(t *testing.T) {
 	}
 	defer client.Close()
 	object := client.Bucket(bucket).Object("key")
-	if err := putGCS(t, object); err != nil {
+	err = putGCS(t, object)
+	if err != nil {
 		t.Error(err)
 	}
-	if err := object.Delete(t.Context()); !gcsDenied(err) {
+	err = object.Delete(t.Context())
+	if !gcsDenied(err) {
 		t.Errorf("deleting got %v, want a denial", err)
 	}
 }
@@ -228,7 +234,8 @@ func TestAzureKeepsObjectsAndRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := start(t)
 			container := server.Bucket(t)
-			if err := putAzure(t, server.Client(t), container); err != nil {
+			err := putAzure(t, server.Client(t), container)
+			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := getAzure(t, server.Client(t), container)
@@ -258,7 +265,8 @@ func TestAzureByTheEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := putAzure(t, client, container); err != nil {
+	err = putAzure(t, client, container)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -268,8 +276,10 @@ func TestAzureByTheEnvironment(t *testing.T) {
 func TestServersDieWithTheTestBinary(t *testing.T) {
 	needServers(t)
 	const mark = "ETCD_DR_OBJECTSTORES_VICTIM"
-	if file := os.Getenv(mark); file != "" {
-		if err := os.WriteFile(file, []byte(S3Plain(t).Endpoint), 0o600); err != nil {
+	file := os.Getenv(mark)
+	if file != "" {
+		err := os.WriteFile(file, []byte(S3Plain(t).Endpoint), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -277,10 +287,11 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	}
 	S3Plain(t) // skips this test too if there is no server
 	dir := t.TempDir()
-	file := filepath.Join(dir, "url")
+	file = filepath.Join(dir, "url")
 	victim := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheTestBinary$")
 	victim.Env = append(os.Environ(), mark+"="+file, "TMPDIR="+dir)
-	if err := victim.Start(); err != nil {
+	err := victim.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = victim.Process.Kill() }()
@@ -293,7 +304,8 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	if !answers(t, url) {
 		t.Error("the victim's server does not answer")
 	}
-	if err := victim.Process.Kill(); err != nil {
+	err = victim.Process.Kill()
+	if err != nil {
 		t.Fatal(err)
 	}
 	_ = victim.Wait()
@@ -344,7 +356,8 @@ func TestAnExpiredCertificateIsSeen(t *testing.T) {
 	if err == nil {
 		_ = response.Body.Close()
 	}
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); !ok || invalid.Reason != x509.Expired {
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+	if !ok || invalid.Reason != x509.Expired {
 		t.Errorf("got %v, want that the certificate has expired", err)
 	}
 }
@@ -373,7 +386,8 @@ func TestFailingTransportFailsTheOneRequest(t *testing.T) {
 			t.Errorf("failed: %v, want the second alone", failures)
 		}
 		_, err := server.Client(t).HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: &bucket, Key: aws.String("2")})
-		if stored := err == nil; stored != after {
+		stored := err == nil
+		if stored != after {
 			t.Errorf("failed after the answer: %v; the server has it: %v", after, stored)
 		}
 	}

@@ -54,7 +54,8 @@ func NewProxy(t testing.TB, endpoint string) *Proxy {
 		upstream = u.Host
 	}
 	p := &Proxy{Address: "127.0.0.1:0", t: t, upstream: upstream}
-	if err := p.start(); err != nil {
+	err := p.start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -68,7 +69,8 @@ func NewProxy(t testing.TB, endpoint string) *Proxy {
 func (p *Proxy) start() error {
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, "test", p.Address, p.upstream)
-	if err := proxy.Start(); err != nil {
+	err := proxy.Start()
+	if err != nil {
 		return err
 	}
 	p.proxy, p.Address = proxy, proxy.Listen
@@ -92,7 +94,8 @@ func (p *Proxy) Restore() {
 	if p.proxy != nil {
 		return
 	}
-	if err := p.start(); err != nil {
+	err := p.start()
+	if err != nil {
 		p.t.Errorf("restore the proxy: %v", err)
 	}
 }
@@ -154,7 +157,8 @@ func (p *Proxy) add(kind string, direction Direction, attributes map[string]any)
 		p.t.Error(err)
 		return
 	}
-	if _, err := p.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
+	_, err = p.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic))
+	if err != nil {
 		p.t.Errorf("%s: %v", kind, err)
 	}
 }

@@ -45,10 +45,12 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 // send writes data and returns how many bytes come back in the given time.
 func send(t *testing.T, conn net.Conn, data []byte, patience time.Duration) (int, error) {
 	t.Helper()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	err := conn.SetDeadline(time.Now().Add(patience))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(data); err != nil {
+	_, err = conn.Write(data)
+	if err != nil {
 		return 0, err
 	}
 	return io.ReadFull(conn, data)
@@ -62,18 +64,22 @@ const (
 func TestProxyCutsAndRestores(t *testing.T) {
 	p := NewProxy(t, "http://"+echo(t))
 	conn := dial(t, p)
-	if _, err := send(t, conn, make([]byte, 1000), patient); err != nil {
+	_, err := send(t, conn, make([]byte, 1000), patient)
+	if err != nil {
 		t.Fatal(err)
 	}
 	p.Cut()
-	if n, err := send(t, conn, make([]byte, 1000), patient); err == nil {
+	n, err := send(t, conn, make([]byte, 1000), patient)
+	if err == nil {
 		t.Errorf("%d bytes came over a connection that was cut", n)
 	}
-	if _, err := net.Dial("tcp", p.Address); !errors.Is(err, syscall.ECONNREFUSED) {
+	_, err = net.Dial("tcp", p.Address)
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a new connection got %v, want a refusal", err)
 	}
 	p.Restore()
-	if _, err := send(t, dial(t, p), make([]byte, 1000), patient); err != nil {
+	_, err = send(t, dial(t, p), make([]byte, 1000), patient)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -82,21 +88,25 @@ func TestProxyCutsAfterBytes(t *testing.T) {
 	for _, direction := range []Direction{ToServer, ToClient} {
 		p := NewProxy(t, echo(t))
 		open := dial(t, p)
-		if _, err := send(t, open, make([]byte, 3000), patient); err != nil {
+		_, err := send(t, open, make([]byte, 3000), patient)
+		if err != nil {
 			t.Fatal(err)
 		}
 		p.CutAfter(5000, direction)
 		for name, conn := range map[string]net.Conn{"open before": open, "new": dial(t, p)} {
-			if _, err := send(t, conn, make([]byte, 4000), patient); err != nil {
+			_, err := send(t, conn, make([]byte, 4000), patient)
+			if err != nil {
 				t.Errorf("%s, %s: cut before the limit: %v", direction, name, err)
 			}
 			// Data on its way back when the other direction is cut may be lost.
-			if n, err := send(t, conn, make([]byte, 4000), patient); n > 1000 || err == nil {
+			n, err := send(t, conn, make([]byte, 4000), patient)
+			if n > 1000 || err == nil {
 				t.Errorf("%s, %s: got %d bytes and %v, want 1000 at most and an error", direction, name, n, err)
 			}
 		}
 		p.Clear()
-		if _, err := send(t, dial(t, p), make([]byte, 8000), patient); err != nil {
+		_, err = send(t, dial(t, p), make([]byte, 8000), patient)
+		if err != nil {
 			t.Errorf("%s, cleared: %v", direction, err)
 		}
 	}
@@ -107,11 +117,13 @@ func TestProxySwallowsEverything(t *testing.T) {
 	p.BlackHole()
 	conn := dial(t, p)
 	n, err := send(t, conn, make([]byte, 1000), impatient)
-	if failed, ok := errors.AsType[net.Error](err); n != 0 || !ok || !failed.Timeout() {
+	failed, ok := errors.AsType[net.Error](err)
+	if n != 0 || !ok || !failed.Timeout() {
 		t.Errorf("got %d bytes and %v, want silence", n, err)
 	}
 	p.Clear()
-	if _, err := send(t, dial(t, p), make([]byte, 1000), patient); err != nil {
+	_, err = send(t, dial(t, p), make([]byte, 1000), patient)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -124,7 +136,8 @@ func TestProxyHoldsBack(t *testing.T) {
 	} {
 		p := NewProxy(t, echo(t))
 		slow(p)
-		if n, err := send(t, dial(t, p), make([]byte, 64<<10), impatient); err == nil {
+		n, err := send(t, dial(t, p), make([]byte, 64<<10), impatient)
+		if err == nil {
 			t.Errorf("%s: all %d bytes came at once", name, n)
 		}
 	}
@@ -133,14 +146,17 @@ func TestProxyHoldsBack(t *testing.T) {
 func TestStoresThroughAProxy(t *testing.T) {
 	s3Server, gcs, azure := S3(t), GCS(t), Azure(t)
 	bucket := s3Server.Bucket(t)
-	if err := putS3(t, s3Server.Through(NewProxy(t, s3Server.Endpoint)).Client(t), bucket); err != nil {
+	err := putS3(t, s3Server.Through(NewProxy(t, s3Server.Endpoint)).Client(t), bucket)
+	if err != nil {
 		t.Error(err)
 	}
-	if err := putAzure(t, azure.Through(NewProxy(t, azure.Endpoint)).Client(t), azure.Bucket(t)); err != nil {
+	err = putAzure(t, azure.Through(NewProxy(t, azure.Endpoint)).Client(t), azure.Bucket(t))
+	if err != nil {
 		t.Error(err)
 	}
 	object := gcs.Through(NewProxy(t, gcs.Endpoint)).Client(t).Bucket(gcs.Bucket(t)).Object("a/key")
-	if err := putGCS(t, object); err != nil {
+	err = putGCS(t, object)
+	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := getGCS(t, object)
@@ -162,7 +178,8 @@ func TestGCSUploadResumesAfterCuts(t *testing.T) {
 	p.CutAfter(700<<10, ToServer)
 	time.AfterFunc(impatient, p.Clear)
 	_, err := w.Write(data)
-	if err := errors.Join(err, w.Close()); err != nil {
+	err = errors.Join(err, w.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := server.Client(t).Bucket(bucket).Object("key").NewReader(t.Context())

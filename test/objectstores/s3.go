@@ -36,7 +36,8 @@ func (s *S3Server) Bucket(t testing.TB, options ...BucketOption) string {
 			input.ObjectLockEnabledForBucket = aws.Bool(true)
 		}
 	}
-	if _, err := client.CreateBucket(t.Context(), input); err != nil {
+	_, err := client.CreateBucket(t.Context(), input)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, option := range options {

@@ -95,13 +95,14 @@ func versitygwUser(t testing.TB, program string, s *S3Server, bucket string, rig
 		"--access", s.AccessKey, "--secret", s.SecretKey,
 		"create-user", "--access", user.AccessKey, "--secret", user.SecretKey, "--role", "user")
 	cmd.Env = environment(shared.dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("make a user of versitygw: %v\n%s", err, out)
 	}
 	if rights == Nothing {
 		return user
 	}
-	_, err := s.Client(t).PutBucketPolicy(t.Context(), &s3.PutBucketPolicyInput{
+	_, err = s.Client(t).PutBucketPolicy(t.Context(), &s3.PutBucketPolicyInput{
 		Bucket: aws.String(bucket),
 		Policy: aws.String(policy(bucket, rights, `"Principal":{"AWS":["`+user.AccessKey+`"]},`)),
 	})

@@ -36,7 +36,8 @@ func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	cmd.Stdout = out
 	cmd.Stderr = out
 	cmd.SysProcAttr = diesWithParent()
-	if err := onStarterThread(cmd.Start); err != nil {
+	err = onStarterThread(cmd.Start)
+	if err != nil {
 		return nil, err
 	}
 	p := &Process{cmd: cmd, exited: make(chan struct{}), log: log, logStart: info.Size()}
@@ -81,7 +82,8 @@ func (p *Process) End(signal os.Signal) error {
 	if !p.Running() {
 		return nil
 	}
-	if err := p.Signal(signal); err != nil && p.Running() {
+	err := p.Signal(signal)
+	if err != nil && p.Running() {
 		return fmt.Errorf("signal %v to process %d: %w", signal, p.ID(), err)
 	}
 	<-p.exited

@@ -18,7 +18,8 @@ func diesWithParent() *syscall.SysProcAttr {
 // Freeze stops a process and waits until all of its threads are stopped: on a loaded machine they may run on for a
 // while.
 func Freeze(pid int) error {
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	err := syscall.Kill(pid, syscall.SIGSTOP)
+	if err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	for deadline := time.Now().Add(time.Minute); !frozen(pid); time.Sleep(time.Millisecond) {

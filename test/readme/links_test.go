@@ -30,7 +30,8 @@ func TestLinks(t *testing.T) {
 			if target != "" {
 				to = filepath.Join(filepath.Dir(page), target)
 			}
-			if _, err := os.Stat(to); err != nil {
+			_, err := os.Stat(to)
+			if err != nil {
 				t.Errorf("%s links to %s: %v", page, m[1], err)
 			} else if anchor != "" && !anchors(read(t, to))[anchor] {
 				t.Errorf("%s links to %s: no such heading", page, m[1])

@@ -24,7 +24,8 @@ func parse(page, text string) (steps []step, skipped []string) {
 		switch {
 		case strings.HasPrefix(line, "```"):
 			fenced = !fenced
-			if skip = fenced && strings.HasPrefix(before, skipMark); skip {
+			skip = fenced && strings.HasPrefix(before, skipMark)
+			if skip {
 				skipped = append(skipped, strings.TrimSuffix(strings.TrimPrefix(before, skipMark), " -->"))
 			}
 		case !fenced || skip:

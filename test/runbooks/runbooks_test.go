@@ -48,7 +48,8 @@ func TestEachRunbookIsWalked(t *testing.T) {
 		walked = append(walked, w.pages...)
 	}
 	slices.Sort(walked)
-	if all := pages(t); !slices.Equal(all, walked) {
+	all := pages(t)
+	if !slices.Equal(all, walked) {
 		t.Errorf("the pages\n%q\nthe walks\n%q", all, walked)
 	}
 }
@@ -102,7 +103,8 @@ func (h *host) until(t *testing.T, line string) {
 func (h *host) walk(t *testing.T, w walk) {
 	began := time.Now()
 	h.must(t, "fresh")
-	if err := os.WriteFile(h.Path("/etc/etcd-dr/dr.yaml"), []byte(w.config()), 0o600); err != nil {
+	err := os.WriteFile(h.Path("/etc/etcd-dr/dr.yaml"), []byte(w.config()), 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, do := range w.breaks {

@@ -187,7 +187,8 @@ func TestExamplesAreCompared(t *testing.T) {
 		"critical BackupLate in offsite: the last good backup is of 2026-11-21T06:09:31Z, and the next was due 1h0m0.5s ago":  false,
 		"critical   BackupLate in main: the last good backup is of 2026-11-21T06:09:31.5Z, and the next was due 1h0m0.5s ago": true,
 	} {
-		if got := pattern(line, false).MatchString(general(real)); got != want {
+		got := pattern(line, false).MatchString(general(real))
+		if got != want {
 			t.Errorf("%q matches: %v", real, got)
 		}
 	}

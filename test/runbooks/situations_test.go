@@ -30,13 +30,16 @@ func dated(d time.Duration) step {
 		}
 		m.Started, m.Finished = m.Started.Add(d), m.Finished.Add(d)
 		m.ID = catalog.NewID(m.Started, m.Revision)
-		if data, err = catalog.Manifests.Encode(m); err != nil {
+		data, err = catalog.Manifests.Encode(m)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(old, filepath.Join(folder, string(m.ID))); err != nil {
+		err = os.Rename(old, filepath.Join(folder, string(m.ID)))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, string(m.ID), "manifest.json"), data, 0o600); err != nil {
+		err = os.WriteFile(filepath.Join(folder, string(m.ID), "manifest.json"), data, 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}}

@@ -138,7 +138,8 @@ func (a *authority) write(name, kind string, der []byte) string {
 	a.t.Helper()
 	path := filepath.Join(a.dir, name)
 	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	err := os.WriteFile(path, data, 0o600)
+	if err != nil {
 		a.t.Fatal(err)
 	}
 	return path

@@ -78,7 +78,8 @@ func (c *Cluster) enableAuth(t testing.TB) {
 		func() error { _, err := client.AuthEnable(ctx); return err },
 	}
 	for _, step := range steps {
-		if err := step(); err != nil {
+		err := step()
+		if err != nil {
 			t.Fatalf("turn on authentication: %v", err)
 		}
 	}

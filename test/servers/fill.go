@@ -36,7 +36,8 @@ func Fill(t testing.TB, client *clientv3.Client, seed uint64, o FillOptions) int
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)
 	defer cancel()
 	f := newFiller(client, seed, o)
-	if err := f.run(ctx); err != nil {
+	err := f.run(ctx)
+	if err != nil {
 		t.Fatalf("fill with seed %d: %v", seed, err)
 	}
 	return f.revision
@@ -68,11 +69,13 @@ func newFiller(client *clientv3.Client, seed uint64, o FillOptions) *filler {
 
 func (f *filler) run(ctx context.Context) error {
 	half := f.options.Keys / 2
-	if err := f.write(ctx, 0, half); err != nil {
+	err := f.write(ctx, 0, half)
+	if err != nil {
 		return err
 	}
 	if half > 0 {
-		if _, err := f.client.Compact(ctx, (f.first+f.revision)/2); err != nil {
+		_, err := f.client.Compact(ctx, (f.first+f.revision)/2)
+		if err != nil {
 			return err
 		}
 	}
@@ -85,7 +88,8 @@ func (f *filler) write(ctx context.Context, from, end int) error {
 		next := min(from+batchKeys, end)
 		steps := []func(ctx context.Context, from, end int) error{f.putAll, f.overwrite, f.compare, f.lease, f.remove}
 		for _, step := range steps {
-			if err := step(ctx, from, next); err != nil {
+			err := step(ctx, from, next)
+			if err != nil {
 				return err
 			}
 		}
@@ -97,7 +101,8 @@ func (f *filler) write(ctx context.Context, from, end int) error {
 func (f *filler) putAll(ctx context.Context, from, end int) error {
 	alone := min(from+10, end)
 	for i := from; i < alone; i++ {
-		if err := f.do(ctx, f.put(i)); err != nil {
+		err := f.do(ctx, f.put(i))
+		if err != nil {
 			return err
 		}
 	}
@@ -110,7 +115,8 @@ func (f *filler) putAll(ctx context.Context, from, end int) error {
 
 func (f *filler) overwrite(ctx context.Context, from, end int) error {
 	for range 3 {
-		if err := f.do(ctx, f.put(f.pick(from, end))); err != nil {
+		err := f.do(ctx, f.put(f.pick(from, end)))
+		if err != nil {
 			return err
 		}
 	}
@@ -125,7 +131,8 @@ func (f *filler) compare(ctx context.Context, from, end int) error {
 	for _, cmp := range []clientv3.Cmp{exists, absent} {
 		then := []clientv3.Op{f.put(f.pick(from, end)), clientv3.OpGet(key)}
 		otherwise := []clientv3.Op{clientv3.OpPut(key, f.value())}
-		if err := f.do(ctx, clientv3.OpTxn([]clientv3.Cmp{cmp}, then, otherwise)); err != nil {
+		err := f.do(ctx, clientv3.OpTxn([]clientv3.Cmp{cmp}, then, otherwise))
+		if err != nil {
 			return err
 		}
 	}
@@ -139,7 +146,8 @@ func (f *filler) lease(ctx context.Context, from, end int) error {
 		return err
 	}
 	for range 3 {
-		if err := f.do(ctx, f.put(f.pick(from, end), clientv3.WithLease(kept))); err != nil {
+		err := f.do(ctx, f.put(f.pick(from, end), clientv3.WithLease(kept)))
+		if err != nil {
 			return err
 		}
 	}
@@ -147,7 +155,8 @@ func (f *filler) lease(ctx context.Context, from, end int) error {
 	if err != nil {
 		return err
 	}
-	if err := f.do(ctx, f.put(f.pick(from, end), clientv3.WithLease(revoked))); err != nil {
+	err = f.do(ctx, f.put(f.pick(from, end), clientv3.WithLease(revoked)))
+	if err != nil {
 		return err
 	}
 	_, err = f.client.Revoke(ctx, revoked)
@@ -163,7 +172,8 @@ func (f *filler) grant(ctx context.Context) (clientv3.LeaseID, error) {
 }
 
 func (f *filler) remove(ctx context.Context, from, end int) error {
-	if err := f.do(ctx, clientv3.OpDelete(f.key(f.pick(from, end)))); err != nil {
+	err := f.do(ctx, clientv3.OpDelete(f.key(f.pick(from, end))))
+	if err != nil {
 		return err
 	}
 	first, last := f.key(f.pick(from, end)), f.key(f.pick(from, end))

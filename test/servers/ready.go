@@ -41,7 +41,8 @@ func (c *Cluster) waitReady(t testing.TB, members []*Member) error {
 			if err == nil {
 				break
 			}
-			if failed := c.gaveUp(m, deadline, err); failed != nil {
+			failed := c.gaveUp(m, deadline, err)
+			if failed != nil {
 				return failed
 			}
 			time.Sleep(pollInterval)
@@ -91,7 +92,8 @@ func (c *Cluster) leader(t testing.TB) (int, []state) {
 	defer client.CloseIdleConnections()
 	for deadline := time.Now().Add(readyTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
 		states := c.states(t.Context(), client)
-		if leader, ok := onlyLeader(states); ok {
+		leader, ok := onlyLeader(states)
+		if ok {
 			return leader, states
 		}
 	}
@@ -106,7 +108,8 @@ func (c *Cluster) states(ctx context.Context, client *http.Client) []state {
 		if !m.running() || m.paused {
 			continue
 		}
-		if s, err := askState(ctx, client, m); err == nil {
+		s, err := askState(ctx, client, m)
+		if err == nil {
 			states[i] = s
 		}
 	}
@@ -134,7 +137,8 @@ func (c *Cluster) MoveLeader(t testing.TB, to int) {
 	client := c.Client(t, At(c.Members[from]))
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	if _, err := client.MoveLeader(ctx, states[to].id); err != nil {
+	_, err := client.MoveLeader(ctx, states[to].id)
+	if err != nil {
 		t.Fatalf("move the leader from %s to %s: %v", c.Members[from].Name, c.Members[to].Name, err)
 	}
 	for c.Leader(t) != to {

@@ -93,7 +93,8 @@ func keyDifferences(ctx context.Context, a, b *clientv3.Client, options []client
 			count := fmt.Sprintf("from key %q on: %d keys in the first, %d in the second", from, inA.Count, inB.Count)
 			return append([]string{count}, kvDifferences(inA.Kvs, inB.Kvs)...), nil
 		}
-		if found := kvDifferences(inA.Kvs, inB.Kvs); len(found) > 0 || !inA.More {
+		found := kvDifferences(inA.Kvs, inB.Kvs)
+		if len(found) > 0 || !inA.More {
 			return found, nil
 		}
 		from = string(inA.Kvs[len(inA.Kvs)-1].Key) + "\x00"

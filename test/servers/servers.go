@@ -91,7 +91,8 @@ func Start(t testing.TB, o Options) *Cluster {
 func Boot(t testing.TB, o Options, dirs ...Existing) *Cluster {
 	t.Helper()
 	for _, dir := range dirs {
-		if err := holdsMember(dir.DataDir); err != nil {
+		err := holdsMember(dir.DataDir)
+		if err != nil {
 			t.Fatalf("boot %s: %v", dir.Name, err)
 		}
 	}
@@ -283,7 +284,8 @@ func (c *Cluster) kill(t testing.TB, m *Member) {
 	if m.process == nil {
 		return
 	}
-	if err := m.process.Kill(); err != nil {
+	err := m.process.Kill()
+	if err != nil {
 		t.Errorf("kill %s: %v", m.Name, err)
 	}
 }
@@ -334,7 +336,8 @@ func (c *Cluster) Restart(t testing.TB, numbers ...int) {
 			members = append(members, m)
 		}
 	}
-	if err := c.start(t, members); err != nil {
+	err := c.start(t, members)
+	if err != nil {
 		t.Fatalf("restart: %v", err)
 	}
 }
@@ -357,7 +360,8 @@ func (c *Cluster) Pause(t testing.TB, i int) {
 	if !m.running() {
 		t.Fatalf("%s does not run", m.Name)
 	}
-	if err := process.Freeze(m.PID()); err != nil {
+	err := process.Freeze(m.PID())
+	if err != nil {
 		t.Fatalf("%s: %v", m.Name, err)
 	}
 	m.paused = true
@@ -376,7 +380,8 @@ func (c *Cluster) signal(t testing.TB, i int, signal os.Signal) {
 	if !m.running() {
 		t.Fatalf("%s does not run", m.Name)
 	}
-	if err := m.process.Signal(signal); err != nil {
+	err := m.process.Signal(signal)
+	if err != nil {
 		t.Fatalf("signal %v to %s: %v", signal, m.Name, err)
 	}
 }

@@ -50,14 +50,17 @@ func TestLoginByPasswordAndByCertificate(t *testing.T) {
 	t.Parallel()
 	c := Start(t, Options{TLS: true, Auth: true})
 	byCertificate := c.Client(t, As("", ""))
-	if _, err := byCertificate.Put(t.Context(), "/other/key", "root's certificate may"); err != nil {
+	_, err := byCertificate.Put(t.Context(), "/other/key", "root's certificate may")
+	if err != nil {
 		t.Error(err)
 	}
 	byPassword := c.Client(t, As(User, c.UserPassword))
-	if _, err := byPassword.Put(t.Context(), UserPrefix+"key", "alice may"); err != nil {
+	_, err = byPassword.Put(t.Context(), UserPrefix+"key", "alice may")
+	if err != nil {
 		t.Error(err)
 	}
-	if _, err := byPassword.Put(t.Context(), "/other/key", "alice may not"); err == nil {
+	_, err = byPassword.Put(t.Context(), "/other/key", "alice may not")
+	if err == nil {
 		t.Error("a user wrote outside its prefix")
 	}
 }
@@ -104,7 +107,8 @@ func restore(t *testing.T, program, snapshot string, peers []string) []Existing 
 		command := exec.Command(program, "snapshot", "restore", snapshot, "--name", dir.Name, "--data-dir", dir.DataDir,
 			"--initial-advertise-peer-urls", dir.PeerURL, "--initial-cluster", strings.Join(all, ","))
 		command.Env = append(environment(), "ETCDCTL_API=3")
-		if out, err := command.CombinedOutput(); err != nil {
+		out, err := command.CombinedOutput()
+		if err != nil {
 			t.Fatalf("%v: %v\n%s", command.Args, err, out)
 		}
 	}
@@ -124,7 +128,8 @@ func saveSnapshot(t *testing.T, client *clientv3.Client) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if _, err := file.ReadFrom(response.Snapshot); err != nil {
+	_, err = file.ReadFrom(response.Snapshot)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -154,7 +159,8 @@ func TestFillIsTheSameTwiceAndSameSeesEveryDifference(t *testing.T) {
 		},
 	}
 	for sign, change := range changes {
-		if err := change(t.Context()); err != nil {
+		err := change(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 		found, err := differences(t.Context(), a, b)
@@ -173,7 +179,8 @@ func TestPauseStopAndRestartAll(t *testing.T) {
 	c := Start(t, Options{Members: 3})
 	first := c.Leader(t)
 	c.Pause(t, first)
-	if second := c.Leader(t); second == first {
+	second := c.Leader(t)
+	if second == first {
 		t.Errorf("%d leads while it is paused", second)
 	}
 	c.Resume(t, first)
@@ -195,7 +202,8 @@ func TestStartTakesAnotherPort(t *testing.T) {
 	tries := 0
 	c.launch(t, func() []*Member {
 		members := c.newMembers(t)
-		if tries++; tries == 1 {
+		tries++
+		if tries == 1 {
 			members[0].ClientURL = taken.ClientURL
 		}
 		return members
@@ -219,7 +227,8 @@ func TestAServerThatEndsIsReportedWithItsLastWords(t *testing.T) {
 }
 
 func TestAnEmptyDirIsNoMember(t *testing.T) {
-	if err := holdsMember(t.TempDir()); err == nil {
+	err := holdsMember(t.TempDir())
+	if err == nil {
 		t.Error("an empty dir passed for a member's")
 	}
 }
@@ -229,18 +238,21 @@ func TestAnEmptyDirIsNoMember(t *testing.T) {
 func TestServersDieWithTheTestBinary(t *testing.T) {
 	needServers(t)
 	const mark = "ETCD_DR_SERVERS_VICTIM"
-	if file := os.Getenv(mark); file != "" {
+	file := os.Getenv(mark)
+	if file != "" {
 		c := Start(t, Options{})
-		if err := os.WriteFile(file, []byte(c.Members[0].ClientURL), 0o600); err != nil {
+		err := os.WriteFile(file, []byte(c.Members[0].ClientURL), 0o600)
+		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		return
 	}
-	file := filepath.Join(t.TempDir(), "url")
+	file = filepath.Join(t.TempDir(), "url")
 	victim := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheTestBinary$")
 	victim.Env = append(os.Environ(), mark+"="+file)
-	if err := victim.Start(); err != nil {
+	err := victim.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = victim.Process.Kill() }()
@@ -248,7 +260,8 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 		data, err := os.ReadFile(file)
 		return string(data), err == nil && len(data) > 0
 	})
-	if err := victim.Process.Kill(); err != nil {
+	err = victim.Process.Kill()
+	if err != nil {
 		t.Fatal(err)
 	}
 	_ = victim.Wait()
@@ -262,7 +275,8 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 func waitFor(t *testing.T, done func() (string, bool)) string {
 	t.Helper()
 	for deadline := time.Now().Add(readyTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
-		if result, ok := done(); ok {
+		result, ok := done()
+		if ok {
 			return result
 		}
 	}

@@ -31,7 +31,8 @@ func OpenForger(tb testing.TB, b storage.Bucket) *repository.Cluster {
 // AppendProof stores p.
 func AppendProof(tb testing.TB, c *repository.Cluster, p catalog.Proof) {
 	tb.Helper()
-	if err := c.Append(tb.Context(), p); err != nil {
+	err := c.Append(tb.Context(), p)
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -70,7 +71,8 @@ func (u Unsigned) Open(ctx context.Context, key string, o storage.OpenOptions) (
 	}
 	defer r.Close()
 	data, err := io.ReadAll(r)
-	if stripped, e := document.WithSignature(data, ""); e == nil {
+	stripped, e := document.WithSignature(data, "")
+	if e == nil {
 		data, object.Size = stripped, int64(len(stripped))
 	}
 	return io.NopCloser(bytes.NewReader(data)), object, err

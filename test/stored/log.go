@@ -96,7 +96,8 @@ func (w *Writer) Some(n int) []segment.Encoded {
 func StoreSegments(tb testing.TB, c *repository.Cluster, segments ...segment.Encoded) {
 	tb.Helper()
 	for _, e := range segments {
-		if err := c.Log().StoreSegment(tb.Context(), e); err != nil {
+		err := c.Log().StoreSegment(tb.Context(), e)
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -114,7 +115,8 @@ func SegmentsOf(all []segment.Encoded) []catalog.Segment {
 // StoreIndex stores an index of segments, of which there must be at least one.
 func StoreIndex(tb testing.TB, c *repository.Cluster, segments []catalog.Segment) {
 	tb.Helper()
-	if err := c.Log().StoreIndex(tb.Context(), segments[0].Lineage, segments); err != nil {
+	err := c.Log().StoreIndex(tb.Context(), segments[0].Lineage, segments)
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -182,10 +184,12 @@ func FaultsOf(tb testing.TB, l catalog.Lineage) string {
 // WantLineage fails the test unless l has these Spans and FaultsOf.
 func WantLineage(tb testing.TB, what string, l catalog.Lineage, stretches, faults string) {
 	tb.Helper()
-	if got := Spans(l.Stretches()); got != stretches {
+	got := Spans(l.Stretches())
+	if got != stretches {
 		tb.Errorf("%s: stretches %q, want %q", what, got, stretches)
 	}
-	if got := FaultsOf(tb, l); got != faults {
+	got = FaultsOf(tb, l)
+	if got != faults {
 		tb.Errorf("%s: faults %q, want %q", what, got, faults)
 	}
 }

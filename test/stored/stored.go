@@ -172,10 +172,12 @@ func DamagedIDs(cat catalog.Catalog) []catalog.ID {
 // WantIDs fails the test unless the catalog has exactly these usable and damaged backups, in this order.
 func WantIDs(tb testing.TB, catalog catalog.Catalog, whole, damaged []catalog.ID) {
 	tb.Helper()
-	if got := IDs(catalog); !slices.Equal(got, whole) {
+	got := IDs(catalog)
+	if !slices.Equal(got, whole) {
 		tb.Errorf("backups %q, want %q", got, whole)
 	}
-	if got := DamagedIDs(catalog); !slices.Equal(got, damaged) {
+	got = DamagedIDs(catalog)
+	if !slices.Equal(got, damaged) {
 		tb.Errorf("damaged %q, want %q", got, damaged)
 	}
 }
@@ -200,7 +202,8 @@ func WantError(tb testing.TB, what string, err, want error) {
 // Put stores an object, and replaces an existing one.
 func Put(tb testing.TB, b storage.Bucket, key string, p []byte) {
 	tb.Helper()
-	if _, err := b.Put(context.WithoutCancel(tb.Context()), key, bytes.NewReader(p), storage.PutOptions{}); err != nil {
+	_, err := b.Put(context.WithoutCancel(tb.Context()), key, bytes.NewReader(p), storage.PutOptions{})
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -223,7 +226,8 @@ func Get(tb testing.TB, b storage.Bucket, key string) []byte {
 // Remove deletes an object.
 func Remove(tb testing.TB, b storage.Bucket, key string) {
 	tb.Helper()
-	if err := b.Delete(tb.Context(), key, storage.DeleteOptions{}); err != nil {
+	err := b.Delete(tb.Context(), key, storage.DeleteOptions{})
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -262,8 +266,9 @@ func WantNothing(tb testing.TB, what string, b storage.Bucket) {
 	if len(left) > 0 {
 		tb.Errorf("%s has left %q", what, left)
 	}
-	if left, err := OpenCluster(tb, b, "c").Leftovers(tb.Context()); len(left) > 0 || err != nil {
-		tb.Errorf("%s has left %+v, %v", what, left, err)
+	leftovers, err := OpenCluster(tb, b, "c").Leftovers(tb.Context())
+	if len(leftovers) > 0 || err != nil {
+		tb.Errorf("%s has left %+v, %v", what, leftovers, err)
 	}
 }
 
@@ -281,7 +286,8 @@ func Fetch(tb testing.TB, c *repository.Cluster, b catalog.Backup, keys seal.Key
 // WantContent fails the test unless the backup contains Content, not encrypted.
 func WantContent(tb testing.TB, c *repository.Cluster, b catalog.Backup) {
 	tb.Helper()
-	if p, err := Fetch(tb, c, b, seal.Keys{}); err != nil || !bytes.Equal(p, Content) {
+	p, err := Fetch(tb, c, b, seal.Keys{})
+	if err != nil || !bytes.Equal(p, Content) {
 		tb.Errorf("backup %s: %d bytes, %v", b.ID, len(p), err)
 	}
 }
@@ -359,7 +365,8 @@ func Fuzzed[T any](t *testing.T, data []byte, decode func([]byte) (T, error), en
 			continue
 		}
 		w, err := decode(again)
-		if diff := cmp.Diff(v, w, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		diff := cmp.Diff(v, w, cmpopts.EquateEmpty())
+		if err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
 	}
@@ -382,14 +389,17 @@ func Piece(t *testing.T, dir, folder, name string, age time.Duration) string {
 	t.Helper()
 	key := folder + ".dr-tmp-0123456789abcdef-" + name
 	path := filepath.Join(dir, key)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, Content, 0o600); err != nil {
+	err = os.WriteFile(path, Content, 0o600)
+	if err != nil {
 		t.Fatal(err)
 	}
 	then := time.Now().Add(-age)
-	if err := os.Chtimes(path, then, then); err != nil {
+	err = os.Chtimes(path, then, then)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return key

@@ -20,7 +20,8 @@ func Path(t testing.TB, program ...string) string {
 	}
 	name := filepath.Join(program...)
 	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
+	_, err = os.Stat(path)
+	if err != nil {
 		unavailable(t, name+" is not built, run make tools: "+err.Error())
 	}
 	return path
@@ -36,7 +37,8 @@ func unavailable(t testing.TB, reason string) {
 
 // directory is what the Makefile exports, or what the build script says when a test is started without make.
 var directory = sync.OnceValues(func() (string, error) {
-	if dir := os.Getenv("ETCD_DR_TOOLS"); dir != "" {
+	dir := os.Getenv("ETCD_DR_TOOLS")
+	if dir != "" {
 		return dir, nil
 	}
 	script, err := findUpwards(filepath.Join("test", "tools", "build.sh"))

@@ -69,12 +69,14 @@ func freeURLs(n int) (urls []url.URL, err error) {
 // start starts all members and waits until they serve.
 func (ms members) start(ctx context.Context, token, state string) error {
 	for _, m := range ms {
-		if err := m.start(ms.initialCluster(), token, state); err != nil {
+		err := m.start(ms.initialCluster(), token, state)
+		if err != nil {
 			return fmt.Errorf("start %s: %w", m.name, err)
 		}
 	}
 	for _, m := range ms {
-		if err := m.wait(ctx); err != nil {
+		err := m.wait(ctx)
+		if err != nil {
 			return fmt.Errorf("start %s: %w", m.name, err)
 		}
 	}
@@ -134,7 +136,8 @@ func (m *member) stop() {
 func (ms members) moveTo(dir string) error {
 	for _, m := range ms {
 		m.dataDir = filepath.Join(dir, m.name)
-		if _, err := os.Stat(filepath.Join(m.dataDir, "member", "snap", "db")); err != nil {
+		_, err := os.Stat(filepath.Join(m.dataDir, "member", "snap", "db"))
+		if err != nil {
 			return fmt.Errorf("look for the data of %s: %w", m.name, err)
 		}
 	}

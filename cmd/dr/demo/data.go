@@ -59,7 +59,8 @@ func fill(ctx context.Context, ms members, rootPassword string) (d data, err err
 		func() (err error) { d.revision, err = deleteOrders(ctx, c); return err },
 		func() error { return enableUsers(ctx, c, rootPassword, d.userPassword) },
 	} {
-		if err := step(); err != nil {
+		err := step()
+		if err != nil {
 			return data{}, err
 		}
 	}
@@ -77,7 +78,8 @@ func writeOrders(ctx context.Context, c *clientv3.Client) error {
 		for i := first; i < first+batch; i++ {
 			puts = append(puts, clientv3.OpPut(order(i), value(i)))
 		}
-		if _, err := c.Txn(ctx).Then(puts...).Commit(); err != nil {
+		_, err := c.Txn(ctx).Then(puts...).Commit()
+		if err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
 	}
@@ -90,7 +92,8 @@ func compact(ctx context.Context, c *clientv3.Client) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := c.Compact(ctx, now.Header.Revision/2, clientv3.WithCompactPhysical()); err != nil {
+	_, err = c.Compact(ctx, now.Header.Revision/2, clientv3.WithCompactPhysical())
+	if err != nil {
 		return 0, fmt.Errorf("compact: %w", err)
 	}
 	return now.Header.Revision, nil
@@ -101,7 +104,8 @@ func overwriteOrders(ctx context.Context, c *clientv3.Client) error {
 	for first := range writers {
 		group.Go(func() error {
 			for i := first; i < overwritten; i += writers {
-				if _, err := c.Put(ctx, order(i), value(i)); err != nil {
+				_, err := c.Put(ctx, order(i), value(i))
+				if err != nil {
 					return fmt.Errorf("overwrite: %w", err)
 				}
 			}
@@ -118,7 +122,8 @@ func openSessions(ctx context.Context, c *clientv3.Client) error {
 			return fmt.Errorf("grant a lease: %w", err)
 		}
 		for k := range leased {
-			if _, err := c.Put(ctx, fmt.Sprintf("%s%d/%d", sessions, l, k), "open", clientv3.WithLease(lease.ID)); err != nil {
+			_, err := c.Put(ctx, fmt.Sprintf("%s%d/%d", sessions, l, k), "open", clientv3.WithLease(lease.ID))
+			if err != nil {
 				return fmt.Errorf("write with a lease: %w", err)
 			}
 		}
@@ -153,7 +158,8 @@ func enableUsers(ctx context.Context, c *clientv3.Client, rootPassword, userPass
 		func() error { _, err := c.UserGrantRole(ctx, user, "clerk"); return err },
 		func() error { _, err := c.AuthEnable(ctx); return err },
 	} {
-		if err := step(); err != nil {
+		err := step()
+		if err != nil {
 			return fmt.Errorf("enable users: %w", err)
 		}
 	}

@@ -74,13 +74,16 @@ func (t *telling) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
-	if t.members, err = newMembers(t.path("members")); err != nil {
+	t.members, err = newMembers(t.path("members"))
+	if err != nil {
 		return err
 	}
-	if err := t.openRepository(ctx); err != nil {
+	err = t.openRepository(ctx)
+	if err != nil {
 		return err
 	}
-	if t.keys, err = newKeys(t.dir); err != nil {
+	t.keys, err = newKeys(t.dir)
+	if err != nil {
 		return err
 	}
 	t.say("A cluster is destroyed and restored, in %s.\n\n", t.dir)
@@ -89,7 +92,8 @@ func (t *telling) prepare(ctx context.Context) error {
 
 func (t *telling) playAll(ctx context.Context) error {
 	for i, act := range t.acts() {
-		if err := t.play(ctx, i+1, act); err != nil {
+		err := t.play(ctx, i+1, act)
+		if err != nil {
 			return fmt.Errorf("act %d (%s): %w", i+1, act.title, err)
 		}
 	}
@@ -123,8 +127,9 @@ func (t *telling) cleanUp() error {
 		return err
 	}
 	err = errors.Join(err, t.emptyRepository())
-	if err := os.RemoveAll(t.dir); err != nil {
-		return fmt.Errorf("remove the demo's folder: %w", err)
+	removed := os.RemoveAll(t.dir)
+	if removed != nil {
+		return fmt.Errorf("remove the demo's folder: %w", removed)
 	}
 	return err
 }

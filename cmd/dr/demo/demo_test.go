@@ -23,7 +23,8 @@ import (
 // TestMain lets the test binary serve as its own child process, which restore.Spawn starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == child.Argument && os.Args[2] == restore.ChildVerb {
-		if err := child.Serve(context.Background(), restore.Serve, os.Stdin, os.Stdout); err != nil {
+		err := child.Serve(context.Background(), restore.Serve, os.Stdin, os.Stdout)
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 func TestDemoRunsAndLeavesNothing(t *testing.T) {
 	dir := tempDir(t)
 	var out bytes.Buffer
-	if err := (Story{Out: &out, Version: "test"}).Tell(t.Context()); err != nil {
+	err := (Story{Out: &out, Version: "test"}).Tell(t.Context())
+	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	wantWords(t, out.String(),
@@ -59,7 +61,8 @@ func TestDemoMatchesItsText(t *testing.T) {
 	}
 	dir := tempDir(t)
 	var out bytes.Buffer
-	if err := (Story{Keep: true, Out: &out, Version: "test"}).Tell(t.Context()); err != nil {
+	err := (Story{Keep: true, Out: &out, Version: "test"}).Tell(t.Context())
+	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	kept := onlyFolder(t, dir)
@@ -87,7 +90,8 @@ func TestDemoMatchesItsText(t *testing.T) {
 		"Kept in "+kept, "dr list --repo file://"+kept+"/repository --cluster demo",
 		"--identity "+kept+"/key.txt", kept+"/restored")
 	for _, name := range []string{"key.txt", "password", "restored-again/m1/member", "restored-again/m2/member", "restored-again/m3/member"} {
-		if _, err := os.Stat(filepath.Join(kept, name)); err != nil {
+		_, err := os.Stat(filepath.Join(kept, name))
+		if err != nil {
 			t.Errorf("it says that it keeps %s: %v", name, err)
 		}
 	}
@@ -125,7 +129,8 @@ func TestStoryFailsWithAWrongMember(t *testing.T) {
 	}{
 		"missing": {
 			func(t *testing.T, restored string) {
-				if err := os.RemoveAll(filepath.Join(restored, "m2")); err != nil {
+				err := os.RemoveAll(filepath.Join(restored, "m2"))
+				if err != nil {
 					t.Error(err)
 				}
 			},
@@ -161,7 +166,8 @@ func changeAValue(t *testing.T, db string) {
 	if bytes.Equal(changed, content) {
 		t.Error("order 1234 is not in the database")
 	}
-	if err := os.WriteFile(db, changed, 0o600); err != nil {
+	err = os.WriteFile(db, changed, 0o600)
+	if err != nil {
 		t.Error(err)
 	}
 }
@@ -207,7 +213,8 @@ func wantWords(t *testing.T, story string, words ...string) {
 
 func wantNothingLeft(t *testing.T, dir string) {
 	t.Helper()
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
 		t.Errorf("left behind in %s: %v (%v)", dir, left, err)
 	}
 }
@@ -222,7 +229,8 @@ func wantNoMembers(t *testing.T) {
 		"google.golang.org/grpc",
 	}
 	for range 50 {
-		if left = goroutinesOf(members); len(left) == 0 {
+		left = goroutinesOf(members)
+		if len(left) == 0 {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

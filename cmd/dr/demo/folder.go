@@ -66,10 +66,12 @@ func newKeys(dir string) (k keys, err error) {
 	if err != nil {
 		return keys{}, err
 	}
-	if k.recipients, err = seal.ParseRecipients(strings.NewReader(recipient)); err != nil {
+	k.recipients, err = seal.ParseRecipients(strings.NewReader(recipient))
+	if err != nil {
 		return keys{}, err
 	}
-	if k.secret, err = seal.ParseKeys(strings.NewReader(identity)); err != nil {
+	k.secret, err = seal.ParseKeys(strings.NewReader(identity))
+	if err != nil {
 		return keys{}, err
 	}
 	k.rootPassword = rand.Text()

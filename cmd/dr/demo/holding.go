@@ -190,7 +190,8 @@ func (t *telling) logIn(ctx context.Context, m *member) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	if _, err := c.Get(ctx, order(0)); err != nil {
+	_, err = c.Get(ctx, order(0))
+	if err != nil {
 		return "", err
 	}
 	_, err = c.Get(ctx, sessions+"0/0")

@@ -58,7 +58,8 @@ func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
 		a.ended <- archive.Run(running, config, t.repository, func(s archive.Status) { a.status.Store(&s) }, nil)
 	}()
 	t.agent = a
-	if err := a.catchUp(ctx, time.Now()); err != nil {
+	err := a.catchUp(ctx, time.Now())
+	if err != nil {
 		return nil, err
 	}
 	s := a.status.Load()
@@ -105,7 +106,8 @@ func (t *telling) workOn(ctx context.Context) ([]string, error) {
 	defer c.Close()
 	var answer *clientv3.PutResponse
 	for i := range more {
-		if answer, err = c.Put(ctx, order(i), value(i)); err != nil {
+		answer, err = c.Put(ctx, order(i), value(i))
+		if err != nil {
 			return nil, fmt.Errorf("overwrite: %w", err)
 		}
 	}
@@ -130,7 +132,8 @@ func (t *telling) deleteEverything(ctx context.Context) ([]string, error) {
 	if answer.Header.Revision != t.revision+1 {
 		return nil, fmt.Errorf("the delete made revision %d, not %d", answer.Header.Revision, t.revision+1)
 	}
-	if err := t.agent.catchUp(ctx, time.Now()); err != nil {
+	err = t.agent.catchUp(ctx, time.Now())
+	if err != nil {
 		return nil, err
 	}
 	return []string{fmt.Sprintf("%s keys are gone at revision %s; the delete is in the log as well", count(answer.Deleted), count(answer.Header.Revision))}, nil
@@ -138,7 +141,8 @@ func (t *telling) deleteEverything(ctx context.Context) ([]string, error) {
 
 // restoreBefore first stops the old cluster: two clusters must not have the same URLs.
 func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
-	if err := t.agent.end(); err != nil {
+	err := t.agent.end()
+	if err != nil {
 		return nil, err
 	}
 	t.members.stop()
@@ -173,7 +177,8 @@ func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error
 }
 
 func (t *telling) startThird(ctx context.Context) ([]string, error) {
-	if err := t.startFrom(ctx, "restored-again"); err != nil {
+	err := t.startFrom(ctx, "restored-again")
+	if err != nil {
 		return nil, err
 	}
 	t.secondOutage = time.Since(t.lost)
@@ -181,10 +186,12 @@ func (t *telling) startThird(ctx context.Context) ([]string, error) {
 }
 
 func (t *telling) compareAgain(ctx context.Context) ([]string, error) {
-	if err := t.compareAll(ctx); err != nil {
+	err := t.compareAll(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := t.put(ctx, newKey); err != nil {
+	err = t.put(ctx, newKey)
+	if err != nil {
 		return nil, err
 	}
 	return []string{

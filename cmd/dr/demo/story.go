@@ -41,14 +41,16 @@ func (t *telling) acts() []act {
 }
 
 func (t *telling) start(ctx context.Context) ([]string, error) {
-	if err := t.members.start(ctx, "demo", "new"); err != nil {
+	err := t.members.start(ctx, "demo", "new")
+	if err != nil {
 		return nil, err
 	}
 	return []string{fmt.Sprintf("etcd %s at %s", etcd.Version, strings.Join(t.members.clientURLs(), ", "))}, nil
 }
 
 func (t *telling) fillThem(ctx context.Context) (_ []string, err error) {
-	if t.data, err = fill(ctx, t.members, t.rootPassword); err != nil {
+	t.data, err = fill(ctx, t.members, t.rootPassword)
+	if err != nil {
 		return nil, err
 	}
 	return []string{
@@ -59,10 +61,12 @@ func (t *telling) fillThem(ctx context.Context) (_ []string, err error) {
 }
 
 func (t *telling) writeDown(ctx context.Context) (_ []string, err error) {
-	if t.before, err = t.look(ctx, t.members[0]); err != nil {
+	t.before, err = t.look(ctx, t.members[0])
+	if err != nil {
 		return nil, err
 	}
-	if err := t.compareAll(ctx); err != nil {
+	err = t.compareAll(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return []string{
@@ -98,15 +102,18 @@ func (t *telling) request() backup.Request {
 
 // destroy first makes one more write, to show that writes after the backup are lost.
 func (t *telling) destroy(ctx context.Context) ([]string, error) {
-	if err := t.put(ctx, lateKey); err != nil {
+	err := t.put(ctx, lateKey)
+	if err != nil {
 		return nil, err
 	}
 	t.members.stop()
 	t.lost = time.Now()
-	if err := os.RemoveAll(t.path("members")); err != nil {
+	err = os.RemoveAll(t.path("members"))
+	if err != nil {
 		return nil, err
 	}
-	if err := t.lookForLife(ctx); err != nil {
+	err = t.lookForLife(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return []string{"one more write came after the backup", "no member responds, no data dir is left"}, nil
@@ -119,7 +126,8 @@ func (t *telling) lookForLife(ctx context.Context) error {
 		}
 	}
 	for _, m := range t.members {
-		if _, err := os.Stat(m.dataDir); !errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(m.dataDir)
+		if !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("the data dir %s still exists", m.dataDir)
 		}
 	}
@@ -146,7 +154,8 @@ func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
 }
 
 func (t *telling) startAgain(ctx context.Context) ([]string, error) {
-	if err := t.startFrom(ctx, "restored"); err != nil {
+	err := t.startFrom(ctx, "restored")
+	if err != nil {
 		return nil, err
 	}
 	t.outage = time.Since(t.lost)
@@ -155,20 +164,24 @@ func (t *telling) startAgain(ctx context.Context) ([]string, error) {
 
 // startFrom starts the members on the data dirs in a folder.
 func (t *telling) startFrom(ctx context.Context, folder string) error {
-	if err := t.members.moveTo(t.path(folder)); err != nil {
+	err := t.members.moveTo(t.path(folder))
+	if err != nil {
 		return err
 	}
 	return t.members.start(ctx, t.token, "existing")
 }
 
 func (t *telling) compare(ctx context.Context) ([]string, error) {
-	if err := t.compareAll(ctx); err != nil {
+	err := t.compareAll(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := t.missTheLateKey(ctx); err != nil {
+	err = t.missTheLateKey(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := t.put(ctx, newKey); err != nil {
+	err = t.put(ctx, newKey)
+	if err != nil {
 		return nil, err
 	}
 	same := "the same on all three: " + strings.Join(t.before.names(), ", ")
@@ -182,7 +195,8 @@ func (t *telling) compareAll(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("look at %s: %w", m.name, err)
 		}
-		if err := t.before.compare(now); err != nil {
+		err = t.before.compare(now)
+		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
@@ -195,7 +209,8 @@ func (t *telling) put(ctx context.Context, key string) error {
 		return err
 	}
 	defer c.Close()
-	if _, err := c.Put(ctx, key, "x"); err != nil {
+	_, err = c.Put(ctx, key, "x")
+	if err != nil {
 		return fmt.Errorf("write to %s: %w", t.members[0].name, err)
 	}
 	return nil

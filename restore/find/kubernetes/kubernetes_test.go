@@ -27,7 +27,8 @@ func encode(t testing.TB, object runtime.Object) []byte {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	var buffer bytes.Buffer
-	if err := protobuf.NewSerializer(scheme, scheme).Encode(object, &buffer); err != nil {
+	err := protobuf.NewSerializer(scheme, scheme).Encode(object, &buffer)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return buffer.Bytes()
@@ -87,10 +88,12 @@ func TestDecodeMatchesTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var a, b any
-		if err := errors.Join(json.Unmarshal(want, &a), json.Unmarshal(text, &b)); err != nil {
+		err = errors.Join(json.Unmarshal(want, &a), json.Unmarshal(text, &b))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(a, b); diff != "" {
+		diff := cmp.Diff(a, b)
+		if diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -141,14 +144,17 @@ spec:
           limits:
             memory: 1536Mi
 `
-	if diff := cmp.Diff(want, string(text)); diff != "" {
+	diff := cmp.Diff(want, string(text))
+	if diff != "" {
 		t.Error(diff)
 	}
 	var strict appsv1.Deployment
-	if err := yaml.UnmarshalStrict(text, &strict); err != nil {
+	err = yaml.UnmarshalStrict(text, &strict)
+	if err != nil {
 		t.Errorf("the API server would not take it: %v", err)
 	}
-	if _, still := o["status"]; !still || o["metadata"].(map[string]any)["uid"] == nil {
+	_, still := o["status"]
+	if !still || o["metadata"].(map[string]any)["uid"] == nil {
 		t.Error("the object itself was changed")
 	}
 }
@@ -166,7 +172,8 @@ func TestCustomResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "apiVersion: example.org/v1\nkind: App\nmetadata:\n  name: a\n  namespace: prod\nspec:\n  count: 9007199254740993\nstatus:\n  phase: Ready\n"
-	if diff := cmp.Diff(want, string(text)); diff != "" {
+	diff := cmp.Diff(want, string(text))
+	if diff != "" {
 		t.Error(diff)
 	}
 }
@@ -192,7 +199,8 @@ func TestDecodeErrors(t *testing.T) {
 		{"another kind", string(unheard), kubernetes.ErrVersion, "apps/v1 Unheard"},
 		{"cut off within", string(encode(t, deployment())[:200]), kubernetes.ErrVersion, ""},
 	} {
-		if _, err := kubernetes.Decode([]byte(test.value)); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+		_, err := kubernetes.Decode([]byte(test.value))
+		if !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %v and %q", test.name, err, test.is, test.says)
 		}
 	}
@@ -224,7 +232,8 @@ func TestNamed(t *testing.T) {
 		"compact_rev_key":                                                  "",
 	} {
 		n, ok := kubernetes.Named(key)
-		if got := n.String(); ok != (want != "") || ok && got != want {
+		got := n.String()
+		if ok != (want != "") || ok && got != want {
 			t.Errorf("%s is %q, %v; want %q", key, got, ok, want)
 		}
 	}
@@ -244,7 +253,8 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := o.Applicable().YAML(); err != nil {
+		_, err = o.Applicable().YAML()
+		if err != nil {
 			t.Errorf("%q: %v", value, err)
 		}
 	})
@@ -290,7 +300,8 @@ func TestApplicableIsTiedToNoUID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(`{"apiVersion":`+test.kind+`,`+test.want+`}`, string(text)); diff != "" {
+		diff := cmp.Diff(`{"apiVersion":`+test.kind+`,`+test.want+`}`, string(text))
+		if diff != "" {
 			t.Error(diff)
 		}
 	}

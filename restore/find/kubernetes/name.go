@@ -130,7 +130,8 @@ func Named(key string) (n Name, ok bool) {
 		}
 	}
 	for folders := min(2, len(parts)-1); folders > 0; folders-- {
-		if r, known := builtIn[strings.Join(parts[:folders], "/")]; known {
+		r, known := builtIn[strings.Join(parts[:folders], "/")]
+		if known {
 			return r.named(parts[folders:])
 		}
 	}

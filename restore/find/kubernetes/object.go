@@ -62,7 +62,8 @@ func provider(rest []byte) string {
 
 func decodeProtobuf(data []byte) (Object, error) {
 	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(data); err != nil {
+	err := envelope.Unmarshal(data)
+	if err != nil {
 		return nil, fmt.Errorf("%w: its envelope: %w", ErrVersion, err)
 	}
 	if envelope.ContentEncoding != "" {
@@ -77,7 +78,8 @@ func decodeProtobuf(data []byte) (Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: %s %s has no protobuf", ErrVersion, envelope.APIVersion, envelope.Kind)
 	}
-	if err := message.Unmarshal(envelope.Raw); err != nil {
+	err = message.Unmarshal(envelope.Raw)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %s %s: %w", ErrVersion, envelope.APIVersion, envelope.Kind, err)
 	}
 	typed.GetObjectKind().SetGroupVersionKind(kind)
@@ -89,13 +91,15 @@ func decodeProtobuf(data []byte) (Object, error) {
 }
 
 func decodeJSON(text []byte) (Object, error) {
-	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+	trimmed := bytes.TrimLeft(text, " \t\r\n")
+	if len(trimmed) == 0 || trimmed[0] != '{' {
 		return nil, ErrNoObject
 	}
 	numbers := json.NewDecoder(bytes.NewReader(text))
 	numbers.UseNumber() // a float would lose digits of large integers
 	var o Object
-	if err := numbers.Decode(&o); err != nil {
+	err := numbers.Decode(&o)
+	if err != nil {
 		return nil, ErrNoObject
 	}
 	version, _ := o["apiVersion"].(string)
@@ -137,7 +141,8 @@ func (o Object) Applicable() Object {
 	if builtInKind(served) {
 		delete(clean, "status")
 	}
-	if spec, ok := clean["spec"].(map[string]any); ok && stored.Group == definitions && stored.Version == "v1beta1" {
+	spec, ok := clean["spec"].(map[string]any)
+	if ok && stored.Group == definitions && stored.Version == "v1beta1" {
 		stabilizeDefinition(spec)
 	}
 	return clean

@@ -73,10 +73,12 @@ func TestRebuildOrdersAndLeavesOut(t *testing.T) {
 	}
 	all := objects(t, namespaceObjects)
 	got := kubernetes.Rebuild(all, kubernetes.RebuildOptions{})
-	if diff := cmp.Diff(want, names(got)); diff != "" {
+	diff := cmp.Diff(want, names(got))
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if left := len(all) - len(want) - 3; got.LeftOut != left { // one definition and two volumes are not in the namespace
+	left := len(all) - len(want) - 3
+	if got.LeftOut != left { // one definition and two volumes are not in the namespace
 		t.Errorf("%d left out, want %d", got.LeftOut, left)
 	}
 	notes := strings.Join(got.Notes, "\n")
@@ -95,14 +97,16 @@ func TestRebuildOfClaims(t *testing.T) {
 	all := objects(t, namespaceObjects)
 	volumes := map[string]any{}
 	for _, o := range kubernetes.Rebuild(all, kubernetes.RebuildOptions{}).Objects {
-		if spec, _ := o["spec"].(map[string]any); strings.HasPrefix(o.String(), "PersistentVolumeClaim") {
+		spec, _ := o["spec"].(map[string]any)
+		if strings.HasPrefix(o.String(), "PersistentVolumeClaim") {
 			volumes[o.String()] = spec["volumeName"]
 		}
 	}
 	want := map[string]any{
 		"PersistentVolumeClaim prod/data-0": nil, "PersistentVolumeClaim prod/data-1": "kept", "PersistentVolumeClaim prod/data-2": nil,
 	}
-	if diff := cmp.Diff(want, volumes); diff != "" {
+	diff := cmp.Diff(want, volumes)
+	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -39,7 +39,8 @@ var stored = runtime.NewSchemeBuilder(
 // spend.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := stored.AddToScheme(s); err != nil {
+	err := stored.AddToScheme(s)
+	if err != nil {
 		panic(err) // impossible: it would need two constant types of one name
 	}
 	return s

@@ -50,7 +50,8 @@ var oncePerDefinition = map[string]string{
 // apiextensions-apiserver does. API servers store definitions as v1beta1, which is smaller, and serve only v1.
 func stabilizeDefinition(spec map[string]any) {
 	versions, _ := spec["versions"].([]any)
-	if name, one := spec["version"].(string); one && len(versions) == 0 {
+	name, one := spec["version"].(string)
+	if one && len(versions) == 0 {
 		versions = []any{map[string]any{"name": name, "served": true, "storage": true}}
 		spec["versions"] = versions
 	}
@@ -59,13 +60,15 @@ func stabilizeDefinition(spec map[string]any) {
 		shared, ok := spec[field]
 		delete(spec, field)
 		for _, version := range versions {
-			if version, is := version.(map[string]any); ok && is {
+			version, is := version.(map[string]any)
+			if ok && is {
 				version[there] = shared
 			}
 		}
 	}
 	for _, version := range versions {
-		if version, is := version.(map[string]any); is {
+		version, is := version.(map[string]any)
+		if is {
 			stabilizeColumns(version)
 		}
 	}
@@ -76,7 +79,8 @@ func stabilizeColumns(version map[string]any) {
 	columns, _ := version["additionalPrinterColumns"].([]any)
 	for _, column := range columns {
 		column, _ := column.(map[string]any)
-		if path, beta := column["JSONPath"]; beta {
+		path, beta := column["JSONPath"]
+		if beta {
 			column["jsonPath"] = path
 			delete(column, "JSONPath")
 		}
@@ -89,7 +93,8 @@ func stabilizeConversion(spec map[string]any) {
 	for field, there := range map[string]string{
 		"webhookClientConfig": "clientConfig", "conversionReviewVersions": "conversionReviewVersions",
 	} {
-		if value, ok := conversion[field]; ok {
+		value, ok := conversion[field]
+		if ok {
 			webhook[there] = value
 			delete(conversion, field)
 		}

@@ -45,7 +45,8 @@ func TestGraduatedKinds(t *testing.T) {
 		{&storagev1beta1.VolumeAttributesClass{}, &storagev1.VolumeAttributesClass{}},
 	} {
 		beta, stable := reflect.TypeOf(pair.beta).Elem(), reflect.TypeOf(pair.stable).Elem()
-		if diff := cmp.Diff(message(beta), message(stable)); diff != "" {
+		diff := cmp.Diff(message(beta), message(stable))
+		if diff != "" {
 			t.Errorf("%s is another message as %s:\n%s", beta, stable, diff)
 		}
 		as := kindOf(t, beta)
@@ -57,7 +58,8 @@ func TestGraduatedKinds(t *testing.T) {
 		if o["apiVersion"] != as.GroupVersion().String() || o["kind"] != as.Kind {
 			t.Errorf("%s is decoded as %v %v, not as it is stored", beta, o["apiVersion"], o["kind"])
 		}
-		if clean := o.Applicable(); clean["apiVersion"] != as.Group+"/v1" || clean["status"] != nil {
+		clean := o.Applicable()
+		if clean["apiVersion"] != as.Group+"/v1" || clean["status"] != nil {
 			t.Errorf("%s is applied as %v, with the status %v", beta, clean["apiVersion"], clean["status"])
 		}
 	}
@@ -81,7 +83,8 @@ func kindOf(t *testing.T, of reflect.Type) schema.GroupVersionKind {
 		admissionregistrationv1beta1.AddToScheme, batchv1beta1.AddToScheme, networkingv1beta1.AddToScheme,
 		resourcev1beta2.AddToScheme, storagev1beta1.AddToScheme,
 	} {
-		if err := add(s); err != nil {
+		err := add(s)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -206,7 +209,8 @@ func TestDefinitionIsApplicable(t *testing.T) {
 		}
 		want := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: a.example.org\nspec:" +
 			strings.ReplaceAll(test.want, "", "")
-		if diff := cmp.Diff(want, string(text)); diff != "" {
+		diff := cmp.Diff(want, string(text))
+		if diff != "" {
 			t.Error(diff)
 		}
 	}
