@@ -9,14 +9,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Spec returns the Spec in force of a cluster. Errors match ErrUnknown.
+// Spec returns a cluster's Spec in force. Errors match ErrUnknown.
 func (s *Service) Spec(cluster string) (spec.Spec, error) {
 	_, spec, err := s.find(cluster)
 	return spec, err
 }
 
-// Store opens the cluster's part of the named repository; "" names its first. Errors match ErrUnknown if the configuration
-// does not contain it, or are the store's.
+// Store opens the cluster's part of the named repository; the name "" means the cluster's first. Errors match ErrUnknown
+// if the configuration lacks the cluster or the repository; others are the store's.
 func (s *Service) Store(ctx context.Context, cluster, name string) (spec.Repository, backup.Store, error) {
 	settings, err := s.Spec(cluster)
 	if err != nil {

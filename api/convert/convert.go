@@ -1,5 +1,5 @@
-// Package convert turns the results of packages that do input and output into documents. Package document converts the results of
-// pure packages itself, so that its importers link neither etcd nor a store.
+// Package convert turns the results of packages that do input and output into documents. These functions are not in package
+// document, so that importers of document link neither etcd nor a store; the results of pure packages are converted there.
 package convert
 
 import (

@@ -15,13 +15,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// Archive returns the handler of an agent that archives into the repository with the URL to: /status as JSON, /metrics for Prometheus, and /healthz, which returns 503 while
-// the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. It requires no login and
-// contains no secret; it is meant for loopback, or for a pod's own network.
-func Archive(status func() archive.Status, to string) http.Handler {
+// Archive returns the handler of an archiving agent: /status as JSON, /metrics for Prometheus, and /healthz, which returns 503 while
+// the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. repository is the URL into
+// which it archives. The handler requires no login and contains no secret; it is meant for loopback, or for a pod's own network.
+func Archive(status func() archive.Status, repository string) http.Handler {
 	agent := func() document.Agent { return convert.Agent(status()) }
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(archiveCollector{agent, fleet(to)})
+	metrics.MustRegister(archiveCollector{agent, fleet(repository)})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -63,7 +63,7 @@ type archiveCollector struct {
 
 var (
 	rpoSeconds = prometheus.NewDesc("etcd_dr_archive_rpo_seconds",
-		"What would be lost now: seconds since the last moment of which all acknowledged writes are known to be stored. Absent until there is one, and on standby.",
+		"What would be lost now: seconds since the last moment up to which every acknowledged write is known to be stored. Absent until there is one, and on standby.",
 		[]string{"cluster"}, nil)
 	workingNow = prometheus.NewDesc("etcd_dr_archive_working",
 		"1 if this agent archives, 0 if it stands by or waits.", []string{"cluster"}, nil)
@@ -71,17 +71,17 @@ var (
 		"1 if the log has a base backup, 0 if it has none and so restores nothing. Absent on standby.",
 		[]string{"cluster"}, nil)
 	changedNow = prometheus.NewDesc("etcd_dr_archive_cluster_changed",
-		"1 if the newest backups are of another history than the cluster's own, which no restore by dr began and no pin confirms. Absent on standby.",
+		"1 if the newest backups are of a history that is not the cluster's own, that no restore by dr began and that no pin confirms. Absent on standby.",
 		[]string{"cluster"}, nil)
 	divergedNow = prometheus.NewDesc("etcd_dr_archive_members_diverged",
 		"1 if the cluster's members are known to hold different key spaces. Absent on standby.", []string{"cluster"}, nil)
 	lastGap = prometheus.NewDesc("etcd_dr_archive_last_gap_timestamp_seconds",
 		"When this agent last recorded a gap. Absent if it has recorded none since it was started.", []string{"cluster"}, nil)
 	headroomSeconds = prometheus.NewDesc("etcd_dr_archive_purge_headroom_seconds",
-		"Seconds until etcd purges a file of its log that is not stored in full, were this agent gone. Absent if it purges none, and with source watch.",
+		"Seconds until etcd would purge a file of its log that is not stored in full, if this agent stopped now. Absent if etcd purges none, and with source watch.",
 		[]string{"cluster"}, nil)
 	archiveMetrics = []archiveMetric{
-		gauge("durable_position", "Last position (raft index) that is stored.", func(s document.Agent) float64 { return float64(s.Durable) }),
+		gauge("durable_position", "Last stored position: raft index or, with source watch, revision.", func(s document.Agent) float64 { return float64(s.Durable) }),
 		gauge("pending_requests", "Requests that are read and not stored yet.", func(s document.Agent) float64 { return float64(s.PendingRequests) }),
 		gauge("pending_bytes", "Their bytes.", func(s document.Agent) float64 { return float64(s.PendingBytes) }),
 		gauge("unlinked_bytes", "Bytes of purged files that live only because this agent has them open.",
@@ -117,7 +117,7 @@ func (c archiveCollector) Describe(to chan<- *prometheus.Desc) {
 
 func (c archiveCollector) Collect(to chan<- prometheus.Metric) {
 	s := c.status()
-	to <- prometheus.MustNewConstMetric(clusterInfo, prometheus.GaugeValue, 1, s.Cluster, c.fleet, "false", "false", "true")
+	to <- prometheus.MustNewConstMetric(clusterInfo, prometheus.GaugeValue, 1, s.Cluster, c.fleet, "false", "false", "true") // scheduled, drilled, archived
 	collectArchive(s, time.Now(), to)
 }
 

@@ -127,10 +127,10 @@ var standingMetrics = []ofStanding{
 
 var (
 	serviceRPO = describe("rpo_seconds",
-		"What would be lost now: seconds since the last moment of which all acknowledged writes are known to be stored.",
+		"What would be lost now: seconds since the last moment up to which every acknowledged write is known to be stored.",
 		"cluster")
 	recoveryPoint = describe("recovery_point_timestamp_seconds",
-		"The last moment of which all acknowledged writes are known to be stored: rpo_seconds is the time since then.", "cluster")
+		"The last moment up to which every acknowledged write is known to be stored: rpo_seconds is the time since then.", "cluster")
 	clusterInfo = describe("cluster_info",
 		"1, with the tasks that this service or agent has for the cluster. Those with the same first repository have the same fleet.",
 		"cluster", "fleet", "scheduled", "drilled", "archived")

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// route is one operation. The server and openapi.json are both made from the table of all routes.
+// route is one operation. The server and openapi.json are both made from all routes: those of routes, and the probes.
 type route struct {
 	method, path string
 	summary      string
@@ -27,6 +27,50 @@ type route struct {
 
 // parameter is a part of the query.
 type parameter struct{ name, kind, meaning string }
+
+const (
+	root              = "/api/v1"
+	ofCluster         = root + "/clusters/{cluster}"
+	ofBackup          = ofCluster + "/backups/{backup}"
+	repositoryMeaning = "name of one of the cluster's repositories; its first one if it is not given"
+)
+
+var inRepository = parameter{"repository", "string", repositoryMeaning}
+
+// routes returns the operations under /api/v1, and /status.
+func (a *api) routes() []route {
+	get := func(path, summary string, document any, do func(*http.Request) (any, error), query ...parameter) route {
+		return route{method: http.MethodGet, path: path, summary: summary, query: query, status: http.StatusOK, document: document, do: do}
+	}
+	post := func(path, summary string, status int, body, document any, do func(*http.Request) (any, error), query ...parameter) route {
+		return route{method: http.MethodPost, path: path, summary: summary, query: query, body: body, status: status, document: document, do: do}
+	}
+	return []route{
+		get(root+"/clusters", "All clusters, the worst first, and the active configuration.", document.ServeStatus{}, a.clusters),
+		get(ofCluster, "One cluster.", document.ServedCluster{}, a.cluster),
+		get(ofCluster+"/backups", "The backups and the log of a cluster in one repository: dr list.", document.List{}, a.backups, inRepository),
+		get(ofCluster+"/windows", "Windows of the log that can be restored to any point, and gaps.", document.Recovery{}, a.windows, inRepository),
+		get(ofCluster+"/drills", "The drills of a cluster, newest first.", document.Drills{}, a.drills, inRepository),
+		get(ofCluster+"/retention", "What the next pruning removes, and why: dr prune --dry-run.", document.Prune{}, a.retention, inRepository),
+		get(ofCluster+"/plan", "The command that restores a point. Without a target: the newest point.",
+			document.Way{}, a.plan, inRepository,
+			parameter{"time", "date-time", "the last state that is surely not later"},
+			parameter{"revision", "integer", "the state right after the request that made it"},
+			parameter{"backup", "string", "this backup alone, by its id, or latest"},
+			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
+		get(root+"/jobs", "Running, waiting and finished jobs of all clusters.", document.Jobs{}, a.jobs),
+		post(ofCluster+"/trigger", "Start a job now: dr trigger. Its progress is in the cluster's jobs.", http.StatusAccepted,
+			triggerRequest{}, document.Ordered{}, a.trigger),
+		post(ofCluster+"/suspend", "Start no more jobs for the cluster, in all services, until it is resumed.", http.StatusOK,
+			suspendRequest{}, document.ServedCluster{}, a.suspend),
+		post(ofCluster+"/resume", "Start due jobs again. Missed jobs run once.", http.StatusOK, emptyRequest{}, document.ServedCluster{}, a.resume),
+		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, pinRequest{}, document.Pins{}, a.pin, inRepository),
+		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, emptyRequest{}, document.Pins{}, a.unpin, inRepository),
+		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),
+		get("/status", "All clusters by name, and the active configuration.", document.ServeStatus{},
+			func(*http.Request) (any, error) { return a.Status(), nil }),
+	}
+}
 
 // methods are the routes of one path.
 type methods []route

@@ -86,8 +86,8 @@ func (a *app) search() *cobra.Command {
 		Short: "Find the changes of a key, and when it vanished",
 		Long: `find searches backups and log, and prints every put and delete of the keys: at which revision, between which times, by
 which kind of request. At the end it prints which keys vanished, the last good revision, and the command that restores it.
-Parts of the history that the archive does not have are reported. With --namespace it prints only the end; -o json prints every
-change.
+Parts of the history that the repository does not contain are reported. With --namespace it prints only the end; -o json prints
+every change.
 
 Without --from or --from-revision it begins with the oldest backup. It contacts no cluster and restores none. It needs disk
 space for one copy of the database.`,
@@ -313,9 +313,9 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 	case keys.namespace != "" && d.Last != nil:
 		a.printf("no object of namespace %s has vanished, except those that controllers replace\n", keys.namespace)
 	case d.Last == nil && d.Unseen > 0:
-		a.printf("no trace of it was found; it may have existed, since the archive is not complete\n")
+		a.printf("no trace of it was found; it may have existed, since the repository does not contain the whole history\n")
 	case d.Last == nil:
-		a.printf("it did not exist at any time that the archive covers\n")
+		a.printf("it did not exist at any time that the repository covers\n")
 	case keys.key != "" && d.Last.Change == "put":
 		n := d.Last.Revision
 		a.printf("it exists as of revision %d; its value before: dr extract --before-revision %d\n", n, n)
@@ -325,7 +325,7 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 			humanize.Comma(int64(d.Forgotten)))
 	}
 	if d.Unseen > 0 {
-		a.printf("the archive is not complete: see the lines that begin with --\n")
+		a.printf("the history is not complete: see the lines that begin with --\n")
 	}
 	return nil
 }

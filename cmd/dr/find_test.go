@@ -73,7 +73,7 @@ func TestKeysAreSafeOnATerminal(t *testing.T) {
 
 // TestFindWithoutATrace checks that find does not claim that a key never existed if parts of the history are missing.
 func TestFindWithoutATrace(t *testing.T) {
-	for unseen, want := range map[int]string{0: "it did not exist at any time that the archive covers", 2: "may have existed"} {
+	for unseen, want := range map[int]string{0: "it did not exist at any time that the repository covers", 2: "may have existed"} {
 		var stdout strings.Builder
 		a := &app{world: world{stdout: &stdout}}
 		err := a.printFind(document.Find{Unseen: unseen}, keysFlags{key: "/a"})

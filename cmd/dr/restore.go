@@ -59,7 +59,7 @@ members reported. It refuses while a member of the old cluster responds, and nev
 --replace restores one member over its existing data: the new data is built next to it, also while etcd runs. Stop etcd and run
 the same command again: the new data takes the place of the old, which is kept. --undo puts the old data back, --clean removes it.
 
-Without a backup, or after the end of the archive, --from-data-dir reads the disks of stopped members. It does not change them.
+Without a backup, or after the end of the stored log, --from-data-dir reads the disks of stopped members. It does not change them.
 
 If the target cannot be reached, the error names the nearest point that can; --best restores that one.
 

@@ -56,7 +56,7 @@ func (a *app) salvage() *cobra.Command {
 which part is certain. With --to-repository it stores the result as a backup, whose manifest names the disks and the revision up to which
 everything is known to be committed. Restore that backup by its id.
 
-It uses the disks alone. If the log was archived, dr restore --from-data-dir with --repo continues the archive, and may lose less.`,
+It uses the disks alone. If the log was archived, dr restore --from-data-dir with --repo continues the stored log, and may lose less.`,
 		Example: `  dr salvage --from-data-dir /mnt/a/etcd,/mnt/b/etcd
   dr salvage --from-data-dir /mnt/a/etcd --salvage-tail all --to-repository --repo file:///var/backups/etcd --cluster prod --recipient age1…`,
 		Args: noArgs,

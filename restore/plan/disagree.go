@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// known is a position at which a member, or the archive, knows the revision of its key space.
+// known is a position at which a member, or the repository, knows the revision of its key space.
 type known struct {
 	who      string
 	position uint64
@@ -40,7 +40,7 @@ func (a known) against(b known) string {
 		min(a.revision, b.revision)+1, a.position, a.who, a.revision, b.position, b.who, b.revision)
 }
 
-// places returns the positions of the databases, with the archive's revision at each, sorted by position.
+// places returns the positions of the databases, with the repository's revision at each, sorted by position.
 func (d *Disks) places() (all []known) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
@@ -50,7 +50,7 @@ func (d *Disks) places() (all []known) {
 			all = append(all, known{disk.Dir, db.Index, db.Revision})
 			revision := d.archivedAt(db.Index)
 			if revision > 0 {
-				all = append(all, known{"the archive", db.Index, revision})
+				all = append(all, known{"the repository", db.Index, revision})
 			}
 		}
 	}

@@ -131,7 +131,7 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	}
 	b := disks.backup
 	if b != nil && t.Revision == 0 && t.Time.IsZero() && b.RaftIndex > disks.end() {
-		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, before the newest backup: nothing of them is needed", disks.end()))
+		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, before the newest backup: they are not needed", disks.end()))
 	}
 	if len(c.Lineages) == 0 {
 		return withoutArchive(c, t)

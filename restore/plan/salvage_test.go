@@ -153,7 +153,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			disks: []disk.Disk{diskOf(1, 80, 80, 80), diskOf(2, 60, 80, 80, at(157))}, note: "the members disagree, at the latest from revision 158 on",
 		},
 		"members disagree with the archive": {
-			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 30, 80, 80, at(131))}, note: "at position 30 the archive is at revision 130",
+			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 30, 80, 80, at(131))}, note: "at position 30 the repository is at revision 130",
 			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 80: 50 certain, 0 probable, 0 left",
 		},
 		"one is chosen in spite of the archive": {
@@ -215,15 +215,15 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 		"within the archive, to a revision": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
-			want: "backup at 5, segments 1 to 2", note: "nothing of the disks is needed",
+			want: "backup at 5, segments 1 to 2", note: "the disks are not needed",
 		},
 		"within the archive, to a time": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Time: second(20.5)}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
-			want: "backup at 5, segments 1 to 2", note: "nothing of the disks is needed",
+			want: "backup at 5, segments 1 to 2", note: "the disks are not needed",
 		},
 		"the archive is ahead": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 20, 28, 20)},
-			want: "backup at 5, segments 1 to 3", note: "nothing of them is needed",
+			want: "backup at 5, segments 1 to 3", note: "the disks are not needed",
 		},
 		"another history behind the archive": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70, inTerm(3, 25))},
@@ -231,7 +231,7 @@ func TestSalvagePlanOf(t *testing.T) {
 		},
 		"purged behind the archive": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(1, 50, 80, 70, begins(40))},
-			want: "do not continue the archive", err: catalog.ErrNotFound,
+			want: "do not continue the repository's log", err: catalog.ErrNotFound,
 		},
 		"purged behind the archive, the best there is": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, disks: []disk.Disk{diskOf(1, 50, 80, 70, begins(40))},
@@ -245,7 +245,7 @@ func TestSalvagePlanOf(t *testing.T) {
 
 		"a backup that is ahead of the disks": {
 			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 90)}},
-			disks:   []disk.Disk{diskOf(1, 50, 80, 70)}, want: "backup at 90", note: "nothing of them is needed",
+			disks:   []disk.Disk{diskOf(1, 50, 80, 70)}, want: "backup at 90", note: "they are not needed",
 		},
 		"a backup without a log, to a revision before the databases": {
 			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}},

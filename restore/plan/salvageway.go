@@ -133,7 +133,7 @@ func countPart(l disk.Log, from, to uint64) Part {
 func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if !t.Time.IsZero() || t.Position > 0 || t.archived(usable) {
-		return t.archiveAlone(c, "the target is within the archive: nothing of the disks is needed")
+		return t.archiveAlone(c, "the repository reaches the target: the disks are not needed")
 	}
 	if len(usable) == 0 {
 		return withoutArchive(c, t)
@@ -142,7 +142,7 @@ func behindArchive(c catalog.Catalog, t Target) (route, error) {
 	end := last.Segments[len(last.Segments)-1].End
 	d, ok := t.Disks.furthest(anyLog)
 	if ok && d.Log.Last.Position <= end.Position && !t.Disks.differs(end) {
-		return t.archiveAlone(c, fmt.Sprintf("the disks' logs end at position %d, and the archive at %d: nothing of them is needed",
+		return t.archiveAlone(c, fmt.Sprintf("the disks' logs end at position %d, and the repository's at %d: the disks are not needed",
 			d.Log.Last.Position, end.Position))
 	}
 	log, ok := t.Disks.log(end, t.Revision)
@@ -196,16 +196,16 @@ func (d *Disks) holds(dir string, end segment.End) bool {
 
 // routeIfDisjoint returns the way if the disks' logs do not continue the archive: from the disks alone, else from the archive alone.
 func (t Target) routeIfDisjoint(last stretch, end segment.End) (route, error) {
-	why := fmt.Sprintf("the disks' logs do not continue the archive, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
+	why := fmt.Sprintf("the disks' logs do not continue the repository's log, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
 	ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.ContinuesFrom(end.Position) })
 	if ok {
 		why += fmt.Sprintf(": %s has another entry there, so they are of another history", ends.Dir)
 	}
 	disks, err := fromDisks(t)
 	if err != nil {
-		return t.orNearest(last.toEnd(), why+"; the archive alone, without --from-data-dir, ends there")
+		return t.orNearest(last.toEnd(), why+"; the repository alone, without --from-data-dir, ends there")
 	}
-	return t.orNearest(disks, why+"; the archive alone, without --from-data-dir, ends there")
+	return t.orNearest(disks, why+"; the repository alone, without --from-data-dir, ends there")
 }
 
 func (d *Disks) spans() string {

@@ -18,11 +18,11 @@ type decoded struct {
 	err            error // why the data cannot be decoded; reading ends with this record
 }
 
-// A batch is full when it reaches either limit: batches keep the cost of the channel low and bound the memory.
+// Batches keep the cost of the channel low and bound the memory. A batch is full when it reaches batchRecords or batchBytes.
 const (
 	batchRecords = 512
 	batchBytes   = 1 << 20
-	batchesAhead = 4
+	batchesAhead = 4 // full batches that wait for the replay
 )
 
 type batch struct {
@@ -31,15 +31,15 @@ type batch struct {
 	err     error
 }
 
-// ahead yields the records in decoded batches. It reads and decodes them on a goroutine of its own, which has ended when ahead
-// returns. Requests at or below the position skip are not decoded.
-func ahead(ctx context.Context, records iter.Seq2[segment.Record, error], skip uint64) iter.Seq2[[]decoded, error] {
+// ahead yields the records in decoded batches. It reads and decodes them on a goroutine of its own, which has ended when the
+// iteration has. Requests up to the position base are yielded undecoded.
+func ahead(ctx context.Context, records iter.Seq2[segment.Record, error], base uint64) iter.Seq2[[]decoded, error] {
 	return func(yield func([]decoded, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		batches := make(chan batch, batchesAhead)
 		go func() {
 			defer close(batches)
-			decodeAll(ctx, records, skip, batches)
+			decodeAll(ctx, records, base, batches)
 		}()
 		defer func() {
 			cancel()
@@ -54,7 +54,7 @@ func ahead(ctx context.Context, records iter.Seq2[segment.Record, error], skip u
 	}
 }
 
-func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], skip uint64, to chan<- batch) {
+func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], base uint64, to chan<- batch) {
 	send := func(b batch) bool {
 		select {
 		case to <- b:
@@ -69,7 +69,7 @@ func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], sk
 			b.err = err
 			break
 		}
-		if !b.add(record, skip) {
+		if !b.add(record, base) {
 			break
 		}
 		if len(b.records) < batchRecords && b.bytes < batchBytes {
@@ -84,12 +84,12 @@ func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], sk
 }
 
 // add appends a decoded record and reports whether decoding succeeded.
-func (b *batch) add(record segment.Record, skip uint64) bool {
+func (b *batch) add(record segment.Record, base uint64) bool {
 	d := decoded{Record: record}
 	d.Data = nil
 	if record.Kind == segment.ServerVersion {
 		d.version = string(record.Data)
-	} else if record.Position > skip {
+	} else if record.Position > base {
 		d.request, d.err = decodeRecord(record)
 	}
 	b.records = append(b.records, d)

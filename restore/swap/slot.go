@@ -16,12 +16,12 @@ import (
 type place struct {
 	live   string // the path that is exchanged
 	folder string // of this restore, on the same file system
-	sub    string // the name of the exchanged directory in new, old and failed; "": they are exchanged themselves
+	sub    string // the directory in new, old and failed that is exchanged: member; "": these folders themselves
 	id     string // of the restore
-	text   string // of a blocker
+	text   string // content of the blocker's file
 }
 
-// at returns the path of the directory that is aside under name.
+// at returns the path of the directory that is kept aside as name: newName, oldName or failedName.
 func (p place) at(name string) string { return filepath.Join(p.folder, name, p.sub) }
 
 // identities holds the identity of a slot's old and of its new directory.
@@ -70,13 +70,13 @@ func (p place) kind(path string, ids identities) (Kind, error) {
 
 // kind returns the kind of the directory at path.
 func (ids identities) kind(path string) (Kind, error) {
-	is, err := filesystem.IdentityOf(path)
+	found, err := filesystem.IdentityOf(path)
 	switch {
 	case err != nil:
 		return "", err
-	case is.Is(ids.old):
+	case found.Is(ids.old):
 		return OldDir, nil
-	case is.Is(ids.new):
+	case found.Is(ids.new):
 		return NewDir, nil
 	}
 	return OtherDir, nil
@@ -101,7 +101,7 @@ func blockerID(path string) (string, error) {
 	return string(match[1]), nil
 }
 
-// exchange exchanges the live path with the one that is aside under name, and makes that durable.
+// exchange exchanges the live path with the one that is kept aside as name, and makes that durable.
 func (p place) exchange(name string) error {
 	err := filesystem.Exchange(p.live, p.at(name))
 	if err != nil {
@@ -110,8 +110,8 @@ func (p place) exchange(name string) error {
 	return errors.Join(filesystem.Sync(filepath.Dir(p.live)), filesystem.Sync(filepath.Dir(p.at(name))))
 }
 
-// adopt gives the new data the owner and the mode of the live data. The operator may have made the top of that for another owner than
-// the owner of its content, which etcd makes.
+// adopt gives the new data the owner and the mode of the live data. The top directory is treated apart from its content: etcd made the
+// content, but an operator may have made the top, with another owner.
 func (p place) adopt() error {
 	top, made := p.live, byEtcd(p.live)
 	uid, gid, err := filesystem.OwnerOf(made)
@@ -139,7 +139,8 @@ func (p place) adopt() error {
 	return copyMode(top, p.at(newName))
 }
 
-// byEtcd returns an entry that etcd has made in a data dir or in a log, or dir itself if that is member.
+// byEtcd returns an entry of dir that etcd has made: member in a data dir, a WAL file in a log. Without one, as in member, it returns
+// dir.
 func byEtcd(dir string) string {
 	for _, pattern := range []string{member, "*.wal"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -150,7 +151,7 @@ func byEtcd(dir string) string {
 	return dir
 }
 
-// copyMode gives to all mode bits of from. The owner must be changed before: that may clear some.
+// copyMode copies all mode bits of one path to another. Change the owner first: that may clear some.
 func copyMode(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -180,7 +181,7 @@ func (p place) block(path string) error {
 	return filesystem.Sync(filepath.Dir(path))
 }
 
-// writeDurably replaces the file at path. After a kill it has either content.
+// writeDurably replaces the file at path. After a kill the file has its old or its new content, never a part.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
 	part := path + ".part"
 	err := os.Remove(part)

@@ -31,10 +31,10 @@ type exercise struct {
 
 // plan returns the restores of a drill, which depend only on the repository, the aim and now, and an error for targets that
 // cannot be planned. c must have been loaded with proofs and log; unfold reads its folded segments.
-func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, all error) {
-	points, all := a.points(c)
+func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, faults error) {
+	points, faults := a.points(c)
 	if len(a.Targets) == 0 && !a.Alone {
-		all = errors.Join(all, cutOff(c))
+		faults = errors.Join(faults, cutOff(c))
 	}
 	for _, p := range points {
 		detailed, err := restore.Detail(ctx, c, p.target, unfold)
@@ -43,12 +43,12 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 			planned, err = plan.New(detailed, p.target, scratchLayout(), now)
 		}
 		if err != nil {
-			all = errors.Join(all, fmt.Errorf("drill %s: %w", p.words, err))
+			faults = errors.Join(faults, fmt.Errorf("drill %s: %w", p.words, err))
 			continue
 		}
 		exercises = append(exercises, newExercise(detailed, planned, p))
 	}
-	return exercises, all
+	return exercises, faults
 }
 
 // point is a target and its description.
@@ -76,8 +76,8 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	return points, err
 }
 
-// cutOff returns an error if the log continues after missing segments without a later backup. The drawn position lies before
-// them, so its restore would not find the loss.
+// cutOff returns an error if the newest lineage has a fault and no restorable stretch after it. The drawn position lies before
+// the fault, so its restore would not find the loss.
 func cutOff(c catalog.Catalog) error {
 	if len(c.Lineages) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func cutOff(c catalog.Catalog) error {
 				continue
 			}
 		}
-		return fmt.Errorf("drill the log: %w: from %s on it cannot be restored: %w", catalog.ErrDamaged, f.Key, f.Err)
+		return fmt.Errorf("drill the log: %w: nothing from %s onwards can be restored: %w", catalog.ErrDamaged, f.Key, f.Err)
 	}
 	return nil
 }

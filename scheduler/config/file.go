@@ -235,8 +235,8 @@ func wrong(n *yaml.Node, message string) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, message)}}
 }
 
-// parse parses the content of dr.yaml, which errors call name. Keys that a cluster omits have the defaults. A fault within one
-// cluster is recorded in the source, and is no error.
+// parse parses the content of dr.yaml; name is the file's name in errors. Keys that a cluster omits have the defaults. A fault
+// within one cluster is recorded in the source, and is no error.
 func parse(name string, data []byte) (file, *source, error) {
 	f := file{Concurrency: 4, Lease: span(time.Minute), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)}, Defaults: defaults()}
 	src := &source{name: name}
@@ -355,7 +355,7 @@ func (c *clusterPart) replaceSealing(own *yaml.Node) {
 	}
 }
 
-// source is a parsed file with its faults. It finds the lines of paths.
+// source is a parsed file with its faults. It finds the line of a path of keys.
 type source struct {
 	name     string
 	root     yaml.Node
@@ -487,7 +487,8 @@ var (
 	mistaken = regexp.MustCompile("(?s)^cannot unmarshal !!([a-z]+).* into (.*)$")
 )
 
-// translate records the decoder's faults in plainer words. They contain no value: it may be a secret in the wrong place.
+// translate records the decoder's faults in plainer words. They contain no value: it may be a secret in the wrong place. It
+// returns err(), or an error for a fault without a line.
 func (s *source) translate(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: the file is empty", s.name)
@@ -504,7 +505,7 @@ func (s *source) translate(err error) error {
 		}
 		line, _ := strconv.Atoi(found[1]) // digits
 		cluster := s.owner(line)
-		if strings.HasPrefix(found[2], "mapping key") { // either of the two may be the mistake
+		if strings.HasPrefix(found[2], "mapping key") { // the key is there twice, and either place may be the mistake
 			cluster = ""
 		}
 		s.faults = append(s.faults, lineFault{line, cluster, errors.New(reworded(found[2]))})

@@ -210,7 +210,7 @@ func TestWebhookFollowsNoRedirect(t *testing.T) {
 	n.Tell(change(1))
 	start(t, n)
 	got := <-warned
-	if !strings.Contains(got, "307") || !strings.Contains(got, "was not sent") || strings.Contains(got, secret) {
+	if !strings.Contains(got, "307") || !strings.Contains(got, "refused the notice") || strings.Contains(got, secret) {
 		t.Errorf("%q", got)
 	}
 }
@@ -270,7 +270,7 @@ func TestWebhookIsRefused(t *testing.T) {
 				t.Errorf("%d: %d tries", status, tries)
 			}
 			got := said.take()
-			if !strings.Contains(got, "was not sent that BackupLate of cluster c1 begins") || !strings.Contains(got, fmt.Sprint(status)) ||
+			if !strings.Contains(got, `refused the notice "BackupLate of cluster c1 begins"`) || !strings.Contains(got, fmt.Sprint(status)) ||
 				strings.Contains(got, secret) {
 				t.Errorf("%d: said %q", status, got)
 			}

@@ -25,7 +25,7 @@ type subject struct {
 
 func subjectOf(c condition.Change) subject { return subject{c.Cluster, c.Repository, c.Name} }
 
-// notice is the content of one request: one condition or, if the subject has no name, all of a cluster.
+// notice is the content of one request: one condition or, if the subject has no name, all conditions of a cluster.
 type notice struct {
 	subject
 	state condition.State
@@ -34,9 +34,9 @@ type notice struct {
 
 func (n notice) String() string {
 	if n.name == "" {
-		return "which conditions hold of cluster " + n.cluster
+		return "the current conditions of cluster " + n.cluster
 	}
-	return "that " + string(n.name) + " of cluster " + n.cluster + " " + string(n.state)
+	return string(n.name) + " of cluster " + n.cluster + " " + string(n.state)
 }
 
 // newNotice returns the notice that sends document.
@@ -67,7 +67,7 @@ func (b *box) put(c notice) {
 	}
 }
 
-// first returns the next notice.
+// first returns the next notice and records that it is in flight.
 func (b *box) first() (c notice, ok bool) {
 	b.sending = subject{}
 	if len(b.waiting) == 0 {
@@ -77,18 +77,19 @@ func (b *box) first() (c notice, ok bool) {
 	return b.waiting[0], true
 }
 
-// sent removes c, unless a newer notice has replaced it. taken reports whether the receiver has accepted it.
-func (b *box) sent(c notice, taken bool) {
+// answered removes c, unless a newer notice has replaced it. accepted reports whether the receiver has accepted it; a refused notice
+// waits for another receiver.
+func (b *box) answered(c notice, accepted bool) {
 	b.sending = subject{}
 	i := slices.Index(b.waiting, c)
 	if i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
-	if !taken && i >= 0 {
+	if !accepted && i >= 0 {
 		b.refused = append(b.refused, c)
 	}
 	switch {
-	case !taken:
+	case !accepted:
 	case c.state == condition.Begins && b.begun == nil:
 		b.begun = map[subject]bool{c.subject: true}
 	case c.state == condition.Begins:
@@ -160,13 +161,13 @@ func (n *Notifier) deliver(ctx context.Context) {
 		_, refused := errors.AsType[refusal](err)
 		if err == nil || refused {
 			n.mu.Lock()
-			n.box.sent(c, err == nil)
+			n.box.answered(c, err == nil)
 			n.mu.Unlock()
 			wait = firstWait
 		}
 		switch {
 		case refused:
-			n.warn("the webhook was not sent %s: %v", c, err)
+			n.warn("the webhook refused the notice %q, which waits for another configuration: %v", c, err)
 		case err != nil:
 			if wait == firstWait {
 				n.warn("the webhook: %v; it is tried again", err)

@@ -22,7 +22,7 @@ var ErrSchedule = fault.New(fault.Usage, "bad schedule")
 type Schedule struct {
 	text string
 	zone *time.Location
-	late time.Duration // the jitter: how long after text's moments this Schedule's are
+	late time.Duration // by which jitter delays each moment
 
 	every  time.Duration      // above 0 for @every
 	fields *cron.SpecSchedule // nil for @every
@@ -145,7 +145,7 @@ func (s Schedule) nextHourly(t time.Time) time.Time {
 	return next
 }
 
-// onTheWall returns the wall time at t, as the same time in UTC.
+// onTheWall returns the wall time in t's zone at t, as a Time in UTC with the same digits.
 func onTheWall(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()

@@ -27,7 +27,7 @@ const (
 	defaultChunk    = 8 << 20
 	chunkStep       = 256 << 10 // the protocol's: every chunk but the last is a multiple of it
 	defaultPatience = 4 * time.Minute
-	attempts        = 3 // at one small request
+	attempts        = 3 // at one request; those of an upload end with Config.Patience
 )
 
 // Config locates a bucket and sets how requests are made. Only Bucket is required.
@@ -36,7 +36,7 @@ type Config struct {
 	// Endpoint is the URL of another store that speaks the protocol, scheme and host alone; "" is Google's. It receives
 	// the token of the credentials: with http, everyone on the network can read the token.
 	Endpoint string
-	// Credentials are used alone. The zero Credentials are the application default credentials: the file that
+	// If Credentials are given, no others are tried. The zero Credentials are the application default credentials: the file that
 	// GOOGLE_APPLICATION_CREDENTIALS names, gcloud's, or those of the machine or pod.
 	Credentials credentials.Credentials
 	// Transport makes the connections, below the layer that adds the credentials. nil: transport.WithRoots with the

@@ -6,7 +6,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Format is the format number that this version writes and reads.
+// Format is the format number that this version writes and reads. Adding a field raises it: readers refuse unknown fields.
 const Format = 1
 
 // Header describes a segment. It is stored in plain, so it must never contain a key, a value or a secret.
