@@ -76,8 +76,7 @@ func logOf(a *archive.Status, now time.Time) *condition.Log {
 		return nil
 	}
 	l := &condition.Log{
-		Problem: a.Problem, Purges: a.Headroom.Purges, Headroom: time.Duration(a.Headroom.Seconds * float64(time.Second)),
-		Spool: a.Spool.Bytes, SpoolMax: a.Spool.Max, Diverged: a.Diverged, Gap: a.GapReason,
+		Problem: a.Problem, Spool: a.Spool.Bytes, SpoolMax: a.Spool.Max, Diverged: a.Diverged, Gap: a.GapReason,
 	}
 	l.Lag, l.Known = a.RPO(now)
 	return l

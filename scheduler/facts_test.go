@@ -31,7 +31,7 @@ func TestFacts(t *testing.T) {
 			{Job: scheduler.JobDrill, Repository: "main", Began: now.Add(-time.Hour), Ended: now, Verdict: scheduler.NotRun, Message: "no room"},
 		},
 		Archive: &archive.Status{
-			Problem: "the store is away", ConfirmedAt: now.Add(-time.Minute), Headroom: archive.Headroom{Purges: true, Seconds: 90},
+			Problem: "the store is away", ConfirmedAt: now.Add(-time.Minute),
 			Spool: archive.Spool{Bytes: 5, Max: 10}, Diverged: "two hashes", GapReason: "compacted",
 		},
 	}
@@ -46,7 +46,7 @@ func TestFacts(t *testing.T) {
 			{Repository: "main", Time: now.Add(-time.Hour), Verdict: catalog.NotRun, Finding: "no room"},
 		}},
 		Log: &condition.Log{
-			Problem: "the store is away", Known: true, Lag: time.Minute, Purges: true, Headroom: 90 * time.Second, Spool: 5, SpoolMax: 10,
+			Problem: "the store is away", Known: true, Lag: time.Minute, Spool: 5, SpoolMax: 10,
 			Diverged: "two hashes", Gap: "compacted",
 		},
 	}

@@ -46,7 +46,6 @@ const (
 	LogGap             Name = "LogGap"             // the log has a gap after the newest good backup
 	LogLagging         Name = "LogLagging"         // the part of the log that is not stored grows
 	LogStopped         Name = "LogStopped"         // a log is no longer archived
-	PurgeHeadroomShort Name = "PurgeHeadroomShort" // etcd will soon purge or compact requests that are not stored
 	SpoolFilling       Name = "SpoolFilling"       // the spool will soon be full
 	ClusterChanged     Name = "ClusterChanged"     // the newest backups are of another history, and no restore by dr began it
 	MembersDiverged    Name = "MembersDiverged"    // members' key spaces differ at one revision, or an alarm reports so
@@ -60,7 +59,7 @@ const (
 
 // Names lists all conditions, the most important first.
 var Names = []Name{
-	NoBackup, BackupLate, ConfigRefused, ClusterChanged, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging, PurgeHeadroomShort,
+	NoBackup, BackupLate, ConfigRefused, ClusterChanged, DrillFailed, MembersDiverged, NoQuorum, RepositoryAway, LogGap, LogStopped, LogLagging,
 	SpoolFilling, BackupFailing, BackupDamaged, BackupShrunk, ClocksApart, MembersAway, AlarmRaised, CertificateExpires, DrillNotRun,
 	NeverProven, NeverDecrypted, RetentionFailing, NotEncrypted, NotSigned, NotLocked,
 }

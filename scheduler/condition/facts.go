@@ -64,8 +64,6 @@ type Log struct {
 	Problem  string        // why nothing is stored; "": none
 	Known    bool          // Lag is known
 	Lag      time.Duration // the age of the oldest request that is not stored; while it is unknown, Facts.Since counts
-	Purges   bool          // Headroom is known
-	Headroom time.Duration // until etcd purges requests that are not stored
 	Spool    int64         // bytes that wait for the store
 	SpoolMax int64         // 0: no spool
 	Diverged string        // how the members' key spaces differ; "": no difference is known
@@ -79,7 +77,6 @@ type Limits struct {
 	Proven      time.Duration // age of the last verify or drill; 7 days
 	DrillLate   time.Duration // delay of a drill; 6 hours
 	Lag         time.Duration // 5 minutes
-	Headroom    time.Duration // an hour
 	Spool       float64       // fraction of the spool in use, 0 to 1; 0.8
 	Certificate time.Duration // before its end; 14 days
 	Accept      []Name        // conditions that are accepted, and never reported
@@ -98,7 +95,6 @@ func (l Limits) orDefaults() Limits {
 	l.Proven = cmp.Or(l.Proven, 7*24*time.Hour)
 	l.DrillLate = cmp.Or(l.DrillLate, 6*time.Hour)
 	l.Lag = cmp.Or(l.Lag, 5*time.Minute)
-	l.Headroom = cmp.Or(l.Headroom, time.Hour)
 	l.Spool = cmp.Or(l.Spool, 0.8)
 	l.Certificate = cmp.Or(l.Certificate, 14*24*time.Hour)
 	return l

@@ -373,10 +373,6 @@ func (j *judgement) archive() {
 		j.add(LogLagging, finding{warningIf(l.Lag <= lagCritical*j.Limits.Lag), "", "remove the cause; until then the writes of that time exist only in etcd"},
 			"not all writes of the last %s are stored%s", span(l.Lag), because(l.Problem))
 	}
-	if l.Purges && l.Headroom < j.Limits.Headroom {
-		j.add(PurgeHeadroomShort, finding{Critical, "", "remove the cause why it does not store, or raise etcd's --max-wals"},
-			"etcd purges unstored log in %s", span(l.Headroom))
-	}
 	if l.Diverged != "" {
 		j.add(MembersDiverged, finding{Critical, "", divergedCure + "; the archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
 	}

@@ -26,7 +26,7 @@ func well() condition.Facts {
 	f := condition.Facts{
 		Cluster: "prod", Since: now.Add(-30 * day),
 		Agreed: condition.Agreed{Written: true, Slack: 5 * time.Minute, Encrypted: true, Proven: true, Drill: now.Add(time.Hour)},
-		Log:    &condition.Log{Known: true, Lag: time.Second, Purges: true, Headroom: 5 * time.Hour, Spool: 1 << 20, SpoolMax: 1 << 30},
+		Log:    &condition.Log{Known: true, Lag: time.Second, Spool: 1 << 20, SpoolMax: 1 << 30},
 	}
 	for _, name := range []string{"main", "offsite"} {
 		f.Repositories = append(f.Repositories, condition.Repository{
@@ -164,7 +164,6 @@ var faults = []fault{
 	{condition.LogLagging, warning, "no write is known to be stored", "until then", func(f *condition.Facts) {
 		f.Log, f.Since = &condition.Log{}, now.Add(-6*time.Minute)
 	}},
-	{condition.PurgeHeadroomShort, critical, "in 59m0s", "--max-wals", func(f *condition.Facts) { f.Log.Headroom = 59 * time.Minute }},
 	{condition.SpoolFilling, warning, "900 MiB of 1.0 GiB", "enlarge", func(f *condition.Facts) { f.Log.Spool = 900 << 20 }},
 	{condition.MembersDiverged, critical, "hashes differ", "the check's cure", line("HashKV equal", "hashes differ")},
 	{condition.MembersDiverged, critical, "CORRUPT", "the check's cure", problem(check.Corrupt, "alarms", "alarms: CORRUPT, NOSPACE")},
@@ -265,7 +264,7 @@ func TestLimits(t *testing.T) {
 		"drill elsewhere": func(f *condition.Facts) {
 			f.Jobs.Drills = []condition.Drill{{Repository: "gone", Time: now, Verdict: catalog.Failed}}
 		},
-		"log":         func(f *condition.Facts) { f.Log.Lag, f.Log.Headroom = 5*time.Minute, time.Hour },
+		"log":         func(f *condition.Facts) { f.Log.Lag = 5 * time.Minute },
 		"log unknown": func(f *condition.Facts) { f.Log, f.Since = &condition.Log{}, now.Add(-5*time.Minute) },
 		"log at rest": both(func(r *condition.Repository) { r.Window.To = catalog.Point{Revision: 4711, Time: now.Add(-day)} }),
 		"certificate": certificate(14),
@@ -387,11 +386,10 @@ var instead = map[condition.Name][]condition.Name{
 	condition.NoQuorum:       {condition.MembersAway},
 	condition.MembersAway:    {condition.NoQuorum},
 	// Facts hold one log: a fault that replaces those of the log hides earlier ones. Without a backup, NoBackup covers the log.
-	condition.LogLagging:         {condition.LogStopped, condition.NoBackup},
-	condition.PurgeHeadroomShort: {condition.LogLagging, condition.LogStopped, condition.NoBackup},
-	condition.SpoolFilling:       {condition.LogLagging, condition.LogStopped, condition.NoBackup},
-	condition.MembersDiverged:    {condition.LogLagging, condition.LogStopped, condition.NoBackup, condition.AlarmRaised}, // one line has all alarms
-	condition.AlarmRaised:        {condition.MembersDiverged, condition.MembersAway},
+	condition.LogLagging:      {condition.LogStopped, condition.NoBackup},
+	condition.SpoolFilling:    {condition.LogLagging, condition.LogStopped, condition.NoBackup},
+	condition.MembersDiverged: {condition.LogLagging, condition.LogStopped, condition.NoBackup, condition.AlarmRaised}, // one line has all alarms
+	condition.AlarmRaised:     {condition.MembersDiverged, condition.MembersAway},
 }
 
 func TestMoreWrongIsNeverBetter(t *testing.T) {

@@ -110,7 +110,7 @@ func (p backupPart) declared() declared.Backup {
 func (p conditionsPart) limits() condition.Limits {
 	l := condition.Limits{
 		Failures: p.Failures, Shrunk: float64(p.Shrunk), Proven: time.Duration(p.Proven), DrillLate: time.Duration(p.DrillLate),
-		Lag: time.Duration(p.Lag), Headroom: time.Duration(p.Headroom), Spool: float64(p.Spool), Certificate: time.Duration(p.Certificate),
+		Lag: time.Duration(p.Lag), Spool: float64(p.Spool), Certificate: time.Duration(p.Certificate),
 	}
 	for _, name := range p.Accept {
 		l.Accept = append(l.Accept, condition.Name(name))

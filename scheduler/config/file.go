@@ -157,7 +157,6 @@ type conditionsPart struct {
 	Proven      span     `yaml:"proven"`
 	DrillLate   span     `yaml:"drillLate"`
 	Lag         span     `yaml:"lag"`
-	Headroom    span     `yaml:"headroom"`
 	Spool       percent  `yaml:"spool"`
 	Certificate span     `yaml:"certificate"`
 	Accept      []string `yaml:"accept"`

@@ -16,12 +16,12 @@ func TestLoadConditions(t *testing.T) {
 	c, err := load(t, `defaults:
   observe: 1m
   conditions: {failures: 5, accept: [NotLocked, NotSigned]}
-`+with("conditions: {shrunk: 12.5%, proven: 14d, drillLate: 1d, lag: 1m, headroom: 2h, spool: 90%, certificate: 30d}"), nothing)
+`+with("conditions: {shrunk: 12.5%, proven: 14d, drillLate: 1d, lag: 1m, spool: 90%, certificate: 30d}"), nothing)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := condition.Limits{
-		Failures: 5, Shrunk: 0.125, Proven: 14 * 24 * time.Hour, DrillLate: 24 * time.Hour, Lag: time.Minute, Headroom: 2 * time.Hour,
+		Failures: 5, Shrunk: 0.125, Proven: 14 * 24 * time.Hour, DrillLate: 24 * time.Hour, Lag: time.Minute,
 		Spool: 0.9, Certificate: 30 * 24 * time.Hour, Accept: []condition.Name{condition.NotLocked, condition.NotSigned},
 	}
 	diff := cmp.Diff(want, c.Specs[0].Conditions)
