@@ -1,6 +1,6 @@
 // Package repository writes, lists and prunes the backups of etcd clusters in a bucket. A bucket serves many clusters; each has
-// its own part, which a Cluster opens. Create stores a backup, Load and Survey read the catalog, Fetch reads a snapshot back,
-// and Prune removes what retention no longer keeps. The objects of one cluster are:
+// its own part, which a Cluster opens. Upload and Commit store a backup, Load and Survey read the catalog, Fetch reads a snapshot
+// back, and Prune removes what retention no longer keeps. The objects of one cluster are:
 //
 //	<cluster>/backups/<id>/snapshot.db.zst[.age]   the sealed snapshot
 //	<cluster>/backups/<id>/manifest.json           written last, create-only: the backup exists once it is stored
