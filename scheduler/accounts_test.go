@@ -54,7 +54,7 @@ func TestServiceOpensEachAccount(t *testing.T) {
 		}
 		store := func() {
 			t.Helper()
-			_, _, err := s.Store(t.Context(), "a", "")
+			_, _, err := s.OpenRepository(t.Context(), "a", "")
 			if err != nil {
 				t.Fatal(err)
 			}

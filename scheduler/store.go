@@ -15,9 +15,9 @@ func (s *Service) Spec(cluster string) (spec.Spec, error) {
 	return spec, err
 }
 
-// Store opens the cluster's part of the named repository; the name "" means the cluster's first. Errors match ErrUnknown
+// OpenRepository opens the cluster's part of the named repository; the name "" means the cluster's first. Errors match ErrUnknown
 // if the configuration lacks the cluster or the repository; others are the store's.
-func (s *Service) Store(ctx context.Context, cluster, name string) (spec.Repository, backup.Store, error) {
+func (s *Service) OpenRepository(ctx context.Context, cluster, name string) (spec.Repository, backup.Store, error) {
 	settings, err := s.Spec(cluster)
 	if err != nil {
 		return spec.Repository{}, backup.Store{}, err

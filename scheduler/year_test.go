@@ -369,7 +369,7 @@ func (f *fleet) newSubject(i int) *subject {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s := &subject{f: f, slots: r.slots(f.t, f.begin, f.end.AddDate(0, 0, 2), schedule.Late()), ledgers: map[string]*ledger{}}
+	s := &subject{f: f, slots: r.slots(f.t, f.begin, f.end.AddDate(0, 0, 2), schedule.Delay()), ledgers: map[string]*ledger{}}
 	s.spec = spec.Spec{Cluster: name, Digest: name, Timeout: time.Hour, Schedule: schedule}
 	s.spec.Backup.Require, s.spec.Backup.Grace = spec.All, 3*time.Hour
 	s.spec.Retention = retention.Policy{

@@ -47,7 +47,7 @@ func Agent(s archive.Status) document.Agent {
 		Durable: s.Durable, DurableAt: s.DurableAt, ConfirmedAt: s.ConfirmedAt,
 		PendingRequests: s.PendingRequests, PendingBytes: s.PendingBytes,
 		StoredSegments: s.StoredSegments, StoredRequests: s.StoredRequests, StoredBytes: s.StoredBytes,
-		Gaps: s.Gaps, LastGap: s.LastGap, Taken: s.Taken, Failures: s.Failures,
+		Gaps: s.Gaps, LastGap: s.LastGap, StoredByOthers: s.StoredByOthers, Failures: s.Failures,
 		Headroom: document.Headroom(s.Headroom), Spool: document.Spool(s.Spool),
 	}
 }

@@ -45,7 +45,7 @@ type Agent struct {
 	StoredBytes     int64     `json:"storedBytes"`
 	Gaps            int64     `json:"gaps"`             // recorded since the agent started
 	LastGap         time.Time `json:"lastGap,omitzero"` // when the last of them was recorded
-	Taken           int64     `json:"taken"`            // segments that another agent had stored before
+	StoredByOthers  int64     `json:"storedByOthers"`   // segments that another agent had stored before
 	Failures        int64     `json:"failures"`         // of the store, since the agent started
 
 	Headroom Headroom `json:"headroom"` // source wal

@@ -87,7 +87,7 @@ func status() document.Agent {
 	return document.Agent{
 		State: document.AgentWorking, Problem: "the store is away", Cluster: "prod", Source: segment.WAL, Member: "8e9e05c52164694d", Holder: "host b", Lineage: lineage, Based: true,
 		Durable: 6000, DurableAt: at.Add(time.Second), ConfirmedAt: at, PendingRequests: 5, PendingBytes: 500,
-		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: at, Taken: 2, Failures: 3,
+		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: at, StoredByOthers: 2, Failures: 3,
 		Changed:  "another cluster was backed up under this name",
 		Diverged: "HashKV at revision 4711: 1 has 000000aa, 2 has 000000bb",
 		Headroom: document.Headroom{Files: 2, UnlinkedBytes: 64 << 20, Purges: true, Seconds: 90},

@@ -25,7 +25,7 @@ type ConfigCluster struct {
 	Suspended    bool               `json:"suspended"`
 	Schedule     string             `json:"schedule"` // empty: there is none
 	Zone         string             `json:"zone"`     // of the schedule
-	LateSeconds  float64            `json:"lateSeconds"`
+	DelaySeconds float64            `json:"delaySeconds"`
 	Next         []time.Time        `json:"next"`     // the next moments, with jitter
 	Triggers     []string           `json:"triggers"` // other reasons that make a backup due
 	Keeps        []string           `json:"keeps"`    // empty: everything
@@ -47,16 +47,16 @@ type ConfigArchive struct {
 
 // ConfigDrill explains the drills of a cluster.
 type ConfigDrill struct {
-	Schedule    string      `json:"schedule"` // empty: only on request
-	Zone        string      `json:"zone"`     // of the schedule
-	LateSeconds float64     `json:"lateSeconds"`
-	Next        []time.Time `json:"next"` // the next moments, with jitter
-	Repository  string      `json:"repository"`
-	Assertions  []string    `json:"assertions"`
-	Keys        bool        `json:"keys"`        // whether a key is configured that opens encrypted backups
-	ScratchDir  string      `json:"scratchDir"`  // empty: the system's temporary directory
-	MemoryLimit int64       `json:"memoryLimit"` // bytes; 0: none
-	Nice        int         `json:"nice"`
+	Schedule     string      `json:"schedule"` // empty: only on request
+	Zone         string      `json:"zone"`     // of the schedule
+	DelaySeconds float64     `json:"delaySeconds"`
+	Next         []time.Time `json:"next"` // the next moments, with jitter
+	Repository   string      `json:"repository"`
+	Assertions   []string    `json:"assertions"`
+	Keys         bool        `json:"keys"`        // whether a key is configured that opens encrypted backups
+	ScratchDir   string      `json:"scratchDir"`  // empty: the system's temporary directory
+	MemoryLimit  int64       `json:"memoryLimit"` // bytes; 0: none
+	Nice         int         `json:"nice"`
 }
 
 // ConfigRepository is a place for backups.
@@ -81,7 +81,7 @@ func NewConfigCheck(c spec.Config, now time.Time) ConfigCheck {
 
 func configCluster(s spec.Spec, now time.Time) ConfigCluster {
 	d := ConfigCluster{
-		Cluster: s.Cluster, Suspended: s.Suspend, Schedule: s.Schedule.String(), LateSeconds: s.Schedule.Late().Seconds(),
+		Cluster: s.Cluster, Suspended: s.Suspend, Schedule: s.Schedule.String(), DelaySeconds: s.Schedule.Delay().Seconds(),
 		Next: next(s.Schedule, now), Zone: zone(s.Schedule), Triggers: triggers(s.Triggers), Keeps: keeps(s.Retention), Repositories: []ConfigRepository{},
 		Require: string(s.Backup.Require), Recipients: append([]string{}, s.Backup.To.Seal().Recipients...),
 		Endpoints: append([]string{}, s.Etcd.Endpoints...), From: s.Backup.From,
@@ -105,7 +105,7 @@ func configCluster(s spec.Spec, now time.Time) ConfigCluster {
 
 func configDrill(drill spec.Drill, now time.Time) *ConfigDrill {
 	return &ConfigDrill{
-		Schedule: drill.Schedule.String(), Zone: zone(drill.Schedule), LateSeconds: drill.Schedule.Late().Seconds(), Next: next(drill.Schedule, now),
+		Schedule: drill.Schedule.String(), Zone: zone(drill.Schedule), DelaySeconds: drill.Schedule.Delay().Seconds(), Next: next(drill.Schedule, now),
 		Repository: drill.Repository, Assertions: append([]string{}, drill.Assertions...), Keys: !drill.Keys.None(), ScratchDir: drill.Dir,
 		MemoryLimit: drill.Memory, Nice: drill.Nice,
 	}

@@ -17,13 +17,13 @@ func scheduleDocuments() map[string]any {
 	return map[string]any{
 		"config-check": document.ConfigCheck{
 			Concurrency: 4, LeaseSeconds: 30, Clusters: []document.ConfigCluster{{
-				Cluster: "prod", Suspended: true, Schedule: "30 2 * * *", Zone: "Europe/Berlin", LateSeconds: 173, Next: []time.Time{at},
+				Cluster: "prod", Suspended: true, Schedule: "30 2 * * *", Zone: "Europe/Berlin", DelaySeconds: 173, Next: []time.Time{at},
 				Triggers: []string{"100000 revisions"}, Keeps: []string{"7 daily"},
 				Repositories: []document.ConfigRepository{{Name: "main", URL: "s3://backups/etcd"}}, Require: "all",
 				Recipients: []string{"age1qqqqqqqqqqqq"}, Endpoints: []string{"https://10.0.0.1:2379"}, From: "leader",
 				Archive: &document.ConfigArchive{FlushSeconds: 0.5, Spool: "/var/spool/etcd-dr", SpoolMax: 2 << 30},
 				Drill: &document.ConfigDrill{
-					Schedule: "0 4 * * 0", Zone: "UTC", LateSeconds: 7, Next: []time.Time{at}, Repository: "main", Assertions: []string{"key=/a"},
+					Schedule: "0 4 * * 0", Zone: "UTC", DelaySeconds: 7, Next: []time.Time{at}, Repository: "main", Assertions: []string{"key=/a"},
 					Keys: true, ScratchDir: "/scratch", MemoryLimit: 2 << 30, Nice: 19,
 				},
 			}},

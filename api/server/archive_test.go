@@ -22,7 +22,7 @@ func agentStatus() archive.Status {
 	return archive.Status{
 		State: archive.Working, Cluster: "prod", Member: "8e9e05c52164694d", Based: true, Lineage: "0123456789abcdef0123456789abcdef",
 		Durable: 6000, DurableAt: time.Now(), ConfirmedAt: time.Now().Add(-time.Hour), PendingRequests: 5, PendingBytes: 500,
-		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: time.Unix(900, 0), Taken: 2, Failures: 3,
+		StoredSegments: 7, StoredRequests: 70, StoredBytes: 7000, Gaps: 1, LastGap: time.Unix(900, 0), StoredByOthers: 2, Failures: 3,
 		Headroom: archive.Headroom{Files: 2, UnlinkedBytes: 64, Purges: true, Seconds: 90},
 		Spool:    archive.Spool{Segments: 3, Bytes: 4096, Max: 8192},
 	}

@@ -42,7 +42,7 @@ func newCatalogs(s *scheduler.Service) *catalogs {
 
 // load returns the catalog of a cluster with its log and proofs, and the repository of that name ("": the cluster's first).
 func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Repository, catalog.Catalog, error) {
-	place, store, err := c.scheduler.Store(ctx, cluster, name)
+	place, store, err := c.scheduler.OpenRepository(ctx, cluster, name)
 	if err != nil {
 		return place, catalog.Catalog{}, err
 	}

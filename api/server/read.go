@@ -129,7 +129,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 		}
 		target.Backup = b.ID
 	}
-	_, store, err := a.Scheduler.Store(r.Context(), r.PathValue("cluster"), place.Name)
+	_, store, err := a.Scheduler.OpenRepository(r.Context(), r.PathValue("cluster"), place.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -173,7 +173,7 @@ func (a *api) toPin(r *http.Request) (place spec.Repository, c *repository.Clust
 	if err != nil {
 		return place, nil, b, fail(http.StatusBadRequest, "%v", err)
 	}
-	place, store, err := a.Scheduler.Store(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
+	place, store, err := a.Scheduler.OpenRepository(r.Context(), r.PathValue("cluster"), r.URL.Query().Get("repository"))
 	if err != nil {
 		return place, nil, b, err
 	}

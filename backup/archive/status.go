@@ -48,7 +48,7 @@ type Status struct {
 	Gaps            int64     // recorded since the agent started
 	LastGap         time.Time // when the last of them was recorded; the next stored segment names it
 	GapReason       string    // of the last of them; "" when a backup has come after it
-	Taken           int64     // segments that another agent had stored before
+	StoredByOthers  int64     // segments that another agent had stored before
 	Failures        int64     // of the store, since the agent started
 
 	Headroom Headroom // source wal

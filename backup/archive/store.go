@@ -71,7 +71,7 @@ func (w *work) finishStore(ctx context.Context, outcome error) error {
 		return w.finishStranded(ctx, outcome)
 	}
 	if isTaken(outcome) {
-		w.board.set(func(s *Status) { s.Taken++ })
+		w.board.set(func(s *Status) { s.StoredByOthers++ })
 		return w.clearSpool(fmt.Errorf("%w: %v", errTaken, outcome)) // damage there is no damage of the member's log
 	}
 	if outcome != nil {

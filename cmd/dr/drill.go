@@ -132,9 +132,9 @@ func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (
 		}
 		r.Assertions = append(r.Assertions, parsed)
 	}
-	r.Alone = len(args) > 0 && args[0] == "latest"
+	r.BackupOnly = len(args) > 0 && args[0] == "latest"
 	r.Targets, err = f.targets(cmd, args, now)
-	if r.Alone && len(r.Targets) > 0 {
+	if r.BackupOnly && len(r.Targets) > 0 {
 		return r, usagef("latest with --to or --to-revision: use one of them")
 	}
 	return r, err

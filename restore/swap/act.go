@@ -12,9 +12,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Seal gives the new data the owner and the mode of the old data, moves the old data aside, and puts blockers in its place. It refuses
-// while etcd runs, and unless the new data is complete and was built for the live data.
-func (s *Swap) Seal() error { return s.reach(Seal) }
+// CloseLive closes the path that etcd uses: it gives the new data the owner and the mode of the old data, moves the old data aside, and
+// puts blockers in its place. It refuses while etcd runs, and unless the new data is complete and was built for the live data.
+func (s *Swap) CloseLive() error { return s.reach(Close) }
 
 // Place puts the new data in the place of the blockers. It refuses while a process has the old data open.
 func (s *Swap) Place() error { return s.reach(Place) }
@@ -111,7 +111,7 @@ func (s *Swap) act(a action, live Kind) error {
 	return p.exchange(a.with)
 }
 
-// ready makes the disk ready for an exchange. What can fail is done before the old data is sealed.
+// ready makes the disk ready for an exchange. What can fail is done before the live path is closed.
 func (s *Swap) ready(a action, live Kind) error {
 	if live == OldDir && a.part == data {
 		for _, p := range s.places() {
@@ -122,7 +122,7 @@ func (s *Swap) ready(a action, live Kind) error {
 		}
 	}
 	if live == Blocker {
-		return s.checkClosed(a.with)
+		return s.checkNoneOpen(a.with)
 	}
 	return nil
 }

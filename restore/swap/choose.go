@@ -68,7 +68,7 @@ func useOf(state State, same, unused bool) use {
 			return proceed
 		}
 		return discard
-	case Sealing, Sealed, Placing:
+	case Closing, Closed, Placing:
 		if same {
 			return proceed
 		}
@@ -165,8 +165,8 @@ func (s *Swap) IsStaged() bool {
 	return err == nil && r.Result != nil
 }
 
-// Switch seals and places the staged data. It refuses while etcd runs, or another member of the old cluster answers; the live data is
-// unchanged then, and the staged data is kept.
+// Switch closes the live path and places the staged data. It refuses while etcd runs, or another member of the old cluster answers; the
+// live data is unchanged then, and the staged data is kept.
 func (s *Swap) Switch(ctx context.Context, report storage.Report) error {
 	folder, err := s.lockFolder()
 	if err != nil {
@@ -189,8 +189,8 @@ func (s *Swap) explain(err error) error {
 	case f.State() == Staged:
 		return fmt.Errorf("restore %s is staged next to %s and not in use: %w", s.ID, s.DataDir, err)
 	case f.Data.Live == Blocker:
-		return fmt.Errorf("restore %s of %s is %s, and etcd cannot start: run the same command again, or %s: %w",
-			s.ID, s.DataDir, f.State(), s.undoText(), err)
+		return fmt.Errorf("restore %s of %s is not complete, and etcd cannot start: run the same command again, or %s: %w",
+			s.ID, s.DataDir, s.undoText(), err)
 	}
 	return err
 }
@@ -214,7 +214,7 @@ func (s *Swap) exchangeAll(ctx context.Context, report storage.Report) error {
 	if err != nil {
 		return err
 	}
-	err = s.Seal()
+	err = s.CloseLive()
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (s *Swap) clean() error {
 // needed returns why the directories of s, in the state f, are still needed, and what the operator can do.
 func (s *Swap) needed(f Facts) error {
 	switch f.State() {
-	case Sealing, Sealed, Placing, Exposed, Withdrawn, Undoing:
+	case Closing, Closed, Placing, Exposed, Withdrawn, Undoing:
 		return fmt.Errorf("they have the only copy of the old data: complete it with dr restore --replace, or take it back with %s",
 			s.undoText())
 	}

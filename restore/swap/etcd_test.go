@@ -26,7 +26,7 @@ func TestEtcdRefusesBlockers(t *testing.T) {
 				t.Parallel()
 				d := newDisk(t, f)
 				d.stage(t)
-				forward, back := []swap.Goal{swap.Seal, swap.Place}, []swap.Goal{swap.Undo}
+				forward, back := []swap.Goal{swap.Close, swap.Place}, []swap.Goal{swap.Undo}
 				for _, way := range [][]swap.Goal{forward, back} {
 					for d.walk(t, way, 1) > 0 {
 						if d.boots(t) == "" {
@@ -77,10 +77,10 @@ func TestEtcdThatWaitsForTheOldDatabase(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = etcd.Process.Kill() })
 			waitOpen(t, etcd.Process.Pid, filepath.Join(d.data, "member", "snap", "db"))
-			must(t, s.SealHeld)
+			must(t, s.CloseHeld)
 			release()
 			for err = s.Place(); errors.Is(err, fault.Refused); err = s.Place() { // a slow machine: etcd has not exited yet
-				wantState(t, s, swap.Sealed)
+				wantState(t, s, swap.Closed)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -184,7 +184,7 @@ func TestRunningMemberIsRefused(t *testing.T) {
 				if err != nil || !v.Running {
 					t.Errorf("running %t, %v", v.Running, err)
 				}
-				for _, do := range []func() error{s.Seal, func() error { return s.Switch(t.Context(), nil) }} {
+				for _, do := range []func() error{s.CloseLive, func() error { return s.Switch(t.Context(), nil) }} {
 					err := do()
 					if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "stop etcd") {
 						t.Errorf("error %v", err)
@@ -192,7 +192,7 @@ func TestRunningMemberIsRefused(t *testing.T) {
 				}
 				wantState(t, s, swap.Staged)
 				c.Kill(t, 0)
-				err = s.Seal()
+				err = s.CloseLive()
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -24,5 +24,5 @@ func WaitLess(t *testing.T) {
 // HoldLocks is holdLocks.
 func (s *Swap) HoldLocks() (release func(), err error) { return s.holdLocks() }
 
-// SealHeld is Seal by a caller that holds the locks.
-func (s *Swap) SealHeld() error { return s.data.exchange(oldName) }
+// CloseHeld is CloseLive by a caller that holds the locks.
+func (s *Swap) CloseHeld() error { return s.data.exchange(oldName) }

@@ -72,10 +72,10 @@ var closeTries = 200
 
 const closePause = 50 * time.Millisecond
 
-// checkClosed refuses to open the data dir or the log again, for the data that is aside under name, while a process has other data that
+// checkNoneOpen refuses to open the data dir or the log again, for the data that is kept aside as name, while a process has other data that
 // is aside open. An etcd may have waited for the lock of that database since before it was moved. It takes the lock now, opens the log by
 // its path, and exits on the blocker; but it would use a log that had taken the place of the blocker.
-func (s *Swap) checkClosed(name string) error {
+func (s *Swap) checkNoneOpen(name string) error {
 	for _, other := range []string{newName, oldName, failedName} {
 		if other == name {
 			continue

@@ -61,15 +61,15 @@ func TestSecondRestoreAfterAFirst(t *testing.T) {
 		t.Run(string(f), func(t *testing.T) {
 			d := newDisk(t, f)
 			d.stage(t)
-			d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+			d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 			first := d.open(t)
 			second := d.stageLater(t)
-			must(t, second.Seal)
+			must(t, second.CloseLive)
 			wantState(t, first, swap.Blocked)
 			wantRefused(t, first.Undo(), "dr restore --undo "+second.ID+" --data-dir "+d.data)
 			s, err := swap.Choose(d.later(), nil)
 			if err != nil || s.ID != second.ID {
-				t.Errorf("sealed: %+v, %v", s, err)
+				t.Errorf("closed: %+v, %v", s, err)
 			}
 			must(t, second.Place)
 			wantState(t, first, swap.Superseded)
@@ -99,9 +99,9 @@ func TestSecondRestoreAfterAFirst(t *testing.T) {
 func TestUndoAfterTheNewerOneIsRemoved(t *testing.T) {
 	d := newDisk(t, plain)
 	d.stage(t)
-	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+	d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 	first, second := d.open(t), d.stageLater(t)
-	must(t, second.Seal, second.Place, func() error { return swap.Clean(second.ID, d.data, "") })
+	must(t, second.CloseLive, second.Place, func() error { return swap.Clean(second.ID, d.data, "") })
 	wantRefused(t, first.Undo(), "stop etcd, move what is in the place of the data dir")
 	must(t, func() error { return os.Rename(d.data, d.data+".bak") }, first.Undo)
 	d.wantBoots(t, oldData)
@@ -117,9 +117,9 @@ func TestTwoStagedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		stage(t, second, d.later(), "later")
-		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 		wantState(t, second, swap.Stale)
-		wantRefused(t, second.Seal(), "builds again")
+		wantRefused(t, second.CloseLive(), "builds again")
 		d.wantBoots(t, newData)
 		s, err := swap.Choose(d.later(), nil)
 		if err != nil || s.ID == id || s.ID == second.ID {
@@ -144,9 +144,9 @@ func TestOldDataIsOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := d.open(t)
-		must(t, s.Seal)
+		must(t, s.CloseLive)
 		wantRefused(t, s.Place(), "stop etcd")
-		wantState(t, s, swap.Sealed)
+		wantState(t, s, swap.Closed)
 		must(t, waiting.Close, s.Place)
 		d.wantBoots(t, newData)
 		waiting, err = os.OpenFile(db, os.O_RDWR, 0)
@@ -160,8 +160,8 @@ func TestOldDataIsOpen(t *testing.T) {
 	}
 }
 
-// An error after Seal reports that etcd is down, and how to continue.
-func TestErrorAfterSeal(t *testing.T) {
+// An error after CloseLive reports that etcd is down, and how to continue.
+func TestErrorAfterClose(t *testing.T) {
 	swap.WaitLess(t)
 	d := newDisk(t, plain)
 	d.stage(t)
@@ -177,7 +177,7 @@ func TestErrorAfterSeal(t *testing.T) {
 }
 
 // The owner and the mode are given to the new data while the old data is live: that may fail.
-func TestOwnerIsGivenBeforeSeal(t *testing.T) {
+func TestOwnerIsGivenBeforeClose(t *testing.T) {
 	for _, f := range forms {
 		d := newDisk(t, f)
 		live := d.data
@@ -190,7 +190,7 @@ func TestOwnerIsGivenBeforeSeal(t *testing.T) {
 		}
 		d.stage(t)
 		s := d.open(t)
-		must(t, s.Seal)
+		must(t, s.CloseLive)
 		info, err := os.Stat(s.Aside(swap.Staged)[0])
 		if err != nil || info.Mode().Perm() != 0o711 {
 			t.Errorf("%s: mode %v, %v", f, info.Mode(), err)
@@ -206,7 +206,7 @@ func TestMovedAwayWhileStaged(t *testing.T) {
 		s := d.open(t)
 		must(t, func() error { return os.Rename(d.data, d.data+".bak") })
 		wantState(t, s, swap.Vacated)
-		for _, do := range []func() error{s.Seal, s.Undo} {
+		for _, do := range []func() error{s.CloseLive, s.Undo} {
 			wantRefused(t, do(), "move it back")
 		}
 		got, err := swap.Choose(d.plan(), nil)
@@ -224,11 +224,11 @@ func TestOtherPath(t *testing.T) {
 	for _, f := range []form{plain, mounted} {
 		d := newDisk(t, f)
 		d.stage(t)
-		must(t, d.open(t).Seal)
+		must(t, d.open(t).CloseLive)
 		parent := filepath.Dir(d.data)
 		must(t, func() error { return os.Rename(parent, parent+"-2") })
 		d.data = filepath.Join(parent+"-2", "etcd")
-		wantState(t, d.open(t), swap.Sealed)
+		wantState(t, d.open(t), swap.Closed)
 		must(t, d.open(t).Undo)
 		d.wantBoots(t, oldData)
 	}
@@ -238,7 +238,7 @@ func TestOtherPath(t *testing.T) {
 func TestOtherPathOfTheLog(t *testing.T) {
 	d := newDisk(t, withLog)
 	d.stage(t)
-	must(t, d.open(t).Seal)
+	must(t, d.open(t).CloseLive)
 	parent := filepath.Dir(d.wal)
 	must(t, func() error { return os.Rename(parent, parent+"-2") })
 	d.wal = filepath.Join(parent+"-2", "wal")
@@ -264,7 +264,7 @@ func TestUndoNeedsNoSpace(t *testing.T) {
 	for _, f := range forms {
 		d := newDisk(t, f)
 		d.stage(t)
-		for _, goal := range []swap.Goal{swap.Seal, swap.Place} {
+		for _, goal := range []swap.Goal{swap.Close, swap.Place} {
 			d.walk(t, []swap.Goal{goal}, all)
 			v, err := d.open(t).Look()
 			if err != nil || v.Facts.Data.Failed != swap.Blocker || v.Facts.Log != nil && v.Facts.Log.Failed != swap.Blocker {
@@ -279,7 +279,7 @@ func TestDamagedRecord(t *testing.T) {
 	d := newDisk(t, plain)
 	d.stage(t)
 	s := d.open(t)
-	must(t, s.Seal)
+	must(t, s.CloseLive)
 	record := filepath.Join(filepath.Dir(s.OldData()[0]), "state.json")
 	intact, err := os.ReadFile(record)
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 	defer lock.Close()
 	aside := p
 	aside.Into = s.Into(p.Into.Name)
-	aside.OldIsDead = true // that the old members are dead is checked before Seal
+	aside.OldIsDead = true // that the old members are dead is checked before CloseLive
 	result, err := run(aside)
 	if err != nil {
 		return restore.Result{}, errors.Join(err, s.remove())

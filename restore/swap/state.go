@@ -27,7 +27,7 @@ const (
 type Slot struct {
 	Live   Kind // at the path that etcd uses
 	New    Kind // the new data, until it is placed
-	Old    Kind // the old data, once it is sealed
+	Old    Kind // the old data, once the live path is closed
 	Failed Kind // new data that an undo took away again
 }
 
@@ -40,16 +40,16 @@ type Facts struct {
 // State is the state of a slot, or of both.
 type State string
 
-// The states of a slot. In Sealed and Withdrawn a blocker is at the live path.
+// The states of a slot. In Closed and Withdrawn a blocker is at the live path.
 const (
 	Unstaged   State = "unstaged"   // the new data is not built
 	Staged     State = "staged"     // the old data is live, the new data is next to it
-	Sealed     State = "sealed"     // old and new data are aside
+	Closed     State = "closed"     // old and new data are aside
 	Placed     State = "placed"     // the new data is live, the old data is aside
 	Withdrawn  State = "withdrawn"  // the new data was live, and is aside again
 	Undone     State = "undone"     // the old data is live again
 	Exposed    State = "exposed"    // the old data is aside, and its path is missing: etcd could begin an empty cluster
-	Vacated    State = "vacated"    // another has moved the live data away, before Seal or after Undo
+	Vacated    State = "vacated"    // another has moved the live data away, before CloseLive or after Undo
 	Stale      State = "stale"      // the new data was built for a directory that is not live any more
 	Superseded State = "superseded" // after Place or Undo, data of another restore or of an operator became live
 	Blocked    State = "blocked"    // another restore of the same data dir has put its blocker there
@@ -60,7 +60,7 @@ const (
 
 // The states of both slots that are between those of one.
 const (
-	Sealing State = "sealing"
+	Closing State = "closing"
 	Placing State = "placing"
 	Undoing State = "undoing"
 )
@@ -84,7 +84,7 @@ var layouts = []struct {
 	{kinds{Foreign}, nil, nil, nil, Blocked},
 	{kinds{Missing}, nil, kinds{OldDir}, nil, Exposed},
 	{kinds{OldDir}, kinds{NewDir}, vacant, vacant, Staged},
-	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, vacant, Sealed},
+	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, vacant, Closed},
 	{kinds{NewDir}, kinds{Blocker}, kinds{OldDir}, vacant, Placed},
 	{kinds{Blocker}, kinds{Blocker}, kinds{OldDir}, vacated, Withdrawn},
 	{kinds{OldDir}, kinds{Blocker}, vacant, vacated, Undone},
@@ -118,7 +118,7 @@ func (f Facts) pair() pair {
 // has reports whether one of the two is s.
 func (p pair) has(s State) bool { return p.data == s || p.log == s }
 
-// isBefore reports whether the slots are in states before Seal.
+// isBefore reports whether the slots are in states before CloseLive.
 func (p pair) isBefore() bool {
 	before := []State{Unstaged, Staged, Stale, Vacated}
 	return slices.Contains(before, p.data) && slices.Contains(before, p.log)
@@ -136,13 +136,13 @@ func (f Facts) State() State {
 		}
 	}
 	switch {
-	case p == pair{Sealed, Staged}:
-		return Sealing
-	case p == pair{Sealed, Placed}:
+	case p == pair{Closed, Staged}:
+		return Closing
+	case p == pair{Closed, Placed}:
 		return Placing
 	case p.data == Withdrawn:
 		return Undoing
-	case p.has(Sealed) || p.has(Withdrawn):
+	case p.has(Closed) || p.has(Withdrawn):
 		return Unknown
 	case p.has(Superseded):
 		return Superseded
@@ -162,7 +162,7 @@ type Goal string
 
 // The goals.
 const (
-	Seal  Goal = "seal"  // old data aside, blockers in its place
+	Close Goal = "close" // old data aside, blockers in its place
 	Place Goal = "place" // new data live
 	Undo  Goal = "undo"  // old data live
 )
@@ -200,27 +200,27 @@ const (
 )
 
 // moves holds the action for each goal and state. The data dir is the gate: while it is blocked etcd does not start, whatever the log is.
-// So the data dir is sealed first and opened last, and it never opens on a log of other data.
+// So the data dir is closed first and opened last, and it never opens on a log of other data.
 var moves = map[Goal]map[pair]action{
-	Seal: {
+	Close: {
 		{Staged, none}:   {exchange, data, oldName},
 		{Staged, Staged}: {exchange, data, oldName},
-		{Sealed, Staged}: {exchange, log, oldName},
-		{Sealed, none}:   {}, {Sealed, Sealed}: {}, {Sealed, Placed}: {}, {Placed, none}: {}, {Placed, Placed}: {},
+		{Closed, Staged}: {exchange, log, oldName},
+		{Closed, none}:   {}, {Closed, Closed}: {}, {Closed, Placed}: {}, {Placed, none}: {}, {Placed, Placed}: {},
 	},
 	Place: {
-		{Sealed, none}:   {exchange, data, newName},
-		{Sealed, Sealed}: {exchange, log, newName},
-		{Sealed, Placed}: {exchange, data, newName},
+		{Closed, none}:   {exchange, data, newName},
+		{Closed, Closed}: {exchange, log, newName},
+		{Closed, Placed}: {exchange, data, newName},
 		{Placed, none}:   {}, {Placed, Placed}: {},
 	},
 	Undo: {
 		{Staged, none}: {}, {Staged, Staged}: {}, {Unstaged, none}: {}, {Unstaged, Unstaged}: {},
 		// etcd has not started on the new data: it can be placed later.
-		{Sealed, none}:   {exchange, data, oldName},
-		{Sealed, Placed}: {exchange, log, newName},
-		{Sealed, Sealed}: {exchange, log, oldName},
-		{Sealed, Staged}: {exchange, data, oldName},
+		{Closed, none}:   {exchange, data, oldName},
+		{Closed, Placed}: {exchange, log, newName},
+		{Closed, Closed}: {exchange, log, oldName},
+		{Closed, Staged}: {exchange, data, oldName},
 		// etcd may have started on the new data: it is kept apart.
 		{Placed, none}:         {exchange, data, failedName},
 		{Placed, Placed}:       {exchange, data, failedName},
@@ -255,7 +255,7 @@ func next(goal Goal, f Facts) (action, error) {
 // remedies holds, by state, why no action leads on, and what the operator can do.
 var remedies = map[State]error{
 	Unstaged:  errors.New("the new data is not built: run dr restore --replace again"),
-	Staged:    errors.New("the old data is still in place: seal it first"),
+	Staged:    errors.New("the old data is still in place: run dr restore --replace again"),
 	Undone:    errors.New("the restore was undone: run dr restore --replace again, which begins a new one"),
 	Placed:    errors.New("the new data is in place: undo it first"),
 	Withdrawn: errors.New("its undo is not complete: repeat dr restore --undo"),

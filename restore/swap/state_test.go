@@ -98,7 +98,7 @@ func (m model) reach(t *testing.T, goal Goal) {
 func TestEveryWayIsSafe(t *testing.T) {
 	for _, withLog := range []bool{false, true} {
 		for _, way := range [][]Goal{
-			{Seal, Place, Undo}, {Seal, Undo, Seal, Place, Undo}, {Seal, Place},
+			{Close, Place, Undo}, {Close, Undo, Close, Place, Undo}, {Close, Place},
 		} {
 			m := staged(withLog)
 			for _, goal := range way {
@@ -144,7 +144,7 @@ func walk(t *testing.T, m model, way []Goal, limit int, each func()) {
 
 // After any action the operator may decide to go back.
 func TestUndoFromEveryPoint(t *testing.T) {
-	way := []Goal{Seal, Place}
+	way := []Goal{Close, Place}
 	for _, withLog := range []bool{false, true} {
 		for k := range steps(t, withLog, way) + 1 {
 			m := staged(withLog)
@@ -162,7 +162,7 @@ func TestUndoFromEveryPoint(t *testing.T) {
 func TestMissingDataDirIsBlocked(t *testing.T) {
 	for _, withLog := range []bool{false, true} {
 		m := staged(withLog)
-		for _, goal := range []Goal{Seal, Place} {
+		for _, goal := range []Goal{Close, Place} {
 			m.reach(t, goal)
 			m.data["live"] = ""
 			m.reach(t, Undo)
@@ -171,7 +171,7 @@ func TestMissingDataDirIsBlocked(t *testing.T) {
 				t.Errorf("log %t, %s: etcd starts on %q, %v", withLog, goal, got, err)
 			}
 			m = staged(withLog)
-			m.reach(t, Seal)
+			m.reach(t, Close)
 		}
 	}
 }
@@ -181,16 +181,16 @@ func TestGoalsThatAreRefused(t *testing.T) {
 		f    Facts
 		goal Goal
 	}{
-		"the new data is not complete": {Facts{Data: Slot{OldDir, PartDir, Missing, Missing}}, Seal},
-		"there is no new data":         {Facts{Data: Slot{OldDir, Missing, Missing, Missing}}, Seal},
-		"not sealed":                   {Facts{Data: Slot{OldDir, NewDir, Blocker, Blocker}}, Place},
+		"the new data is not complete": {Facts{Data: Slot{OldDir, PartDir, Missing, Missing}}, Close},
+		"there is no new data":         {Facts{Data: Slot{OldDir, Missing, Missing, Missing}}, Close},
+		"not closed":                   {Facts{Data: Slot{OldDir, NewDir, Blocker, Blocker}}, Place},
 		"undone":                       {Facts{Data: Slot{OldDir, Blocker, Blocker, NewDir}}, Place},
-		"other live data":              {Facts{Data: Slot{OtherDir, NewDir, Blocker, Blocker}}, Seal},
+		"other live data":              {Facts{Data: Slot{OtherDir, NewDir, Blocker, Blocker}}, Close},
 		"other old data":               {Facts{Data: Slot{NewDir, Blocker, OtherDir, Blocker}}, Undo},
 		"other new data":               {Facts{Data: Slot{Blocker, OtherDir, OldDir, Blocker}}, Place},
-		"a link":                       {Facts{Data: Slot{Other, NewDir, Blocker, Blocker}}, Seal},
+		"a link":                       {Facts{Data: Slot{Other, NewDir, Blocker, Blocker}}, Close},
 		"the old data is missing":      {Facts{Data: Slot{NewDir, Blocker, Missing, Missing}}, Undo},
-		"the log is not staged":        {Facts{Data: Slot{OldDir, NewDir, Blocker, Blocker}, Log: &Slot{OldDir, Missing, Missing, Missing}}, Seal},
+		"the log is not staged":        {Facts{Data: Slot{OldDir, NewDir, Blocker, Blocker}, Log: &Slot{OldDir, Missing, Missing, Missing}}, Close},
 	} {
 		a, err := next(c.goal, c.f)
 		if !errors.Is(err, fault.Refused) {
@@ -218,7 +218,7 @@ func everySlot(each func(Slot)) {
 func TestStrangersAreNeitherMovedNorRemoved(t *testing.T) {
 	ours := kinds{OldDir, NewDir, Blocker}
 	everySlot(func(s Slot) {
-		for _, goal := range []Goal{Seal, Place, Undo} {
+		for _, goal := range []Goal{Close, Place, Undo} {
 			a, err := next(goal, Facts{Data: s})
 			if err == nil && a.do == exchange && (!ours.has(s.Live) || !ours.has(s.at(a.with))) {
 				t.Errorf("%s: %+v exchanges %+v", goal, a, s)
@@ -261,7 +261,7 @@ func TestStatesOfBothSlots(t *testing.T) {
 // An error names a remedy for every state in which a goal is refused.
 func TestEachRefusalHasARemedy(t *testing.T) {
 	everySlot(func(s Slot) {
-		for _, goal := range []Goal{Seal, Place, Undo} {
+		for _, goal := range []Goal{Close, Place, Undo} {
 			_, err := next(goal, Facts{Data: s})
 			if err != nil && s.state() != Unknown && remedies[s.state()] == nil {
 				t.Errorf("%s: %s: %v", goal, s.state(), err)

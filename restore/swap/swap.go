@@ -4,8 +4,8 @@
 //	unstaged    old
 //	   │ Stage: the restore engine builds new
 //	staged      old         new       blocker   blocker
-//	   │ Seal        ▲ Undo
-//	sealed      blocker     new       old       blocker
+//	   │ CloseLive   ▲ Undo
+//	closed      blocker     new       old       blocker
 //	   │ Place
 //	placed      new         blocker   old       blocker
 //	   │ Undo
@@ -266,7 +266,7 @@ func (s *Swap) Into(name string) plan.Into {
 	return into
 }
 
-// OldData returns where the old data is after Seal: the data, and the log if it has a directory of its own.
+// OldData returns where the old data is after CloseLive: the data, and the log if it has a directory of its own.
 func (s *Swap) OldData() []string { return s.aside(oldName) }
 
 // Aside returns where the data is that a state does not use.

@@ -178,10 +178,10 @@ func TestReplaceAndUndo(t *testing.T) {
 				boots string
 			}{
 				{s.Undo, swap.Staged, oldData},
-				{s.Seal, swap.Sealed, ""},
+				{s.CloseLive, swap.Closed, ""},
 				{s.Undo, swap.Staged, oldData},
-				{s.Seal, swap.Sealed, ""},
-				{s.Seal, swap.Sealed, ""},
+				{s.CloseLive, swap.Closed, ""},
+				{s.CloseLive, swap.Closed, ""},
 				{s.Place, swap.Placed, newData},
 				{s.Place, swap.Placed, newData},
 				{s.Undo, swap.Undone, oldData},
@@ -217,7 +217,7 @@ func wantState(t testing.TB, s *swap.Swap, want swap.State) {
 
 // A process can be killed between any two actions; a new one continues, or goes back.
 func TestKilledAtEachBoundary(t *testing.T) {
-	forward := []swap.Goal{swap.Seal, swap.Place}
+	forward := []swap.Goal{swap.Close, swap.Place}
 	for _, f := range forms {
 		counted := newDisk(t, f)
 		counted.stage(t)
@@ -265,14 +265,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// swapForever seals and undoes until it is killed.
+// swapForever closes and undoes until it is killed.
 func swapForever(d disk) {
 	s, err := swap.New(id, d.data, d.wal)
 	for err == nil {
 		if d.form == mounted {
 			s = swap.Mounted(s)
 		}
-		err = s.Seal()
+		err = s.CloseLive()
 		fmt.Print(".")
 		if err == nil {
 			err = s.Undo()
@@ -297,7 +297,7 @@ func TestKillNine(t *testing.T) {
 				t.Fatalf("seed %d, %s: etcd starts on the new data", seed, f)
 			}
 			if round%2 == 1 {
-				d.walk(t, []swap.Goal{swap.Seal}, all)
+				d.walk(t, []swap.Goal{swap.Close}, all)
 			}
 			d.walk(t, []swap.Goal{swap.Undo}, all)
 			got = d.boots(t)
@@ -305,7 +305,7 @@ func TestKillNine(t *testing.T) {
 				t.Fatalf("seed %d, %s: etcd starts on %q", seed, f, got)
 			}
 		}
-		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 		got := d.boots(t)
 		if got != newData {
 			t.Errorf("seed %d, %s: etcd starts on %q", seed, f, got)
@@ -369,7 +369,7 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 		}
 		before := ownerAndMode(t, top, made)
 		d.stage(t)
-		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 		after := ownerAndMode(t, top, made)
 		if after != before {
 			t.Errorf("%s: %s, want %s", f, after, before)
@@ -404,7 +404,7 @@ func TestStrangeDataIsRefused(t *testing.T) {
 	d := newDisk(t, plain)
 	d.stage(t)
 	s := d.open(t)
-	err := s.Seal()
+	err := s.CloseLive()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +414,7 @@ func TestStrangeDataIsRefused(t *testing.T) {
 	}
 	wantState(t, s, swap.Exposed)
 	writeMember(t, plan.Into{DataDir: d.data}, "strange")
-	for _, do := range []func() error{s.Seal, s.Place, s.Undo} {
+	for _, do := range []func() error{s.CloseLive, s.Place, s.Undo} {
 		err := do()
 		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "move it aside") {
 			t.Errorf("error %v", err)
@@ -443,13 +443,13 @@ func TestCleanKeepsTheOnlyCopy(t *testing.T) {
 		d := newDisk(t, f)
 		d.stage(t)
 		s := d.open(t)
-		err := s.Seal()
+		err := s.CloseLive()
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = swap.Clean(id, d.data, "")
 		if !errors.Is(err, fault.Refused) {
-			t.Errorf("%s: sealed: error %v", f, err)
+			t.Errorf("%s: closed: error %v", f, err)
 		}
 		err = s.Place()
 		if err != nil {
@@ -505,7 +505,7 @@ func TestStagedAgain(t *testing.T) {
 	}
 	d.stage(t)
 	d.stage(t)
-	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+	d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 	got := d.boots(t)
 	if got != newData {
 		t.Errorf("etcd starts on %q", got)
@@ -531,21 +531,21 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	s := d.open(t)
-	err := s.Seal()
+	err := s.CloseLive()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err = swap.Choose(p, nil)
 	if err != nil || s.ID != id {
-		t.Errorf("sealed: %+v, %v", s, err)
+		t.Errorf("closed: %+v, %v", s, err)
 	}
 	s, err = swap.Choose(other, nil)
 	if err != nil || s.ID == id {
-		t.Errorf("sealed for another target: %+v, %v", s, err)
+		t.Errorf("closed for another target: %+v, %v", s, err)
 	}
 	got := d.boots(t)
 	if got != oldData {
-		t.Errorf("sealed for another target: etcd starts on %q", got)
+		t.Errorf("closed for another target: etcd starts on %q", got)
 	}
 	left := swapDirs(t, d.data)
 	if len(left) > 0 {
@@ -558,7 +558,7 @@ func TestChooseAfterTheEnd(t *testing.T) {
 	for _, f := range []form{plain, withLog} {
 		d := newDisk(t, f)
 		d.stage(t)
-		d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 		s, err := swap.Choose(d.plan(), nil)
 		if err != nil || s.ID != id {
 			t.Errorf("%s: %+v, %v", f, s, err)
@@ -601,7 +601,7 @@ func TestOtherContentStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.stage(t)
-	d.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+	d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 	got := d.boots(t)
 	if got != newData {
 		t.Errorf("etcd starts on %q", got)
@@ -617,7 +617,7 @@ func TestOtherContentStays(t *testing.T) {
 	// New content does not change where the old data is looked for.
 	e := newDisk(t, plain)
 	e.stage(t)
-	e.walk(t, []swap.Goal{swap.Seal, swap.Place}, all)
+	e.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 	mustMkdir(t, filepath.Join(e.data, "fixtures"))
 	e.walk(t, []swap.Goal{swap.Undo}, all)
 	got = e.boots(t)
@@ -637,7 +637,7 @@ func TestTwoMembersAtOnce(t *testing.T) {
 		working.Go(func() {
 			s := d.open(t)
 			for range 20 {
-				err := errors.Join(s.Seal(), s.Undo())
+				err := errors.Join(s.CloseLive(), s.Undo())
 				if err != nil {
 					t.Error(err)
 				}

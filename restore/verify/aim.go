@@ -17,9 +17,9 @@ import (
 type Aim struct {
 	// Targets are the points to restore. If empty, they are the newest backup and, if there is a log, a position in the newest
 	// recovery window, drawn with Seed. The same seed draws the same position of the same window.
-	Targets []plan.Target
-	Alone   bool // only the newest backup, without a position in the log
-	Seed    uint64
+	Targets    []plan.Target
+	BackupOnly bool // only the newest backup, without a position in the log
+	Seed       uint64
 }
 
 // exercise is one restore of a drill.
@@ -33,7 +33,7 @@ type exercise struct {
 // cannot be planned. c must have been loaded with proofs and log; unfold reads its folded segments.
 func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, faults error) {
 	points, faults := a.points(c)
-	if len(a.Targets) == 0 && !a.Alone {
+	if len(a.Targets) == 0 && !a.BackupOnly {
 		faults = errors.Join(faults, cutOff(c))
 	}
 	for _, p := range points {
@@ -70,7 +70,7 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 		points = append(points, point{target: plan.Target{Backup: newest.ID}, words: "the newest backup"})
 	}
 	p, ok := a.draw(c.Windows())
-	if ok && !a.Alone {
+	if ok && !a.BackupOnly {
 		points = append(points, p)
 	}
 	return points, err

@@ -144,7 +144,7 @@ func TestDrillOfALog(t *testing.T) {
 	if err != nil || len(proofs) != 2 || proofs[0].Drill.Seed != 0 || proofs[1].Drill.Seed != 3 || proofs[1].Revision != int64(proofs[1].Drill.Position) {
 		t.Errorf("proofs %+v, error %v", proofs, err)
 	}
-	proofs, err = f.drill(t, verify.Aim{Alone: true})
+	proofs, err = f.drill(t, verify.Aim{BackupOnly: true})
 	if err != nil || len(proofs) != 1 || proofs[0].Drill.Lineage != "" {
 		t.Errorf("alone: proofs %+v, error %v", proofs, err)
 	}

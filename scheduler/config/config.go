@@ -66,7 +66,7 @@ func (l *loader) refuse(c Config) (Config, error) {
 	c.files = map[string]string{}
 	for _, spec := range c.Specs {
 		src := l.sources[spec.Cluster]
-		err := src.refused(spec.Cluster)
+		err := src.faultsOf(spec.Cluster)
 		if err != nil {
 			c.Refused = append(c.Refused, Refused{spec.Cluster, src.name, err})
 			continue

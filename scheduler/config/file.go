@@ -310,7 +310,7 @@ func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 				s.blame(errors.New("the cluster is defined twice"), "clusters", name)
 				continue
 			}
-			s.templated(name, template)
+			s.recordTemplate(name, template)
 			c.Clusters[name] = s.cluster(name, filledIn(&node, name), defaults)
 		}
 	}
@@ -322,7 +322,7 @@ func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clu
 	part.Labels = maps.Clone(part.Labels)
 	part.replaceSealing(node)
 	err := node.Decode(&part)
-	if err != nil && s.refused(name) == nil {
+	if err != nil && s.faultsOf(name) == nil {
 		_ = s.translate(err)
 	}
 	return part
@@ -356,10 +356,10 @@ func (c *clusterPart) replaceSealing(own *yaml.Node) {
 
 // source is a parsed file with its faults. It finds the line of a path of keys.
 type source struct {
-	name     string
-	root     yaml.Node
-	faults   []lineFault
-	template map[string]string // by cluster that was made from one
+	name       string
+	root       yaml.Node
+	faults     []lineFault
+	templateOf map[string]string // by cluster, if it was made from a template
 }
 
 // lineFault is a fault in a line. Its cluster is "" if it affects the whole file.
@@ -369,12 +369,12 @@ type lineFault struct {
 	err     error
 }
 
-// templated records that a cluster was made from a template.
-func (s *source) templated(cluster, template string) {
-	if s.template == nil {
-		s.template = map[string]string{}
+// recordTemplate records that a cluster was made from a template.
+func (s *source) recordTemplate(cluster, template string) {
+	if s.templateOf == nil {
+		s.templateOf = map[string]string{}
 	}
-	s.template[cluster] = template
+	s.templateOf[cluster] = template
 }
 
 // blame records a fault at the line of path, or of its longest existing prefix. If a cluster omits a key, the line is that of
@@ -383,7 +383,7 @@ func (s *source) blame(err error, path ...string) {
 	cluster := ""
 	if len(path) > 1 && path[0] == "clusters" {
 		cluster = path[1]
-		template, ok := s.template[cluster]
+		template, ok := s.templateOf[cluster]
 		if ok {
 			path = slices.Concat([]string{"templates", template, "cluster"}, path[2:])
 		}
@@ -452,14 +452,14 @@ func entry(node *yaml.Node, name string) (key, value *yaml.Node) {
 
 // err returns all faults, in the file's order, if at least one affects the whole file.
 func (s *source) err() error {
-	if s.refused("") == nil {
+	if s.faultsOf("") == nil {
 		return nil
 	}
 	return s.listed(func(lineFault) bool { return true })
 }
 
-// refused returns the faults of a cluster, or nil.
-func (s *source) refused(cluster string) error {
+// faultsOf returns the faults of a cluster, or for "" those that affect the whole file; nil if there are none.
+func (s *source) faultsOf(cluster string) error {
 	return s.listed(func(f lineFault) bool { return f.cluster == cluster })
 }
 
@@ -481,9 +481,9 @@ func (s *source) listed(match func(lineFault) bool) error {
 
 // The forms of the decoder's faults.
 var (
-	decoded  = regexp.MustCompile(`(?s)^(?:yaml: )?line ([0-9]+): (.*)$`)
-	unknown  = regexp.MustCompile(`^field (.*) not found in type `)
-	mistaken = regexp.MustCompile("(?s)^cannot unmarshal !!([a-z]+).* into (.*)$")
+	lineForm     = regexp.MustCompile(`(?s)^(?:yaml: )?line ([0-9]+): (.*)$`)
+	unknownForm  = regexp.MustCompile(`^field (.*) not found in type `)
+	mistakenForm = regexp.MustCompile("(?s)^cannot unmarshal !!([a-z]+).* into (.*)$")
 )
 
 // translate records the decoder's faults in plainer words. They contain no value: it may be a secret in the wrong place. It
@@ -498,7 +498,7 @@ func (s *source) translate(err error) error {
 		texts = all.Errors
 	}
 	for _, text := range texts {
-		found := decoded.FindStringSubmatch(text)
+		found := lineForm.FindStringSubmatch(text)
 		if found == nil {
 			return fmt.Errorf("%s: %s", s.name, strings.TrimPrefix(text, "yaml: "))
 		}
@@ -513,11 +513,11 @@ func (s *source) translate(err error) error {
 }
 
 func reworded(text string) string {
-	found := unknown.FindStringSubmatch(text)
+	found := unknownForm.FindStringSubmatch(text)
 	if found != nil {
 		return fmt.Sprintf("unknown key %q%s", found[1], cure(found[1]))
 	}
-	found = mistaken.FindStringSubmatch(text)
+	found = mistakenForm.FindStringSubmatch(text)
 	if found != nil {
 		return fmt.Sprintf("expected %s, got %s", wanted(found[2]), kinds[found[1]])
 	}

@@ -20,9 +20,9 @@ var ErrSchedule = fault.New(fault.Usage, "bad schedule")
 // A time that clocks skip in spring counts once, at the first instant after the gap. A time that they show twice in autumn
 // counts once, the first time, unless the schedule runs every hour ("15 * * * *"): hourly backups must not be two hours apart.
 type Schedule struct {
-	text string
-	zone *time.Location
-	late time.Duration // by which jitter delays each moment
+	text  string
+	zone  *time.Location
+	delay time.Duration // by which jitter delays each moment
 
 	every  time.Duration      // above 0 for @every
 	fields *cron.SpecSchedule // nil for @every
@@ -48,7 +48,7 @@ func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed 
 	if err != nil {
 		return Schedule{}, fmt.Errorf("%w %q: %w: use a form like \"30 2 * * *\", @daily or \"@every 6h\"", ErrSchedule, text, err)
 	}
-	s := Schedule{text: text, zone: zone, late: Spread(jitter, seed)}
+	s := Schedule{text: text, zone: zone, delay: Spread(jitter, seed)}
 	switch parsed := parsed.(type) {
 	case *cron.SpecSchedule:
 		parsed.Location = time.UTC
@@ -93,13 +93,13 @@ func (s Schedule) String() string { return s.text }
 // Zone returns the time zone of s, nil for the zero Schedule.
 func (s Schedule) Zone() *time.Location { return s.zone }
 
-// Late returns how long the jitter delays each moment.
-func (s Schedule) Late() time.Duration { return s.late }
+// Delay returns how long the jitter delays each moment.
+func (s Schedule) Delay() time.Duration { return s.delay }
 
 // Next returns the first moment after t, in s's zone, or the zero Time if there is none within five years.
 func (s Schedule) Next(t time.Time) time.Time {
 	var next time.Time
-	t = t.Add(-s.late)
+	t = t.Add(-s.delay)
 	switch {
 	case s.every > 0:
 		next = t.Truncate(s.every).Add(s.every)
@@ -112,7 +112,7 @@ func (s Schedule) Next(t time.Time) time.Time {
 	if next.IsZero() {
 		return next
 	}
-	return next.Add(s.late).In(s.zone)
+	return next.Add(s.delay).In(s.zone)
 }
 
 // next iterates over the wall times that match. Their instants are in the same order, so the first after t is the result.
@@ -132,13 +132,13 @@ func (s Schedule) next(t time.Time) time.Time {
 // nextHourly is like next, but also counts the wall times that clocks show a second time.
 func (s Schedule) nextHourly(t time.Time) time.Time {
 	t = t.In(s.zone)
-	at, ok := shownWithin(s.fields.Next(onTheWall(t)), t)
+	at, ok := instantInPeriod(s.fields.Next(onTheWall(t)), t)
 	if ok {
 		return at
 	}
 	next := s.next(t)
 	_, end := t.ZoneBounds()
-	at, ok = shownWithin(s.fields.Next(onTheWall(end).Add(-time.Second)), end)
+	at, ok = instantInPeriod(s.fields.Next(onTheWall(end).Add(-time.Second)), end)
 	if ok && at.Before(next) {
 		return at
 	}
@@ -151,16 +151,16 @@ func onTheWall(t time.Time) time.Time {
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// shownAt returns the instant of wall, by the UTC offset that holds at t.
-func shownAt(wall, t time.Time) time.Time {
+// instantOf returns the instant of wall, by the UTC offset that holds at t.
+func instantOf(wall, t time.Time) time.Time {
 	_, offset := t.Zone()
 	return wall.Add(-time.Duration(offset) * time.Second).In(t.Location())
 }
 
-// shownWithin returns shownAt, and reports whether the offset still holds at that instant.
-func shownWithin(wall, t time.Time) (at time.Time, ok bool) {
+// instantInPeriod returns instantOf, and reports whether the offset still holds at that instant.
+func instantInPeriod(wall, t time.Time) (at time.Time, ok bool) {
 	_, end := t.ZoneBounds()
-	at = shownAt(wall, t)
+	at = instantOf(wall, t)
 	return at, !wall.IsZero() && (end.IsZero() || at.Before(end))
 }
 
@@ -171,7 +171,7 @@ const furthest = 26 * time.Hour
 func firstShown(wall time.Time, zone *time.Location) time.Time {
 	for at := wall.Add(-furthest).In(zone); ; {
 		start, end := at.ZoneBounds()
-		shown := shownAt(wall, at)
+		shown := instantOf(wall, at)
 		if shown.Before(start) { // an earlier period would have shown it
 			return start
 		}

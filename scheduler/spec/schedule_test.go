@@ -101,7 +101,7 @@ func TestParseScheduleRefuses(t *testing.T) {
 }
 
 func TestJitter(t *testing.T) {
-	late := map[time.Duration]int{}
+	delays := map[time.Duration]int{}
 	for i := range 1000 {
 		name := fmt.Sprintf("cluster-%d", i)
 		s, err := spec.ParseSchedule("0 2 * * *", schedules.Zone(t, "Europe/Berlin"), 10*time.Minute, name)
@@ -109,11 +109,11 @@ func TestJitter(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, _ := spec.ParseSchedule("0 2 * * *", time.UTC, 10*time.Minute, name)
-		if s.Late() != again.Late() || s.Late() < 0 || s.Late() >= 10*time.Minute {
-			t.Fatalf("%s is late by %v, and by %v", name, s.Late(), again.Late())
+		if s.Delay() != again.Delay() || s.Delay() < 0 || s.Delay() >= 10*time.Minute {
+			t.Fatalf("%s is delayed by %v, and by %v", name, s.Delay(), again.Delay())
 		}
-		late[s.Late().Truncate(time.Minute)]++
-		slot := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC).Add(s.Late())
+		delays[s.Delay().Truncate(time.Minute)]++
+		slot := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC).Add(s.Delay())
 		at := s.Next(slot.Add(-time.Second))
 		if !at.Equal(slot) {
 			t.Fatalf("%s at %v, want %v", name, at, slot)
@@ -124,7 +124,7 @@ func TestJitter(t *testing.T) {
 		}
 	}
 	for minute := range 10 {
-		n := late[time.Duration(minute)*time.Minute]
+		n := delays[time.Duration(minute)*time.Minute]
 		if n < 50 || n > 200 {
 			t.Errorf("of 1000 clusters begin %d in minute %d", n, minute)
 		}
