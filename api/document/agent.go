@@ -29,7 +29,7 @@ type Agent struct {
 	Lineage string         `json:"lineage,omitempty"`
 	Based   bool           `json:"based"` // a backup exists from which the log continues; a log without one restores nothing
 
-	// Changed describes a mismatch: the newest backups are of another history than the cluster, and no restore by dr began that.
+	// Changed describes a mismatch: the newest backups are of a history that is not the cluster's own and that no restore by dr began.
 	Changed string `json:"changed,omitempty"`
 	// Diverged describes how the members' key spaces differ; absent while no difference is known.
 	Diverged string `json:"diverged,omitempty"`

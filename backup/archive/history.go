@@ -14,7 +14,7 @@ const (
 	historyRecheck = 5 * time.Minute // an operator may confirm the change, or a backup of the right cluster be taken
 )
 
-// watchHistory reports while the newest backups are of another history than the cluster's own, for example of an empty cluster.
+// watchHistory reports while the newest backups are of a history that is not the cluster's own, for example of an empty cluster.
 // It returns when ctx ends, or when they are of the cluster's own history.
 func (w *work) watchHistory(ctx context.Context) {
 	for {
