@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"context"
 	"io"
 	"sync"
 
@@ -44,7 +45,11 @@ func (s *spread) upload(sealed io.Reader) error {
 	for _, one := range left {
 		waiting.Go(func() {
 			defer s.limitWait(one)()
-			<-one.uploaded
+			select {
+			case <-one.uploaded:
+			case <-one.ctx.Done():
+				s.exclude(one, context.Cause(one.ctx)) // no effect unless the caller's context has ended
+			}
 		})
 	}
 	waiting.Wait()
@@ -118,13 +123,19 @@ func (s *spread) commit(m catalog.Manifest) {
 	})
 }
 
-// discard removes the data that was not committed.
+// discard removes the data that was not committed. It waits for the uploads to excluded stores, which may still be running.
 func (s *spread) discard() {
 	var removing sync.WaitGroup
 	for _, one := range s.all {
-		if one.upload != nil {
-			removing.Go(func() { one.upload.Discard(one.ctx) })
+		if one.uploaded == nil {
+			continue // excluded before the stream began
 		}
+		removing.Go(func() {
+			<-one.uploaded
+			if one.upload != nil {
+				one.upload.Discard(one.ctx)
+			}
+		})
 	}
 	removing.Wait()
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
@@ -95,6 +98,51 @@ func delayed(b storage.Bucket, verb storagetest.Verb, nth int) storage.Bucket {
 	f := storagetest.Faulty(b)
 	f.On(verb).Nth(nth).Delay(time.Hour)
 	return f
+}
+
+// deaf is a Bucket whose Puts of data take the whole stream and return only when answer is closed, even if their context ends.
+type deaf struct {
+	storage.Bucket
+	answer chan struct{}
+}
+
+func (d deaf) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if !strings.Contains(key, catalog.SnapshotName) {
+		return d.Bucket.Put(ctx, key, r, o)
+	}
+	_, err := io.Copy(io.Discard, r)
+	<-d.answer
+	return storage.Object{}, errors.Join(err, ctx.Err())
+}
+
+// TestRunIntoSeveralOneDeaf checks that a store that does not react to its exclusion, such as a mount whose server hangs, keeps the
+// others from nothing.
+func TestRunIntoSeveralOneDeaf(t *testing.T) {
+	for _, require := range []backup.Require{backup.All, backup.Any} {
+		t.Run(string(require), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, answer := memories(3), make(chan struct{})
+				r, _ := request(t)
+				r.Require, r.Patience = require, 3*time.Second
+				to := places{in[0], deaf{in[1], answer}, in[2]}.stores(t)
+				var err error
+				var run sync.WaitGroup
+				run.Go(func() { _, err = backup.RunOfStream(t.Context(), database(2<<20), to, r, nil) })
+				time.Sleep(r.Patience + time.Second)
+				for _, healthy := range []storage.Bucket{in[0], in[2]} {
+					ids := listed(t, open(t, healthy))
+					if require == backup.Any && len(ids) != 1 || require == backup.All && len(objects(t, healthy)) > 0 {
+						t.Errorf("listed %v, of the objects %v", ids, slices.Collect(maps.Keys(objects(t, healthy))))
+					}
+				}
+				close(answer)
+				run.Wait()
+				if (err == nil) != (require == backup.Any) {
+					t.Errorf("error %v", err)
+				}
+			})
+		})
+	}
 }
 
 // slow is a Bucket whose Puts read a little at a time, with pauses.

@@ -115,14 +115,21 @@ func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error
 }
 
 // discard removes the data under key unless the stored manifest equals the given one. A Put of the manifest that failed may
-// have stored it all the same, if only the answer was lost; its data must stay. Another manifest belongs to a process that
-// chose the same ID with another seal, and so has data under another key. discard has 30 s of its own, as ctx may have ended.
+// have stored it nevertheless, if only the answer was lost; its data must stay. If the store executes that Put only after the data
+// is removed, discard removes the manifest too. Another manifest belongs to a process that chose the same ID with another seal, and
+// so has data under another key. discard has 30 s of its own, as ctx may have ended.
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	id, _, _ := catalog.SplitBackupKey(c.store.Cluster, key)
-	stored, err := c.store.Read(ctx, catalog.ManifestKey(c.store.Cluster, id))
-	if records.IsAbsent(err) || err == nil && !bytes.Equal(stored, manifest) {
-		_ = c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{})
+	manifestKey := catalog.ManifestKey(c.store.Cluster, id)
+	stored, err := c.store.Read(ctx, manifestKey)
+	if !records.IsAbsent(err) && (err != nil || bytes.Equal(stored, manifest)) {
+		return
+	}
+	_ = c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{})
+	late, err := c.store.Read(ctx, manifestKey)
+	if err == nil && bytes.Equal(late, manifest) {
+		_ = c.store.Bucket.Delete(ctx, manifestKey, storage.DeleteOptions{})
 	}
 }

@@ -100,6 +100,47 @@ func TestNothingBeforeTheManifest(t *testing.T) {
 	})
 }
 
+// lateManifest is a Bucket that executes the Put of a manifest, which has failed for its caller, when the data is deleted.
+type lateManifest struct {
+	storage.Bucket
+	execute func() error
+}
+
+func (l *lateManifest) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if !strings.HasSuffix(key, "/"+catalog.ManifestName) {
+		return l.Bucket.Put(ctx, key, r, o)
+	}
+	data, err := io.ReadAll(r)
+	l.execute = func() error {
+		_, err := l.Bucket.Put(context.WithoutCancel(ctx), key, bytes.NewReader(data), o)
+		return err
+	}
+	return storage.Object{}, errors.Join(err, context.DeadlineExceeded)
+}
+
+func (l *lateManifest) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
+	err := l.Bucket.Delete(ctx, key, o)
+	if l.execute != nil {
+		err = errors.Join(err, l.execute())
+		l.execute = nil
+	}
+	return err
+}
+
+// TestLateManifest checks that no backup without data is listed if the store executes the Put of the manifest late.
+func TestLateManifest(t *testing.T) {
+	b := &lateManifest{Bucket: mem.New()}
+	c := stored.OpenCluster(t, b, "c")
+	_, err := stored.TryCreate(t, c, stored.IDAt(0), fullManifest())
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	keys := stored.Keys(t, b)
+	if len(keys) > 0 {
+		t.Errorf("left %q", keys)
+	}
+}
+
 // source is a Reader that returns data and then err.
 type source struct {
 	data []byte
