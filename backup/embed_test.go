@@ -21,7 +21,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string) {
 
 // at returns a configuration with short timeouts.
 func at(endpoints ...string) cluster.Config {
-	return cluster.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second}
+	return cluster.Config{Endpoints: endpoints, DialTimeout: 20 * time.Second, CommandTimeout: 40 * time.Second}
 }
 
 // only returns c as the only place for a backup.

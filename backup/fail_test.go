@@ -252,20 +252,16 @@ func TestRunOnABadStream(t *testing.T) {
 // the error names the remedy.
 func TestRunOnASlowStore(t *testing.T) {
 	t.Parallel()
-	const maxStream, delay = 5 * time.Second, 6 * time.Second
-	fake := &fakeMember{clusterID: 9, memberID: 1, database: database(4 << 20)} // more than the buffers on the way hold
-	cfg := at(fake.serve(t))
-	slow := func() *storagetest.Faults {
-		f := storagetest.Faulty(mem.New())
-		f.On(storagetest.VerbPut).Delay(delay)
-		return f
-	}
+	big := database(4 << 20) // more than the buffers on the way hold
 	t.Run("without a spool", func(t *testing.T) {
 		t.Parallel()
-		to := open(t, slow())
+		fake := &fakeMember{clusterID: 9, memberID: 1, database: big}
+		slow := storagetest.Faulty(mem.New())
+		slow.On(storagetest.VerbPut).Delay(2 * time.Second)
+		to := open(t, slow)
 		r, _ := request(t)
-		r.MaxStream = maxStream
-		_, err := backup.Run(t.Context(), cfg, only(to), r, nil)
+		r.MaxStream = time.Second
+		_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil)
 		if err == nil || !strings.Contains(err.Error(), "--spool") || !strings.Contains(err.Error(), "--max-stream") {
 			t.Errorf("error %v", err)
 		}
@@ -273,17 +269,22 @@ func TestRunOnASlowStore(t *testing.T) {
 	})
 	t.Run("with a spool", func(t *testing.T) {
 		t.Parallel()
+		fake := &fakeMember{clusterID: 9, memberID: 1, database: big}
 		dir := t.TempDir()
 		looked := false
-		to := open(t, &watched{Bucket: slow(), before: func(key string) {
+		// The store takes nothing before the member's stream has ended.
+		to := open(t, &watched{Bucket: mem.New(), before: func(key string) {
+			for fake.open.Load() > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
 			if strings.HasSuffix(key, ".age") {
 				looked = true
 				wantSealedSpool(t, dir)
 			}
 		}})
 		r, keys := request(t)
-		r.MaxStream, r.Spool = maxStream, dir
-		result := mustRun(t, cfg, to, r, &listener{})
+		r.Spool = dir
+		result := mustRun(t, at(fake.serve(t)), to, r, &listener{})
 		if !looked {
 			t.Error("nothing was uploaded")
 		}
