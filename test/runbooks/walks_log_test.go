@@ -16,9 +16,11 @@ const isWindow = "dr list -o json | jq -e '.windows | length > 0'"
 
 const isBackup = "dr list -o json | jq -e '.backups | length > 0'"
 
-// storeAway is a service that archives the log, and whose store becomes unreachable.
+// storeAway is a service that archives the log, and whose store becomes unreachable once the service knows a moment up to which
+// everything is stored. Before, LogLagging has another message.
 var storeAway = []step{
 	by("systemctl start etcd-dr-serve"), wait(serviceArchives), by("put /registry/runbook/second"), wait(isWindow),
+	wait("serves '.clusters[].archive.confirmedAt > \"1970\"'"),
 	by("mv /var/backups/etcd /var/backups/away; head -c 1000000 /dev/urandom | base64 | etcdctl put /registry/runbook/large >/dev/null"),
 }
 
