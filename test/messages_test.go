@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// unclear matches words that make the reader of a message guess. "nobody" and "whoever" do not name who acts. The others have plain
-// equivalents: continue, is ignored, a new one, nevertheless, correct.
+// unclear matches words that messages must not contain. The first three hide the actor: name the operator, the attacker or the member.
+// Instead of the others write continue, is ignored, a new one, nevertheless, or correct.
 var unclear = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|goes on|go on|counts? for nothing|anew|all the same|mend)\b`)
 
 // TestTreeMessagesArePlain checks the texts of the program, which operators read, as TestTreeCommentsArePlain checks comments.

@@ -3,7 +3,7 @@ package imported
 import "github.com/etcd-dr/etcd-dr/storage/catalog"
 
 // Beyond returns the newest revision of m's cluster that can be restored from c, if it is newer than m's; else 0. A database that was
-// salvaged from disks can be older than the archive of the same cluster.
+// salvaged from disks can be older than the repository of the same cluster.
 func Beyond(c catalog.Catalog, m catalog.Manifest) int64 {
 	newest := m.Revision
 	ours := map[catalog.ID]bool{}

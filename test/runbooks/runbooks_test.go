@@ -88,13 +88,25 @@ const patience = 5 * time.Minute
 // until repeats a command until it succeeds.
 func (h *host) until(t *testing.T, line string) {
 	t.Helper()
+	var stdout, stderr string
+	var code int
+	done := poll(func() bool {
+		stdout, stderr, code = h.Run(t, line)
+		return code == 0
+	})
+	if !done {
+		t.Fatalf("$ %s\nnever succeeded; last: exit code %d\n%s%s", line, code, stdout, stderr)
+	}
+}
+
+// poll repeats attempt until it succeeds or patience has passed, and reports whether it has succeeded.
+func poll(attempt func() bool) bool {
 	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		stdout, stderr, code := h.Run(t, line)
-		if code == 0 {
-			return
+		if attempt() {
+			return true
 		}
 		if time.Now().After(end) {
-			t.Fatalf("$ %s\nnever succeeded; last: exit code %d\n%s%s", line, code, stdout, stderr)
+			return false
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
@@ -127,16 +126,13 @@ func source(part, line string) string {
 // untilShown repeats a command until it prints a line that matches.
 func (h *host) untilShown(t *testing.T, page, command string, line *regexp.Regexp) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		stdout, _, _ := h.Run(t, command)
-		for real := range strings.Lines(stdout) {
-			if line.MatchString(general(real)) {
-				return
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: $ %s\nnever printed a line like\n%s\nlast:\n%s", page, command, line, stdout)
-		}
+	var stdout string
+	done := poll(func() bool {
+		stdout, _, _ = h.Run(t, command)
+		return slices.ContainsFunc(slices.Collect(strings.Lines(stdout)), func(real string) bool { return line.MatchString(general(real)) })
+	})
+	if !done {
+		t.Fatalf("%s: $ %s\nnever printed a line like\n%s\nlast:\n%s", page, command, line, stdout)
 	}
 }
 
