@@ -3,14 +3,8 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,23 +14,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/process"
-	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
 const (
 	waitTimeout  = 3 * time.Minute // far beyond the time of any step
-	askTimeout   = time.Second
 	pollInterval = 50 * time.Millisecond
 )
 
-// Agent is one running dr archive, or a dr serve that archives one cluster's log. It is killed when the test ends. If
-// the test failed, the end of its output is shown.
+// Agent is one running dr archive, or a dr serve that archives one cluster's log.
 type Agent struct {
-	cmd    *exec.Cmd
-	url    string
-	log    string
-	decode func(status []byte) (document.Agent, error)
-	ended  chan struct{} // closed after Wait
+	*command.Service
+	status func(*command.Service) (document.Agent, error)
 }
 
 // Start starts dr archive next to the member with the given data dir, or with a watch if dataDir is "". args configure
@@ -49,112 +37,34 @@ func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	} else {
 		first = append(first, "--data-dir", dataDir)
 	}
-	return start(t, env, alone, append(first, args...)...)
+	return &Agent{command.Listen(t, env, append(first, args...)...), alone}
 }
 
-func alone(status []byte) (document.Agent, error) {
-	var s document.ArchiveStatus
-	err := json.Unmarshal(status, &s)
-	return s.Agent, err
+func alone(s *command.Service) (document.Agent, error) {
+	var status document.ArchiveStatus
+	err := s.DecodeStatus(&status)
+	return status.Agent, err
 }
 
 // Serve starts dr serve with a configuration of one cluster, whose log it archives.
 func Serve(t testing.TB, env []string, config string) *Agent {
 	t.Helper()
-	return start(t, env, served, "serve", "--config", config)
+	return &Agent{command.Serve(t, env, config), served}
 }
 
-func served(status []byte) (document.Agent, error) {
-	var s document.ServeStatus
-	err := json.Unmarshal(status, &s)
+func served(s *command.Service) (document.Agent, error) {
+	status, err := s.Status()
 	if err != nil {
 		return document.Agent{}, err
 	}
-	if len(s.Clusters) != 1 || s.Clusters[0].Archive == nil {
+	if len(status.Clusters) != 1 || status.Clusters[0].Archive == nil {
 		return document.Agent{}, errors.New("it does not archive")
 	}
-	return *s.Clusters[0].Archive, nil
+	return *status.Clusters[0].Archive, nil
 }
-
-func start(t testing.TB, env []string, decode func([]byte) (document.Agent, error), args ...string) *Agent {
-	t.Helper()
-	url := servers.FreeURLs(t, 1)[0]
-	a := &Agent{url: url, log: filepath.Join(t.TempDir(), "agent.log"), decode: decode, ended: make(chan struct{})}
-	a.cmd = command.Command(t, env, append(args, "--listen", strings.TrimPrefix(url, "http://"))...)
-	out, err := os.Create(a.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	a.cmd.Stdout, a.cmd.Stderr = out, out
-	err = a.cmd.Start()
-	if err != nil {
-		t.Fatalf("start dr %s: %v", args[0], err)
-	}
-	go func() {
-		_ = a.cmd.Wait() // cmd.ProcessState has the result
-		close(a.ended)
-	}()
-	t.Cleanup(func() { a.cleanUp(t) })
-	return a
-}
-
-func (a *Agent) cleanUp(t testing.TB) {
-	_ = a.cmd.Process.Kill() // it may have ended
-	<-a.ended
-	if t.Failed() {
-		t.Logf("what dr at %s said:\n%s", a.url, a.Said())
-	}
-}
-
-// Said returns everything that the agent has written to its outputs.
-func (a *Agent) Said() string {
-	said, err := os.ReadFile(a.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(said)
-}
-
-// PID returns the agent's process id.
-func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
 // Status returns the agent's status, over HTTP.
-func (a *Agent) Status() (document.Agent, error) {
-	client := http.Client{Timeout: askTimeout}
-	defer client.CloseIdleConnections()
-	response, err := client.Get(a.url + "/status")
-	if err != nil {
-		return document.Agent{}, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode == http.StatusTooManyRequests { // a service limits the requests per second
-		time.Sleep(pollInterval)
-		return a.Status()
-	}
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return document.Agent{}, err
-	}
-	s, err := a.decode(body)
-	if err != nil {
-		return document.Agent{}, fmt.Errorf("%s: %w", response.Status, err)
-	}
-	return s, nil
-}
-
-// Get returns the status code of the agent's answer at a path.
-func (a *Agent) Get(t testing.TB, path string) int {
-	t.Helper()
-	client := http.Client{Timeout: waitTimeout}
-	defer client.CloseIdleConnections()
-	response, err := client.Get(a.url + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	return response.StatusCode
-}
+func (a *Agent) Status() (document.Agent, error) { return a.status(a.Service) }
 
 // Until waits until wanted accepts the agent's status, and returns it.
 func (a *Agent) Until(t testing.TB, what string, wanted func(document.Agent) bool) document.Agent {
@@ -212,7 +122,7 @@ func until(t testing.TB, what string, wanted func(said []*document.Agent) bool, 
 		var said []*document.Agent
 		var last []string
 		for _, a := range agents {
-			running += btoi(a.running())
+			running += btoi(a.Running())
 			s, err := a.Status()
 			answer := &s
 			if err != nil {
@@ -237,15 +147,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-func (a *Agent) running() bool {
-	select {
-	case <-a.ended:
-		return false
-	default:
-		return true
-	}
-}
-
 // Pause freezes the agent: it keeps its connections and files, and does nothing.
 func (a *Agent) Pause(t testing.TB) {
 	t.Helper()
@@ -256,42 +157,4 @@ func (a *Agent) Pause(t testing.TB) {
 }
 
 // Resume lets a paused agent continue.
-func (a *Agent) Resume(t testing.TB) { t.Helper(); a.signal(t, syscall.SIGCONT) }
-
-// Kill ends the agent as a crash would, and waits for its end.
-func (a *Agent) Kill(t testing.TB) {
-	t.Helper()
-	a.signal(t, syscall.SIGKILL)
-	<-a.ended
-}
-
-// Stop ends the agent with SIGTERM, so that it stores the log it has read. The test fails unless the exit code is that
-// of an interrupted command.
-func (a *Agent) Stop(t testing.TB) {
-	t.Helper()
-	a.signal(t, syscall.SIGTERM)
-	<-a.ended
-	code := a.cmd.ProcessState.ExitCode()
-	if code != 0 {
-		t.Errorf("dr was stopped, exit code %d:\n%s", code, a.Said())
-	}
-}
-
-// Wait waits until the agent has ended by itself, and returns its exit code.
-func (a *Agent) Wait(t testing.TB) int {
-	t.Helper()
-	select {
-	case <-a.ended:
-	case <-time.After(waitTimeout):
-		t.Fatalf("dr still runs:\n%s", a.Said())
-	}
-	return a.cmd.ProcessState.ExitCode()
-}
-
-func (a *Agent) signal(t testing.TB, signal syscall.Signal) {
-	t.Helper()
-	err := a.cmd.Process.Signal(signal)
-	if err != nil {
-		t.Fatalf("signal %v to dr: %v", signal, err)
-	}
-}
+func (a *Agent) Resume(t testing.TB) { t.Helper(); a.Signal(t, syscall.SIGCONT) }

@@ -2,13 +2,12 @@
 package command
 
 import (
-	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,24 +47,10 @@ func Main(m interface{ Run() int }) int {
 // Path returns the path of the binary.
 func Path() string { return path }
 
-// Output is the result of a run of dr.
-type Output struct {
-	Stdout, Stderr string
-	Code           int
-}
-
 // Run runs dr to its end, with an empty stdin and without DR_ and ETCDCTL_ variables except those in env.
 func Run(t testing.TB, env []string, args ...string) Output {
 	t.Helper()
-	cmd := Command(t, env, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	_, exited := errors.AsType[*exec.ExitError](err)
-	if err != nil && !exited {
-		t.Fatalf("run dr %s: %v", strings.Join(args, " "), err)
-	}
-	return Output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return Start(t, env, args...).Wait(t)
 }
 
 // Must is Run for a command that has to succeed; it returns stdout.
@@ -73,9 +58,17 @@ func Must(t testing.TB, env []string, args ...string) string {
 	t.Helper()
 	out := Run(t, env, args...)
 	if out.Code != 0 {
-		t.Fatalf("dr %s: exit code %d\n%s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
+		t.Fatalf("%s", out)
 	}
 	return out.Stdout
+}
+
+// Result runs dr with -o json, which has to succeed, and returns its result.
+func Result[T any](t testing.TB, env []string, args ...string) (result T) {
+	t.Helper()
+	args = append(slices.Clone(args), "-o", "json")
+	Output{Args: args, Stdout: Must(t, env, args...)}.Decode(t, &result)
+	return result
 }
 
 // Command returns a run of dr that has not begun. It ends with the test.

@@ -114,8 +114,8 @@ func TestLogOfADamagedMember(t *testing.T) {
 	j := newJob(t)
 	a := agent.Start(t, j.env, dir, reach(source)...)
 	code := a.Wait(t)
-	if code != 3 || !strings.Contains(a.Said(), filepath.Base(logs[0])) {
-		t.Errorf("exit code %d, want 3 and the file's name:\n%s", code, a.Said())
+	if code != 3 || !strings.Contains(a.Log(), filepath.Base(logs[0])) {
+		t.Errorf("exit code %d, want 3 and the file's name:\n%s", code, a.Log())
 	}
 	if !maps.Equal(before, files(t, dir)) {
 		t.Error("the data dir has changed")
@@ -188,8 +188,8 @@ func TestLogWithPasswordsIsSealed(t *testing.T) {
 	j.env = []string{"DR_REPO=file://" + j.repo, "DR_CLUSTER=prod"}
 	a := j.archiving(t, source, 0)
 	code := a.Wait(t)
-	if code != 4 || !strings.Contains(a.Said(), "--recipient") || !strings.Contains(a.Said(), "passwords") {
-		t.Errorf("exit code %d, want 4, and why:\n%s", code, a.Said())
+	if code != 4 || !strings.Contains(a.Log(), "--recipient") || !strings.Contains(a.Log(), "passwords") {
+		t.Errorf("exit code %d, want 4, and why:\n%s", code, a.Log())
 	}
 	for name, content := range files(t, filepath.Dir(j.repo)) {
 		if strings.Contains(content, source.RootPassword) || strings.HasSuffix(name, ".seg") {

@@ -34,7 +34,7 @@ func TestAnAgentNoticesDivergedMembers(t *testing.T) {
 		t.Errorf("noticed: %s", s.Diverged)
 	}
 	j.firstWindow(t, client, a)
-	code := a.Get(t, "/healthz")
+	code, _ := a.Get(t, "/healthz")
 	if code != http.StatusServiceUnavailable {
 		t.Errorf("/healthz answers %d", code)
 	}

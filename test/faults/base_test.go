@@ -33,10 +33,10 @@ func (r repo) list(t testing.TB) document.List {
 	t.Helper()
 	var l document.List
 	o := run(t, r.flags("list")...)
-	if o.code == 3 && strings.Contains(o.stderr, catalog.ErrNotFound.Error()) {
+	if o.Code == 3 && strings.Contains(o.Stderr, catalog.ErrNotFound.Error()) {
 		return l
 	}
-	o.good(t, &l)
+	o.Succeeded(t, &l)
 	return l
 }
 
@@ -44,7 +44,7 @@ func (r repo) list(t testing.TB) document.List {
 func (r repo) leftovers(t testing.TB) []string {
 	t.Helper()
 	var l document.Leftovers
-	run(t, r.flags("list", "--leftovers")...).good(t, &l)
+	run(t, r.flags("list", "--leftovers")...).Succeeded(t, &l)
 	var keys []string
 	for _, left := range l.Leftovers {
 		keys = append(keys, left.Key)
@@ -87,7 +87,7 @@ func (k keyPair) keys(t testing.TB) seal.Keys {
 func backUp(t testing.TB, to repo, key keyPair, endpoints []string, more ...string) document.Backup {
 	t.Helper()
 	var b document.Backup
-	run(t, backupArgs(to, key, endpoints, more...)...).good(t, &b)
+	run(t, backupArgs(to, key, endpoints, more...)...).Succeeded(t, &b)
 	return b
 }
 
@@ -135,7 +135,7 @@ func newBase(t *testing.T) *base {
 	servers.Fill(t, client, 1, servers.FillOptions{})
 	fillRandom(t, client, 2, 300<<10, 9000) // values that span several pages
 	b.backup = backUp(t, b.repo, b.key, source.Endpoints())
-	run(t, b.repo.flags("fetch", "--identity", b.key.file, "--to", b.snapshot)...).good(t, nil)
+	run(t, b.repo.flags("fetch", "--identity", b.key.file, "--to", b.snapshot)...).Succeeded(t, nil)
 	source.Stop(t, 0)
 	folder := clusterName + "/backups/" + string(b.backup.ID) + "/"
 	b.manifestKey, b.objectKey = folder+"manifest.json", folder+b.backup.Stored.Name

@@ -230,13 +230,13 @@ func (c copied) soFar(t *testing.T) (objects int) {
 func (c copied) ended(t *testing.T) {
 	t.Helper()
 	var d document.Copy
-	run(t, c.args()...).good(t, &d)
+	run(t, c.args()...).Succeeded(t, &d)
 	got := digests(t, bucket(t, c.to))
 	if !maps.Equal(got, c.want) {
 		t.Errorf("at the target are %d objects, not the %d of the source:\n%q\n%q", len(got), len(c.want),
 			slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(c.want)))
 	}
-	run(t, c.args()...).good(t, &d)
+	run(t, c.args()...).Succeeded(t, &d)
 	present := 0
 	for _, cluster := range d.Clusters {
 		present += cluster.Present
@@ -257,12 +257,12 @@ func (c copied) kill(t *testing.T, times int) {
 	var reached []int
 	for len(reached) < times {
 		p := start(t, c.args()...)
-		if p.until(1+random.IntN(2*len(c.want)/times), "copy") {
+		if p.Until(1+random.IntN(2*len(c.want)/times), "copy") {
 			time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond) // to die somewhere else each time
-			p.signal(t, syscall.SIGKILL)
+			p.Signal(t, syscall.SIGKILL)
 		}
-		o := p.wait(t)
-		if o.code != -1 {
+		o := p.Wait(t)
+		if o.Code != -1 {
 			t.Fatalf("it was not killed after %v objects: %s", reached, o)
 		}
 		reached = append(reached, c.soFar(t))
@@ -319,9 +319,9 @@ func TestCopyNamesSkippedObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := run(t, c.args()...)
-	o.bad(t, 3, damaged, other)
+	o.Failed(t, 3, damaged, other)
 	var d document.Copy
-	o.decode(t, &d)
+	o.Decode(t, &d)
 	var named []string
 	for _, cluster := range d.Clusters {
 		for _, f := range cluster.Faults {
@@ -355,7 +355,7 @@ func TestCopySince(t *testing.T) {
 	c := newCopied(t, "file://"+filepath.Join(t.TempDir(), "to"))
 	since := began.Add(33 * time.Minute) // the backup of minute 30 is the base for this time
 	var d document.Copy
-	run(t, c.args("--cluster", clusterName, "--since", since.Format(time.RFC3339))...).good(t, &d)
+	run(t, c.args("--cluster", clusterName, "--since", since.Format(time.RFC3339))...).Succeeded(t, &d)
 	if len(d.Clusters) != 1 || d.Clusters[0].Backups != 3 || d.Clusters[0].Segments != copiedSegments-30 {
 		t.Errorf("copied %+v", d.Clusters)
 	}
@@ -373,9 +373,9 @@ func TestCopySince(t *testing.T) {
 		{"copy", "--from", c.to + "/absent", "--to", c.to},
 	} {
 		o := run(t, bad...)
-		if o.code != 2 {
+		if o.Code != 2 {
 			t.Errorf("want exit code 2: %s", o)
 		}
 	}
-	run(t, c.args("--cluster", "nobody")...).bad(t, 3, "nobody")
+	run(t, c.args("--cluster", "nobody")...).Failed(t, 3, "nobody")
 }

@@ -192,7 +192,7 @@ func TestDamageInOneLine(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed(t), 4))
 	for _, at := range spread(random, len(b.read(t, b.manifestKey)), 16) {
 		r := b.with(t, t.TempDir(), b.manifestKey, flipped(b.read(t, b.manifestKey), at, random))
-		run(t, r.flags("list")...).bad(t, 3, b.manifestKey)
+		run(t, r.flags("list")...).Failed(t, 3, b.manifestKey)
 		verifyAndRestore(t, b, r, 3, b.manifestKey)
 	}
 	object := b.read(t, b.objectKey)
@@ -240,7 +240,7 @@ func spread(random *rand.Rand, size, n int) []int {
 func verifyAndRestore(t *testing.T, b *base, r repo, code int, words ...string) {
 	t.Helper()
 	identity := []string{"--identity", b.key.file}
-	run(t, r.flags("verify", append(identity, "--level", "hashed")...)...).bad(t, code, words...)
+	run(t, r.flags("verify", append(identity, "--level", "hashed")...)...).Failed(t, code, words...)
 	badRestore(t, r, identity, code, words...)
 }
 
@@ -248,7 +248,7 @@ func badRestore(t *testing.T, r repo, flags []string, code int, words ...string)
 	t.Helper()
 	parent := t.TempDir()
 	flags = append(flags, "--old-is-dead", "--output-dir", filepath.Join(parent, "restored"))
-	run(t, r.flags("restore", flags...)...).bad(t, code, words...)
+	run(t, r.flags("restore", flags...)...).Failed(t, code, words...)
 	nothingIn(t, parent)
 }
 
@@ -260,11 +260,11 @@ func TestTruncatedObject(t *testing.T) {
 	object := b.read(t, b.objectKey)
 	for _, size := range []int{0, 1, len(object) / 2, len(object) - 1} {
 		r := b.with(t, t.TempDir(), b.objectKey, object[:size])
-		run(t, r.flags("list")...).bad(t, 3, b.objectKey, fmt.Sprint(len(object)))
+		run(t, r.flags("list")...).Failed(t, 3, b.objectKey, fmt.Sprint(len(object)))
 		verifyAndRestore(t, b, r, 3, b.objectKey)
 	}
 	longer := b.with(t, t.TempDir(), b.objectKey, append(bytes.Clone(object), 0))
-	run(t, longer.flags("list")...).bad(t, 3, b.objectKey)
+	run(t, longer.flags("list")...).Failed(t, 3, b.objectKey)
 	verifyAndRestore(t, b, longer, 3, b.objectKey)
 }
 
@@ -274,7 +274,7 @@ func TestManifestWithoutItsObject(t *testing.T) {
 	}
 	b := needBase(t)
 	r := b.with(t, t.TempDir(), b.objectKey, nil)
-	run(t, r.flags("list")...).bad(t, 3, b.objectKey, "missing")
+	run(t, r.flags("list")...).Failed(t, 3, b.objectKey, "missing")
 	verifyAndRestore(t, b, r, 3, b.objectKey, "missing")
 }
 
@@ -284,10 +284,10 @@ func TestObjectWithoutItsManifest(t *testing.T) {
 	}
 	b := needBase(t)
 	r := b.with(t, t.TempDir(), b.manifestKey, nil)
-	run(t, r.flags("list")...).bad(t, 3, clusterName)
+	run(t, r.flags("list")...).Failed(t, 3, clusterName)
 	verifyAndRestore(t, b, r, 3, clusterName)
 	id := string(b.backup.ID)
-	run(t, r.flags("verify", id)...).bad(t, 3, id)
+	run(t, r.flags("verify", id)...).Failed(t, 3, id)
 	badRestore(t, r, []string{id, "--identity", b.key.file}, 3, id)
 	left := r.leftovers(t)
 	if len(left) != 1 || left[0] != b.objectKey {
@@ -313,7 +313,7 @@ func TestDamageOfTheNewestIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	verifyAndRestore(t, b, r, 3, string(newer), string(b.backup.ID))
-	run(t, r.flags("verify", string(b.backup.ID), "--level", "hashed", "--identity", b.key.file)...).good(t, nil)
+	run(t, r.flags("verify", string(b.backup.ID), "--level", "hashed", "--identity", b.key.file)...).Succeeded(t, nil)
 }
 
 func TestWrongKeyAndNoKey(t *testing.T) {
@@ -325,7 +325,7 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 		r := b.with(t, t.TempDir(), "", nil)
 		badRestore(t, r, flags, 3, b.objectKey, b.key.recipient[:16])
 		scratch := t.TempDir()
-		run(t, r.flags("verify", append(flags, "--scratch-dir", scratch)...)...).bad(t, 3, b.objectKey, b.key.recipient[:16])
+		run(t, r.flags("verify", append(flags, "--scratch-dir", scratch)...)...).Failed(t, 3, b.objectKey, b.key.recipient[:16])
 		nothingIn(t, scratch)
 		// This is no finding about the backup.
 		b := r.list(t).Backups[0]
@@ -334,10 +334,10 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 		}
 	}
 	r := b.with(t, t.TempDir(), "", nil)
-	run(t, r.flags("verify", "--level", "hashed", "--identity", b.other.file)...).bad(t, 3, b.objectKey)
-	run(t, r.flags("verify", "--level", "hashed")...).good(t, nil) // the sealed bytes need no key
+	run(t, r.flags("verify", "--level", "hashed", "--identity", b.other.file)...).Failed(t, 3, b.objectKey)
+	run(t, r.flags("verify", "--level", "hashed")...).Succeeded(t, nil) // the sealed bytes need no key
 	parent := t.TempDir()
-	run(t, r.flags("fetch", "--identity", b.other.file, "--to", filepath.Join(parent, "snapshot.db"))...).bad(t, 3, b.objectKey)
+	run(t, r.flags("fetch", "--identity", b.other.file, "--to", filepath.Join(parent, "snapshot.db"))...).Failed(t, 3, b.objectKey)
 	nothingIn(t, parent)
 }
 
@@ -352,6 +352,6 @@ func TestStoreThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, repo(path).flags("list")...).bad(t, 1, path)
+	run(t, repo(path).flags("list")...).Failed(t, 1, path)
 	verifyAndRestore(t, b, repo(path), 1, path)
 }

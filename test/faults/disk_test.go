@@ -27,7 +27,7 @@ func inOwnMounts(t *testing.T) bool {
 		return true
 	}
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), mountsEnv+"=1", command.Variable+"="+binary)
+	cmd.Env = append(os.Environ(), mountsEnv+"=1", command.Variable+"="+command.Path())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // makes them private too
 	if os.Geteuid() != 0 {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
@@ -122,7 +122,7 @@ func TestFullDiskUnderTheRepository(t *testing.T) {
 
 	d := newDisk(t, "32m")
 	r := repo(d)
-	run(t, backupArgs(r, key, source.Endpoints())...).bad(t, 1, noSpace)
+	run(t, backupArgs(r, key, source.Endpoints())...).Failed(t, 1, noSpace)
 	list := r.list(t)
 	if len(list.Backups)+len(list.Damaged) > 0 {
 		t.Errorf("dr list shows %+v", list)
@@ -131,7 +131,7 @@ func TestFullDiskUnderTheRepository(t *testing.T) {
 
 	spool := newDisk(t, "32m")
 	elsewhere := repo(filepath.Join(t.TempDir(), "repo"))
-	run(t, backupArgs(elsewhere, key, source.Endpoints(), "--spool", string(spool))...).bad(t, 1, noSpace)
+	run(t, backupArgs(elsewhere, key, source.Endpoints(), "--spool", string(spool))...).Failed(t, 1, noSpace)
 	spool.empty(t)
 	nothingIn(t, string(elsewhere))
 }
@@ -153,15 +153,15 @@ func TestFullDiskUnderARestore(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		d := newDisk(t, "32m")
 		for _, target := range []string{string(d), filepath.Join(string(d), "restored")} { // a mount point, and a directory in one
-			run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).bad(t, 4, string(d), "MiB free")
+			run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).Failed(t, 4, string(d), "MiB free")
 			d.empty(t)
 		}
 		// This is no finding about the backup.
 		for _, verb := range []string{"verify", "drill"} {
-			run(t, r.flags(verb, append(identity, "--scratch-dir", string(d))...)...).bad(t, 4, "MiB free")
+			run(t, r.flags(verb, append(identity, "--scratch-dir", string(d))...)...).Failed(t, 4, "MiB free")
 			d.empty(t)
 		}
-		run(t, r.flags("fetch", append(identity, "--to", filepath.Join(string(d), "snapshot.db"))...)...).bad(t, 1, noSpace)
+		run(t, r.flags("fetch", append(identity, "--to", filepath.Join(string(d), "snapshot.db"))...)...).Failed(t, 1, noSpace)
 		d.empty(t)
 		b := r.list(t).Backups[0]
 		if b.Proven != "stored" || len(b.Proofs) != 2 || b.Proofs[0].Verdict != "not run" || b.Proofs[1].Verdict != "not run" {
@@ -178,7 +178,7 @@ func TestFullDiskUnderARestore(t *testing.T) {
 					target = filepath.Join(target, "restored")
 				}
 				takenAway(t, d, stage, r.flags("restore", append(identity, "--output-dir", target)...))
-				run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).good(t, nil)
+				run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).Succeeded(t, nil)
 			})
 		}
 	}
@@ -191,9 +191,9 @@ func fits(t *testing.T, plain int64, args []string) {
 	d := newDisk(t, "32m")
 	args = append(args, "--output-dir", filepath.Join(string(d), "restored"))
 	o := run(t, args...)
-	_, after, _ := strings.Cut(o.stderr, "needs up to ")
+	_, after, _ := strings.Cut(o.Stderr, "needs up to ")
 	text, _, _ := strings.Cut(after, " MiB")
-	o.bad(t, 4, text)
+	o.Failed(t, 4, text)
 	need, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -205,21 +205,21 @@ func fits(t *testing.T, plain int64, args []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, args...).good(t, nil)
+	run(t, args...).Succeeded(t, nil)
 }
 
 // takenAway fills the disk when the restore has reached a stage, in which it writes or after which it does.
 func takenAway(t *testing.T, d disk, stage string, args []string) {
 	t.Helper()
 	p := start(t, args...)
-	if !p.until(1, stage) {
-		t.Fatalf("%s", p.wait(t))
+	if !p.Until(1, stage) {
+		t.Fatalf("%s", p.Wait(t))
 	}
 	d.fill(t, 0)
-	o := p.wait(t)
-	if o.code == 4 { // the mount point was filled before the child read its free space
+	o := p.Wait(t)
+	if o.Code == 4 { // the mount point was filled before the child read its free space
 		t.Fatalf("%s", o)
 	}
-	o.bad(t, 1, noSpace)
+	o.Failed(t, 1, noSpace)
 	d.empty(t)
 }

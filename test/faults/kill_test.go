@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -70,36 +71,36 @@ func (k *kills) more(t *testing.T) bool {
 }
 
 // killOnce runs dr and kills the victim at an event of the stage that needs it most.
-func (k *kills) killOnce(t *testing.T, victim string, args ...string) outcome {
+func (k *kills) killOnce(t *testing.T, victim string, args ...string) command.Output {
 	t.Helper()
 	s := k.stages[slices.Index(k.hits, slices.Min(k.hits))]
 	p := start(t, args...)
-	if p.until(1+k.random.IntN(s.events), s.name) {
+	if p.Until(1+k.random.IntN(s.events), s.name) {
 		// Not for an event, but to die somewhere else each time.
 		time.Sleep(time.Duration(k.random.IntN(s.later+1)) * time.Millisecond)
-		p.kill(t, victim)
+		kill(t, p, victim)
 	}
-	o := p.wait(t)
-	if o.code == 0 {
+	o := p.Wait(t)
+	if o.Code == 0 {
 		return o
 	}
 	for i, s := range k.stages {
-		if s.name == o.stage || s.name == "fetch" && o.stage == "ask" { // the stages before the first byte count as one
+		if s.name == o.Stage || s.name == "fetch" && o.Stage == "ask" { // the stages before the first byte count as one
 			k.hits[i]++
 		}
 	}
 	return o
 }
 
-func (p *process) kill(t *testing.T, victim string) {
+func kill(t *testing.T, p *command.Process, victim string) {
 	t.Helper()
 	switch victim {
 	case dr:
-		p.signal(t, syscall.SIGKILL)
+		p.Signal(t, syscall.SIGKILL)
 	case family:
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // all may have ended
+		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // all may have ended
 	case child:
-		for _, pid := range children(p.cmd.Process.Pid) {
+		for _, pid := range children(p.PID()) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
@@ -145,7 +146,7 @@ func killBackups(t *testing.T, total int) {
 		noProcess(t)
 		before := r.leftovers(t)
 		verifyNew(t, r, l.key, verified)
-		run(t, args...).good(t, nil)
+		run(t, args...).Succeeded(t, nil)
 		verifyNew(t, r, l.key, verified)
 		// The default grace is a day: younger objects may belong to a running backup.
 		after := r.leftovers(t)
@@ -160,7 +161,7 @@ func killBackups(t *testing.T, total int) {
 		t.Error("no kill has left anything: none was in the middle of a stream")
 	}
 	waitPastLeftovers(t, r)
-	run(t, append(args, "--grace", "1ns")...).good(t, nil)
+	run(t, append(args, "--grace", "1ns")...).Succeeded(t, nil)
 	left = r.leftovers(t)
 	if len(left) > 0 {
 		t.Errorf("a short grace has left %q", left)
@@ -188,7 +189,7 @@ func verifyNew(t *testing.T, r repo, key keyPair, verified map[catalog.ID]bool) 
 	}
 	for _, b := range list.Backups {
 		if !verified[b.ID] {
-			run(t, r.flags("verify", string(b.ID), "--level", "hashed", "--identity", key.file)...).good(t, nil)
+			run(t, r.flags("verify", string(b.ID), "--level", "hashed", "--identity", key.file)...).Succeeded(t, nil)
 			verified[b.ID] = true
 		}
 	}
@@ -243,7 +244,7 @@ func newRestores(t *testing.T) *restores {
 	// With random tokens the restores would have different member ids, and could not be compared.
 	s.args = r.flags("restore", "--identity", l.key.file, "--output-dir", s.target, "--initial-cluster-token", "faults",
 		"--initial-cluster", fmt.Sprintf("m1=%s,m2=%s", s.peers[0], s.peers[1]))
-	run(t, s.args...).good(t, nil)
+	run(t, s.args...).Succeeded(t, nil)
 	s.good = contents(t, s.target)
 	s.clear(t)
 	return s
@@ -291,8 +292,8 @@ func killRestores(t *testing.T, total int) {
 	for k := newKills(t, restoreStages, total); k.more(t); {
 		victim := []string{dr, dr, family, child}[k.random.IntN(4)]
 		o := k.killOnce(t, victim, s.args...)
-		if victim == child && o.code != 0 {
-			o.bad(t, 1, "killed at stage")
+		if victim == child && o.Code != 0 {
+			o.Failed(t, 1, "killed at stage")
 			s.alone(t)
 		}
 		if k.random.IntN(2) == 0 {
@@ -301,22 +302,22 @@ func killRestores(t *testing.T, total int) {
 			s.ended(t, o)
 		}
 		s.clear(t)
-		run(t, s.args...).good(t, nil)
+		run(t, s.args...).Succeeded(t, nil)
 		if !s.whole(t) {
 			t.Fatalf("the next restore has made nothing")
 		}
 		s.alone(t)
 		s.clear(t)
 	}
-	run(t, s.args...).good(t, nil)
+	run(t, s.args...).Succeeded(t, nil)
 	s.boot(t)
 }
 
 // ended waits until no process is left, and checks the result.
-func (s *restores) ended(t *testing.T, killed outcome) {
+func (s *restores) ended(t *testing.T, killed command.Output) {
 	t.Helper()
 	noProcess(t)
-	if s.whole(t) && killed.stage == "fetch" {
+	if s.whole(t) && killed.Stage == "fetch" {
 		t.Errorf("killed while it fetched, it went on to the end")
 	}
 }
@@ -329,11 +330,11 @@ func (s *restores) again(t *testing.T, victim string) {
 	o := run(t, s.args...)
 	noProcess(t)
 	whole := s.whole(t)
-	if o.code == 0 {
-		o.good(t, nil)
+	if o.Code == 0 {
+		o.Succeeded(t, nil)
 		return
 	}
-	o.bad(t, 4)
+	o.Failed(t, 4)
 	if victim != dr && before != nil || !whole {
 		t.Errorf("refused, and nothing is there\n%s", o)
 	}
@@ -365,7 +366,7 @@ func TestRunningBackupIsNoLeftover(t *testing.T) {
 	g := newGate(t, l.server.Members[0].ClientURL, largeSize/2)
 	slow := start(t, backupArgs(r, l.key, []string{g.url})...)
 	<-g.reached
-	slow.signal(t, syscall.SIGSTOP)
+	slow.Signal(t, syscall.SIGSTOP)
 	pieces := r.leftovers(t)
 	if len(pieces) != 1 {
 		t.Fatalf("the running backup shows as %q", pieces)
@@ -376,9 +377,9 @@ func TestRunningBackupIsNoLeftover(t *testing.T) {
 	if !slices.Equal(after, pieces) {
 		t.Errorf("the leftovers are %q, were %q", after, pieces)
 	}
-	slow.signal(t, syscall.SIGCONT)
+	slow.Signal(t, syscall.SIGCONT)
 	g.open()
-	slow.wait(t).good(t, nil)
+	slow.Wait(t).Succeeded(t, nil)
 	n := len(r.list(t).Backups)
 	if n != 2 {
 		t.Errorf("%d backups are listed, want 2", n)
@@ -403,14 +404,14 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 	for range 3 {
 		a := start(t, backupArgs(r, l.key, l.server.Endpoints())...)
 		b := start(t, backupArgs(r, l.key, l.server.Endpoints())...)
-		first, second := a.wait(t), b.wait(t)
+		first, second := a.Wait(t), b.Wait(t)
 		switch {
-		case first.code == 0 && second.code == 0:
-		case first.code == 0:
-			second.bad(t, 1, "exists")
+		case first.Code == 0 && second.Code == 0:
+		case first.Code == 0:
+			second.Failed(t, 1, "exists")
 		default:
-			first.bad(t, 1, "exists")
-			second.good(t, nil)
+			first.Failed(t, 1, "exists")
+			second.Succeeded(t, nil)
 		}
 	}
 	verifyNew(t, r, l.key, map[catalog.ID]bool{})
@@ -426,12 +427,12 @@ func TestTwoRestoresAtOnce(t *testing.T) {
 	s := newRestores(t)
 	for range 5 {
 		a, b := start(t, s.args...), start(t, s.args...)
-		first, second := a.wait(t), b.wait(t)
-		if first.code != 0 {
+		first, second := a.Wait(t), b.Wait(t)
+		if first.Code != 0 {
 			first, second = second, first
 		}
-		first.good(t, nil)
-		second.bad(t, 4)
+		first.Succeeded(t, nil)
+		second.Failed(t, 4)
 		if !s.whole(t) {
 			t.Error("nothing was restored")
 		}
@@ -452,19 +453,19 @@ func TestInterruptedBackup(t *testing.T) {
 			g.open()
 		}
 		p := start(t, backupArgs(r, l.key, []string{g.url})...)
-		if !p.until(1, stage.name) {
-			t.Fatalf("%s", p.wait(t))
+		if !p.Until(1, stage.name) {
+			t.Fatalf("%s", p.Wait(t))
 		}
 		if stage.name == "stream" {
 			<-g.reached
 		}
-		p.signal(t, syscall.SIGINT)
-		o := p.wait(t)
-		if o.code == 0 { // it came too late
+		p.Signal(t, syscall.SIGINT)
+		o := p.Wait(t)
+		if o.Code == 0 { // it came too late
 			verifyNew(t, r, l.key, map[catalog.ID]bool{})
 			continue
 		}
-		o.bad(t, 130, "interrupted")
+		o.Failed(t, 130, "interrupted")
 		if stage.name != "commit" || len(r.list(t).Backups) == 0 {
 			nothingIn(t, string(r))
 		}
@@ -480,17 +481,17 @@ func TestInterruptedRestore(t *testing.T) {
 	for _, group := range []bool{false, true} { // a shell interrupts all processes, kill(1) one
 		for _, stage := range restoreStages {
 			p := start(t, s.args...)
-			if !p.until(1, stage.name) {
-				t.Fatalf("%s", p.wait(t))
+			if !p.Until(1, stage.name) {
+				t.Fatalf("%s", p.Wait(t))
 			}
 			if group {
-				_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT)
+				_ = syscall.Kill(-p.PID(), syscall.SIGINT)
 			} else {
-				p.signal(t, syscall.SIGINT)
+				p.Signal(t, syscall.SIGINT)
 			}
-			o := p.wait(t)
-			if o.code != 0 {
-				o.bad(t, 130, "interrupted")
+			o := p.Wait(t)
+			if o.Code != 0 {
+				o.Failed(t, 130, "interrupted")
 			}
 			running := processes(t)
 			if len(running) > 0 {

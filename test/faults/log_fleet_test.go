@@ -214,7 +214,7 @@ func (f *fleet) restore(t *testing.T, args ...string) database.Image {
 	args = append([]string{"--name", "m1", "--data-dir", dir, "--old-is-dead",
 		"--initial-cluster", "m1=http://127.0.0.1:2380"}, args...)
 	var r struct{ Revision int64 }
-	run(t, f.repo.flags("restore", append(args, "--identity", f.key.file)...)...).good(t, &r)
+	run(t, f.repo.flags("restore", append(args, "--identity", f.key.file)...)...).Succeeded(t, &r)
 	image, _, err := database.Newest(filepath.Join(dir, "member", "snap", "db"))
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func (f *fleet) isTrue(t *testing.T, image database.Image) {
 func (f *fleet) verify(t *testing.T) document.ArchiveVerify {
 	t.Helper()
 	var v document.ArchiveVerify
-	run(t, f.repo.flags("archive", "verify", "--identity", f.key.file)...).good(t, &v)
+	run(t, f.repo.flags("archive", "verify", "--identity", f.key.file)...).Succeeded(t, &v)
 	if v.Verdict != "passed" || v.Depth != "opened" || len(v.Windows) != 1 || len(v.Gaps)+len(v.Missing)+len(v.Damaged) > 0 {
 		t.Errorf("dr archive verify: %+v", v)
 	}

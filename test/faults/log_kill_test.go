@@ -123,7 +123,7 @@ func (f *fleet) inTheMiddle(t *testing.T, at time.Time) {
 	to := []string{"--to", at.Format(time.RFC3339Nano)}
 	dry := append(to, "--identity", f.key.file, "--dry-run", "--output-dir", filepath.Join(t.TempDir(), "restored"))
 	var plan struct{ Reach plan.Reach }
-	run(t, f.repo.flags("restore", dry...)...).good(t, &plan)
+	run(t, f.repo.flags("restore", dry...)...).Succeeded(t, &plan)
 	image := f.restore(t, to...)
 	f.holds(t, image, plan.Reach.NotBefore)
 	f.isTrue(t, image)

@@ -18,7 +18,7 @@ func TestMemberDiesInMidSnapshot(t *testing.T) {
 	<-g.reached
 	l.server.Kill(t, 0)
 	g.open()
-	p.wait(t).bad(t, 1, "snapshot", "bytes")
+	p.Wait(t).Failed(t, 1, "snapshot", "bytes")
 	list := r.list(t)
 	if len(list.Backups)+len(list.Damaged) > 0 {
 		t.Errorf("dr list shows %+v", list)
@@ -38,7 +38,7 @@ func TestMemberHangsInMidSnapshot(t *testing.T) {
 	l := newLarge(t)
 	r := repo(filepath.Join(t.TempDir(), "repo"))
 	g := newGate(t, l.server.Members[0].ClientURL, largeSize/2)
-	run(t, backupArgs(r, l.key, []string{g.url}, "--max-stream", "2s")...).bad(t, 1, "--max-stream")
+	run(t, backupArgs(r, l.key, []string{g.url}, "--max-stream", "2s")...).Failed(t, 1, "--max-stream")
 	nothingIn(t, string(r))
 }
 
@@ -58,6 +58,6 @@ func TestLeaderMovesInMidSnapshot(t *testing.T) {
 	c.MoveLeader(t, (leader+1)%3)
 	fillRandom(t, client, 2, 1<<20, 1000) // under the new leader; the snapshot is older
 	g.open()
-	p.wait(t).good(t, nil)
-	run(t, r.flags("verify", "--identity", key.file)...).good(t, nil)
+	p.Wait(t).Succeeded(t, nil)
+	run(t, r.flags("verify", "--identity", key.file)...).Succeeded(t, nil)
 }

@@ -77,9 +77,9 @@ func bootGenerated(t *testing.T, dir string, size int64) *servers.Cluster {
 func peak(t *testing.T, args ...string) int64 {
 	t.Helper()
 	p := start(t, args...)
-	watched := memory.Watch(p.cmd.Process.Pid, memory.Alone)
-	o := p.wait(t)
+	watched := memory.Watch(p.PID(), memory.Alone)
+	o := p.Wait(t)
 	highest := watched()
-	o.good(t, nil)
+	o.Succeeded(t, nil)
 	return highest
 }

@@ -234,13 +234,13 @@ func (p *pages) restore(t *testing.T, seed uint64, database []byte, args []strin
 	t.Helper()
 	parent := t.TempDir()
 	o := run(t, append(args, "--output-dir", filepath.Join(parent, "restored"))...)
-	if o.code != 0 {
-		o.bad(t, 3, "damaged", "stage "+o.stage)
+	if o.Code != 0 {
+		o.Failed(t, 3, "damaged", "stage "+o.Stage)
 		nothingIn(t, parent)
-		return o.stage
+		return o.Stage
 	}
 	var result document.Restore
-	o.good(t, &result)
+	o.Succeeded(t, &result)
 	// Other marks cannot be distinguished from a compaction between the hash and the snapshot.
 	compacted := words == "proven" && strings.Contains(result.HashKV, "compacted") && compaction(t, database) != compaction(t, p.plain)
 	if !strings.Contains(result.HashKV, words) && !compacted {
@@ -255,14 +255,14 @@ func (p *pages) verify(t *testing.T, seed uint64, id catalog.ID, level, stage st
 	scratch := t.TempDir()
 	o := run(t, p.repo.flags("verify", string(id), "--level", level, "--scratch-dir", scratch)...)
 	nothingIn(t, scratch)
-	if o.code != 0 {
-		o.bad(t, 3, "damaged", "stage "+o.stage)
+	if o.Code != 0 {
+		o.Failed(t, 3, "damaged", "stage "+o.Stage)
 		failedProof(t, p.repo, id)
 	} else {
-		o.good(t, nil)
+		o.Succeeded(t, nil)
 	}
-	found := o.code != 0
-	if found != (stage != "nothing") || found && o.stage != stage {
+	found := o.Code != 0
+	if found != (stage != "nothing") || found && o.Stage != stage {
 		t.Errorf("seed %d: restore found damage at %s, verify --level %s:\n%s", seed, stage, level, fmt.Sprint(o))
 	}
 }

@@ -87,7 +87,7 @@ func (d *deadly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func listedBy(t *testing.T, url, cluster string) (ids []catalog.ID) {
 	t.Helper()
 	var d document.List
-	run(t, "list", "--repo", url, "--cluster", cluster).good(t, &d)
+	run(t, "list", "--repo", url, "--cluster", cluster).Succeeded(t, &d)
 	for _, b := range d.Backups {
 		ids = append(ids, b.ID)
 	}
@@ -131,9 +131,9 @@ func TestPruneKilled(t *testing.T) {
 		_, inBucket, _ := strings.Cut(direct, "://")
 		name, _, _ := strings.Cut(inBucket, "/")
 		p := start(t, pruneArgs(through.URL(name, "repo"))...)
-		way.kills <- func() { p.signal(t, syscall.SIGKILL) }
-		o := p.wait(t)
-		if o.code != 0 {
+		way.kills <- func() { p.Signal(t, syscall.SIGKILL) }
+		o := p.Wait(t)
+		if o.Code != 0 {
 			hits++
 		}
 		proxy.Close()
@@ -143,13 +143,13 @@ func TestPruneKilled(t *testing.T) {
 				t.Errorf("killed at request %d, late %v: %s is gone", way.nth, way.late, id)
 			}
 		}
-		run(t, pruneArgs(direct)...).good(t, &struct{}{})
+		run(t, pruneArgs(direct)...).Succeeded(t, &struct{}{})
 		listed = listedBy(t, direct, "cluster1")
 		if len(listed) != prunedTo {
 			t.Errorf("killed at request %d, late %v: then there are %q", way.nth, way.late, listed)
 		}
 		time.Sleep(1100 * time.Millisecond) // the store's times have whole seconds, and the grace is one
-		run(t, pruneArgs(direct)...).good(t, &struct{}{})
+		run(t, pruneArgs(direct)...).Succeeded(t, &struct{}{})
 		left := digests(t, b)
 		maps.DeleteFunc(left, func(key, _ string) bool { return strings.HasPrefix(key, "cluster1/") })
 		diff := cmp.Diff(others, left)
@@ -182,7 +182,7 @@ func TestPruneLocked(t *testing.T) {
 	began := time.Now()
 	storeBackups(t, b, "cluster1", records.Policy{Lock: records.Lock{For: 10 * time.Second}})
 	var d document.Prune
-	run(t, pruneArgs(url)...).good(t, &d)
+	run(t, pruneArgs(url)...).Succeeded(t, &d)
 	listed := listedBy(t, url, "cluster1")
 	if time.Since(began) < 10*time.Second && (len(listed) != prunedOf || len(d.Locked) != prunedOf-prunedTo) {
 		t.Errorf("listed are %q, named as locked %+v", listed, d.Locked)
@@ -193,7 +193,7 @@ func TestPruneLocked(t *testing.T) {
 		}
 	}
 	for deadline := time.Now().Add(hangs); ; time.Sleep(time.Second) {
-		run(t, pruneArgs(url)...).good(t, &d)
+		run(t, pruneArgs(url)...).Succeeded(t, &d)
 		n := len(digests(t, b))
 		if n == 2*prunedTo+marker {
 			return

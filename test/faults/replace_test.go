@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -38,26 +38,16 @@ func TestReplaceInAMountPoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	on := servers.Existing{Name: "m1", DataDir: dir, PeerURL: source.Members[0].PeerURL, ClientURL: source.Members[0].ClientURL}
-	stdout := command.Must(t, env, "restore", "-o", "json", "--replace", "--data-dir", dir)
-	var last struct {
-		Result struct {
-			Replaced struct{ Aside, Undo, Clean []string }
-		}
-	}
-	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	err = json.Unmarshal([]byte(lines[len(lines)-1]), &last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	restored := command.Result[document.Replaced](t, env, "restore", "--replace", "--data-dir", dir)
 	wantOnly(t, on, "before")
 	volume.fill(t, 0)
-	command.Must(t, env, last.Result.Replaced.Undo[1:]...)
+	command.Must(t, env, restored.Replaced.Undo[1:]...)
 	err = os.Remove(filepath.Join(dir, "filler"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantOnly(t, on, "after", "before")
-	command.Must(t, env, last.Result.Replaced.Clean[1:]...)
+	command.Must(t, env, restored.Replaced.Clean[1:]...)
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 || entries[0].Name() != "lost+found" || entries[1].Name() != "member" {
 		t.Errorf("left: %v, %v", entries, err)

@@ -168,13 +168,13 @@ func TestSalvageFromAnyDisk(t *testing.T) {
 				if before != after {
 					t.Error("the disk was changed")
 				}
-				if out.code != 0 {
-					out.bad(t, 3)
+				if out.Code != 0 {
+					out.Failed(t, 3)
 					nothingIn(t, filepath.Dir(into))
 					return
 				}
 				var r restore.Result
-				out.good(t, &r)
+				out.Succeeded(t, &r)
 				whole(t, into, r.Revision)
 				came++
 			})
@@ -196,17 +196,17 @@ func TestSalvageKilled(t *testing.T) {
 	into := filepath.Join(t.TempDir(), "restored")
 	for _, stage := range []string{"survey", "fetch", "check", "prove", "replay", "build"} {
 		p := start(t, salvageArgs(into, dir)...)
-		if !p.until(1, stage) {
-			t.Fatalf("%s did not come: %s", stage, p.wait(t))
+		if !p.Until(1, stage) {
+			t.Fatalf("%s did not come: %s", stage, p.Wait(t))
 		}
-		p.signal(t, syscall.SIGKILL)
-		out := p.wait(t)
+		p.Signal(t, syscall.SIGKILL)
+		out := p.Wait(t)
 		noProcess(t)
 		_, err := os.Stat(into)
 		if err != nil {
 			continue
 		}
-		t.Logf("at %s it had published before it was killed, with exit code %d", stage, out.code)
+		t.Logf("at %s it had published before it was killed, with exit code %d", stage, out.Code)
 		whole(t, into, 401)
 		err = os.RemoveAll(into)
 		if err != nil {
@@ -214,7 +214,7 @@ func TestSalvageKilled(t *testing.T) {
 		}
 	}
 	var r restore.Result
-	run(t, salvageArgs(into, dir)...).good(t, &r)
+	run(t, salvageArgs(into, dir)...).Succeeded(t, &r)
 	whole(t, into, r.Revision)
 	if r.Revision != 401 {
 		t.Errorf("it came back at revision %d, want 401", r.Revision)
@@ -265,7 +265,7 @@ func TestSalvageACutOffLeader(t *testing.T) {
 					from = append(from, c.Members[i].DataDir)
 				}
 				into := filepath.Join(t.TempDir(), "restored")
-				run(t, append(salvageArgs(into, from...), "--salvage-tail", s.tail)...).good(t, nil)
+				run(t, append(salvageArgs(into, from...), "--salvage-tail", s.tail)...).Succeeded(t, nil)
 				image, _, err := database.Newest(filepath.Join(into, "member", "snap", "db"))
 				if err != nil {
 					t.Fatal(err)
@@ -301,7 +301,7 @@ func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 		c.Kill(t, i)
 	}
 	var p plan.Plan
-	run(t, append(salvageArgs(filepath.Join(t.TempDir(), "x"), c.Members[late].DataDir), "--dry-run")...).good(t, &p)
+	run(t, append(salvageArgs(filepath.Join(t.TempDir(), "x"), c.Members[late].DataDir), "--dry-run")...).Succeeded(t, &p)
 	d := p.Salvage.Disks[0]
 	if d.First < 400 || d.Database < d.First-1 || len(d.Findings) != 0 {
 		t.Errorf("it was to get a snapshot: %+v", d)
@@ -311,7 +311,7 @@ func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 	} {
 		into := filepath.Join(t.TempDir(), "restored")
 		var r restore.Result
-		run(t, append(salvageArgs(into, from...), "--salvage-tail", "all")...).good(t, &r)
+		run(t, append(salvageArgs(into, from...), "--salvage-tail", "all")...).Succeeded(t, &r)
 		whole(t, into, r.Revision)
 		if r.Revision != 481 {
 			t.Errorf("%s: it came back at revision %d, want 481", name, r.Revision)

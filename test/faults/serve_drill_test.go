@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
 func TestKilledDrills(t *testing.T) {
@@ -38,16 +41,16 @@ func killDrills(t *testing.T, total int) {
 		scratch := t.TempDir()
 		s.more = fmt.Sprintf(`drill: {schedule: {cron: "@yearly"}, identityFiles: [%s], scratchDir: %s}`, key.file, scratch)
 		p := s.start(t)
-		p.says(t, "a drill: there was none yet")
+		p.UntilLogged(t, "a drill: there was none yet")
 		time.Sleep(time.Duration(random.IntN(1+n%4*300)) * time.Millisecond) // to die somewhere else each time, and the first at once
-		p.killed(t)
+		crash(t, p)
 		nothingPlainIn(t, scratch)
 		before := s.repo.proofs(t)
 		proven += before
 
 		next := s.start(t)
-		next.drilled(t, s.repo)
-		next.stopped(t)
+		drilled(t, next, s.repo)
+		next.Stop(t)
 		noProcess(t)
 		nothingIn(t, scratch)
 		after := s.repo.proofs(t)
@@ -86,15 +89,9 @@ func (r repo) proofs(t *testing.T) int {
 }
 
 // drilled waits until the repository has a proof and no drill is due. A drill that loses its lease to a slow disk is repeated.
-func (s service) drilled(t *testing.T, in repo) {
+func drilled(t *testing.T, s *command.Service, in repo) {
 	t.Helper()
-	for end := time.Now().Add(hangs); ; time.Sleep(50 * time.Millisecond) {
-		status, err := s.status()
-		if err == nil && len(status.Clusters) == 1 && status.Clusters[0].NextDrill.After(time.Now()) && in.proofs(t) > 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it has not drilled: %+v, %v", status, err)
-		}
-	}
+	s.Until(t, "a drill is done", func(status document.ServeStatus) bool {
+		return len(status.Clusters) == 1 && status.Clusters[0].NextDrill.After(time.Now()) && in.proofs(t) > 0
+	})
 }

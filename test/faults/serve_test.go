@@ -2,15 +2,12 @@ package faults
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -45,72 +43,24 @@ func (s served) config(t *testing.T) string {
 	return path
 }
 
-// service is a running dr serve.
-type service struct {
-	*process
-	url string
-}
-
-func (s served) start(t *testing.T) service {
+func (s served) start(t *testing.T) *command.Service {
 	t.Helper()
-	url := servers.FreeURLs(t, 1)[0]
-	return service{start(t, "serve", "--config", s.config(t), "--listen", strings.TrimPrefix(url, "http://")), url}
-}
-
-// says reads the service's output until it contains the words.
-func (s service) says(t *testing.T, words string) {
-	t.Helper()
-	for {
-		event, ok := s.next()
-		if !ok {
-			t.Fatalf("it never said %q\n%s", words, s.wait(t))
-		}
-		if strings.Contains(event.Message, words) {
-			return
-		}
-	}
+	return command.Serve(t, nil, s.config(t))
 }
 
 // idles waits until nothing is due.
-func (s service) idles(t *testing.T) {
+func idles(t *testing.T, s *command.Service) {
 	t.Helper()
-	for end := time.Now().Add(hangs); ; time.Sleep(20 * time.Millisecond) {
-		status, err := s.status()
-		if err == nil && len(status.Clusters) == 1 && status.Clusters[0].State == document.StateIdle {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it is %+v, %v", status, err)
-		}
-	}
+	s.Until(t, "nothing is due", func(status document.ServeStatus) bool {
+		return len(status.Clusters) == 1 && status.Clusters[0].State == document.StateIdle
+	})
 }
 
-func (s service) status() (d document.ServeStatus, err error) {
-	client := http.Client{Timeout: time.Second}
-	defer client.CloseIdleConnections()
-	response, err := client.Get(s.url + "/status")
-	if err != nil {
-		return d, err
-	}
-	defer response.Body.Close()
-	return d, json.NewDecoder(response.Body).Decode(&d)
-}
-
-// killed ends it as a crash would.
-func (s service) killed(t *testing.T) {
+// crash kills a service, and waits until its children have ended.
+func crash(t *testing.T, s *command.Service) {
 	t.Helper()
-	s.kill(t, dr)
-	s.wait(t)
+	s.Kill(t)
 	noProcess(t)
-}
-
-func (s service) stopped(t *testing.T) {
-	t.Helper()
-	s.signal(t, syscall.SIGTERM)
-	o := s.wait(t)
-	if o.code != 0 {
-		t.Errorf("stopped, it ended so: %s", o)
-	}
 }
 
 func TestKilledServices(t *testing.T) {
@@ -144,8 +94,8 @@ func killServices(t *testing.T, total int) {
 		there, left = there+len(before), left+len(pieces)
 		s.endpoints = server.Endpoints()
 		next := s.start(t)
-		next.idles(t)
-		next.stopped(t)
+		idles(t, next)
+		next.Stop(t)
 		after := s.repo.list(t).Backups
 		if len(after) != 1 || len(before) == 1 && after[0].ID != before[0].ID {
 			t.Errorf("there were %d backups when it was killed, then %d", len(before), len(after))
@@ -172,7 +122,7 @@ func (s served) killInBackup(t *testing.T, server *servers.Cluster, random *rand
 		g.open()
 	}
 	p := s.start(t)
-	p.says(t, "taking a backup")
+	p.UntilLogged(t, "taking a backup")
 	switch stage {
 	case 0:
 		time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond) // to die somewhere else each time
@@ -181,7 +131,7 @@ func (s served) killInBackup(t *testing.T, server *servers.Cluster, random *rand
 	case 2:
 		s.repo.untilThere(t, 1, "snapshot.db*")
 	}
-	p.killed(t)
+	crash(t, p)
 	g.open()
 }
 
@@ -208,8 +158,8 @@ func (s served) swept(t *testing.T) {
 	waitPastLeftovers(t, s.repo)
 	s.more = `schedule: {cron: "@every 1s"}, backup: {grace: 1ms}`
 	p := s.start(t)
-	p.says(t, "is stored")
-	p.stopped(t)
+	p.UntilLogged(t, "is stored")
+	p.Stop(t)
 	left := s.repo.leftovers(t)
 	if len(left) > 0 {
 		t.Errorf("after the grace there are still %q", left)
@@ -248,7 +198,7 @@ func killPrunes(t *testing.T, total int) {
 		ids := s.repo.addOld(t, server, old)
 		p := s.start(t)
 		s.repo.untilThere(t, 1+random.IntN(old/2), "tombstone-*.json")
-		p.killed(t)
+		crash(t, p)
 		listed := s.listed(t)
 		if len(listed) > 2 {
 			hits++
@@ -257,13 +207,13 @@ func killPrunes(t *testing.T, total int) {
 		if slices.Contains(ids, newest) || !slices.Contains(listed, ids[0]) && len(listed) < 2 {
 			t.Errorf("the service has taken a backup, and of two to be kept are listed %q", listed)
 		}
-		run(t, s.repo.flags("verify", string(listed[0]), "--level", "hashed", "--identity", key.file)...).good(t, nil)
+		run(t, s.repo.flags("verify", string(listed[0]), "--level", "hashed", "--identity", key.file)...).Succeeded(t, nil)
 
 		next := s.start(t)
 		for range 3 { // the second one removes the data that the first has unlisted, and that is over before the third
-			next.says(t, "is stored")
+			next.UntilLogged(t, "is stored")
 		}
-		next.stopped(t)
+		next.Stop(t)
 		after := s.listed(t)
 		if len(after) != 3 || after[2] != listed[0] {
 			t.Errorf("to be kept are two and what was proven, %s; listed are %q", listed[0], after)

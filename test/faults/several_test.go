@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -29,7 +30,7 @@ func TestBackupIntoSeveral(t *testing.T) {
 	first := repo(filepath.Join(t.TempDir(), "first"))
 	second, absent := s.URL(s.Bucket(t), "second"), s.URL("no-such-bucket", "")
 	var d document.Taken
-	run(t, backupArgs(first, key, server.Endpoints(), "--repo", second)...).good(t, &d)
+	run(t, backupArgs(first, key, server.Endpoints(), "--repo", second)...).Succeeded(t, &d)
 	want := digests(t, bucket(t, "file://"+string(first)))
 	got := digests(t, bucket(t, second))
 	if len(want) != 2 || len(got) != 2 || len(d.Stores) != 2 || !d.Stores[0].Stored || !d.Stores[1].Stored {
@@ -41,14 +42,14 @@ func TestBackupIntoSeveral(t *testing.T) {
 		}
 	}
 
-	run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent)...).bad(t, 1, "no-such-bucket")
+	run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent)...).Failed(t, 1, "no-such-bucket")
 	now := digests(t, bucket(t, "file://"+string(first)))
 	if len(now) != 2 {
 		t.Errorf("a backup that one of two repositories refused has left %v", now)
 	}
 	o := run(t, backupArgs(first, key, server.Endpoints(), "--repo", absent, "--require", "any")...)
-	o.decode(t, &d)
-	if o.code != 0 || len(d.Stores) != 2 || !d.Stores[0].Stored || d.Stores[1].Stored ||
+	o.Decode(t, &d)
+	if o.Code != 0 || len(d.Stores) != 2 || !d.Stores[0].Stored || d.Stores[1].Stored ||
 		!strings.Contains(d.Stores[1].Message, "does not exist") {
 		t.Errorf("%+v: %s", d.Stores, o)
 	}
@@ -58,7 +59,7 @@ func TestBackupIntoSeveral(t *testing.T) {
 	}
 	for _, bad := range [][]string{{"--repo", "file://" + string(first)}, {"--require", "most"}} {
 		o := run(t, backupArgs(first, key, server.Endpoints(), bad...)...)
-		if o.code != 2 {
+		if o.Code != 2 {
 			t.Errorf("want exit code 2: %s", o)
 		}
 	}
@@ -79,16 +80,16 @@ func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 	}
 	taken := map[catalog.ID]string{} // with the digest of its stored bytes
 	for range 4 {
-		processes := []*process{start(t, args...), start(t, args...)}
+		processes := []*command.Process{start(t, args...), start(t, args...)}
 		stored := 0
 		for _, p := range processes {
-			o := p.wait(t)
-			if o.code != 0 {
-				o.bad(t, 1, "exist")
+			o := p.Wait(t)
+			if o.Code != 0 {
+				o.Failed(t, 1, "exist")
 				continue
 			}
 			var d document.Taken
-			o.good(t, &d)
+			o.Succeeded(t, &d)
 			if taken[d.ID] != "" {
 				t.Errorf("two have taken %s", d.ID)
 			}
@@ -108,7 +109,7 @@ func wantTaken(t *testing.T, url string, key keyPair, taken map[catalog.ID]strin
 	t.Helper()
 	var list document.List
 	flags := []string{"--repo", url, "--cluster", clusterName}
-	run(t, append([]string{"list"}, flags...)...).good(t, &list)
+	run(t, append([]string{"list"}, flags...)...).Succeeded(t, &list)
 	if len(list.Backups) != len(taken) || len(list.Damaged) > 0 {
 		t.Errorf("%d backups were taken, %d are listed, %d damaged", len(taken), len(list.Backups), len(list.Damaged))
 	}
@@ -121,5 +122,5 @@ func wantTaken(t *testing.T, url string, key keyPair, taken map[catalog.ID]strin
 	if len(stored) != 2*len(taken) {
 		t.Errorf("%d backups and %d objects", len(taken), len(stored))
 	}
-	run(t, slices.Concat([]string{"verify", "--all", "--level", "opened", "--identity", key.file}, flags)...).good(t, nil)
+	run(t, slices.Concat([]string{"verify", "--all", "--level", "opened", "--identity", key.file}, flags)...).Succeeded(t, nil)
 }

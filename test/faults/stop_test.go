@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 )
 
@@ -49,21 +50,21 @@ func TestStoppedInMidBackup(t *testing.T) {
 	proxy.BlackHole()
 	began := time.Now()
 	for _, s := range stopped {
-		s.process.signal(t, syscall.SIGTERM)
+		s.process.Signal(t, syscall.SIGTERM)
 	}
 	for _, s := range stopped {
-		o := s.process.wait(t)
-		o.noTrace(t)
+		o := s.process.Wait(t)
+		o.NoTrace(t)
 		if time.Since(began) > stopTime {
 			t.Errorf("%s has ended only after %s\n%s", s.name, time.Since(began), o)
 		}
-		if o.code != 0 && !(o.code == 130 && strings.Contains(s.name, "without")) {
-			t.Errorf("%s ended with %d\n%s", s.name, o.code, o)
+		if o.Code != 0 && !(o.Code == 130 && strings.Contains(s.name, "without")) {
+			t.Errorf("%s ended with %d\n%s", s.name, o.Code, o)
 		}
 	}
 	for _, url := range []string{"file://" + string(here), direct} {
 		o := run(t, "list", "--repo", url)
-		if strings.Contains(o.stdout, `"id"`) {
+		if strings.Contains(o.Stdout, `"id"`) {
 			t.Errorf("in %s there is a backup\n%s", url, o)
 		}
 	}
@@ -76,7 +77,7 @@ func TestStoppedInMidBackup(t *testing.T) {
 // stopping is a service in the middle of a backup.
 type stopping struct {
 	name    string
-	process *process
+	process *command.Process
 	gate    *gate
 }
 

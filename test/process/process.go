@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Process is one running program whose output goes to a file. Its methods may be called by several goroutines at once.
@@ -88,6 +89,17 @@ func (p *Process) End(signal os.Signal) error {
 	}
 	<-p.exited
 	return nil
+}
+
+// Wait waits for the end, at most for the timeout, and returns the exit code: -1 after a signal. It returns false if the
+// program still runs.
+func (p *Process) Wait(timeout time.Duration) (code int, ended bool) {
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState.ExitCode(), true
+	case <-time.After(timeout):
+		return 0, false
+	}
 }
 
 // Kill also ends a process that is stopped by SIGSTOP.

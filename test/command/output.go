@@ -1,0 +1,89 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+)
+
+// Output is the result of a run of dr.
+type Output struct {
+	Args           []string
+	Stdout, Stderr string
+	Code           int    // -1: ended by a signal
+	Stage          string // of the last event, with -o json
+}
+
+func (o Output) String() string {
+	return fmt.Sprintf("dr %s: exit code %d\n%s%s", strings.Join(o.Args, " "), o.Code, o.Stdout, o.Stderr)
+}
+
+// Decode decodes the result of a verb with events, or the document of one without.
+func (o Output) Decode(t testing.TB, result any) {
+	t.Helper()
+	line := struct{ Result any }{result}
+	for text := range strings.Lines(o.Stdout) {
+		if strings.HasPrefix(text, `{"result":`) {
+			err := json.Unmarshal([]byte(text), &line)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, o)
+			}
+			return
+		}
+	}
+	// A document may be followed by the line of the error that makes the exit code.
+	err := json.NewDecoder(strings.NewReader(o.Stdout)).Decode(result)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, o)
+	}
+}
+
+// Succeeded fails the test unless dr succeeded, and decodes its result unless result is nil.
+func (o Output) Succeeded(t testing.TB, result any) {
+	t.Helper()
+	if o.Code != 0 {
+		t.Fatalf("%s", o)
+	}
+	o.NoTrace(t)
+	if result != nil {
+		o.Decode(t, result)
+	}
+}
+
+// Failed fails the test unless dr, run with -o json, ended with the exit code and with one line on stderr, without a
+// stack trace, that contains all words. The last line on stdout must have the same error.
+func (o Output) Failed(t testing.TB, code int, words ...string) {
+	t.Helper()
+	o.NoTrace(t)
+	message, ok := strings.CutPrefix(o.Stderr, "dr: ")
+	if o.Code != code || !ok || strings.Index(message, "\n") != len(message)-1 {
+		t.Errorf("want exit code %d and one line on stderr\n%s", code, o)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(message, word) {
+			t.Errorf("the message does not contain %q\n%s", word, o)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(o.Stdout), "\n")
+	var last document.Line
+	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	if err != nil || last.Error == nil ||
+		last.Error.Message != strings.TrimSpace(message) || last.Error.ExitCode != code {
+		t.Errorf("the last line on stdout is not the error\n%s", o)
+	}
+}
+
+// NoTrace fails the test if dr has printed a stack trace.
+func (o Output) NoTrace(t testing.TB) {
+	t.Helper()
+	for _, sign := range []string{"goroutine ", "\npanic:", "\nfatal error:", "[recovered]"} {
+		if strings.Contains("\n"+o.Stdout+"\n"+o.Stderr, sign) {
+			t.Errorf("a stack trace came out\n%s", o)
+			return
+		}
+	}
+}
