@@ -12,14 +12,17 @@ type Report func(Event)
 
 // Event is one step of a command's progress.
 type Event struct {
-	Time    time.Time `json:"time"`
-	Stage   string    `json:"stage"`             // connect, stream, commit; ask, fetch, check, build, rename; boot
-	Level   Level     `json:"level,omitempty"`   // "" is progress
-	Message string    `json:"message,omitempty"` // one plain sentence without secrets
-	Cluster string    `json:"cluster,omitempty"` // the cluster, if a process works on several
-	Object  string    `json:"object,omitempty"`  // the key, file or member
-	Done    int64     `json:"done,omitempty"`    // bytes so far
-	Total   int64     `json:"total,omitempty"`   // bytes expected; 0 if unknown
+	Time time.Time `json:"time"` // when it happened
+	// Stage is the part of the work. Backup: connect, stream, compare, commit. Restore: survey, ask, fetch, check, prove, replay,
+	// build, rename, replace. Verify and drill, also: boot, assert, compare, verify, drill. Log: archive, read. Copy: ask, copy.
+	// Service: schedule, config, condition, notify, listen. Others: find, prune.
+	Stage   string `json:"stage"`
+	Level   Level  `json:"level,omitempty"`   // "": progress
+	Message string `json:"message,omitempty"` // one plain sentence without secrets
+	Cluster string `json:"cluster,omitempty"` // only in dr serve
+	Object  string `json:"object,omitempty"`  // the key, file, member or endpoint
+	Done    int64  `json:"done,omitempty"`    // bytes so far
+	Total   int64  `json:"total,omitempty"`   // bytes expected; 0 if unknown
 }
 
 // Level distinguishes progress, notes and warnings.

@@ -17,39 +17,46 @@ const (
 	AgentWaiting  AgentState = "waiting" // Problem names the member, leader, store or backup that is missing
 )
 
-// Agent is the status of an archiving agent, alone or within a service.
+// Agent is the status of an archiving agent, alone or within a service. Numbers of segments, requests, bytes, gaps and failures count
+// from its start, those that are pending now. On standby it has no position and no lineage: the working agent has them.
 type Agent struct {
-	State   AgentState `json:"state"`
-	Problem string     `json:"problem,omitempty"`
+	State AgentState `json:"state"`
+	// Problem is the missing store, member, leader or backup that it waits for, with the reason; absent if it waits for nothing.
+	Problem string `json:"problem,omitempty"`
 
 	Cluster string         `json:"cluster"`
 	Source  segment.Source `json:"source"`
-	Member  string         `json:"member,omitempty"` // the member that it reads or watches: id in hex
-	Holder  string         `json:"holder,omitempty"` // on standby: the agent that works
-	Lineage string         `json:"lineage,omitempty"`
-	Based   bool           `json:"based"` // a backup exists from which the log continues; a log without one restores nothing
+	Member  string         `json:"member,omitempty"`  // the member that it reads or watches: id in hex
+	Holder  string         `json:"holder,omitempty"`  // on standby: the agent that works
+	Lineage string         `json:"lineage,omitempty"` // that it writes
+	// Based is set if a backup exists from which the log continues. Without one the log restores nothing, and State is waiting.
+	Based bool `json:"based"`
 
-	// Changed describes a mismatch: the newest backups are of a history that is not the cluster's own and that no restore by dr began.
+	// Changed describes how the newest backups show a history that is not the cluster's own and that no restore by dr began, in words;
+	// absent if they do not.
 	Changed string `json:"changed,omitempty"`
-	// Diverged describes how the members' key spaces differ; absent while no difference is known.
+	// Diverged describes how the members' key spaces differ, as first seen, in words; absent while no difference is known:
+	// docs/runbooks/MembersDiverged.md.
 	Diverged string `json:"diverged,omitempty"`
 
 	Durable     uint64    `json:"durable"`              // last stored position; 0: none yet
 	DurableAt   time.Time `json:"durableAt,omitzero"`   // when it was stored
 	ConfirmedAt time.Time `json:"confirmedAt,omitzero"` // all writes acknowledged before this moment are stored
 
-	PendingRequests int       `json:"pendingRequests"` // read, and not stored yet
-	PendingBytes    int64     `json:"pendingBytes"`
-	StoredSegments  int64     `json:"storedSegments"` // since the agent started
-	StoredRequests  int64     `json:"storedRequests"`
-	StoredBytes     int64     `json:"storedBytes"`
-	Gaps            int64     `json:"gaps"`             // recorded since the agent started
+	PendingRequests int       `json:"pendingRequests"`  // read, and not stored yet
+	PendingBytes    int64     `json:"pendingBytes"`     // read, and not stored yet
+	StoredSegments  int64     `json:"storedSegments"`   // by this agent
+	StoredRequests  int64     `json:"storedRequests"`   // by this agent
+	StoredBytes     int64     `json:"storedBytes"`      // by this agent
+	Gaps            int64     `json:"gaps"`             // that it recorded
 	LastGap         time.Time `json:"lastGap,omitzero"` // when the last of them was recorded
 	StoredByOthers  int64     `json:"storedByOthers"`   // segments that another agent had stored before
-	Failures        int64     `json:"failures"`         // of the store, since the agent started
+	Failures        int64     `json:"failures"`         // attempts to store that failed
 
-	Headroom Headroom `json:"headroom"` // source wal
-	Spool    Spool    `json:"spool"`    // source watch
+	// Headroom is the distance to a loss by etcd's purge, if the agent stopped now; only with source wal. On standby only Headroom.Files and
+	// Headroom.UnlinkedBytes are set: files that another agent has stored are closed.
+	Headroom Headroom `json:"headroom"`
+	Spool    Spool    `json:"spool"` // source watch: the local buffer of segments that wait for an unreachable store
 }
 
 // Headroom is the distance to a loss by etcd's purge, if the agent stopped now.
@@ -62,15 +69,18 @@ type Headroom struct {
 
 // Spool is the local buffer of segments that wait for the store.
 type Spool struct {
-	Segments int   `json:"segments"`
-	Bytes    int64 `json:"bytes"`
-	Max      int64 `json:"max"` // 0: there is no spool
+	Segments int   `json:"segments"` // in it
+	Bytes    int64 `json:"bytes"`    // in it
+	Max      int64 `json:"max"`      // bytes; 0: there is no spool
 }
 
-// ArchiveStatus is /status of dr archive.
+// ArchiveStatus is the answer of dr archive at /status. At /metrics it has the same numbers for Prometheus: docs/metrics.md. At /healthz it
+// answers 503 while State is waiting, and while Diverged or Changed is present.
 type ArchiveStatus struct {
 	Agent
-	RPOSeconds *float64 `json:"rpoSeconds"` // null until the agent confirms a moment before which all writes are stored
+	// RPOSeconds is how much would be lost if only the repository survived: the time since ConfirmedAt. It is null until the agent confirms
+	// a moment, as before the first backup and on standby.
+	RPOSeconds *float64 `json:"rpoSeconds"`
 }
 
 // NewArchiveStatus returns the document of an agent's status at the time now.

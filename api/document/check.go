@@ -2,12 +2,12 @@ package document
 
 import "github.com/etcd-dr/etcd-dr/storage/check"
 
-// Check is dr check.
+// Check is the result of dr check.
 type Check struct {
 	Repository string       `json:"repository,omitempty"` // its URL; absent if none was checked
-	Store      []check.Line `json:"store"`                // of the store and its backups
-	Etcd       []check.Line `json:"etcd"`                 // of the live cluster; empty without --endpoints
-	Wanting    []string     `json:"wanting"`              // the names of the lines with that verdict
+	Store      []check.Line `json:"store"`                // the checks of the repository
+	Etcd       []check.Line `json:"etcd"`                 // the checks of the live cluster; empty without --endpoints
+	Wanting    []string     `json:"wanting"`              // the names of the checks with that verdict
 }
 
 // NewCheck returns the document of the lines. Its lists are never nil.

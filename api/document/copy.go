@@ -2,42 +2,42 @@ package document
 
 import "github.com/etcd-dr/etcd-dr/storage/copying"
 
-// Taken is dr backup.
+// Taken is the result of dr backup, dr import and dr salvage --to-repository.
 type Taken struct {
 	Backup
-	Stores []TakenStore `json:"stores"` // in the order in which they were named
+	Stores []TakenStore `json:"stores"` // one for each --repo
 }
 
 // TakenStore is the result of a backup in one repository.
 type TakenStore struct {
-	Repository string `json:"repository"`
-	Stored     bool   `json:"stored"`
-	Message    string `json:"message,omitempty"` // why it is not stored
+	Repository string `json:"repository"`        // its URL
+	Stored     bool   `json:"stored"`            // the backup is there
+	Message    string `json:"message,omitempty"` // why it is not there
 }
 
-// Copy is dr copy.
+// Copy is the result of dr copy.
 type Copy struct {
-	From     string          `json:"from"`
-	To       string          `json:"to"`
-	Clusters []CopiedCluster `json:"clusters"`
+	From     string          `json:"from"`     // URL of the source
+	To       string          `json:"to"`       // URL of the target
+	Clusters []CopiedCluster `json:"clusters"` // those that were copied
 }
 
 // CopiedCluster is the result of copying one cluster.
 type CopiedCluster struct {
 	Cluster  string      `json:"cluster"`
-	Backups  int         `json:"backups"`  // that are new at the target
-	Segments int         `json:"segments"` // of the log that are new at the target
+	Backups  int         `json:"backups"`  // that the target has gained
+	Segments int         `json:"segments"` // of the log that the target has gained
 	Objects  int         `json:"objects"`  // copied, of every kind
-	Bytes    int64       `json:"bytes"`    // of them
+	Bytes    int64       `json:"bytes"`    // the size of these objects
 	Present  int         `json:"present"`  // objects that the target already had
 	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, and backups deleted at the target
-	Faults   []NotCopied `json:"faults"`
+	Faults   []NotCopied `json:"faults"`   // objects that could not be copied
 }
 
 // NotCopied is an object that could not be copied.
 type NotCopied struct {
-	Key     string `json:"key"`
-	Message string `json:"message"`
+	Key     string `json:"key"`     // of the object
+	Message string `json:"message"` // the reason
 }
 
 // Add appends the result of copying a cluster to c.

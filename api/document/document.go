@@ -1,6 +1,9 @@
 // Package document defines the JSON that dr prints with -o json and that the API returns. Each document is one Go type. Fields may
-// be added; none is renamed or removed, which golden tests check. docs/json.md describes every
-// field. It is written by hand, since fields are best explained in groups; a test compares it with the golden files in both directions.
+// be added; none is renamed or removed, which golden tests check.
+//
+// docs/json.md and the API's OpenAPI document are generated from these types, the types that they contain, and the comments on both. A
+// comment is therefore written for readers of JSON too. "X is …" above a field, or "X and Y are …" above the first of several, loses its
+// subject there; Go names of fields become JSON names; and a zero value of a field that may be omitted is called absent.
 //
 // The package is pure: it converts values of pure packages itself, and package convert fills in the results of the others.
 package document
@@ -16,80 +19,81 @@ import (
 
 // Line is one line of a verb that prints while it works: events and items as they come, then a result or an error.
 type Line struct {
-	Event  *storage.Event `json:"event,omitempty"`
-	Item   any            `json:"item,omitempty"` // one finding of find, extract or diff
-	Result any            `json:"result,omitempty"`
-	Error  *Error         `json:"error,omitempty"`
+	Event  *storage.Event `json:"event,omitempty"`  // progress, a note or a warning
+	Item   any            `json:"item,omitempty"`   // one finding of find, extract or diff
+	Result any            `json:"result,omitempty"` // the document of the verb, on the last line of a verb that succeeded
+	Error  *Error         `json:"error,omitempty"`  // on the last line of a verb that failed
 }
 
 // Error is the error of a verb that failed.
 type Error struct {
-	Message  string `json:"message"`
-	ExitCode int    `json:"exitCode"`
+	Message  string `json:"message"`  // the same line as on stderr
+	ExitCode int    `json:"exitCode"` // docs/cli.md#exit-codes
 }
 
-// List is dr list.
+// List is the document of dr list: the backups and the log of one cluster, or of all.
 type List struct {
 	Backups []Backup `json:"backups"` // by cluster, newest first, the imported ones after the others
-	Damaged []Damage `json:"damaged"`
-	// Untrusted are backups that no trusted key has signed, and tombstones and pins that are ignored for that or another reason.
+	Damaged []Damage `json:"damaged"` // backups that cannot be used
+	// Untrusted are backups that no trusted key has signed, and tombstones and pins that are ignored for that or another reason. The
+	// list is empty without --trust.
 	Untrusted []Damage `json:"untrusted"`
 	Windows   []Window `json:"windows"` // by cluster, oldest first
 	Gaps      []Gap    `json:"gaps"`    // by cluster, oldest first
 }
 
-// Backup is one backup in List, and dr show.
+// Backup is the document of dr show, and one backup of dr list: its manifest, and how far it was proven.
 type Backup struct {
 	catalog.Manifest
-	Proven    catalog.Level   `json:"proven"` // the highest level passed, "" if a later verify failed
-	ProvenAt  time.Time       `json:"provenAt"`
+	Proven    catalog.Level   `json:"proven"`    // the highest level passed; empty if a later verify failed
+	ProvenAt  time.Time       `json:"provenAt"`  // when it passed that level
 	Decrypted bool            `json:"decrypted"` // a key has been shown to open it, or none is needed
-	Proofs    []catalog.Proof `json:"proofs"`
-	Pins      []catalog.Pin   `json:"pins"` // that protect it from pruning
+	Proofs    []catalog.Proof `json:"proofs"`    // of each verify and each drill, oldest first
+	Pins      []catalog.Pin   `json:"pins"`      // that protect it from pruning now
 }
 
-// Damage is a backup that cannot be used.
+// Damage is a backup, or another object, that cannot be used.
 type Damage struct {
 	Cluster string     `json:"cluster"`
 	ID      catalog.ID `json:"id"`
-	Message string     `json:"message"`
+	Message string     `json:"message"` // the reason
 }
 
-// Leftovers is dr list --leftovers.
+// Leftovers is the document of dr list --leftovers.
 type Leftovers struct {
-	Leftovers []Leftover `json:"leftovers"`
+	Leftovers []Leftover `json:"leftovers"` // objects of backups that were killed
 }
 
 // Leftover is an object of a backup that was killed.
 type Leftover struct {
 	Cluster string    `json:"cluster"`
-	Key     string    `json:"key"`
-	Size    int64     `json:"size"` // bytes
-	Since   time.Time `json:"since"`
+	Key     string    `json:"key"`   // of the object
+	Size    int64     `json:"size"`  // bytes
+	Since   time.Time `json:"since"` // the last write to it, or the pruning of its backup if that is later
 }
 
-// Verify is dr verify.
+// Verify is the result of dr verify.
 type Verify struct {
-	Proofs []catalog.Proof `json:"proofs"`
+	Proofs []catalog.Proof `json:"proofs"` // one for each backup
 }
 
-// Fetch is dr fetch.
+// Fetch is the result of dr fetch.
 type Fetch struct {
 	Backup catalog.ID `json:"backup"`
-	File   string     `json:"file"`
-	Size   int64      `json:"size"` // bytes
-	SHA256 string     `json:"sha256"`
+	File   string     `json:"file"`          // its path
+	Size   int64      `json:"size"`          // bytes
+	SHA256 string     `json:"sha256"`        // 64 hex digits
 	Key    string     `json:"key,omitempty"` // fingerprint of the key that opened it
 }
 
 // Plan is dr restore --dry-run.
 type Plan = plan.Plan
 
-// Version is dr version.
+// Version is the document of dr version.
 type Version struct {
-	Version string `json:"version"`
-	Go      string `json:"go"`
-	Etcd    string `json:"etcd"` // of the libraries that restore
+	Version string `json:"version"` // of dr
+	Go      string `json:"go"`      // the version of Go that built it
+	Etcd    string `json:"etcd"`    // the version of the libraries that restore
 }
 
 // NewBackup returns the document of a backup. Its lists are never nil.

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -241,62 +239,6 @@ func TestEveryGoldenIsADocument(t *testing.T) {
 	}
 	if len(files) != len(goldens()) {
 		t.Errorf("%d golden files, %d documents", len(files), len(goldens()))
-	}
-}
-
-// sections maps the headings of docs/json.md to the golden files of the documents that they describe.
-var sections = map[string]string{
-	"event": "event", "error": "error", "A backup: show, the result of backup, each of list": "backup", "list": "list",
-	"The result of verify": "verify", "The result of fetch": "fetch", "The plan: restore --dry-run, --plan-out": "plan",
-	"The result of restore": "restore", "The result of copy": "copy", "The result of prune": "prune", "Keys: find, extract, diff": "find",
-	"The result of archive verify": "archive-verify", "The status of archive": "archive-status",
-	"config check": "config-check", "suspend and resume": "suspension", "The status of serve": "serve-status", "status": "status",
-	"status FILE": "inspection", "The result of check": "check",
-}
-
-// elsewhere are fields that only another shape of the document has.
-var elsewhere = map[string]string{"backup origin": "backup-imported",
-	"list leftovers": "leftovers", "list key": "leftovers", "list size": "leftovers",
-	"list since": "leftovers", "restore replaced": "replaced",
-	"plan file": "plan-file", "plan skipHashCheck": "plan-file", "plan salvage": "plan-salvage"}
-
-var name = regexp.MustCompile("`([a-zA-Z0-9]+)`")
-
-// Every field that the documentation names in its tables' first columns is in the document.
-func TestDocumentedFieldsArePresent(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	documents := goldens()
-	checked := map[string]bool{}
-	var golden string
-	for line := range strings.Lines(string(page)) {
-		heading, ok := strings.CutPrefix(line, "## ")
-		if ok {
-			golden = sections[strings.TrimSpace(heading)]
-			checked[golden] = true
-			continue
-		}
-		cells := strings.Split(line, "|")
-		if golden == "" || len(cells) < 3 {
-			continue
-		}
-		for _, field := range name.FindAllStringSubmatch(cells[1], -1) {
-			in := golden
-			other, ok := elsewhere[golden+" "+field[1]]
-			if ok {
-				in = other
-			}
-			if !bytes.Contains(encode(t, documents[in]), []byte(`"`+field[1]+`":`)) {
-				t.Errorf("docs/json.md names %q, which is not in %s", field[1], in)
-			}
-		}
-	}
-	for heading, golden := range sections {
-		if !checked[golden] {
-			t.Errorf("docs/json.md has no section %q", heading)
-		}
 	}
 }
 

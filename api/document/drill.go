@@ -7,12 +7,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Drill is dr drill.
+// Drill is the result of dr drill.
 type Drill struct {
 	Cluster string          `json:"cluster"`
-	Seed    uint64          `json:"seed"`    // draws the random point
-	Verdict catalog.Verdict `json:"verdict"` // the worst; not run also if a proof could not be kept
-	Proofs  []catalog.Proof `json:"proofs"`  // one a point; each is appended to its backup
+	Seed    uint64          `json:"seed"`    // that draws the random point
+	Verdict catalog.Verdict `json:"verdict"` // the worst of the proofs, and of points that could not be attempted
+	Proofs  []catalog.Proof `json:"proofs"`  // one for each point, of level booted, with drill; each is stored with its backup
 }
 
 // NewDrill returns the document of a drill with its verdict. err is the error that the drill returned with the proofs: a point that

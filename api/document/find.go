@@ -6,89 +6,96 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Key is a key, and the Kubernetes object that it belongs to, if any.
+// Key is a key and the object of Kubernetes that it belongs to, if any.
 type Key struct {
-	Key string `json:"key"`
-	// KeyBase64 is set if the key is not UTF-8. Key then has replacement characters.
+	Key string `json:"key"` // as text
+	// KeyBase64 is the key, if it is not UTF-8. Key then has replacement characters.
 	KeyBase64  []byte            `json:"keyBase64,omitempty"`
-	Kubernetes *KubernetesObject `json:"kubernetes,omitempty"`
+	Kubernetes *KubernetesObject `json:"kubernetes,omitempty"` // the object; absent if the key is not an object's
 }
 
 // KubernetesObject identifies the object that a key belongs to, as far as the key shows it.
 type KubernetesObject struct {
-	Kind      string `json:"kind,omitempty"`  // absent if only a CustomResourceDefinition knows it
-	Resource  string `json:"resource"`        // in the plural, as in URLs
-	Group     string `json:"group,omitempty"` // of custom resources
-	Namespace string `json:"namespace,omitempty"`
+	Kind      string `json:"kind,omitempty"`      // absent if only a CustomResourceDefinition knows it
+	Resource  string `json:"resource"`            // in the plural, as in URLs
+	Group     string `json:"group,omitempty"`     // of custom resources
+	Namespace string `json:"namespace,omitempty"` // absent if the object has none
 	Name      string `json:"name"`
 }
 
 // Found is one line of dr find: either a change or an unseen part.
 type Found struct {
-	Change *Change `json:"change,omitempty"`
-	Unseen *Unseen `json:"unseen,omitempty"`
+	Change *Change `json:"change,omitempty"` // a change of a key
+	Unseen *Unseen `json:"unseen,omitempty"` // a part of the history that the archive does not contain
 }
 
 // Change is one change of a key.
 type Change struct {
 	Key
-	Change   string `json:"change"`             // put or delete
-	Revision int64  `json:"revision"`           // that the request made
-	After    int64  `json:"after,omitempty"`    // set if only two states are known: it happened after this revision, up to Revision
-	Position uint64 `json:"position,omitempty"` // in the log; absent: it was seen in a backup
-	Lineage  string `json:"lineage,omitempty"`
+	Change   string `json:"change"`   // put or delete
+	Revision int64  `json:"revision"` // that the request made
+	// After is set if only two states are known: the change happened after this revision, up to Revision; equal to Revision if another
+	// history began there.
+	After    int64  `json:"after,omitempty"`
+	Position uint64 `json:"position,omitempty"` // in the log; absent if the change was found in a backup
+	Lineage  string `json:"lineage,omitempty"`  // absent if unknown
 	// NotBefore and NotAfter are moments between which it happened; absent if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	By        string    `json:"by,omitempty"`   // put, delete, delete of a range, transaction, end of a lease; absent: see Position
-	Keys      int       `json:"keys,omitempty"` // that the same request changed
+	// By is the request: put, delete, delete of a range, transaction, end of a lease or, from a watch, delete or end of a lease, or delete
+	// of several keys; absent if the change was found in a backup.
+	By   string `json:"by,omitempty"`
+	Keys int    `json:"keys,omitempty"` // how many keys the same request changed; absent like By
 
-	Size           int64  `json:"size,omitempty"`  // bytes of the value that was put
-	Lease          string `json:"lease,omitempty"` // its id in hex
-	Version        int64  `json:"version,omitempty"`
-	CreateRevision int64  `json:"createRevision,omitempty"`
+	Size           int64  `json:"size,omitempty"`           // bytes of the value that was put
+	Lease          string `json:"lease,omitempty"`          // of a put: its id in hex
+	Version        int64  `json:"version,omitempty"`        // of a put
+	CreateRevision int64  `json:"createRevision,omitempty"` // of a put
 }
 
 // Unseen is a part of the history that is incomplete in the archive.
 type Unseen struct {
-	After   int64     `json:"after,omitempty"` // revisions: after this one
-	UpTo    int64     `json:"upTo,omitempty"`  // and up to that one; absent if unknown
+	After   int64     `json:"after,omitempty"` // the part begins after this revision
+	UpTo    int64     `json:"upTo,omitempty"`  // and ends at this one; absent if unknown
 	Lineage string    `json:"lineage,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Until   time.Time `json:"until,omitzero"`
+	Since   time.Time `json:"since,omitzero"` // the time of the begin; absent if unknown
+	Until   time.Time `json:"until,omitzero"` // the time of the end; absent if unknown
 	Reason  string    `json:"reason"`
 }
 
 // Find is the result of dr find.
 type Find struct {
-	Changes   int     `json:"changes"`
-	Unseen    int     `json:"unseen"`
-	Last      *Change `json:"last,omitempty"` // the last change of any of the keys
-	Gone      []Gone  `json:"gone"`           // by time
-	Forgotten int     `json:"forgotten,omitempty"`
-	// Vanished sums up the newest keys of Gone that vanished together; absent if there are none.
+	Changes   int     `json:"changes"`             // the number of items that are changes
+	Unseen    int     `json:"unseen"`              // the number of items that are unseen parts
+	Last      *Change `json:"last,omitempty"`      // the last change of any of the keys
+	Gone      []Gone  `json:"gone"`                // deletions of keys that were not put again, by time
+	Forgotten int     `json:"forgotten,omitempty"` // keys that vanished before those in Gone, which has at most 100,000 keys
+	// Vanished is the sum of the newest keys of Gone that vanished together; absent if there are none.
 	Vanished *Vanished `json:"vanished,omitempty"`
-	// Marked is set if the only searched key, or the searched namespace, exists and is marked for deletion.
+	// Marked is the change that marked the object of --key, or the namespace of --namespace; absent unless that exists and is marked for
+	// deletion.
 	Marked *Marked `json:"marked,omitempty"`
 }
 
 // Marked is the change that marked a Kubernetes object for deletion.
 type Marked struct {
 	Change
-	LastGood int64 `json:"lastGood"` // the last revision at which the object was not marked
+	LastGood int64 `json:"lastGood"` // the last revision at which it was not marked
 }
 
-// Vanished sums up keys that vanished together, such as the objects of a namespace.
+// Vanished is a sum of keys that vanished together, such as the objects of a namespace.
 type Vanished struct {
-	Keys      int       `json:"keys"`
-	From      int64     `json:"from"` // revision at which the first of them vanished; To: the last
-	To        int64     `json:"to"`
-	LastWhole int64     `json:"lastWhole"` // the last revision with all of them, and none marked for deletion
-	Lineage   string    `json:"lineage,omitempty"`
+	Keys int `json:"keys"` // how many
+	// From and To are the revisions at which the first and the last of them vanished.
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
+	LastWhole int64  `json:"lastWhole"`         // the last revision with all of them, and none marked for deletion
+	Lineage   string `json:"lineage,omitempty"` // absent if unknown
+	// NotBefore and NotAfter are moments between which they vanished; absent if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	Mark      *Change   `json:"mark,omitempty"`    // the change that marked the namespace for deletion
-	Earlier   int       `json:"earlier,omitempty"` // keys that had vanished before
+	Mark      *Change   `json:"mark,omitempty"`    // the change that marked the namespace for deletion; absent if there is none
+	Earlier   int       `json:"earlier,omitempty"` // how many keys had vanished before; absent if none had
 }
 
 // Gone is the deletion of some keys that were not put again.
@@ -97,8 +104,8 @@ type Gone struct {
 	Vanished int `json:"vanished"` // how many
 	// Mark is the change that had marked the object for deletion; absent if there was none. LastGood is then before it.
 	Mark     *Change `json:"mark,omitempty"`
-	LastGood int64   `json:"lastGood"` // revision
-	Nearest  *Point  `json:"nearest,omitempty"`
+	LastGood int64   `json:"lastGood"`          // the last good revision
+	Nearest  *Point  `json:"nearest,omitempty"` // the nearest point that can be restored
 	// Restore is the command that restores LastGood or, if that is unreachable, Nearest; absent if neither is reachable.
 	Restore []string `json:"restore,omitempty"`
 }
@@ -113,8 +120,8 @@ type Point struct {
 type Extracted struct {
 	Key
 	Value          []byte         `json:"value"`
-	Object         map[string]any `json:"object,omitempty"` // all of it, with what the API server sets
-	Unreadable     string         `json:"unreadable,omitempty"`
+	Object         map[string]any `json:"object,omitempty"`     // a Kubernetes object with all its fields
+	Unreadable     string         `json:"unreadable,omitempty"` // why there is no object, such as encryption
 	CreateRevision int64          `json:"createRevision"`
 	ModRevision    int64          `json:"modRevision"`
 	Version        int64          `json:"version"`
@@ -124,40 +131,44 @@ type Extracted struct {
 // Extract is the result of dr extract.
 type Extract struct {
 	At
-	Keys       int   `json:"keys"`
+	Keys       int   `json:"keys"`       // how many items
 	Bytes      int64 `json:"bytes"`      // of their values
 	Unreadable int   `json:"unreadable"` // Kubernetes objects that could not be decoded
 }
 
 // At is the point at which values were read.
 type At struct {
-	Revision  int64      `json:"revision"`
-	Backup    catalog.ID `json:"backup"`
-	Lineage   string     `json:"lineage,omitempty"` // of the log that was replayed onto it
-	NotBefore time.Time  `json:"notBefore,omitzero"`
-	NotAfter  time.Time  `json:"notAfter,omitzero"`
+	Revision int64      `json:"revision"`
+	Backup   catalog.ID `json:"backup"`
+	Lineage  string     `json:"lineage,omitempty"` // of the log that was replayed onto it
+	// NotBefore and NotAfter are the bounds of its time: it contains every write acknowledged by NotBefore, and none after NotAfter.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	NotAfter  time.Time `json:"notAfter,omitzero"`
 }
 
 // Different is one line of dr diff.
 type Different struct {
 	Key
 	Change string `json:"change"` // added, changed or removed
-	A      *Value `json:"a,omitempty"`
-	B      *Value `json:"b,omitempty"`
+	// A and B are the values at the two points; absent if there is none.
+	A *Value `json:"a,omitempty"`
+	B *Value `json:"b,omitempty"`
 }
 
 // Value is the value of a key at one of two points.
 type Value struct {
-	Size        int64  `json:"size"`
-	SHA256      string `json:"sha256"`
+	Size        int64  `json:"size"`   // bytes
+	SHA256      string `json:"sha256"` // 64 hex digits
 	ModRevision int64  `json:"modRevision"`
 	Value       []byte `json:"value,omitempty"` // with --values
 }
 
 // Diff is the result of dr diff.
 type Diff struct {
-	A       At  `json:"a"`
-	B       At  `json:"b"`
+	// A and B are the two points.
+	A At `json:"a"`
+	B At `json:"b"`
+	// Added, Changed, Removed and Same are numbers of keys.
 	Added   int `json:"added"`
 	Changed int `json:"changed"`
 	Removed int `json:"removed"`

@@ -8,48 +8,49 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Window is a recovery window: any point between From and To can be restored.
+// Window is a recovery window of a cluster: any point between From and To can be restored.
 type Window struct {
 	Cluster string `json:"cluster"`
 	catalog.Window
 }
 
-// Gap is a part of the log that is in no segment, or where one history ends and another begins.
+// Gap is a part of the log that no segment contains, or the place where one history ends and another begins.
 type Gap struct {
-	Kind        catalog.GapKind `json:"kind"` // lost, recorded or restored
+	Kind        catalog.GapKind `json:"kind"`
 	Cluster     string          `json:"cluster"`
 	Lineage     string          `json:"lineage"`
-	NextLineage string          `json:"nextLineage,omitempty"` // Lineage itself for a gap within
-	From        uint64          `json:"from,omitempty"`        // positions, both inclusive; absent if unknown
-	To          uint64          `json:"to,omitempty"`
-	Positions   uint64          `json:"positions"` // how many
-	Since       time.Time       `json:"since"`
-	Until       time.Time       `json:"until,omitzero"` // absent if nothing follows
-	Seconds     float64         `json:"seconds"`        // its width in time, 0 if nothing follows
-	Reason      string          `json:"reason"`
+	NextLineage string          `json:"nextLineage,omitempty"` // the history after it, equal to Lineage for a gap within; absent if nothing follows
+	// From and To are positions, both inclusive; absent if unknown.
+	From      uint64    `json:"from,omitempty"`
+	To        uint64    `json:"to,omitempty"`
+	Positions uint64    `json:"positions"`      // how many; 0 if unknown
+	Since     time.Time `json:"since"`          // its begin
+	Until     time.Time `json:"until,omitzero"` // its end; absent if nothing follows
+	Seconds   float64   `json:"seconds"`        // its width in time, 0 if nothing follows
+	Reason    string    `json:"reason"`         // one sentence
 }
 
-// ArchiveVerify is dr archive verify.
+// ArchiveVerify is the result of dr archive verify.
 type ArchiveVerify struct {
 	Cluster  string    `json:"cluster"`
-	Verdict  string    `json:"verdict"`        // passed: nothing is missing or damaged, and the only gaps are beginnings of restored clusters; failed
-	Depth    string    `json:"depth"`          // headers, stored (every byte's digest) or opened (decrypted and decoded)
-	Since    time.Time `json:"since,omitzero"` // earlier gaps were left out; absent: all count
+	Verdict  string    `json:"verdict"`        // passed: nothing is missing or damaged, and all gaps are of kind restored; else failed
+	Depth    string    `json:"depth"`          // what was read: headers, stored (every byte, against its digest), opened (decrypted, and every request decoded as in a restore)
+	Since    time.Time `json:"since,omitzero"` // --since: earlier gaps were omitted; absent: all count
 	Found    int       `json:"found"`          // undamaged segments
-	Requests int64     `json:"requests"`
-	Bytes    int64     `json:"bytes"`
-	Missing  []Fault   `json:"missing"`
-	Damaged  []Fault   `json:"damaged"`
-	Gaps     []Gap     `json:"gaps"`
-	Windows  []Window  `json:"windows"`
+	Requests int64     `json:"requests"`       // in these segments
+	Bytes    int64     `json:"bytes"`          // the stored size of these segments
+	Missing  []Fault   `json:"missing"`        // segments that are not in the repository
+	Damaged  []Fault   `json:"damaged"`        // segments, indexes and tombstones that cannot be used
+	Gaps     []Gap     `json:"gaps"`           // oldest first
+	Windows  []Window  `json:"windows"`        // oldest first
 }
 
 // Fault is a segment, or a run of them, that cannot be used.
 type Fault struct {
-	Key     string `json:"key"` // of the first
+	Key     string `json:"key"` // of the first object
 	Lineage string `json:"lineage"`
-	Seq     uint64 `json:"seq"`
-	Upto    uint64 `json:"upto"` // seq of the last
+	Seq     uint64 `json:"seq"`  // number of the first segment; 0: Key is an index or a tombstone
+	Upto    uint64 `json:"upto"` // number of the last segment
 	Message string `json:"message"`
 }
 

@@ -9,53 +9,54 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Prune is dr prune.
+// Prune is the result of dr prune.
 type Prune struct {
 	Cluster string         `json:"cluster"`
 	DryRun  bool           `json:"dryRun"`  // nothing was removed
-	Backups []PrunedBackup `json:"backups"` // undamaged ones, newest first
-	Log     []PrunedLog    `json:"log"`     // removed parts, by lineage
-	// Damaged and untrusted backups are kept, so that the operator can inspect them.
-	Damaged   []Damage       `json:"damaged"`
+	Backups []PrunedBackup `json:"backups"` // all undamaged ones, newest first
+	Log     []PrunedLog    `json:"log"`     // the parts that are removed from the front of lineages
+	// Damaged are backups that cannot be used. They are kept, so that the operator can inspect them.
+	Damaged []Damage `json:"damaged"`
+	// Untrusted are backups that no trusted key has signed. They are kept too.
 	Untrusted []Damage       `json:"untrusted"`
-	Locked    []LockedObject `json:"locked"`     // objects that cannot be removed before a date
-	Swept     int            `json:"swept"`      // objects removed for good, of backups that were deleted or killed earlier
-	SweptSize int64          `json:"sweptBytes"` // of them
-	Kept      int64          `json:"keptBytes"`  // of backups and log, as stored
-	Removed   int64          `json:"removedBytes"`
-	Over      int64          `json:"overBytes"` // by how much the objects that must stay exceed --max-size
+	Locked    []LockedObject `json:"locked"`       // objects that cannot be removed before a date
+	Swept     int            `json:"swept"`        // objects removed for good: of backups that were deleted or killed before the grace period
+	SweptSize int64          `json:"sweptBytes"`   // the size of these objects
+	Kept      int64          `json:"keptBytes"`    // the stored size of the backups and the log that stay
+	Removed   int64          `json:"removedBytes"` // the stored size of the backups and the log that are removed
+	Over      int64          `json:"overBytes"`    // by how much the objects that must stay exceed --max-size
 }
 
 // PrunedBackup is the decision on one backup.
 type PrunedBackup struct {
 	ID      catalog.ID `json:"id"`
-	Started time.Time  `json:"started"`
-	Size    int64      `json:"size"` // bytes, as stored
-	Keep    bool       `json:"keep"`
+	Started time.Time  `json:"started"`         // of its manifest
+	Size    int64      `json:"size"`            // bytes, as stored
+	Keep    bool       `json:"keep"`            // false: it is removed
 	Reasons []string   `json:"reasons"`         // all that keep it, or the one for its removal
-	Doubt   string     `json:"doubt,omitempty"` // why it takes no slot of a good one
+	Doubt   string     `json:"doubt,omitempty"` // why it takes no slot of a good one; absent if nothing is known against it
 }
 
 // PrunedLog is the removed front of a lineage.
 type PrunedLog struct {
 	Lineage  string `json:"lineage"`
-	Upto     uint64 `json:"upto"` // seq of the last removed segment
-	Segments int    `json:"segments"`
-	Size     int64  `json:"size"` // bytes, as stored
+	Upto     uint64 `json:"upto"`     // number of the last segment
+	Segments int    `json:"segments"` // how many
+	Size     int64  `json:"size"`     // bytes, as stored
 	Reason   string `json:"reason"`
 }
 
 // LockedObject is an object that its lock protects from removal.
 type LockedObject struct {
-	Key   string    `json:"key"`
+	Key   string    `json:"key"`            // of the object
 	Until time.Time `json:"until,omitzero"` // absent if the store does not report it
 }
 
-// Pins is dr pin and dr unpin.
+// Pins is the document of dr pin and dr unpin.
 type Pins struct {
 	Backup catalog.ID    `json:"backup"`
-	Pins   []catalog.Pin `json:"pins"`   // that hold now
-	Lifted []catalog.Pin `json:"lifted"` // by this call
+	Pins   []catalog.Pin `json:"pins"`   // those that hold now
+	Lifted []catalog.Pin `json:"lifted"` // those that this call lifted
 }
 
 // NewPrune returns the document of the decisions d on the catalog c, corrected by the result r of carrying them out.

@@ -12,60 +12,59 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
-// ConfigCheck is dr config check: the configuration, explained.
+// ConfigCheck is the document of dr config check: the configuration, explained.
 type ConfigCheck struct {
-	Concurrency  int             `json:"concurrency"`
-	LeaseSeconds float64         `json:"leaseSeconds"`
-	Clusters     []ConfigCluster `json:"clusters"` // by name
+	Concurrency  int             `json:"concurrency"`  // backups at a time, of all clusters
+	LeaseSeconds float64         `json:"leaseSeconds"` // how long another service waits before it takes over a job
+	Clusters     []ConfigCluster `json:"clusters"`     // by name
 }
 
 // ConfigCluster explains the settings of one cluster.
 type ConfigCluster struct {
 	Cluster      string             `json:"cluster"`
-	Suspended    bool               `json:"suspended"`
-	Schedule     string             `json:"schedule"` // empty: there is none
-	Zone         string             `json:"zone"`     // of the schedule
-	DelaySeconds float64            `json:"delaySeconds"`
-	Next         []time.Time        `json:"next"`     // the next moments, with jitter
-	Triggers     []string           `json:"triggers"` // other reasons that make a backup due
-	Keeps        []string           `json:"keeps"`    // empty: everything
-	Repositories []ConfigRepository `json:"repositories"`
-	Require      string             `json:"require"`    // all or any of them
-	Recipients   []string           `json:"recipients"` // empty: backups are not encrypted
-	Endpoints    []string           `json:"endpoints"`
-	From         string             `json:"from"`
-	Drill        *ConfigDrill       `json:"drill,omitempty"`   // absent: never
-	Archive      *ConfigArchive     `json:"archive,omitempty"` // absent: the log is not archived
+	Suspended    bool               `json:"suspended"`         // the service starts nothing for it
+	Schedule     string             `json:"schedule"`          // of backups, as written; empty: there is none
+	Zone         string             `json:"zone"`              // the time zone of the schedule
+	DelaySeconds float64            `json:"delaySeconds"`      // by how much the jitter delays this cluster
+	Next         []time.Time        `json:"next"`              // the next three moments, with the delay
+	Triggers     []string           `json:"triggers"`          // other reasons that make a backup due
+	Keeps        []string           `json:"keeps"`             // the retention in words; empty: everything is kept
+	Repositories []ConfigRepository `json:"repositories"`      // where its backups are stored
+	Require      string             `json:"require"`           // all or any: how many of the repositories a backup must reach
+	Recipients   []string           `json:"recipients"`        // the first 16 characters of each; empty: backups are not encrypted
+	Endpoints    []string           `json:"endpoints"`         // the cluster's
+	From         string             `json:"from"`              // which member a backup reads
+	Drill        *ConfigDrill       `json:"drill,omitempty"`   // its drills; absent: there are none
+	Archive      *ConfigArchive     `json:"archive,omitempty"` // how its log is archived, into the first repository; absent: it is not
 }
 
 // ConfigArchive explains how the log of a cluster is archived, into the first of its repositories.
 type ConfigArchive struct {
-	FlushSeconds float64 `json:"flushSeconds"`
-	Spool        string  `json:"spool"`    // empty: there is none
-	SpoolMax     int64   `json:"spoolMax"` // bytes
+	FlushSeconds float64 `json:"flushSeconds"` // how often it is stored
+	Spool        string  `json:"spool"`        // directory; empty: there is none
+	SpoolMax     int64   `json:"spoolMax"`     // bytes
 }
 
-// ConfigDrill explains the drills of a cluster.
+// ConfigDrill is the explanation of a cluster's drills.
 type ConfigDrill struct {
-	Schedule     string      `json:"schedule"` // empty: only on request
-	Zone         string      `json:"zone"`     // of the schedule
-	DelaySeconds float64     `json:"delaySeconds"`
-	Next         []time.Time `json:"next"` // the next moments, with jitter
-	Repository   string      `json:"repository"`
-	Assertions   []string    `json:"assertions"`
-	Keys         bool        `json:"keys"`        // whether a key is configured that opens encrypted backups
-	ScratchDir   string      `json:"scratchDir"`  // empty: the system's temporary directory
-	MemoryLimit  int64       `json:"memoryLimit"` // bytes; 0: none
-	Nice         int         `json:"nice"`
+	Schedule     string      `json:"schedule"`     // as written; empty: only on request
+	Zone         string      `json:"zone"`         // the time zone of the schedule
+	DelaySeconds float64     `json:"delaySeconds"` // by how much the jitter delays this cluster
+	Next         []time.Time `json:"next"`         // the next three moments, with the delay
+	Repository   string      `json:"repository"`   // the name of the source
+	Assertions   []string    `json:"assertions"`   // the expectations of the restored data, as written
+	Keys         bool        `json:"keys"`         // a key is configured that opens encrypted backups
+	ScratchDir   string      `json:"scratchDir"`   // empty: the system's temporary directory
+	MemoryLimit  int64       `json:"memoryLimit"`  // bytes; 0: none
+	Nice         int         `json:"nice"`         // of the process that restores
 }
 
 // ConfigRepository is a place for backups.
 type ConfigRepository struct {
-	Name string `json:"name"`
-	URL  string `json:"url"`
-	// Keeps is the repository's own retention; absent: the cluster's applies.
-	Keeps  []string `json:"keeps,omitempty"`
-	Signed bool     `json:"signed"` // whether documents there are signed
+	Name   string   `json:"name"`
+	URL    string   `json:"url"`             // without credentials
+	Keeps  []string `json:"keeps,omitempty"` // its own retention; absent: the cluster's applies
+	Signed bool     `json:"signed"`          // documents there are signed
 }
 
 const nexts = 3
@@ -178,17 +177,17 @@ func span(d time.Duration) string {
 	return d.String()
 }
 
-// ServeStatus is /status of dr serve.
+// ServeStatus is the answer of dr serve at /status and, with the worst cluster first, of the API's clusters.
 type ServeStatus struct {
-	Config   ServeConfig     `json:"config"`
+	Config   ServeConfig     `json:"config"`   // the configuration in force
 	Clusters []ServedCluster `json:"clusters"` // by name
 }
 
 // ServeConfig identifies the configuration in force.
 type ServeConfig struct {
-	File    string    `json:"file"`
+	File    string    `json:"file"`              // its path
 	Since   time.Time `json:"since"`             // when it was read
-	Refused string    `json:"refused,omitempty"` // why the current file is not in force
+	Refused string    `json:"refused,omitempty"` // why the current content of the file is not in force
 }
 
 // Suspension is dr suspend and dr resume: the last order, as it is stored.

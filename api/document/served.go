@@ -17,7 +17,7 @@ const (
 	StateQueued    State = "queued"    // due, while the permitted number of others run
 	StateRunning   State = "running"   // a backup is being taken
 	StateStandby   State = "standby"   // due, and another service, Holder, works on it
-	StateFailing   State = "failing"   // Problem is the reason; the next try is at Next
+	StateFailing   State = "failing"   // Problem is the reason, such as an unusable configuration; the next attempt is at Next
 	StateSuspended State = "suspended" // nothing is started
 )
 
@@ -25,22 +25,22 @@ const (
 type ServedCluster struct {
 	Cluster  string          `json:"cluster"`
 	State    State           `json:"state"`
-	Problem  string          `json:"problem,omitempty"`
-	Failures int             `json:"failures"`         // tries in a row that failed
-	Reason   string          `json:"reason,omitempty"` // why a backup is due or being taken
-	Holder   string          `json:"holder,omitempty"` // on standby: the service that works
-	Last     *condition.Last `json:"last,omitempty"`   // the newest backup; absent: none is known
-	Next     time.Time       `json:"next,omitzero"`    // when the next backup is due, or tried
-	// NextDrill is when the next drill is due, or tried; absent if none is scheduled, and while there is no backup.
+	Problem  string          `json:"problem,omitempty"` // why the last attempt failed, or why the configuration cannot be used
+	Failures int             `json:"failures"`          // attempts in a row that failed
+	Reason   string          `json:"reason,omitempty"`  // why a backup is due or being taken
+	Holder   string          `json:"holder,omitempty"`  // on standby: the service that works
+	Last     *condition.Last `json:"last,omitempty"`    // the newest known backup; absent: none is known
+	Next     time.Time       `json:"next,omitzero"`     // when the next backup is due, or the next attempt
+	// NextDrill is when the next drill is due, or the next attempt; absent if none is scheduled, and while there is no backup.
 	NextDrill time.Time `json:"nextDrill,omitzero"`
-	// Unpruned is why the last pruning failed. Backups continue.
+	// Unpruned is why old backups could not be removed; absent if they were. Backups continue.
 	Unpruned string `json:"unpruned,omitempty"`
 
-	Suspension *SuspendedBy          `json:"suspension,omitempty"` // an order of a person, in addition to the configuration's
-	Jobs       []Outcome             `json:"jobs"`                 // by this service: for each job and repository the running one, and the last that ended
-	Counts     []Count               `json:"counts"`               // of all jobs that ended, by this service
-	Archive    *Agent                `json:"archive,omitempty"`    // if this service archives the cluster's log
-	Standings  []condition.Standing  `json:"standings"`            // one a repository, as of the last look
+	Suspension *SuspendedBy          `json:"suspension,omitempty"` // the order of dr suspend or of the API; absent if there is none
+	Jobs       []Outcome             `json:"jobs"`                 // of this service: for each job and repository the running one, and the last one that ended
+	Counts     []Count               `json:"counts"`               // how many jobs have ended since the service started
+	Archive    *Agent                `json:"archive,omitempty"`    // if this service archives the log; what would be lost now is the time since Archive.ConfirmedAt
+	Standings  []condition.Standing  `json:"standings"`            // one for each repository, as of the last look
 	Conditions []condition.Condition `json:"conditions"`           // the worst first
 }
 
@@ -68,21 +68,21 @@ const (
 // Outcome is the result of a job, or a job that runs.
 type Outcome struct {
 	Job        Job        `json:"job"`
-	Repository string     `json:"repository,omitempty"` // of jobs that work in one
+	Repository string     `json:"repository,omitempty"` // absent for a backup, which goes into all
 	Reason     string     `json:"reason"`               // why it was started
 	Began      time.Time  `json:"began,omitzero"`       // absent: it waits for its turn
 	Ended      time.Time  `json:"ended,omitzero"`       // absent: it runs
 	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it runs
 	Backup     catalog.ID `json:"backup,omitempty"`     // the one that was taken or drilled
 	Message    string     `json:"message,omitempty"`    // why it failed or was not run
-	RTO        float64    `json:"rtoSeconds,omitempty"`
+	RTO        float64    `json:"rtoSeconds,omitempty"` // of a drill: the longest time until a server served the restored data
 }
 
 // Count is the number of jobs that ended with one verdict.
 type Count struct {
 	Job     Job     `json:"job"`
 	Verdict Verdict `json:"verdict"`
-	N       int64   `json:"n"`
+	N       int64   `json:"n"` // how many
 }
 
 // Verdict is the end of a job. A job that was not run has not succeeded.
@@ -97,7 +97,7 @@ const (
 
 // SuspendedBy is an order to start nothing. It is stored in the repositories and so holds for all services.
 type SuspendedBy struct {
-	Since  time.Time `json:"since"`
+	Since  time.Time `json:"since"`  // when it was ordered
 	By     string    `json:"by"`     // the person or program that ordered it
 	Reason string    `json:"reason"` // free text
 }

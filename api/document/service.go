@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Problem is the error of a request to the API.
+// Problem is the answer to a request to the API that failed.
 type Problem struct {
 	Message string `json:"message"`
 	Cure    string `json:"cure,omitempty"` // the remedy; absent if the message contains it
@@ -34,9 +34,9 @@ type Drills struct {
 
 // Jobs lists the jobs of all clusters of a service.
 type Jobs struct {
-	Running []ClusterJob `json:"running"`
-	Queued  []ClusterJob `json:"queued"` // due, and waiting for their turn
-	Ended   []ClusterJob `json:"ended"`  // the last of each job, cluster and repository, newest first
+	Running []ClusterJob `json:"running"` // those that run now
+	Queued  []ClusterJob `json:"queued"`  // due, and waiting for their turn
+	Ended   []ClusterJob `json:"ended"`   // the last of each job, cluster and repository, newest first
 }
 
 // ClusterJob is a job of one cluster.
@@ -45,12 +45,12 @@ type ClusterJob struct {
 	Outcome
 }
 
-// Way is the way to restore a point of a cluster. The service restores nothing: the operator runs Command.
+// Way is the way to restore a point of a cluster: the answer of the API to plan. The service restores nothing: the operator runs Command.
 type Way struct {
-	Command  string  `json:"command"` // a line for a shell, which prints the plan and stops
-	Lost     Lost    `json:"lost"`
+	Command  string  `json:"command"`                   // a line for a shell, which prints the plan and stops
+	Lost     Lost    `json:"lost"`                      // the writes that the plan does not restore
 	Estimate float64 `json:"estimateSeconds,omitempty"` // estimated duration of the restore; absent if unknown
-	Plan     Plan    `json:"plan"`
+	Plan     Plan    `json:"plan"`                      // what Command prints
 }
 
 // Lost describes the writes that a plan does not restore.

@@ -7,17 +7,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// Status is dr status: the state of each cluster, the worst first.
+// Status is the document of dr status: the state of each cluster in its repositories.
 type Status struct {
-	Clusters []ClusterStatus `json:"clusters"`
-	Wanting  int             `json:"wanting"` // how many of them need attention now
+	Clusters []ClusterStatus `json:"clusters"` // the worst first
+	Wanting  int             `json:"wanting"`  // how many of them need attention now
 }
 
 // ClusterStatus is the state of one cluster in its repositories.
 type ClusterStatus struct {
 	Cluster    string                `json:"cluster"`
-	Suspended  bool                  `json:"suspended"`
-	Standings  []condition.Standing  `json:"standings"`  // one a repository
+	Suspended  bool                  `json:"suspended"`  // services start nothing for it
+	Standings  []condition.Standing  `json:"standings"`  // one for each repository
 	Conditions []condition.Condition `json:"conditions"` // the worst first
 }
 

@@ -20,13 +20,12 @@ import (
 type Bump struct {
 	// To is the revision from which the key space continues. 0: By after the last restored one or, if By is 0 too, right after it.
 	To int64 `json:"to,omitempty"`
-	By int64 `json:"by,omitempty"`
+	By int64 `json:"by,omitempty"` // instead of To, if only the run can know the last restored revision
 	// Known is the newest revision that clients may have seen, in any history: the newest in the repository, on the disks and of a
 	// live cluster. 0: none is known.
-	Known int64 `json:"known,omitempty"`
-	// Auto: only if the restored key space is Kubernetes', which is decided after the replay.
-	Auto   bool   `json:"auto,omitempty"`
-	Reason string `json:"reason"`
+	Known  int64  `json:"known,omitempty"`
+	Auto   bool   `json:"auto,omitempty"` // only if the restored key space is Kubernetes', which is decided after the replay
+	Reason string `json:"reason"`         // of the choice
 }
 
 const (

@@ -38,10 +38,10 @@ type Member struct {
 
 // Into selects the members whose data dirs this host gets, and their place.
 type Into struct {
-	OutputDir string `json:"outputDir,omitempty"` // all members, one folder each
-	Name      string `json:"name,omitempty"`      // or this member alone,
-	DataDir   string `json:"dataDir,omitempty"`   // into this data dir
-	WALDir    string `json:"walDir,omitempty"`    // with its log here, as etcd's --wal-dir; "": in the data dir
+	OutputDir string `json:"outputDir,omitempty"` // gets all members, one folder each
+	Name      string `json:"name,omitempty"`      // or of the only member
+	DataDir   string `json:"dataDir,omitempty"`   // of that member
+	WALDir    string `json:"walDir,omitempty"`    // for its log, as etcd's --wal-dir; "": in the data dir
 }
 
 // ParseMembers parses etcd's --initial-cluster form, name=url,name=url. It refuses a name that occurs twice, which is nearly always

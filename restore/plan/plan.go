@@ -49,34 +49,35 @@ type Target struct {
 	Disks *Disks // data dirs of stopped members, instead of backups and the log or after their end; nil: none
 }
 
-// Plan describes the restore of one cluster to one point. All hosts of a cluster restore the same Plan, apart from Into: only
+// Plan is the restore of one cluster to one point, as data. All hosts of a cluster restore the same Plan, apart from Into: only
 // members with the same data, members, token and revisions form one cluster.
 type Plan struct {
 	Format int    `json:"format"`
-	ID     string `json:"id"` // digest of everything but Into
+	ID     string `json:"id"` // digest of everything but Into: equal on all hosts
 
-	Cluster       string          `json:"cluster,omitempty"` // in the repository
-	Backup        *catalog.Backup `json:"backup,omitempty"`
-	Log           *Log            `json:"log,omitempty"`        // replayed onto the backup
-	Reach         *Reach          `json:"reach,omitempty"`      // the state at the end
-	Estimate      float64         `json:"estimate,omitempty"`   // duration of the restore in seconds, roughly
-	File          string          `json:"file,omitempty"`       // instead of cluster, backup and log
-	FileDigest    string          `json:"fileDigest,omitempty"` // of File; "": not checked
-	SkipHashCheck bool            `json:"skipHashCheck,omitempty"`
-	Salvage       *Salvage        `json:"salvage,omitempty"` // from disks: the base, or requests after the log, or both
+	Cluster       string          `json:"cluster,omitempty"`       // in the repository
+	Backup        *catalog.Backup `json:"backup,omitempty"`        // that is restored
+	Log           *Log            `json:"log,omitempty"`           // the log that is replayed onto the backup; nil if none is
+	Reach         *Reach          `json:"reach,omitempty"`         // the restored state
+	Estimate      float64         `json:"estimate,omitempty"`      // duration of the restore in seconds, roughly
+	File          string          `json:"file,omitempty"`          // is restored instead of a backup and the log
+	FileDigest    string          `json:"fileDigest,omitempty"`    // of File: the digest at its end, or of all its bytes; "": not checked
+	SkipHashCheck bool            `json:"skipHashCheck,omitempty"` // File may have no digest at its end
+	Salvage       *Salvage        `json:"salvage,omitempty"`       // from disks of stopped members: the base, or requests after the log, or both
 
-	Old     Old      `json:"old"`
-	Members []Member `json:"members"`
-	Token   string   `json:"token"` // initial-cluster-token
-	Bump    Bump     `json:"bump"`
+	Old     Old      `json:"old"`     // the cluster that is replaced
+	Members []Member `json:"members"` // of the new cluster
+	Token   string   `json:"token"`   // the new cluster's initial-cluster-token
+	Bump    Bump     `json:"bump"`    // where revisions continue
 
+	// KeepAlarms, AllowCorrupt and OldIsDead are the flags --keep-alarms, --allow-corrupt and --old-is-dead.
 	KeepAlarms   bool `json:"keepAlarms,omitempty"`
 	AllowCorrupt bool `json:"allowCorrupt,omitempty"`
-	OldIsDead    bool `json:"oldIsDead,omitempty"` // do not ask the old members' URLs
+	OldIsDead    bool `json:"oldIsDead,omitempty"`
 
-	Notes []string `json:"notes,omitempty"` // for the operator, before the plan is run
+	Notes []string `json:"notes,omitempty"` // facts that the operator should know before the run
 
-	Into Into `json:"into"`
+	Into Into `json:"into"` // the members whose data dirs this host gets, and their place
 }
 
 // New returns the plan for t in c. Errors match ErrLayout, fault.Refused or the catalog's, and name the remedy.

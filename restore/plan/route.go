@@ -13,17 +13,18 @@ import (
 // Log is the part of the log that a plan replays onto its backup.
 type Log struct {
 	Lineage string `json:"lineage"`
-	// Source is where the agent read it. A log from watch contains neither users nor leases without keys: they are as in the backup.
+	// Source is how the agent read it. A log from watch contains neither users nor leases without keys: they are as in the backup.
 	Source segment.Source `json:"source"`
-	First  uint64         `json:"first"` // seq of the first segment
-	Last   uint64         `json:"last"`  // seq of the last segment
-	// Digest is that of the last segment's header. It pins all segments: each header contains the digest of the one before.
+	First  uint64         `json:"first"` // number of the first segment
+	Last   uint64         `json:"last"`  // number of the last segment
+	// Digest is that of the last segment's header. It fixes all segments: each header contains the digest of the one before.
 	Digest   string `json:"digest"`
-	Segments int    `json:"segments"`
+	Segments int    `json:"segments"`        // how many
 	Requests int    `json:"requests"`        // in these segments; the backup may contain some of them
 	Bytes    int64  `json:"bytes"`           // as stored
 	Plain    int    `json:"plain,omitempty"` // segments that are not encrypted
-	// The replay stops right after the request that made Revision, or after the last one up to Position. 0: it does not.
+	// Revision and Position are where to stop: right after the request that made Revision, or after the last one up to Position. Both
+	// are 0 for the end.
 	Revision int64  `json:"revision,omitempty"`
 	Position uint64 `json:"position,omitempty"`
 }
@@ -32,7 +33,8 @@ type Log struct {
 type Reach struct {
 	Position uint64 `json:"position,omitempty"` // of the log, or the raft index; 0: only the replay will show it
 	Revision int64  `json:"revision,omitempty"` // of the key space; 0: only the replay will show it
-	// The state contains every write acknowledged by NotBefore, and no write after NotAfter. Zero if unknown.
+	// NotBefore and NotAfter are the bounds of its time: it contains every write acknowledged by NotBefore, and no write after
+	// NotAfter. Zero if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Newest is the newest point that the repository shows.

@@ -12,12 +12,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Salvage is the part of a plan that comes from data dirs of stopped members.
+// Salvage is the part of a plan that comes from data dirs of stopped members. Its positions are raft indexes.
 type Salvage struct {
-	ClusterID string           `json:"clusterID"` // of the old cluster, in hex
-	Members   []catalog.Member `json:"members"`   // of the old cluster, as far as they are known
-	Majority  bool             `json:"majority"`  // the logs of more than half of the voters are here, undamaged
-	Disks     []Remains        `json:"disks"`
+	ClusterID string           `json:"clusterID"`          // of the old cluster, in hex
+	Members   []catalog.Member `json:"members"`            // of the old cluster, as far as the disks name them
+	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are present and were read to their ends
+	Disks     []Remains        `json:"disks"`              // one for each data dir
 	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if a backup is
 	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests are
 	Left      Part             `json:"left"`               // the end of the logs that is not restored
@@ -51,7 +51,7 @@ type Remains struct {
 	Dir      string   `json:"dir"`
 	Member   string   `json:"member"`   // id in hex
 	Name     string   `json:"name"`     // "" if unknown
-	Database uint64   `json:"database"` // position of its database; 0: it has none
+	Database uint64   `json:"database"` // position of its database; 0: it has no usable one
 	Revision int64    `json:"revision"` // of its database
 	First    uint64   `json:"first"`    // from this position on its log has every entry
 	Commit   uint64   `json:"commit"`   // up to this position its entries are known to be committed
@@ -72,9 +72,9 @@ type DiskDatabase struct {
 // DiskLog is the part of a member's log that is replayed, counted by how certain it is.
 type DiskLog struct {
 	Dir   string      `json:"dir"`
-	After segment.End `json:"after"` // the entry before it; after a database Digest is "", and Term may be 0 for unknown
+	After segment.End `json:"after"` // the entry before it; after a database its digest is "", and its term may be 0 for unknown
 	UpTo  uint64      `json:"upTo"`  // the last position
-	End   segment.End `json:"end"`   // of the whole log, which pins it
+	End   segment.End `json:"end"`   // the last entry of the whole log, which fixes it
 	// Revision is where to stop, right after the request that made it; 0: at UpTo.
 	Revision int64  `json:"revision,omitempty"`
 	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": the archive decides
@@ -86,8 +86,8 @@ type DiskLog struct {
 
 // Part counts a range of a log.
 type Part struct {
-	Positions uint64 `json:"positions"`
-	Requests  int    `json:"requests"` // the positions whose requests change the database
+	Positions uint64 `json:"positions"` // how many
+	Requests  int    `json:"requests"`  // the positions whose requests change the database
 }
 
 // Tail is the treatment of the end of a log that no disk shows to be committed.

@@ -15,11 +15,11 @@ const (
 
 // Condition is a fault of a cluster or its backups, while it lasts.
 type Condition struct {
-	Name       Name      `json:"name"`
+	Name       Name      `json:"name"` // docs/conditions.md has all
 	Severity   Severity  `json:"severity"`
 	Cluster    string    `json:"cluster"`
 	Repository string    `json:"repository,omitempty"` // "": the cluster itself
-	Since      time.Time `json:"since"`                // when this service first found it
+	Since      time.Time `json:"since"`                // when the reporting process first found it
 	Message    string    `json:"message"`              // the fault, with figures
 	Cure       string    `json:"cure"`                 // the remedy
 }

@@ -12,58 +12,59 @@ import (
 
 // Standing is the content of a repository for one cluster, as it was last read.
 type Standing struct {
-	Repository string    `json:"repository"`
+	Repository string    `json:"repository"`        // its name in the configuration, or its URL
 	At         time.Time `json:"at,omitzero"`       // when it was last read; absent: never
-	Problem    string    `json:"problem,omitempty"` // why it could not be read; the other fields are then older
+	Problem    string    `json:"problem,omitempty"` // why it cannot be read now; the other fields are then as of At
 
-	Backups int       `json:"backups"`         // kept ones, damaged included
-	Damaged int       `json:"damaged"`         // among those that were read
-	Bytes   int64     `json:"bytes"`           // stored, of all backups
-	Oldest  time.Time `json:"oldest,omitzero"` // start of the oldest
-	Good    *Good     `json:"good,omitempty"`  // the newest good one
-	Doubt   string    `json:"doubt,omitempty"` // of the newest backup that was read and is not good
+	Backups int       `json:"backups"`         // how many are kept, damaged ones included
+	Damaged int       `json:"damaged"`         // how many of those that were read cannot be used
+	Bytes   int64     `json:"bytes"`           // the stored size of all backups
+	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest began
+	Good    *Good     `json:"good,omitempty"`  // the newest good backup; absent: there is none
+	Doubt   string    `json:"doubt,omitempty"` // what is known against the newest backup that was read and is not good
 	// Diverged describes how the members differed at the last comparison, by a backup or by the agent that cut the newest segment
 	// of the log; absent if they were equal.
 	Diverged string     `json:"diverged,omitempty"`
-	Future   catalog.ID `json:"future,omitempty"` // the newest, if it seems to be from the future
+	Future   catalog.ID `json:"future,omitempty"` // the newest backup, if its time lies in the future
 	Due      time.Time  `json:"due,omitzero"`     // when the backup after Good is or was due; absent without a schedule
 
-	Changed string `json:"changed,omitempty"` // how the history changed without a restore by dr
+	// Changed describes how the newest backups show a history that is not the cluster's own and that no restore by dr began; absent if
+	// they do not.
+	Changed string `json:"changed,omitempty"`
 
-	UsualSize int64 `json:"usualSize,omitempty"` // median of the databases before Good's; absent: too few
-	Keys      int64 `json:"keys,omitempty"`      // in the last count, by a verify or a drill
+	UsualSize int64 `json:"usualSize,omitempty"` // median size of the databases before Good's; absent: too few
+	Keys      int64 `json:"keys,omitempty"`      // in the last count by a verify or a drill
 	UsualKeys int64 `json:"usualKeys,omitempty"` // median of the counts before; absent: too few
 
-	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed a check beyond stored
+	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed more than stored
 	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last proven to open a backup
 	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
-	Drill     *catalog.Proof `json:"drill,omitempty"`    // the newest, with any verdict
-	// FailedDrill is the newest failed drill that no later one covers (catalog.Proof.CoveredBy).
+	Drill     *catalog.Proof `json:"drill,omitempty"`    // of the newest drill, with any verdict
+	// FailedDrill is the newest failed drill that no later one covers; absent: there is none.
 	FailedDrill *catalog.Proof `json:"failedDrill,omitempty"`
 
-	Window *catalog.Window `json:"window,omitempty"` // the newest
-	Gaps   int             `json:"gaps"`
-	Gap    string          `json:"gap,omitempty"` // the newest gap later than any good backup
-	// LogDamaged is the number of indexes, tombstones and folders of the log that cannot be used; LogDoubt is the first one's error.
-	LogDamaged int    `json:"logDamaged,omitempty"`
-	LogDoubt   string `json:"logDoubt,omitempty"`
+	Window     *catalog.Window `json:"window,omitempty"`     // the newest; absent: there is none
+	Gaps       int             `json:"gaps"`                 // how many
+	Gap        string          `json:"gap,omitempty"`        // the newest gap with no good backup after it; absent: there is none
+	LogDamaged int             `json:"logDamaged,omitempty"` // how many of the log's indexes, tombstones and folders cannot be used
+	LogDoubt   string          `json:"logDoubt,omitempty"`   // why the first of them cannot be used
 }
 
 // Last is a backup that the repositories contain.
 type Last struct {
 	ID       catalog.ID `json:"id"`
-	Started  time.Time  `json:"started"`
-	Revision int64      `json:"revision"` // the revision of the key space is not greater
+	Started  time.Time  `json:"started"`  // of its manifest
+	Revision int64      `json:"revision"` // an upper bound of the key space's revision
 }
 
 // Good is a good backup.
 type Good struct {
 	Last
-	Size      int64         `json:"size"`   // bytes of the database
-	Stored    int64         `json:"stored"` // bytes in the repository
-	Encrypted bool          `json:"encrypted"`
-	Proven    catalog.Level `json:"proven"`
-	ProvenAt  time.Time     `json:"provenAt"`
+	Size      int64         `json:"size"`      // bytes of the database
+	Stored    int64         `json:"stored"`    // bytes in the repository
+	Encrypted bool          `json:"encrypted"` // only a key opens it
+	Proven    catalog.Level `json:"proven"`    // the highest level passed
+	ProvenAt  time.Time     `json:"provenAt"`  // when it passed that level
 }
 
 // ClockAllowance bounds the difference between the clocks of hosts. The time of a backup that is further in the future is wrong

@@ -5,39 +5,38 @@ import (
 	"time"
 )
 
-// Drill is the part of a Proof that a drill adds: it restored the backup for practice, with or without the log after it.
+// Drill is the part of a proof that a drill adds: it restored the backup for practice, with or without the log after it.
 type Drill struct {
-	// Target describes the restored point in words. Seed is the random seed that selected it; 0 if it was not selected at
-	// random.
-	Target string `json:"target"`
-	Seed   uint64 `json:"seed,omitempty"`
-	// Lineage, Position, NotBefore and NotAfter locate the target in the log. All are zero if only the backup was restored.
+	Target string `json:"target"`         // the restored point in words
+	Seed   uint64 `json:"seed,omitempty"` // the number that drew it; 0 if it was not drawn at random
+	// Lineage, Position, NotBefore and NotAfter are the place of the target in the log. Zero if only the backup was restored or,
+	// Position, if only the replay can find it.
 	Lineage   string    `json:"lineage,omitempty"`
-	Position  uint64    `json:"position,omitempty"` // 0: known only after the replay
+	Position  uint64    `json:"position,omitempty"`
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 
-	Requests int    `json:"requests,omitempty"` // replayed onto the backup; revisions if the log is from Watch
+	Requests int    `json:"requests,omitempty"` // replayed onto the backup; revisions if the log is from a watch
 	Replay   string `json:"replay,omitempty"`   // how the replay was compared with the member's reports, in words
 
-	// RTO is the time until a server served the restored data, in seconds; 0 if none did.
+	// RTO is the time until a server served the restored data, in seconds; 0 if none did, or if it served something else.
 	RTO        float64     `json:"rtoSeconds,omitempty"`
-	Steps      []Step      `json:"steps,omitempty"`
+	Steps      []Step      `json:"steps,omitempty"`      // its parts; nil if RTO is 0
 	Assertions []Assertion `json:"assertions,omitempty"` // only those that were evaluated
 
-	Blames Blame `json:"blames,omitempty"` // "" unless the drill failed
+	Blames Blame `json:"blames,omitempty"` // the cause; "" unless the drill failed. Only the cause backup counts against the backup
 }
 
 // Step is a part of a drill and its duration.
 type Step struct {
-	Stage   string  `json:"stage"`
+	Stage   string  `json:"stage"` // as in an event
 	Seconds float64 `json:"seconds"`
 }
 
 // Assertion is an expectation of the restored data and its outcome.
 type Assertion struct {
-	Text  string `json:"text"` // as the operator wrote it
-	Held  bool   `json:"held"`
+	Text  string `json:"text"`  // as the operator wrote it
+	Held  bool   `json:"held"`  // the data is as expected
 	Found int64  `json:"found"` // the number of keys
 }
 

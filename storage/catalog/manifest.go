@@ -12,50 +12,50 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Manifest describes a backup. It is stored unencrypted, so it must never contain a secret: no URL with a password, no key or
+// Manifest is the description of a backup. It is stored unencrypted, so it must never contain a secret: no URL with a password, no key or
 // value of the key space.
 type Manifest struct {
 	Format  int    `json:"format"`
-	ID      ID     `json:"id"`
+	ID      ID     `json:"id"` // its name in the repository
 	Cluster string `json:"cluster"`
 
-	Started   time.Time `json:"started"`  // before the snapshot was requested: the key space is of this time or later
-	Finished  time.Time `json:"finished"` // when the last byte of the snapshot was received
-	DRVersion string    `json:"drVersion"`
+	Started   time.Time `json:"started"`   // before the snapshot was requested: the key space is of this time or later
+	Finished  time.Time `json:"finished"`  // when the last byte of the snapshot was received
+	DRVersion string    `json:"drVersion"` // the version of dr that took it
 
-	ClusterID   string   `json:"clusterID"` // 16 hex digits
-	Member      Member   `json:"member"`    // the member that sent the snapshot
-	Members     []Member `json:"members"`   // all members of the cluster, as Member listed them
-	EtcdVersion string   `json:"etcdVersion"`
+	ClusterID   string   `json:"clusterID"`   // 16 hex digits
+	Member      Member   `json:"member"`      // the member that sent the snapshot
+	Members     []Member `json:"members"`     // all members of the cluster, as Member listed them
+	EtcdVersion string   `json:"etcdVersion"` // of Member
 
 	Revision  int64  `json:"revision"`  // lower bound of the snapshot's revision
-	RaftIndex uint64 `json:"raftIndex"` // lower bound of the snapshot's consistent index
-	RaftTerm  uint64 `json:"raftTerm"`  // lower bound
+	RaftIndex uint64 `json:"raftIndex"` // lower bound of the snapshot's consistent index, its position in the log
+	RaftTerm  uint64 `json:"raftTerm"`  // lower bound of the snapshot's term
 
-	// RevisionMax and RaftIndexMax were read after the stream had begun. They are upper bounds of the snapshot's revision and
-	// consistent index. 0: unknown.
+	// RevisionMax and RaftIndexMax are upper bounds of the snapshot's revision and consistent index, read after the stream had begun.
+	// They equal Revision and RaftIndex if nothing was written meanwhile. 0 if unknown.
 	RevisionMax  int64  `json:"revisionMax,omitempty"`
 	RaftIndexMax uint64 `json:"raftIndexMax,omitempty"`
 
 	HashKV *HashKV `json:"hashKV,omitempty"` // of Member; nil if it was not requested or not available
-	// HashSkipped is the reason why HashKV was not requested, if the key space was too large.
+	// HashSkipped is why HashKV was not requested: the database is larger than --hash-max. "" if it was requested.
 	HashSkipped string `json:"hashSkipped,omitempty"`
 
 	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with its trailing digest
 	Stored Blob      `json:"stored"` // the sealed object
-	Seal   seal.Seal `json:"seal"`
+	Seal   seal.Seal `json:"seal"`   // how it was sealed
 
-	Auth                bool     `json:"auth"`                // authentication is enabled
+	Auth                bool     `json:"auth"`                // users are enabled
 	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
 	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
 	Alarms              []string `json:"alarms,omitempty"`    // NOSPACE, CORRUPT, of any member
 	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
 	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that responded were compared
 	Diverged            string   `json:"diverged,omitempty"`  // how the members differ; "" if they do not or were not compared
-	Labels              Labels   `json:"labels,omitempty"`    // chosen by the operator
+	Labels              Labels   `json:"labels,omitempty"`    // names and values that the operator gave it
 
-	// Origin is set for an imported backup. Its ClusterID and Member may be unknown (""), its EtcdVersion is a minor version,
-	// Started and Finished are Origin.Written, and HashKV was computed when it was imported.
+	// Origin is set only for an imported backup. Its ClusterID and Member are "" if the source does not name them,
+	// its EtcdVersion is a minor version, its Started and Finished are Origin.Written, and its HashKV was computed when it was imported.
 	Origin *Origin `json:"origin,omitempty"`
 }
 
@@ -76,7 +76,7 @@ type Member struct {
 type HashKV struct {
 	Revision        int64  `json:"revision"`
 	CompactRevision int64  `json:"compactRevision"` // -1: never compacted
-	Hash            uint32 `json:"hash"`
+	Hash            uint32 `json:"hash"`            // as the member reports it
 }
 
 // Blob is the name, size and digest of a run of bytes.

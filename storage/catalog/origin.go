@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Origin describes where an imported backup came from: a file, or the disks of stopped members. Such a backup is no part of the
+// Origin is where an imported backup came from: a file, or the disks of stopped members. Such a backup is no part of the
 // history that the cluster's own backups and its log form. A restore finds it only by its ID, and replays nothing onto it.
 // Schedules, retention, drills and conditions do not count it.
 type Origin struct {
@@ -16,14 +16,14 @@ type Origin struct {
 	Imported time.Time  `json:"imported"` // when it was stored
 	// Written is when the data was last written: the operator's word if Given, else the latest time of the files.
 	Written time.Time `json:"written"`
-	Given   bool      `json:"given,omitempty"`
+	Given   bool      `json:"given,omitempty"` // the operator gave Written
 
 	File string `json:"file,omitempty"` // the name of the imported file
-	// Unhashed means that the file did not end with the digest that etcdctl appends. The digest in the backup was computed when
+	// Unhashed is set if the file did not end with the digest that etcdctl appends. The digest in the backup was computed when
 	// it was imported, and does not prove that the file was complete.
 	Unhashed bool `json:"unhashed,omitempty"`
 
-	Salvage *Salvage `json:"salvage,omitempty"`
+	Salvage *Salvage `json:"salvage,omitempty"` // of disks
 }
 
 // OriginKind is the kind of source of an imported backup.
@@ -37,7 +37,7 @@ const (
 
 // Salvage describes how certain the content of a salvaged backup is.
 type Salvage struct {
-	Disks    []SalvagedDisk `json:"disks"`
+	Disks    []SalvagedDisk `json:"disks"`    // the data dirs of stopped members
 	Voters   int            `json:"voters"`   // of the cluster; 0: unknown
 	Majority bool           `json:"majority"` // the logs of more than half of the voters were there: no acknowledged write is missing
 	// Certain is the revision up to which everything is known to be committed. The entries after it are probable: the last

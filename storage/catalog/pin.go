@@ -6,18 +6,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// Pin protects a backup from pruning until it ends or an Unpin lifts it. Pins and Unpins are objects of their own, so both
+// Pin is the protection of a backup from pruning, until the pin ends or is lifted. A Pin and an Unpin are objects of their own, so both
 // work in a store that locks objects.
 type Pin struct {
 	Format int       `json:"format"`
 	Backup ID        `json:"backup"`
-	ID     string    `json:"pin"`    // 16 hex digits, random
+	ID     string    `json:"pin"`    // its id: 16 hex digits, random
 	Reason string    `json:"reason"` // one plain sentence, or ""
-	Time   time.Time `json:"time"`
-	By     string    `json:"by"` // host and version of dr
-	// Until is the time at which the pin ends; zero if only an Unpin ends it.
+	Time   time.Time `json:"time"`   // when it was stored
+	By     string    `json:"by"`     // host and version of dr
+	// Until is the time at which the pin ends; zero if it ends only when it is lifted.
 	Until time.Time `json:"until,omitzero"`
-	// Confirms means that the operator has confirmed the backup's history as the cluster's own, though no restore by dr began
+	// Confirms is set if the operator has confirmed the backup's history as the cluster's own, though no restore by dr began
 	// it.
 	Confirms bool `json:"confirms,omitempty"`
 }

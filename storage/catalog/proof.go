@@ -54,18 +54,18 @@ const (
 // Proof is the result of a verify or a drill of one backup.
 type Proof struct {
 	Format   int       `json:"format"`
-	Backup   ID        `json:"backup"`
-	Level    Level     `json:"level"` // the level that was requested
+	Backup   ID        `json:"backup"` // its id
+	Level    Level     `json:"level"`  // the level that was requested
 	Verdict  Verdict   `json:"verdict"`
-	Finding  string    `json:"finding"` // one plain sentence
-	Time     time.Time `json:"time"`
+	Finding  string    `json:"finding"`            // one plain sentence
+	Time     time.Time `json:"time"`               // when it ended
 	Seconds  float64   `json:"seconds"`            // the duration
 	Key      string    `json:"key,omitempty"`      // fingerprint of the key that opened it; "" if nothing was decrypted
-	HashKV   string    `json:"hashKV,omitempty"`   // "equal", or why it was not compared
+	HashKV   string    `json:"hashKV,omitempty"`   // "key space proven at revision N", or why it was not compared
 	Revision int64     `json:"revision,omitempty"` // of the key space in the opened database
-	Keys     int64     `json:"keys,omitempty"`     // in the opened database
+	Keys     int64     `json:"keys,omitempty"`     // number of keys in the opened database
 	By       string    `json:"by"`                 // host and version of dr
-	Drill    *Drill    `json:"drill,omitempty"`    // nil for a verify
+	Drill    *Drill    `json:"drill,omitempty"`    // of a drill; nil for a verify
 }
 
 // Proofs reads and writes stored proofs.

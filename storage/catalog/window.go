@@ -16,18 +16,19 @@ import (
 // Point is a place in one history.
 type Point struct {
 	Position uint64    `json:"position"`
-	Revision int64     `json:"revision"` // of the key space at Position; if unknown, a lower bound
-	Time     time.Time `json:"time,omitzero"`
+	Revision int64     `json:"revision"`      // of the key space there; if unknown, a lower bound
+	Time     time.Time `json:"time,omitzero"` // when the cluster was there
 }
 
 // Window is a part of the log together with a base: every point from From to To can be restored.
 type Window struct {
 	Lineage string         `json:"lineage"`
-	Source  segment.Source `json:"source"`          // the kind of log
+	Source  segment.Source `json:"source"`          // how the log was read
 	Base    ID             `json:"base"`            // the oldest backup that the log continues
-	Doubt   string         `json:"doubt,omitempty"` // why Base should be a last resort; "" if it is good
-	From    Point          `json:"from"`
-	To      Point          `json:"to"`
+	Doubt   string         `json:"doubt,omitempty"` // what is known against Base, if there is no other one; "" if nothing is
+	// From and To are the first and the last point that can be restored.
+	From Point `json:"from"`
+	To   Point `json:"to"`
 	// Most is an upper bound for the revision of a restore to To. It exceeds To.Revision if no mark follows the last requests,
 	// and equals it if no bound is known.
 	Most int64 `json:"mostRevision"`

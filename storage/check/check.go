@@ -35,13 +35,13 @@ const (
 
 // Line is one check and its result.
 type Line struct {
-	Name    string  `json:"name"`
-	Of      string  `json:"of,omitempty"` // the cluster; "" for the store or the live cluster
+	Name    string  `json:"name"`         // of the check
+	Of      string  `json:"of,omitempty"` // the cluster; "" for a check of the whole repository or of the live cluster
 	Verdict Verdict `json:"verdict"`
-	Seen    string  `json:"seen"`           // one plain sentence without secrets
+	Seen    string  `json:"seen"`           // the finding: one plain sentence without secrets
 	Cure    string  `json:"cure,omitempty"` // the remedy; "" if none is needed
 
-	Ends    time.Time `json:"ends,omitzero"` // of a certificate: its expiry
+	Ends    time.Time `json:"ends,omitzero"` // of a certificate: when it expires
 	Problem Problem   `json:"-"`
 }
 

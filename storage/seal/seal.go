@@ -30,7 +30,7 @@ var (
 type Seal struct {
 	Compression string   `json:"compression"`          // "zstd"
 	Encryption  string   `json:"encryption,omitempty"` // "age", or "" for no encryption
-	Recipients  []string `json:"recipients,omitempty"` // fingerprints, see Fingerprint
+	Recipients  []string `json:"recipients,omitempty"` // fingerprints: the first 16 characters of each public key
 }
 
 // Extension returns the ending of a sealed file's name: ".zst" or ".zst.age".

@@ -66,7 +66,7 @@ type Interval struct {
 type End struct {
 	Position uint64 `json:"position"`
 	Term     uint64 `json:"term"` // 0 in a log from Watch
-	// Digest is 64 hex digits. WAL: SHA-256 of the raft entry's data; entries that are not requests have one too.
-	// Watch: that of the Data of the position's last Change.
+	// Digest is a SHA-256, 64 hex digits. WAL: of the raft entry's data; entries that are not requests have one too.
+	// Watch: of the data of the position's last change.
 	Digest string `json:"digest"`
 }

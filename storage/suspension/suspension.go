@@ -24,10 +24,10 @@ import (
 // a single request reads it, and so that a store that denies deletes accepts its end too.
 type Suspension struct {
 	Format     int       `json:"format"`
-	Repository string    `json:"repository"` // the repository's id
-	ID         string    `json:"id"`         // 16 hex digits, random
+	Repository string    `json:"repository"` // the id of the repository in which it counts
+	ID         string    `json:"id"`         // its own id: 16 hex digits, random
 	Cluster    string    `json:"cluster"`
-	Suspended  bool      `json:"suspended"` // false: services may start work
+	Suspended  bool      `json:"suspended"` // true: services start nothing for the cluster
 	Time       time.Time `json:"time"`      // of the decision
 	By         string    `json:"by"`        // the person or program that decided
 	Reason     string    `json:"reason"`    // one plain sentence, or ""
