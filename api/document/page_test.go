@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -376,21 +377,11 @@ func (p *page) values(f field) string {
 	if t.Kind() != reflect.String || !comments.Has(t) || hasChapter {
 		return ""
 	}
-	var all []string
-	for _, v := range p.valuesOf(t, f.in) {
-		if v.Text == "" {
-			continue
-		}
-		text := "`" + v.Text + "`"
-		if v.Doc != "" {
-			text += " (" + linked(v.Doc) + ")"
-		}
-		all = append(all, text)
-	}
-	if len(all) > mostValues {
+	values := slices.DeleteFunc(p.valuesOf(t, f.in), func(v comments.Value) bool { return v.Text == "" })
+	if len(values) > mostValues {
 		return ""
 	}
-	return strings.Join(all, ", ")
+	return linked(comments.List(values))
 }
 
 // inner returns the struct without a chapter whose fields a field of type t contains; nil if there is none.

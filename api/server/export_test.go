@@ -3,8 +3,9 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
+	"path"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,11 +16,12 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/comments"
 )
 
 // OpenAPI returns the expected content of openapi.json, made from the routes and the Go types of bodies and responses.
 func OpenAPI() ([]byte, error) {
-	d := openapi{schemas: map[string]*jsonschema.Schema{}}
+	d := openapi{map[string]*jsonschema.Schema{}, map[string]reflect.Type{}, comments.New(filepath.Join("..", ".."))}
 	problem, err := d.ref(document.Problem{})
 	if err != nil {
 		return nil, err
@@ -57,7 +59,11 @@ func OpenAPI() ([]byte, error) {
 }
 
 // openapi collects the schemas that are needed.
-type openapi struct{ schemas map[string]*jsonschema.Schema }
+type openapi struct {
+	schemas  map[string]*jsonschema.Schema
+	types    map[string]reflect.Type // by the name of their schema
+	comments *comments.Reader
+}
 
 var placeholder = regexp.MustCompile(`\{([a-z]+)\}`)
 
@@ -125,37 +131,100 @@ func operationID(r route) string {
 	return strings.Join(words, "")
 }
 
-// ref is a reference to the schema of v's type, which is made if it is not there yet.
+// ref returns a reference to the schema of v's type.
 func (d *openapi) ref(v any) (any, error) {
 	t := reflect.TypeOf(v)
 	if t == reflect.TypeFor[json.RawMessage]() {
 		return map[string]any{"type": "object"}, nil
 	}
-	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	return d.refTo(t)
+}
+
+// refTo returns a reference to the schema of t, which is made if it is not there yet.
+func (d *openapi) refTo(t reflect.Type) (*jsonschema.Schema, error) {
+	name := schemaName(t)
+	ref := &jsonschema.Schema{Ref: "#/components/schemas/" + name}
+	if d.types[name] == t {
+		return ref, nil
+	}
+	if d.types[name] != nil {
+		return nil, fmt.Errorf("%s and %s have schemas of one name", d.types[name], t)
+	}
+	d.types[name] = t
 	schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[time.Time](): {Type: "string", Format: "date-time"},
 	}})
 	if err != nil {
 		return nil, err
 	}
-	if !strings.HasPrefix(t.PkgPath(), reflect.TypeFor[Service]().PkgPath()) {
-		mayGrow(schema)
-	}
 	d.schemas[name] = schema
-	return map[string]any{"$ref": "#/components/schemas/" + name}, nil
+	schema.Description, err = d.comments.Type(t)
+	if err != nil {
+		return nil, err
+	}
+	if t.Kind() == reflect.String {
+		values, err := d.comments.Values(t, t)
+		schema.Description += " " + comments.List(values)
+		return ref, err
+	}
+	if t.PkgPath() != reflect.TypeFor[Service]().PkgPath() {
+		schema.AdditionalProperties = nil // fields may be added to responses; bodies of requests must not contain unknown ones
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		err = d.property(schema, t, f)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ref, nil
 }
 
-// mayGrow permits unknown fields in responses, so that fields can be added. Bodies of requests must not contain any.
-func mayGrow(s *jsonschema.Schema) {
-	if s == nil {
-		return
+// schemaName returns the name of t's schema, with the package of a type that several packages may have.
+func schemaName(t reflect.Type) string {
+	name := capital(t.Name())
+	of := path.Base(t.PkgPath())
+	if of == "document" || of == "server" || capital(of) == name {
+		return name
 	}
-	if len(s.Properties) > 0 {
-		s.AdditionalProperties = nil
+	return capital(of) + name
+}
+
+func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
+
+// property describes the field f of t in schema, and refers to the schema of its type, if it has one of its own.
+func (d *openapi) property(schema *jsonschema.Schema, t reflect.Type, f reflect.StructField) error {
+	name := comments.JSONName(f)
+	if name == "" {
+		return nil
 	}
-	for one := range maps.Values(s.Properties) {
-		mayGrow(one)
+	owner := t
+	for _, i := range f.Index[:len(f.Index)-1] {
+		owner = owner.Field(i).Type
 	}
-	mayGrow(s.Items)
-	mayGrow(s.AdditionalProperties)
+	property := schema.Properties[name]
+	description, err := d.comments.Field(owner, f)
+	if err != nil {
+		return err
+	}
+	property.Description = description
+	of := f.Type
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		of = of.Elem()
+	}
+	if !comments.Has(of) || of.Kind() != reflect.Struct && !d.hasValues(of) {
+		return nil
+	}
+	ref, err := d.refTo(of)
+	if f.Type.Kind() == reflect.Slice {
+		property.Items = ref
+		return err
+	}
+	*property = jsonschema.Schema{Description: description, AllOf: []*jsonschema.Schema{ref}}
+	return err
+}
+
+// hasValues reports whether t is a string type with constants.
+func (d *openapi) hasValues(t reflect.Type) bool {
+	values, err := d.comments.Values(t, t)
+	return err == nil && len(values) > 0
 }

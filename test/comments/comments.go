@@ -96,6 +96,19 @@ func (r *Reader) Values(t, in reflect.Type) ([]Value, error) {
 	return all, nil
 }
 
+// List returns the values in one line, with their comments.
+func List(values []Value) string {
+	var all []string
+	for _, v := range values {
+		text := "`" + v.Text + "`"
+		if v.Doc != "" {
+			text += " (" + v.Doc + ")"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
 var (
 	zero      = regexp.MustCompile(`(^|[;:,] |[a-z] )(?:nil|zero|0|"")(:| if| unless| without| for)`)
 	zeroFirst = regexp.MustCompile(`(\. )(?:Nil|Zero|0|"")(:| if| unless| without| for)`)
