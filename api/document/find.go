@@ -98,9 +98,9 @@ type Vanished struct {
 	Earlier   int       `json:"earlier,omitempty"` // how many keys had vanished before; absent if none had
 }
 
-// Gone is the deletion of some keys that were not put again.
+// Gone is the deletion of some keys that were not put again: the change of one of them, and what is known of all.
 type Gone struct {
-	Change       // of one of them
+	Change
 	Vanished int `json:"vanished"` // how many
 	// Mark is the change that had marked the object for deletion; absent if there was none. LastGood is then before it.
 	Mark     *Change `json:"mark,omitempty"`
@@ -119,7 +119,7 @@ type Point struct {
 // Extracted is one line of dr extract: a key with its value.
 type Extracted struct {
 	Key
-	Value          []byte         `json:"value"`
+	Value          []byte         `json:"value"`                // in base64
 	Object         map[string]any `json:"object,omitempty"`     // a Kubernetes object with all its fields
 	Unreadable     string         `json:"unreadable,omitempty"` // why there is no object, such as encryption
 	CreateRevision int64          `json:"createRevision"`
@@ -160,7 +160,7 @@ type Value struct {
 	Size        int64  `json:"size"`   // bytes
 	SHA256      string `json:"sha256"` // 64 hex digits
 	ModRevision int64  `json:"modRevision"`
-	Value       []byte `json:"value,omitempty"` // with --values
+	Value       []byte `json:"value,omitempty"` // with --values, in base64
 }
 
 // Diff is the result of dr diff.
