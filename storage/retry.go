@@ -140,7 +140,8 @@ func (t *tries) again(ctx context.Context, err error) error {
 }
 
 // Pause returns how long to wait after that many failures in a row, counted from 1: a random duration between half and all of the
-// longest pause, so that many clients do not retry in step.
+// longest pause, so that many clients do not retry in step. It keeps no state, unlike cenkalti/backoff: the S3 SDK counts the
+// failures, and progress resets the count of others.
 func (p RetryPolicy) Pause(failed int) time.Duration {
 	longest := p.Base
 	for i := 1; i < failed && longest < p.Max; i++ {

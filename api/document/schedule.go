@@ -154,10 +154,10 @@ func keeps(p retention.Policy) []string {
 		}
 	}
 	if p.Within > 0 {
-		all = append(all, fmt.Sprintf("all within %s", span(p.Within)))
+		all = append(all, fmt.Sprintf("all within %s", retention.Span(p.Within)))
 	}
 	if p.Window > 0 {
-		all = append(all, fmt.Sprintf("a window of %s", span(p.Window)))
+		all = append(all, fmt.Sprintf("a window of %s", retention.Span(p.Window)))
 	}
 	if p.MaxSize > 0 {
 		all = append(all, fmt.Sprintf("at most %s", humanize.IBytes(uint64(p.MaxSize))))
@@ -166,15 +166,6 @@ func keeps(p retention.Policy) []string {
 		all = append(all, fmt.Sprintf("at least %d", p.MinCopies))
 	}
 	return all
-}
-
-// span returns d in the syntax of dr.yaml.
-func span(d time.Duration) string {
-	days := d / (24 * time.Hour)
-	if d%(24*time.Hour) == 0 {
-		return fmt.Sprintf("%dd", days)
-	}
-	return d.String()
 }
 
 // ServeStatus is the answer of dr serve at /status and, with the worst cluster first, of the API's clusters.

@@ -3,10 +3,10 @@ package when
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -70,27 +70,12 @@ func ParseUntil(text string, now time.Time) (time.Time, error) {
 	return at.UTC(), nil
 }
 
-var days = regexp.MustCompile(`^([0-9]{1,5})d`)
-
-// ParseSpan parses a duration in the form of time.ParseDuration with optional leading days, such as "30d" or "1d12h". Errors
-// match ErrTime.
+// ParseSpan parses a duration of whole years, weeks, days, hours, minutes, seconds and milliseconds, such as "30d" or "1d12h". A day
+// has 24 hours, a year 365 days. Errors match ErrTime.
 func ParseSpan(text string) (time.Duration, error) {
-	var whole time.Duration
-	found := days.FindStringSubmatch(text)
-	if found != nil {
-		n, err := strconv.Atoi(found[1])
-		if err != nil {
-			return 0, err
-		}
-		whole = time.Duration(n) * 24 * time.Hour
-		text = text[len(found[0]):]
-		if text == "" {
-			return whole, nil
-		}
+	d, err := model.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrTime, err)
 	}
-	rest, err := time.ParseDuration(text)
-	if err != nil || rest < 0 {
-		return 0, ErrTime
-	}
-	return whole + rest, nil
+	return time.Duration(d), nil
 }

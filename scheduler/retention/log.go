@@ -93,7 +93,7 @@ func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 	case base != nil:
 		n, reason = s.from(base.Backup), "it is older than "+string(base.ID)+", the oldest kept base of the log"
 		if k.policy.Window > 0 && !base.Finished.After(k.windowBegins()) {
-			reason = "it is older than the window of " + span(k.policy.Window) + ", which begins on " + string(base.ID)
+			reason = "it is older than the window of " + Span(k.policy.Window) + ", which begins on " + string(base.ID)
 		}
 	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // a base may still appear
 	default:

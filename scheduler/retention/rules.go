@@ -77,10 +77,10 @@ func (k *keeping) keepForAge(c *candidate) {
 		return
 	}
 	if p.Within > 0 && !c.Started.Before(k.lastGood().Add(-p.Within)) {
-		c.keep("within " + span(p.Within))
+		c.keep("within " + Span(p.Within))
 	}
 	if p.Window > 0 && c.Finished.After(k.windowBegins()) {
-		c.keep("in the window of " + span(p.Window))
+		c.keep("in the window of " + Span(p.Window))
 		c.firm = c.firm || c.doubt == ""
 	}
 }
@@ -120,7 +120,7 @@ func (k *keeping) keepWindowBases() {
 	begins := k.windowBegins()
 	for _, c := range k.good {
 		if !c.Finished.After(begins) {
-			c.keepFirmly("the window of " + span(k.policy.Window) + " begins on it")
+			c.keepFirmly("the window of " + Span(k.policy.Window) + " begins on it")
 			break
 		}
 	}
@@ -215,8 +215,8 @@ func newestProven(candidates []*candidate, rank int) *candidate {
 	return nil
 }
 
-// span returns d in days, hours, minutes and seconds.
-func span(d time.Duration) string {
+// Span returns d in days, hours, minutes and seconds, such as "1d12h", as dr.yaml writes it.
+func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	rest := (d % day).String()
 	for _, zero := range []string{"m0s", "h0m"} {

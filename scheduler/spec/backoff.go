@@ -12,6 +12,7 @@ const mostDoublings = 20 // FirstWait doubled so often exceeds every longest wai
 
 // Backoff returns how long to wait after the nth failure in a row, counted from 1. The wait doubles each time up to
 // longest, and is shorter by up to a fifth, which seed determines: clusters that failed together do not retry together.
+// Libraries such as cenkalti/backoff keep state and draw random numbers, which a pure package must not.
 func Backoff(n int, longest time.Duration, seed string) time.Duration {
 	wait := min(longest, FirstWait<<min(max(n-1, 0), mostDoublings))
 	fifth := uint64(wait / 5)
