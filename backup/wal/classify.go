@@ -13,21 +13,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// leftOut has the requests that do not change the database, and those about the membership, which a restore writes
-// anew.
-var leftOut = map[protoreflect.Name]bool{
-	"range":          true,
-	"authenticate":   true,
-	"auth_status":    true,
-	"auth_user_get":  true,
-	"auth_user_list": true,
-	"auth_role_get":  true,
-	"auth_role_list": true,
-
-	"cluster_version_set":     true,
-	"cluster_member_attr_set": true,
-	"downgrade_info_set":      true,
-	"downgrade_version_test":  true,
+// ChangesNothing reports whether r leaves the database as it is: reads, logins (their tokens exist only in a member's memory),
+// and changes of the membership, which a restore replaces.
+func ChangesNothing(r *pb.InternalRaftRequest) bool {
+	return r.Range != nil || r.AuthStatus != nil || r.AuthUserGet != nil || r.AuthUserList != nil ||
+		r.AuthRoleGet != nil || r.AuthRoleList != nil || r.Authenticate != nil ||
+		r.ClusterVersionSet != nil || r.ClusterMemberAttrSet != nil || r.DowngradeInfoSet != nil ||
+		r.DowngradeVersionTest != nil
 }
 
 // The fields of an InternalRaftRequest that are not requests, and those with special rules.
@@ -40,6 +32,21 @@ const (
 )
 
 var raftRequest = (&pb.InternalRaftRequest{}).ProtoReflect().Descriptor()
+
+// leftOut holds the fields of the requests that change nothing.
+var leftOut = func() map[protoreflect.Name]bool {
+	out := map[protoreflect.Name]bool{}
+	for i := range raftRequest.Fields().Len() {
+		field := raftRequest.Fields().Get(i)
+		if field.Message() == nil {
+			continue
+		}
+		r := &pb.InternalRaftRequest{}
+		r.ProtoReflect().Mutable(field)
+		out[field.Name()] = ChangesNothing(r)
+	}
+	return out
+}()
 
 // classify reports whether a committed entry is a request that changes the database. It returns an error unless this
 // version knows every field of the entry: a newer server's request must not be lost silently.

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/etcd-dr/etcd-dr/backup/wal"
 )
 
 // apply applies one request. A request that the member refused is refused here too, which is not an error.
@@ -24,7 +26,7 @@ func (m *member) apply(at place, r *pb.InternalRaftRequest) error {
 
 func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	switch {
-	case changesNothing(r):
+	case wal.ChangesNothing(r):
 		return nil
 	case r.Put != nil && !m.alarmed && !m.auth.IsAuthEnabled() && plain(r.Put):
 		m.put(r.Put)
@@ -62,15 +64,6 @@ func (m *member) onlyNoSpaceAlarm() bool {
 func hasTopLevelPut(t *pb.TxnRequest) bool {
 	isPut := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
-}
-
-// changesNothing reports whether r leaves the database as it is: reads, logins (their tokens exist only in a member's memory),
-// and changes of the membership, which a restore replaces.
-func changesNothing(r *pb.InternalRaftRequest) bool {
-	return r.Range != nil || r.AuthStatus != nil || r.AuthUserGet != nil || r.AuthUserList != nil ||
-		r.AuthRoleGet != nil || r.AuthRoleList != nil || r.Authenticate != nil ||
-		r.ClusterVersionSet != nil || r.ClusterMemberAttrSet != nil || r.DowngradeInfoSet != nil ||
-		r.DowngradeVersionTest != nil
 }
 
 // plain reports whether p does not depend on the existing value. Most requests in many logs are such puts.
