@@ -20,7 +20,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -80,29 +79,14 @@ It uses the disks alone. If the log was archived, dr restore --from-data-dir wit
 		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, places []backup.Store, report storage.Report) (*imported.Database, error) {
 			database, err := imported.FromDisks(ctx, found, o, report)
 			if err == nil {
-				noteBeyond(ctx, places, database.Manifest, report)
+				for _, p := range places {
+					database.ReportNewer(ctx, p.Cluster, p.Repository, report)
+				}
 			}
 			return database, err
 		})
 	}
 	return cmd
-}
-
-// noteBeyond reports the repositories from which a newer revision of the salvaged cluster can be restored.
-func noteBeyond(ctx context.Context, places []backup.Store, m catalog.Manifest, report storage.Report) {
-	for _, p := range places {
-		c, err := p.Cluster.Load(ctx, backups.LoadOptions{Log: true})
-		if err != nil {
-			report.Say(storage.Event{Stage: "compare", Level: storage.Warning, Message: "cannot compare the disks with the repository: " + err.Error()})
-			continue
-		}
-		newest := imported.Beyond(c, m)
-		if newest > 0 {
-			report.Say(storage.Event{Stage: "compare", Level: storage.Note, Message: fmt.Sprintf(
-				"%s reaches revision %d of this cluster, the disks %d: dr restore --from-data-dir with --repo loses less than this backup",
-				p.Repository, newest, m.Revision)})
-		}
-	}
 }
 
 // salvagePlan returns the plan that salvages from the disks alone.

@@ -1,6 +1,29 @@
 package imported
 
-import "github.com/etcd-dr/etcd-dr/storage/catalog"
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// ReportNewer reports whether a newer revision of d's cluster can be restored from a repository, which has the given name.
+func (d *Database) ReportNewer(ctx context.Context, c *repository.Cluster, name string, report storage.Report) {
+	cat, err := c.Load(ctx, backups.LoadOptions{Log: true})
+	if err != nil {
+		report.Say(storage.Event{Stage: "compare", Level: storage.Warning, Message: "cannot compare the disks with the repository: " + err.Error()})
+		return
+	}
+	newest := Beyond(cat, d.Manifest)
+	if newest > 0 {
+		report.Say(storage.Event{Stage: "compare", Level: storage.Note, Message: fmt.Sprintf(
+			"%s reaches revision %d of this cluster, the disks %d: dr restore --from-data-dir with --repo loses less than this backup",
+			name, newest, d.Manifest.Revision)})
+	}
+}
 
 // Beyond returns the newest revision of m's cluster that can be restored from c, if it is newer than m's; else 0. A database that was
 // salvaged from disks can be older than the repository of the same cluster.

@@ -110,7 +110,7 @@ type Disks struct {
 	archived []catalog.Lineage // of the same cluster
 }
 
-// salvaged returns the way to t that uses the disks: alone, or after the archive's end.
+// salvaged returns the way to t that uses the disks: alone, or after the end of the repository's log.
 func salvaged(c catalog.Catalog, t Target) (route, error) {
 	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
 	disks := *t.Disks
@@ -131,12 +131,12 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	}
 	b := disks.backup
 	if b != nil && t.Revision == 0 && t.Time.IsZero() && b.RaftIndex > disks.end() {
-		return t.archiveAlone(c, fmt.Sprintf("the disks end at position %d, before the newest backup: they are not needed", disks.end()))
+		return t.withoutDisks(c, fmt.Sprintf("the disks end at position %d, before the newest backup: they are not needed", disks.end()))
 	}
 	if len(c.Lineages) == 0 {
-		return withoutArchive(c, t)
+		return withoutLog(c, t)
 	}
-	return behindArchive(c, t)
+	return continuedByDisks(c, t)
 }
 
 // notOfDisks reports whether l is from a watch: it counts revisions, and no disk's log continues from one.

@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// withoutArchive begins with a database on a disk; if none is usable, with the newest backup that a disk's log continues.
-func withoutArchive(c catalog.Catalog, t Target) (route, error) {
+// withoutLog begins with a database on a disk; if none is usable, with the newest backup that a disk's log continues.
+func withoutLog(c catalog.Catalog, t Target) (route, error) {
 	r, err := fromDisks(t)
 	if err == nil {
 		return r, nil
@@ -129,38 +129,39 @@ func countPart(l disk.Log, from, to uint64) Part {
 	return Part{max(to, from) - from, l.Count(from, to)}
 }
 
-// behindArchive continues at the end of the archive. A target within the archive needs no disk.
-func behindArchive(c catalog.Catalog, t Target) (route, error) {
+// continuedByDisks returns the way through the repository's log, and then through a disk's. A target within the repository's log
+// needs no disk.
+func continuedByDisks(c catalog.Catalog, t Target) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if !t.Time.IsZero() || t.Position > 0 || t.archived(usable) {
-		return t.archiveAlone(c, "the repository reaches the target: the disks are not needed")
+		return t.withoutDisks(c, "the repository reaches the target: the disks are not needed")
 	}
 	if len(usable) == 0 {
-		return withoutArchive(c, t)
+		return withoutLog(c, t)
 	}
 	last := usable[len(usable)-1]
 	end := last.Segments[len(last.Segments)-1].End
 	d, ok := t.Disks.furthest(anyLog)
 	if ok && d.Log.Last.Position <= end.Position && !t.Disks.differs(end) {
-		return t.archiveAlone(c, fmt.Sprintf("the disks' logs end at position %d, and the repository's at %d: the disks are not needed",
+		return t.withoutDisks(c, fmt.Sprintf("the disks' logs end at position %d, and the repository's at %d: the disks are not needed",
 			d.Log.Last.Position, end.Position))
 	}
 	log, ok := t.Disks.log(end, t.Revision)
 	if !ok || !t.Disks.holds(log.Dir, end) {
 		return t.routeIfDisjoint(last, end)
 	}
-	log.Version = t.Disks.Version // the archive knows the version more exactly than the disks
+	log.Version = t.Disks.Version // the repository's log knows the version more exactly than the disks
 	all := len(last.Segments)
 	r, ok := last.routeFrom(all, func(b catalog.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
 	if !ok {
-		return t.archiveAlone(c, "")
+		return t.withoutDisks(c, "")
 	}
 	r.reach.NotBefore = last.toEnd().reach.NotBefore
 	r.setDisks(t, nil, &log)
 	return r, nil
 }
 
-// archived reports whether t is a revision that the archive is known to reach.
+// archived reports whether t is a revision that the repository's log is known to reach.
 func (t Target) archived(usable []stretch) bool {
 	return t.Revision > 0 && slices.ContainsFunc(usable, func(s stretch) bool {
 		_, known := s.ForRevision(t.Revision)
@@ -168,8 +169,8 @@ func (t Target) archived(usable []stretch) bool {
 	})
 }
 
-// archiveAlone returns the way to t without the disks.
-func (t Target) archiveAlone(c catalog.Catalog, note string) (route, error) {
+// withoutDisks returns the way to t through the repository alone.
+func (t Target) withoutDisks(c catalog.Catalog, note string) (route, error) {
 	t.Disks = nil
 	r, err := t.way(c)
 	if err == nil && note != "" {
@@ -180,7 +181,7 @@ func (t Target) archiveAlone(c catalog.Catalog, note string) (route, error) {
 
 func anyLog(disk.Log) bool { return true }
 
-// differs reports whether a log has another entry where the archive ends.
+// differs reports whether a disk's log has another entry at the end of the repository's log.
 func (d *Disks) differs(end segment.End) bool {
 	return slices.ContainsFunc(d.Found, func(disk disk.Disk) bool {
 		return slices.ContainsFunc(disk.Log.Ends, func(e segment.End) bool { return e.Position == end.Position && e != end })
@@ -194,7 +195,8 @@ func (d *Disks) holds(dir string, end segment.End) bool {
 	})
 }
 
-// routeIfDisjoint returns the way if the disks' logs do not continue the archive: from the disks alone, else from the archive alone.
+// routeIfDisjoint returns the way if the disks' logs do not continue the repository's: from the disks alone, else from the
+// repository alone.
 func (t Target) routeIfDisjoint(last stretch, end segment.End) (route, error) {
 	why := fmt.Sprintf("the disks' logs do not continue the repository's log, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
 	ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.ContinuesFrom(end.Position) })
