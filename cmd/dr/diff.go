@@ -20,7 +20,7 @@ import (
 
 func (a *app) diff() *cobra.Command {
 	var keys keysFlags
-	var archive archiveFlags
+	var in searchFlags
 	var values, best bool
 	var lineage string
 	cmd := &cobra.Command{
@@ -43,8 +43,8 @@ with --values in full. A key that was rewritten with the same value does not dif
 	cmd.Flags().StringVar(&lineage, "lineage", "",
 		"lineage to read, if several contain the revision (default: the newest)")
 	cmd.Flags().BoolVar(&best, "best", false, "if a point cannot be reached, use the nearest one before it")
-	a.archiveFlags(cmd, &archive)
-	archive.plain.add(cmd)
+	a.searchFlags(cmd, &in)
+	in.plain.add(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asked, err := keys.keys(cmd, true)
@@ -67,15 +67,16 @@ with --values in full. A key that was rewritten with the same value does not dif
 		if err != nil {
 			return err
 		}
-		in, err := a.archiveOf(&archive, catalog)
+		search, err := a.searchIn(catalog, &in, asked)
 		if err != nil {
 			return err
 		}
 		for i := range points {
-			points[i].Plain = archive.plain.with(archive.keys)
+			points[i].Plain = in.plain.with(in.keys)
 		}
 		report, done := a.searching()
-		compared, err := find.Diff(cmd.Context(), in, points[0], points[1], asked, values, now, a.differing(values), report)
+		search.Report = report
+		compared, err := search.Diff(cmd.Context(), points, values, a.differing(values))
 		done()
 		if err != nil {
 			return err

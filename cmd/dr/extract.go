@@ -26,7 +26,7 @@ import (
 func (a *app) extract() *cobra.Command {
 	f := &restoreFlags{}
 	var keys keysFlags
-	var archive archiveFlags
+	var in searchFlags
 	var dir, form string
 	var rebuild kubernetes.RebuildOptions
 	cmd := &cobra.Command{
@@ -58,8 +58,8 @@ that controllers create again (owned objects, except Secrets and claims), Events
 	flags.StringVar(&dir, "output-dir", "", "write one file per key into this directory, which must be empty or missing")
 	flags.BoolVar(&rebuild.FinishedJobs, "finished-jobs", false, "with --namespace: include finished Jobs; they will run again")
 	flags.StringVarP(&form, "output", "o", "yaml", "yaml, json or raw")
-	a.archiveFlags(cmd, &archive)
-	archive.plain.add(cmd)
+	a.searchFlags(cmd, &in)
+	in.plain.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if form != "yaml" && form != "json" && form != "raw" {
 			return usagef("-o %s: use yaml, json or raw", form)
@@ -86,13 +86,13 @@ that controllers create again (owned objects, except Secrets and claims), Events
 		if err != nil {
 			return err
 		}
-		f.target.Plain = archive.plain.with(archive.keys)
-		in, err := a.archiveOf(&archive, catalog)
+		f.target.Plain = in.plain.with(in.keys)
+		search, err := a.searchIn(catalog, &in, asked)
 		if err != nil {
 			return err
 		}
 		if keys.namespace != "" {
-			return a.extractNamespace(cmd, namespaceQuery{in, f.target, asked, rebuild})
+			return a.extractNamespace(cmd, namespaceQuery{search, f.target, rebuild})
 		}
 		x := &extraction{app: a, form: form, dir: dir, one: keys.key != ""}
 		err = x.prepare()
@@ -100,7 +100,8 @@ that controllers create again (owned objects, except Secrets and claims), Events
 			return err
 		}
 		report, done := a.searching()
-		at, err := find.Extract(cmd.Context(), in, f.target, asked, now, x.add, report)
+		search.Report = report
+		at, err := search.Extract(cmd.Context(), f.target, x.add)
 		done()
 		if err != nil {
 			return err

@@ -49,14 +49,14 @@ func (f *keysFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
 	return find.Keys{}, usagef("no keys selected: use --key KEY, --prefix PREFIX or --namespace NAME")
 }
 
-// archiveFlags holds the flags of verbs that read keys from backups and the log.
-type archiveFlags struct {
+// searchFlags holds the flags of verbs that read keys from backups and the log.
+type searchFlags struct {
 	keys  keyFlags
 	plain plainFlags
 	dir   string
 }
 
-func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {
+func (a *app) searchFlags(cmd *cobra.Command, f *searchFlags) {
 	cmd.Flags().StringVar(&f.dir, "scratch-dir", "",
 		"directory for a temporary copy of the database (default: the system's temporary directory)")
 	f.keys.add(cmd, a.getenv)
@@ -66,19 +66,19 @@ func (a *app) archiveFlags(cmd *cobra.Command, f *archiveFlags) {
 	a.store.transferFlags(cmd)
 }
 
-// archiveOf returns the archive that a catalog and the flags describe.
-func (a *app) archiveOf(f *archiveFlags, catalog catalog.Catalog) (find.Archive, error) {
+// searchIn returns the search in a catalog that the flags describe.
+func (a *app) searchIn(catalog catalog.Catalog, f *searchFlags, selected find.Keys) (find.Search, error) {
 	keys, err := f.keys.load()
 	if err != nil {
-		return find.Archive{}, err
+		return find.Search{}, err
 	}
 	source, err := a.source(a.cluster, keys)
-	return find.Archive{Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir}, err
+	return find.Search{Keys: selected, Now: time.Now(), Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir}, err
 }
 
 func (a *app) search() *cobra.Command {
 	var keys keysFlags
-	var archive archiveFlags
+	var in searchFlags
 	var from, to string
 	var window find.Window
 	cmd := &cobra.Command{
@@ -103,15 +103,14 @@ space for one copy of the database.`,
 	flags.Int64Var(&window.FromRevision, "from-revision", 0, "first revision to search")
 	flags.Int64Var(&window.ToRevision, "to-revision", 0, "last revision to search")
 	flags.StringVar(&window.Lineage, "lineage", "", "search only this history (default: all)")
-	a.archiveFlags(cmd, &archive)
+	a.searchFlags(cmd, &in)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		asked, err := keys.keys(cmd, false)
 		if err != nil {
 			return err
 		}
-		now := time.Now()
-		err = setWindow(&window, from, to, now)
+		err = setWindow(&window, from, to, time.Now())
 		if err != nil {
 			return err
 		}
@@ -119,12 +118,13 @@ space for one copy of the database.`,
 		if err != nil {
 			return err
 		}
-		in, err := a.archiveOf(&archive, catalog)
+		search, err := a.searchIn(catalog, &in, asked)
 		if err != nil {
 			return err
 		}
 		report, done := a.searching()
-		s, err := find.Find(cmd.Context(), in, asked, window, now, a.findPrinter(keys.namespace == ""), report)
+		search.Report = report
+		s, err := search.Find(cmd.Context(), window, a.findPrinter(keys.namespace == ""))
 		done()
 		if err != nil {
 			return err

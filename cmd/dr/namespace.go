@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/dustin/go-humanize"
@@ -34,17 +33,17 @@ type namespaced struct {
 
 // namespaceQuery names a namespace and a point.
 type namespaceQuery struct {
-	archive find.Archive
+	search  find.Search
 	target  plan.Target
-	keys    find.Keys
 	options kubernetes.RebuildOptions
 }
 
 func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
-	q.keys.Needed = true
-	x := &namespaced{app: a, name: q.keys.Namespace, options: q.options}
+	q.search.Keys.Needed = true
+	x := &namespaced{app: a, name: q.search.Keys.Namespace, options: q.options}
 	report, done := a.searching()
-	at, err := find.Extract(cmd.Context(), q.archive, q.target, q.keys, time.Now(), x.add, report)
+	q.search.Report = report
+	at, err := q.search.Extract(cmd.Context(), q.target, x.add)
 	done()
 	if err != nil {
 		return err

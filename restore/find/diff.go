@@ -10,11 +10,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // Difference is a key that differs between two points. A is nil if the key was added, B if it was removed. A key with the same
@@ -28,14 +26,13 @@ type Compared struct {
 	Same                    int
 }
 
-// Diff calls take for each key that differs between the targets a and b, in key order, with values if values is true. It
-// writes the entries of the first point to the scratch directory, so that its memory grows with the number of keys and not
-// with the values. If the plan for b continues from a, only the rest of the log is replayed.
-func Diff(
-	ctx context.Context, archive Archive, a, b plan.Target, keys Keys, values bool, now time.Time,
-	take func(Difference) error, report storage.Report,
+// Diff calls take for each key that differs between two targets, in key order, with values if values is true. It writes the
+// entries of the first point to the scratch directory, so that its memory grows with the number of keys and not with the
+// values. If the plan for the second target continues from the first, only the rest of the log is replayed.
+func (s Search) Diff(
+	ctx context.Context, targets [2]plan.Target, values bool, take func(Difference) error,
 ) (c Compared, err error) {
-	scratch, err := child.NewDir(archive.Dir, "diff")
+	scratch, err := child.NewDir(s.Dir, "diff")
 	if err != nil {
 		return c, err
 	}
@@ -47,8 +44,8 @@ func Diff(
 	defer f.Close()
 	w := bufio.NewWriter(f)
 	first := json.NewEncoder(w)
-	r := &reader{archive: archive, keys: keys, now: now, dir: scratch.Path, report: report, values: valuesJob{With: values, Keep: true}}
-	c.A, err = r.read(ctx, a, func(e Entry) error { return first.Encode(e) })
+	r := &reader{Search: s, scratch: scratch.Path, values: valuesJob{With: values, Keep: true}}
+	c.A, err = r.read(ctx, targets[0], func(e Entry) error { return first.Encode(e) })
 	err = errors.Join(err, w.Flush())
 	if err != nil {
 		return c, fmt.Errorf("the first point: %w", err)
@@ -62,7 +59,7 @@ func Diff(
 	if err != nil {
 		return c, err
 	}
-	c.B, err = r.read(ctx, b, m.second)
+	c.B, err = r.read(ctx, targets[1], m.second)
 	if err != nil {
 		return c, fmt.Errorf("the second point: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
@@ -36,26 +35,20 @@ type At struct {
 
 // Extract calls take for each key as of the target t, with its value, in key order. It avoids obstacles and fails like
 // restore.RunTarget.
-func Extract(
-	ctx context.Context, a Archive, t plan.Target, keys Keys, now time.Time,
-	take func(Entry) error, report storage.Report,
-) (At, error) {
-	scratch, err := child.NewDir(a.Dir, "extract")
+func (s Search) Extract(ctx context.Context, t plan.Target, take func(Entry) error) (At, error) {
+	scratch, err := child.NewDir(s.Dir, "extract")
 	if err != nil {
 		return At{}, err
 	}
 	defer func() { _ = scratch.Remove() }()
-	r := &reader{archive: a, keys: keys, now: now, dir: scratch.Path, report: report, values: valuesJob{With: true}}
+	r := &reader{Search: s, scratch: scratch.Path, values: valuesJob{With: true}}
 	return r.read(ctx, t, take)
 }
 
 // reader reads the values at one point, or at several if it keeps the databases.
 type reader struct {
-	archive Archive
-	keys    Keys
-	now     time.Time
-	dir     string
-	report  storage.Report
+	Search
+	scratch string
 	values  valuesJob
 
 	runs int
@@ -75,20 +68,20 @@ func (r *reader) read(ctx context.Context, t plan.Target, take func(Entry) error
 		revision, err := r.run(ctx, p, take)
 		return restore.Result{Revision: revision}, err
 	}
-	layout := scratchLayout(filepath.Join(r.dir, "member"))
-	request := plan.Request{Catalog: r.archive.Catalog, Target: t, Layout: layout, Now: r.now}
-	plan, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: r.archive.Unfold, Run: run})
+	layout := scratchLayout(filepath.Join(r.scratch, "member"))
+	request := plan.Request{Catalog: r.Catalog, Target: t, Layout: layout, Now: r.Now}
+	plan, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: r.Unfold, Run: run})
 	return At{plan, result.Revision}, err
 }
 
 func (r *reader) run(ctx context.Context, p plan.Plan, take func(Entry) error) (int64, error) {
-	j := job{Plan: p, Source: r.archive.Source, Keys: r.keys, Values: &r.values}
+	j := job{Plan: p, Source: r.Source, Keys: r.Keys, Values: &r.values}
 	err := r.prepare(&j)
 	if err != nil {
 		return 0, err
 	}
 	r.last = nil
-	end, err := readValues(ctx, j, take, r.report)
+	end, err := readValues(ctx, j, take, r.Report)
 	if err != nil || !r.values.Keep {
 		return end.Revision, errors.Join(err, os.RemoveAll(j.Dir))
 	}
@@ -106,7 +99,7 @@ func (r *reader) prepare(j *job) error {
 		_ = os.RemoveAll(r.last.dir)
 	}
 	r.runs++
-	j.Dir, j.Values.Go = filepath.Join(r.dir, fmt.Sprintf("run-%d", r.runs)), false
+	j.Dir, j.Values.Go = filepath.Join(r.scratch, fmt.Sprintf("run-%d", r.runs)), false
 	err := os.Mkdir(j.Dir, 0o700)
 	if err != nil {
 		return fmt.Errorf("make a scratch directory: %w", err)

@@ -22,12 +22,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Archive is the data to search.
-type Archive struct {
+// Search describes a search in the backups and the log of a cluster.
+type Search struct {
+	Keys    Keys // selected keys
+	Now     time.Time
 	Catalog catalog.Catalog // including its log
 	Unfold  restore.Unfold  // reads folded segments of Catalog; nil if there are none
 	Source  child.Source    // opened by the child
 	Dir     string          // parent of the scratch directory; "": the system's temporary directory
+	Report  storage.Report
 }
 
 // Change is one change of a key.
@@ -71,20 +74,18 @@ type Teller struct {
 // Find calls tell for each change of the keys within the window as soon as it finds it, and returns a summary. An obstacle,
 // such as damage, costs only the part that cannot be read without it: Find reports that part as Unseen and continues. The
 // error matches catalog.ErrNotFound if the archive has no readable backup for the window.
-func Find(
-	ctx context.Context, a Archive, keys Keys, w Window, now time.Time, tell Teller, report storage.Report,
-) (Summary, error) {
-	scratch, err := child.NewDir(a.Dir, "find")
+func (s Search) Find(ctx context.Context, w Window, tell Teller) (Summary, error) {
+	scratch, err := child.NewDir(s.Dir, "find")
 	if err != nil {
 		return Summary{}, err
 	}
 	defer func() { _ = scratch.Remove() }()
 	f := &finder{
-		archive: a, keys: keys, window: w, now: now, tell: tell, report: report, dir: scratch.Path,
+		Search: s, window: w, tell: tell, dir: scratch.Path,
 		read: map[catalog.ID]bool{}, reached: map[string]uint64{}, tracked: newTracked(),
 	}
 	for {
-		legs := slices.DeleteFunc(legsOf(f.archive.Catalog, w), f.done)
+		legs := slices.DeleteFunc(legsOf(f.Catalog, w), f.done)
 		if len(legs) == 0 {
 			break
 		}
@@ -106,13 +107,10 @@ func Find(
 
 // finder reads one leg after the other.
 type finder struct {
-	archive Archive
-	keys    Keys
-	window  Window
-	now     time.Time
-	tell    Teller
-	report  storage.Report
-	dir     string
+	Search
+	window Window
+	tell   Teller
+	dir    string
 
 	read    map[catalog.ID]bool // backups that were read without a log
 	reached map[string]uint64   // by lineage: its log was read up to this position
@@ -160,7 +158,7 @@ func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 		return fmt.Errorf("make a scratch directory: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	plan, err := l.plan(f.window, filepath.Join(scratch, "member"), f.now)
+	plan, err := l.plan(f.window, filepath.Join(scratch, "member"), f.Now)
 	if err != nil {
 		return err
 	}
@@ -169,8 +167,8 @@ func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 		keep = keepFile(f.dir, f.legs)
 	}
 	part := &legJob{Seen: f.seen, Before: f.before, Other: other && f.before != "", Keep: keep}
-	j := job{Plan: plan, Source: f.archive.Source, Dir: scratch, Keys: f.keys, Leg: part}
-	end, err := spawn(ctx, j, f.report, f.take)
+	j := job{Plan: plan, Source: f.Source, Dir: scratch, Keys: f.Keys, Leg: part}
+	end, err := spawn(ctx, j, f.Report, f.take)
 	obstacle, stopped := errors.AsType[*restore.ObstacleError](err)
 	if err != nil && (!stopped || ctx.Err() != nil) {
 		return err
@@ -239,14 +237,14 @@ func (f *finder) leave(l leg) {
 
 // goAround removes the obstacle from the catalog and reports a warning.
 func (f *finder) goAround(l leg, o *restore.ObstacleError) {
-	c := &f.archive.Catalog
+	c := &f.Catalog
 	bad := o.Obstacle.Segment
 	if l.stretch != nil && bad == 0 { // the replay is verified up to Marked only
 		bad = l.segmentBehind(o.Obstacle.Marked)
 	}
 	if o.Obstacle.Base || !l.has(bad) {
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool { return b.ID == l.base.ID })
-		f.report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "passed over: " + o.Error()})
+		f.Report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "passed over: " + o.Error()})
 		return
 	}
 	f.reached[l.lineage] = max(f.reached[l.lineage], l.before(bad))
@@ -256,7 +254,7 @@ func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 			c.Lineages[i] = lineage.Without(bad, o)
 		}
 	}
-	f.report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "the log is read no further: " + o.Error()})
+	f.Report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "the log is read no further: " + o.Error()})
 }
 
 // has reports whether the leg contains the segment seq.
@@ -317,7 +315,7 @@ func (f *finder) why() string {
 	if f.legs == 0 {
 		return "it was compacted before the oldest backup that was looked into"
 	}
-	for _, g := range f.archive.Catalog.Gaps() {
+	for _, g := range f.Catalog.Gaps() {
 		if f.at.stretch != nil && g.NextLineage == f.at.lineage && g.To+1 == f.at.stretch.First() && g.Reason != "" {
 			return "there is a gap in the log: " + g.Reason
 		}
@@ -374,7 +372,7 @@ func (f *finder) mark(c Change) Change {
 
 // rest reports the parts of the log that were not read as Unseen: no backup leads into them, or they are lost.
 func (f *finder) rest() error {
-	c := f.archive.Catalog
+	c := f.Catalog
 	var left []Unseen
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {

@@ -169,13 +169,13 @@ func (f *finder) way(c Change) *Way {
 	w := &Way{Revision: c.LastGood(), Lineage: c.Lineage}
 	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage}
 	layout := scratchLayout("/")
-	exact, err := plan.New(f.archive.Catalog, target, layout, f.now)
+	exact, err := plan.New(f.Catalog, target, layout, f.Now)
 	if err == nil {
 		w.Exact, w.Nearest, w.Reached = true, exact.Reach.NotAfter, exact.Reach.Revision
 		return w
 	}
 	target.Best = true
-	nearest, err := plan.New(f.archive.Catalog, target, layout, f.now)
+	nearest, err := plan.New(f.Catalog, target, layout, f.Now)
 	if err != nil {
 		return nil
 	}
