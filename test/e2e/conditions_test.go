@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
 // TestServeReportsConditions has a cluster without an answering member: the service reports it in its status at once,
@@ -54,8 +54,8 @@ clusters:
 			t.Fatal(err)
 		}
 	}
-	s := serve(t, filepath.Join(dir, "dr.yaml"))
-	s.until(t, "the conditions", func(d document.ServeStatus) bool {
+	s := command.Serve(t, nil, filepath.Join(dir, "dr.yaml"))
+	s.Until(t, "the conditions", func(d document.ServeStatus) bool {
 		var names []condition.Name
 		for _, c := range d.Clusters {
 			for _, one := range c.Conditions {
@@ -85,12 +85,9 @@ clusters:
 		}
 		break
 	}
-	code := s.end(syscall.SIGTERM)
-	if code != 0 {
-		t.Errorf("stopped, it ended with %d", code)
-	}
-	said, err := os.ReadFile(s.log)
-	if err != nil || !strings.Contains(string(said), "NoBackup (critical): ") || strings.Contains(string(said), "t0ken") {
-		t.Errorf("it said %s, %v", said, err)
+	s.Stop(t)
+	log := s.Log()
+	if !strings.Contains(log, "NoBackup (critical): ") || strings.Contains(log, "t0ken") {
+		t.Errorf("the log:\n%s", log)
 	}
 }

@@ -1,14 +1,11 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -61,15 +58,13 @@ clusters:
 	var said strings.Builder
 	must := func(args ...string) string {
 		out := command.Run(t, env, args...)
-		if out.Code != 0 {
-			t.Fatalf("dr %s: exit code %d\n%s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
-		}
+		out.Succeeded(t, nil)
 		said.WriteString(out.Stdout + out.Stderr)
 		return out.Stdout
 	}
 
-	s := serve(t, config, env...)
-	s.until(t, "both repositories have the backup", func(status document.ServeStatus) bool {
+	s := command.Serve(t, env, config)
+	s.Until(t, "both repositories have the backup", func(status document.ServeStatus) bool {
 		return len(status.Clusters) == 1 && status.Clusters[0].Last != nil && status.Clusters[0].Counted(document.JobBackup, document.Succeeded) > 0
 	})
 	for _, a := range []account{main, offsite} {
@@ -99,21 +94,14 @@ clusters:
 		"--credentials", main.folder, "--credentials", offsite.folder)
 
 	for _, path := range []string{"/", "/status", "/metrics", "/api/v1/clusters", "/api/v1/clusters/prod/backups?repository=offsite"} {
-		said.WriteString(get(t, s.url+path))
+		said.WriteString(get(t, s, path))
 	}
-	plan := get(t, s.url+"/api/v1/clusters/prod/plan?repository=offsite")
+	plan := get(t, s, "/api/v1/clusters/prod/plan?repository=offsite")
 	if !strings.Contains(plan, "--credentials "+offsite.folder) {
 		t.Errorf("the command of the plan does not work here: %s", plan)
 	}
-	code := s.end(syscall.SIGTERM)
-	if code != 0 {
-		t.Errorf("the service ended with %d", code)
-	}
-	log, err := os.ReadFile(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	said.Write(log)
+	s.Stop(t)
+	said.WriteString(s.Log())
 	for _, a := range []account{main, offsite, vault} {
 		if strings.Contains(said.String(), a.secret) {
 			t.Errorf("a secret is shown:\n%s", said.String())
@@ -143,7 +131,7 @@ clusters:
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, config, objectstores.WrongEnv()...)
+	s := command.Serve(t, objectstores.WrongEnv(), config)
 	succeeded := func(status document.ServeStatus) (n int64) {
 		for _, c := range status.Clusters {
 			n += c.Counted(document.JobBackup, document.Succeeded)
@@ -152,14 +140,14 @@ clusters:
 	}
 	twoMore := func(when string) {
 		t.Helper()
-		status, err := s.status()
+		status, err := s.Status()
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := succeeded(status) + 2
-		s.until(t, "two backups "+when, func(status document.ServeStatus) bool { return succeeded(status) >= want })
+		s.Until(t, "two backups "+when, func(status document.ServeStatus) bool { return succeeded(status) >= want })
 	}
-	s.until(t, "the first backup", func(status document.ServeStatus) bool { return succeeded(status) > 0 })
+	s.Until(t, "the first backup", func(status document.ServeStatus) bool { return succeeded(status) > 0 })
 	renewed := store.As(t, bucket, objectstores.NoDelete) // the bucket's policy no longer names the old user
 	out := command.Run(t, old.Env(), "list", "--repo", store.URL(bucket, "p"))
 	if out.Code != 1 {
@@ -168,23 +156,18 @@ clusters:
 	objectstores.Remount(t, folder, renewed.Secret())
 	twoMore("with the new credentials")
 	objectstores.Remount(t, folder, map[string]string{"AWS_ACCESS_KEY_ID": "half"})
-	s.until(t, "the folder is refused", func(status document.ServeStatus) bool {
+	s.Until(t, "the folder is refused", func(status document.ServeStatus) bool {
 		return strings.Contains(status.Config.Refused, "AWS_ACCESS_KEY_ID needs AWS_SECRET_ACCESS_KEY too")
 	})
 	twoMore("with the last valid credentials")
 }
 
 // get returns the body of a successful response.
-func get(t *testing.T, url string) string {
+func get(t *testing.T, s *command.Service, path string) string {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
+	code, body := s.Get(t, path)
+	if code != http.StatusOK {
+		t.Fatalf("%s: status code %d\n%s", path, code, body)
 	}
-	body, err := io.ReadAll(response.Body)
-	err = errors.Join(err, response.Body.Close())
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, response.Status, err)
-	}
-	return string(body)
+	return body
 }

@@ -1,13 +1,12 @@
 package e2e
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,16 +29,9 @@ func (j job) drill(t *testing.T, code int, args ...string) document.Drill {
 	if err != nil || len(left) > 0 {
 		t.Errorf("dr drill %q left %v, %v", args, left, err)
 	}
-	var drill struct{ Result document.Drill }
-	for line := range strings.Lines(out.Stdout) {
-		if strings.HasPrefix(line, `{"result"`) {
-			err := json.Unmarshal([]byte(line), &drill)
-			if err != nil {
-				t.Fatalf("dr drill: %v\n%s", err, line)
-			}
-		}
-	}
-	return drill.Result
+	var drill document.Drill
+	out.Decode(t, &drill)
+	return drill
 }
 
 // drilled creates a log with a backup before it, and another one at its end.
@@ -53,7 +45,7 @@ func drilled(t *testing.T, j job, version string) {
 		putKeys(t, client, fmt.Sprintf("key/%d/", i), 50)
 		agent.CatchUp(t, a)
 	}
-	command.Must(t, j.env, append([]string{"backup"}, reach(source)...)...)
+	j.backUp(t, source)
 	putKeys(t, client, "last/", 50)
 	agent.CatchUp(t, a)
 	a.Stop(t)
@@ -142,22 +134,10 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 	drilled(t, j, servers.Versions[len(servers.Versions)-1])
 	for _, stage := range []string{"fetch", "replay", "boot"} {
 		scratch := t.TempDir()
-		cmd := command.Command(t, j.env, "drill", "--to", "latest", "-o", "json", "--scratch-dir", scratch)
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = cmd.Start()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for lines := bufio.NewScanner(stdout); lines.Scan() && !strings.Contains(lines.Text(), fmt.Sprintf(`"stage":%q`, stage)); {
-		}
-		err = cmd.Process.Kill()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait()
+		p := command.Start(t, j.env, "drill", "--to", "latest", "-o", "json", "--scratch-dir", scratch)
+		p.Until(1, stage)
+		p.Signal(t, syscall.SIGKILL)
+		p.Wait(t)
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			left, err := os.ReadDir(scratch)
 			if err == nil && len(left) == 0 {
@@ -274,7 +254,7 @@ func TestDrillFindsADamagedBackup(t *testing.T) {
 	j := newJob(t)
 	source := servers.Start(t, servers.Options{})
 	putKeys(t, source.Client(t), "key/", 50)
-	command.Must(t, j.env, append([]string{"backup"}, reach(source)...)...)
+	j.backUp(t, source)
 	path := filepath.Join(j.repo, snapshots(t, j)[0])
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -3,7 +3,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -52,8 +52,14 @@ func reach(c *servers.Cluster) []string {
 	return args
 }
 
+// backUp takes a backup of a cluster.
+func (j job) backUp(t *testing.T, c *servers.Cluster) document.Backup {
+	t.Helper()
+	return command.Result[document.Backup](t, j.env, append([]string{"backup"}, reach(c)...)...)
+}
+
 // restored runs dr restore for all members, on new peer URLs, and boots the result on the same version.
-func restored(t *testing.T, j job, o servers.Options, args ...string) (*servers.Cluster, result) {
+func restored(t *testing.T, j job, o servers.Options, args ...string) (*servers.Cluster, document.Restore) {
 	t.Helper()
 	urls := servers.FreeURLs(t, 3)
 	if o.TLS {
@@ -64,39 +70,14 @@ func restored(t *testing.T, j job, o servers.Options, args ...string) (*servers.
 		members = append(members, fmt.Sprintf("m%d=%s", i+1, u))
 	}
 	into := filepath.Join(t.TempDir(), "restored")
-	out := command.Must(t, j.env, append([]string{"restore", "-o", "json", "--output-dir", into, "--old-is-dead",
+	r := command.Result[document.Restore](t, j.env, append([]string{"restore", "--output-dir", into, "--old-is-dead",
 		"--initial-cluster", strings.Join(members, ",")}, args...)...)
-	r := lastResult(t, out)
 	var dirs []servers.Existing
 	for i, u := range urls {
 		name := fmt.Sprintf("m%d", i+1)
 		dirs = append(dirs, servers.Existing{Name: name, DataDir: filepath.Join(into, name), PeerURL: u})
 	}
 	return servers.Boot(t, o, dirs...), r
-}
-
-// result has the fields of dr's JSON that these tests need.
-type result struct {
-	ID        string
-	ClusterID string
-	Revision  int64
-	BumpedTo  int64
-	Keys      int64
-	HashKV    any
-	NoQuorum  bool
-	Alarms    []string
-	Cleared   []string `json:"clearedAlarms"`
-}
-
-func lastResult(t *testing.T, stdout string) result {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	var last struct{ Result *result }
-	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
-	if err != nil || last.Result == nil {
-		t.Fatalf("the last line is no result: %v\n%s", err, lines[len(lines)-1])
-	}
-	return *last.Result
 }
 
 // withServers skips the test with -short, and otherwise runs it in parallel: tests with real servers mostly wait.
@@ -119,7 +100,7 @@ func TestEveryVersionComesBackTheSame(t *testing.T) {
 			servers.Fill(t, client, 1, servers.FillOptions{Keys: 2000, ValueSize: 200})
 
 			j := newJob(t)
-			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+			b := j.backUp(t, source)
 			out := command.Must(t, j.env, "verify", "--level", "booted")
 			if !strings.Contains(out, "on a booted server") {
 				t.Errorf("verify says nothing of a booted server:\n%s", out)
@@ -166,7 +147,7 @@ func TestOnePlanForEveryHost(t *testing.T) {
 	source := servers.Start(t, servers.Options{Members: 3})
 	servers.Fill(t, source.Client(t), 2, servers.FillOptions{Keys: 500, Kubernetes: true})
 	j := newJob(t)
-	b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+	b := j.backUp(t, source)
 	peers := peerURLs(source)
 	source.StopAll(t)
 
@@ -176,7 +157,7 @@ func TestOnePlanForEveryHost(t *testing.T) {
 	var dirs []servers.Existing
 	for name, peer := range peers {
 		dir := filepath.Join(hosts, name, "etcd")
-		r := lastResult(t, command.Must(t, j.env, "restore", "-o", "json", "--plan", plan, "--name", name, "--data-dir", dir))
+		r := command.Result[document.Restore](t, j.env, "restore", "--plan", plan, "--name", name, "--data-dir", dir)
 		if r.BumpedTo != b.Revision+1_000_000_000 {
 			t.Errorf("%s: bumped to %d, the backup is at %d", name, r.BumpedTo, b.Revision)
 		}
@@ -211,7 +192,7 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 	source := servers.Start(t, servers.Options{Members: 3})
 	servers.Fill(t, source.Client(t), 3, servers.FillOptions{Keys: 200})
 	j := newJob(t)
-	command.Must(t, j.env, append([]string{"backup"}, reach(source)...)...)
+	j.backUp(t, source)
 
 	refused := command.Run(t, j.env, "restore", "--output-dir", filepath.Join(t.TempDir(), "out"))
 	if refused.Code != 4 || !strings.Contains(refused.Stderr, "still answers") {
@@ -224,7 +205,7 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 	source.StopAll(t)
 
 	into := filepath.Join(t.TempDir(), "restored")
-	r := lastResult(t, command.Must(t, j.env, "restore", "-o", "json", "--output-dir", into))
+	r := command.Result[document.Restore](t, j.env, "restore", "--output-dir", into)
 	old := fmt.Sprintf("%x", before.Header.ClusterId)
 	if r.ClusterID == old {
 		t.Errorf("the restored cluster has the old id %s", old)
@@ -250,7 +231,7 @@ func TestABackupWithoutQuorumRestores(t *testing.T) {
 			source.Kill(t, 0)
 			source.Kill(t, 1)
 			j := newJob(t)
-			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+			b := j.backUp(t, source)
 			if !b.NoQuorum {
 				t.Error("the backup is not marked no-quorum")
 			}
@@ -275,7 +256,7 @@ func TestNoSpaceIsCleared(t *testing.T) {
 		}
 	}
 	j := newJob(t)
-	b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+	b := j.backUp(t, source)
 	if len(b.Alarms) != 1 || b.Alarms[0] != "NOSPACE" {
 		t.Errorf("alarms in the manifest: %v", b.Alarms)
 	}

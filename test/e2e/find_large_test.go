@@ -1,14 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -42,7 +40,7 @@ func TestFindLongLog(t *testing.T) {
 	c := servers.Start(t, servers.Options{})
 	put(t, c.Client(t), "base", "")
 	j := newJob(t)
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	const wanted = 1234
 	want := j.writeLog(t, requests, wanted)
 
@@ -76,24 +74,15 @@ type timedFind struct {
 
 func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
 	t.Helper()
-	cmd := command.Command(t, j.env, append([]string{"find", "-o", "json"}, args...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = cmd.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	peak := memory.Watch(cmd.Process.Pid, memory.WithChildren)
+	p := command.Start(t, j.env, append([]string{"find", "-o", "json"}, args...)...)
+	peak := memory.Watch(p.PID(), memory.WithChildren)
 	var begun time.Time
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+	for text, ok := p.Line(); ok; text, ok = p.Line() {
 		var line struct {
 			Event *storage.Event
 			Item  *document.Found
 		}
-		err := json.Unmarshal(lines.Bytes(), &line)
+		err := json.Unmarshal(text, &line)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,10 +97,7 @@ func (j job) findTimed(t *testing.T, args ...string) (f timedFind) {
 		}
 	}
 	f.memory = peak()
-	err = cmd.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Wait(t).Succeeded(t, nil)
 	f.all = time.Since(begun)
 	return f
 }
@@ -192,31 +178,18 @@ func (j job) writeLog(t *testing.T, requests, wanted int) (want []string) {
 func TestFindAcrossARestore(t *testing.T) {
 	withServers(t)
 	source := servers.Start(t, servers.Options{})
-	m := source.Members[0]
 	client := source.Client(t)
 	j := newJob(t)
 	a := j.archiving(t, source, 0)
 	j.firstWindow(t, client, a)
 	putKeys(t, client, "kept/", 30)
 	oldLineage := j.lineages(t)[0]
-	b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+	b := j.backUp(t, source)
 	putKeys(t, client, "lost/", 30)
 	agent.CatchUp(t, a)
 	a.Stop(t)
 	old := live(t, client, 0)
-	source.Stop(t, 0)
-	restored := filepath.Join(t.TempDir(), "restored")
-	command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
-		"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
-	err := os.RemoveAll(m.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = os.Rename(restored, m.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source.Restart(t, 0)
+	j.restoreInPlace(t, source, b.ID)
 	a = j.archiving(t, source, 0)
 	putKeys(t, client, "new/", 30)
 	j.untilWindows(t, 2)

@@ -23,7 +23,7 @@ func TestFindMarkedForDeletion(t *testing.T) {
 	c := servers.Start(t, servers.Options{})
 	client := c.Client(t)
 	j := newJob(t)
-	backup := func() { command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...) }
+	backup := func() { j.backUp(t, c) }
 
 	put(t, client, namespace, encodedNamespace(t, "", nil))
 	put(t, client, app, `{"apiVersion":"example.org/v1","kind":"App","metadata":{"name":"web"}}`)
@@ -67,7 +67,7 @@ func TestFindMarkedBetweenBackups(t *testing.T) {
 	j := newJob(t)
 	put(t, client, key, encodedNamespace(t, "", nil))
 	last := written(t, client, "object", "")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	put(t, client, key, encodedNamespace(t, "", &metav1.Time{Time: time.Unix(1800000000, 0)}))
 	remove(t, client, "object")
 	late := written(t, client, key, encodedNamespace(t, "emptied", &metav1.Time{Time: time.Unix(1800000000, 0)}))
@@ -75,7 +75,7 @@ func TestFindMarkedBetweenBackups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 
 	f := j.find(t, "--key", key)
 	if f.Marked == nil || f.Marked.After != last || f.Marked.Revision != late || f.Marked.LastGood != last {

@@ -449,7 +449,7 @@ func TestFindWithoutLog(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version})
 			client := c.Client(t)
 			j := newJob(t)
-			backup := func() { command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...) }
+			backup := func() { j.backUp(t, c) }
 			put(t, client, "stays", "1")
 			put(t, client, "goes", "1")
 			first := written(t, client, "is deleted", "1")
@@ -511,7 +511,7 @@ func TestFindGap(t *testing.T) {
 	agent.CatchUp(t, a)
 	a.Stop(t)
 	lost := segments(t, j)[known:]
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	a = j.archiving(t, c, 0)
 	remove(t, client, "before")
 	after := written(t, client, "after", "the gap")
@@ -623,9 +623,9 @@ func TestFindKubernetes(t *testing.T) {
 	put(t, client, "/registry/example.org/apps/prod/web", `{"apiVersion":"example.org/v1","kind":"App","metadata":{"name":"web","uid":"1"}}`)
 	put(t, client, "/registry/secrets/prod/web", "k8s:enc:aescbc:v1:key1:\x00\x01\x02")
 	put(t, client, "/registry/odd", "\n---\nkind: Injected\n")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	remove(t, client, "/registry/configmaps/prod/web")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 
 	text := command.Must(t, j.env, "find", "--prefix", "/registry/configmaps/")
 	if !strings.Contains(text, "/registry/configmaps/prod/web (ConfigMap prod/web) vanished at revision 6") {

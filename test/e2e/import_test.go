@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -63,12 +63,11 @@ func zipped(t *testing.T, path string) string {
 }
 
 // shown returns the manifest that dr show prints.
-func shown(t *testing.T, j job, id string) (m catalog.Manifest) {
+func shown(t *testing.T, j job, id catalog.ID) catalog.Manifest {
 	t.Helper()
-	out := command.Must(t, j.env, "show", id, "-o", "json")
-	err := json.NewDecoder(strings.NewReader(out)).Decode(&m)
-	if err != nil || m.Origin == nil {
-		t.Fatalf("no imported backup: %v\n%s", err, out)
+	m := command.Result[catalog.Manifest](t, j.env, "show", string(id))
+	if m.Origin == nil {
+		t.Fatalf("no imported backup: %+v", m)
 	}
 	return m
 }
@@ -83,7 +82,7 @@ func TestImportedSnapshotComesBackTheSame(t *testing.T) {
 			revision := servers.Fill(t, source.Client(t), 1, servers.FillOptions{Keys: 1000})
 			file := saved(t, source)
 			j := signing(t, newJob(t))
-			imported := lastResult(t, command.Must(t, j.env, "import", "-o", "json", zipped(t, file)))
+			imported := command.Result[document.Backup](t, j.env, "import", zipped(t, file))
 			m := shown(t, j, imported.ID)
 			if m.Revision < revision || !m.Auth || m.Origin.Unhashed || !strings.HasPrefix(version, m.EtcdVersion) || m.EtcdVersion == "" {
 				t.Errorf("revision %d (want %d), auth %v, etcd %q, %+v", m.Revision, revision, m.Auth, m.EtcdVersion, m.Origin)
@@ -94,7 +93,7 @@ func TestImportedSnapshotComesBackTheSame(t *testing.T) {
 			}
 			booted, _ := restored(t, j, servers.Options{
 				Version: version, TLS: true, Auth: true, Certificates: source.Certificates,
-			}, imported.ID)
+			}, string(imported.ID))
 			checkSame(t, source, booted, m.Revision)
 		})
 	}
@@ -169,8 +168,8 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 				t.Errorf("the plan:\n%s", plan)
 			}
 			store := func(from string, args ...string) catalog.Manifest {
-				args = append([]string{"salvage", "--from-data-dir", from, "--to-repository", "-o", "json"}, args...)
-				return shown(t, j, lastResult(t, command.Must(t, j.env, args...)).ID)
+				args = append([]string{"salvage", "--from-data-dir", from, "--to-repository"}, args...)
+				return shown(t, j, command.Result[document.Backup](t, j.env, args...).ID)
 			}
 			whole, certain := store(disk, "--salvage-tail", "all"), store(disk)
 			most := store(dirs(c, 1, 2))
@@ -248,7 +247,7 @@ func TestSalvageNotesThatTheRepositoryReachesFurther(t *testing.T) {
 	if strings.Contains(notes, "reaches revision") {
 		t.Errorf("without a backup:\n%s", notes)
 	}
-	command.Must(t, j.env, append([]string{"backup"}, "--endpoints", c.Members[0].ClientURL)...)
+	command.Must(t, j.env, "backup", "--endpoints", c.Members[0].ClientURL)
 	notes = salvage()
 	if !strings.Contains(notes, fmt.Sprintf("reaches revision %d of this cluster, the disks ", last)) {
 		t.Errorf("the repository reaches revision %d:\n%s", last, notes)
@@ -262,10 +261,10 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 	c := servers.Start(t, servers.Options{TLS: true})
 	servers.Fill(t, c.Client(t), 4, servers.FillOptions{})
 	j := newJob(t)
-	imported := lastResult(t, command.Must(t, j.env, "import", "-o", "json", "--time", "1000d ago", saved(t, c)))
-	own := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(c)...)...))
+	imported := command.Result[document.Backup](t, j.env, "import", "--time", "1000d ago", saved(t, c))
+	own := j.backUp(t, c)
 	time.Sleep(time.Second) // the next backup has another name
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	for _, live := range [][]string{
 		{"import", "--skip-hash-check", filepath.Join(c.Members[0].DataDir, "member", "snap", "db")},
 		{"salvage", "--to-repository", "--from-data-dir", c.Members[0].DataDir},
@@ -277,19 +276,19 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 	}
 	command.Must(t, j.env, "prune", "--keep-last", "1")
 	out := command.Must(t, j.env, "list")
-	if !strings.Contains(out, imported.ID) {
+	if !strings.Contains(out, string(imported.ID)) {
 		t.Errorf("a rule has removed the import:\n%s", out)
 	}
-	refused := command.Run(t, j.env, "prune", "--imported", own.ID)
+	refused := command.Run(t, j.env, "prune", "--imported", string(own.ID))
 	if refused.Code == 0 {
 		t.Errorf("a backup of the live cluster is removed by its id:\n%s", refused.Stdout)
 	}
-	command.Must(t, j.env, "prune", "--imported", imported.ID)
+	command.Must(t, j.env, "prune", "--imported", string(imported.ID))
 	out = command.Must(t, j.env, "list")
-	if strings.Contains(out, imported.ID) {
+	if strings.Contains(out, string(imported.ID)) {
 		t.Errorf("the import is still listed:\n%s", out)
 	}
-	_, err := os.Stat(filepath.Join(j.repo, "prod", "backups", imported.ID))
+	_, err := os.Stat(filepath.Join(j.repo, "prod", "backups", string(imported.ID)))
 	if err != nil {
 		t.Errorf("its data went before the grace: %v", err)
 	}

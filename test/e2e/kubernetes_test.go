@@ -101,7 +101,7 @@ func TestExtractRestoresDeletedObjects(t *testing.T) {
 			makeShop(t, s)
 			s.Kubectl(t, "", "create", "-f", "testdata/rest.yaml")
 			before := shopNow(t, s)
-			b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(c)...)...))
+			b := j.backUp(t, c)
 			s.Kubectl(t, "", "delete", "-f", "testdata/rest.yaml")
 			deleteShop(t, s)
 			put(t, c.Client(t), "last", "")
@@ -111,7 +111,7 @@ func TestExtractRestoresDeletedObjects(t *testing.T) {
 			for _, o := range shop {
 				j.deletionIsFound(t, o)
 			}
-			j.applyShop(t, s, b.ID)
+			j.applyShop(t, s, string(b.ID))
 			diff := cmp.Diff(before, shopNow(t, s))
 			if diff != "" {
 				t.Errorf("what kubectl applied is not what it was:\n%s", diff)
@@ -313,7 +313,7 @@ func TestExtractNamesUnreadableObjects(t *testing.T) {
 	makeShop(t, s)
 	s.Kubectl(t, trustBundle(t), "create", "-f", "-")
 	j := newJob(t)
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 
 	out := command.Run(t, j.env, "extract", "--prefix", "/registry/secrets/default/")
 	if out.Code != 3 || !strings.Contains(out.Stderr, `encrypted by Kubernetes, with aescbc, key "key1"`) ||

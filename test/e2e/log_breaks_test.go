@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/database"
@@ -187,7 +188,7 @@ func TestLogRestoredInPlace(t *testing.T) {
 				j.firstWindow(t, client, a)
 				putKeys(t, client, "kept/", 30)
 				oldLineage := j.lineages(t)[0]
-				b := lastResult(t, command.Must(t, j.env, append([]string{"backup", "-o", "json"}, reach(source)...)...))
+				b := j.backUp(t, source)
 				putKeys(t, client, "lost/", 30)
 				agent.CatchUp(t, a)
 				old := live(t, client, 0)
@@ -195,19 +196,7 @@ func TestLogRestoredInPlace(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				source.Stop(t, 0)
-				restored := filepath.Join(t.TempDir(), "restored")
-				command.Must(t, j.env, "restore", b.ID, "--name", m.Name, "--data-dir", restored,
-					"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
-				err = os.RemoveAll(m.DataDir)
-				if err != nil {
-					t.Fatal(err)
-				}
-				err = os.Rename(restored, m.DataDir)
-				if err != nil {
-					t.Fatal(err)
-				}
-				source.Restart(t, 0)
+				j.restoreInPlace(t, source, b.ID)
 				now, err := client.Status(t.Context(), m.ClientURL)
 				if err != nil || now.Header.ClusterId != status.Header.ClusterId || now.Header.MemberId != status.Header.MemberId {
 					t.Fatalf("before %v, now %v, %v", status, now, err)
@@ -218,4 +207,23 @@ func TestLogRestoredInPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// restoreInPlace stops the only member of a cluster, replaces its data with a backup's, and starts it again.
+func (j job) restoreInPlace(t *testing.T, c *servers.Cluster, id catalog.ID) {
+	t.Helper()
+	m := c.Members[0]
+	c.Stop(t, 0)
+	restored := filepath.Join(t.TempDir(), "restored")
+	command.Must(t, j.env, "restore", string(id), "--name", m.Name, "--data-dir", restored,
+		"--initial-cluster", m.Name+"="+m.PeerURL, "--initial-cluster-token", "etcd-dr-test")
+	err := os.RemoveAll(m.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = os.Rename(restored, m.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Restart(t, 0)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/agent"
-	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -90,7 +89,7 @@ func record(t *testing.T, j job) *tape {
 		agent.CatchUp(t, a)
 		if i == 3 {
 			p.backup = uint64(len(segments(t, p.job)))
-			command.Must(t, p.env, append([]string{"backup"}, reach(source)...)...)
+			p.backUp(t, source)
 		}
 	}
 	agent.CatchUp(t, other)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -79,10 +78,7 @@ func (j job) list(t *testing.T) (document.List, command.Output) {
 	out := command.Run(t, j.env, "list", "-o", "json")
 	var list document.List
 	if out.Stdout != "" {
-		err := json.Unmarshal([]byte(out.Stdout), &list)
-		if err != nil {
-			t.Fatalf("dr list: %v\n%s", err, out.Stdout)
-		}
+		out.Decode(t, &list)
 	}
 	return list, out
 }
@@ -91,19 +87,12 @@ func (j job) list(t *testing.T) (document.List, command.Output) {
 func (j job) verifyLog(t *testing.T, code int, args ...string) document.ArchiveVerify {
 	t.Helper()
 	out := command.Run(t, j.env, append([]string{"archive", "verify", "-o", "json"}, args...)...)
-	var verify struct{ Result document.ArchiveVerify }
-	for line := range strings.Lines(out.Stdout) {
-		if strings.HasPrefix(line, `{"result"`) {
-			err := json.Unmarshal([]byte(line), &verify)
-			if err != nil {
-				t.Fatalf("dr archive verify: %v\n%s", err, line)
-			}
-		}
-	}
 	if out.Code != code {
 		t.Errorf("dr archive verify: exit code %d, want %d\n%s%s", out.Code, code, out.Stdout, out.Stderr)
 	}
-	return verify.Result
+	var verify document.ArchiveVerify
+	out.Decode(t, &verify)
+	return verify
 }
 
 // oneLog fails the test unless the log is complete and of one history.
@@ -133,26 +122,16 @@ func (j job) lineages(t *testing.T) []string {
 	return names
 }
 
-// logResult has the fields of a restore's JSON that these tests need.
-type logResult struct {
-	Revision int64
-	Replayed *struct {
-		Lineage  string
-		Position uint64
-		Proven   string
-	}
-}
-
 // restoreArgs returns arguments to restore one member into a new directory.
 func restoreArgs(t *testing.T, args ...string) (dir string, all []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "m1")
-	return dir, append([]string{"restore", "-o", "json", "--name", "m1", "--data-dir", dir, "--old-is-dead",
+	return dir, append([]string{"restore", "--name", "m1", "--data-dir", dir, "--old-is-dead",
 		"--initial-cluster", "m1=http://127.0.0.1:2380"}, args...)
 }
 
 // image restores, and returns the key space of the resulting database.
-func (j job) image(t *testing.T, args ...string) (database.Image, logResult) {
+func (j job) image(t *testing.T, args ...string) (database.Image, document.Restore) {
 	t.Helper()
 	db, r := j.database(t, args...)
 	image, _, err := database.Newest(db)
@@ -163,21 +142,14 @@ func (j job) image(t *testing.T, args ...string) (database.Image, logResult) {
 }
 
 // database restores one member's data dir and returns the path of its database.
-func (j job) database(t *testing.T, args ...string) (string, logResult) {
+func (j job) database(t *testing.T, args ...string) (string, document.Restore) {
 	t.Helper()
 	dir, all := restoreArgs(t, args...)
-	out := command.Must(t, j.env, all...)
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	var last struct{ Result *logResult }
-	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
-	if err != nil || last.Result == nil {
-		t.Fatalf("the last line is no result: %v\n%s", err, out)
-	}
-	return filepath.Join(dir, "member", "snap", "db"), *last.Result
+	return filepath.Join(dir, "member", "snap", "db"), command.Result[document.Restore](t, j.env, all...)
 }
 
 // wantRestored fails the test unless a restore results in the key space of the image.
-func (j job) wantRestored(t *testing.T, want database.Image, args ...string) logResult {
+func (j job) wantRestored(t *testing.T, want database.Image, args ...string) document.Restore {
 	t.Helper()
 	got, r := j.image(t, args...)
 	found := want.Differences(got)
@@ -191,7 +163,7 @@ func (j job) wantRestored(t *testing.T, want database.Image, args ...string) log
 func (j job) wantRefused(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	dir, all := restoreArgs(t, args...)
-	out := command.Run(t, j.env, all...)
+	out := command.Run(t, j.env, append(all, "-o", "json")...)
 	if out.Code != code || !strings.Contains(out.Stderr, words) {
 		t.Errorf("restore %q: exit code %d, want %d and %q:\n%s%s", args, out.Code, code, words, out.Stdout, out.Stderr)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/test/browser"
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -524,11 +525,11 @@ clusters:
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := serve(t, path)
-	service.until(t, "the first backup", func(d document.ServeStatus) bool { return len(d.Clusters) == 1 && d.Clusters[0].Last != nil })
+	service := command.Serve(t, nil, path)
+	service.Until(t, "the first backup", func(d document.ServeStatus) bool { return len(d.Clusters) == 1 && d.Clusters[0].Last != nil })
 
-	tab := browser.Open(t, chromium, service.url, browser.Look{})
-	tab.Do(chromedp.Navigate(service.url))
+	tab := browser.Open(t, chromium, service.URL, browser.Look{})
+	tab.Do(chromedp.Navigate(service.URL))
 	tab.Until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
 	tab.Do(chromedp.Click(chromedp.ID("open-prod")))
 	tab.Until(commandShown)
@@ -538,15 +539,16 @@ clusters:
 	}
 	first := browser.Value[string](tab, `fetch("api/v1/clusters/prod").then((r) => r.json()).then((c) => c.last.id)`)
 	tab.Do(chromedp.Click(chromedp.ID("order-backup")), chromedp.Click(chromedp.CSS("#ask button[value=yes]")))
-	service.until(t, "the backup that was ordered", func(d document.ServeStatus) bool { return string(d.Clusters[0].Last.ID) != first })
+	service.Until(t, "the backup that was ordered", func(d document.ServeStatus) bool { return string(d.Clusters[0].Last.ID) != first })
 	browser.Value[bool](tab, lookNow)
 	tab.Until(`document.getElementById("kept") && document.body.innerText.includes("succeeded")`)
-	quiet(t, tab, service.url)
+	quiet(t, tab, service.URL)
 	said := tab.Console()
 	if len(said) > 0 {
 		t.Errorf("the console says: %q", said)
 	}
-	service.end(syscall.SIGTERM)
+	service.Signal(t, syscall.SIGTERM)
+	service.Wait(t)
 	browser.Value[bool](tab, lookNow)
 	tab.Until(`document.querySelector("[role=alert]").textContent.includes("does not answer")`)
 }

@@ -1,18 +1,19 @@
 package e2e
 
 import (
-	"encoding/json"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -44,7 +45,7 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	t.Helper()
 	j := newJob(t)
 	put(t, c.Client(t), "before", "x")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	put(t, c.Client(t), "after", "x")
 
 	dir := c.Members[0].DataDir
@@ -63,11 +64,13 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	wantKeys(t, c, "after", "before")
 	c.Stop(t, 0)
 
-	stdout := command.Must(t, j.env, args...)
-	if strings.Contains(stdout, `"event":{"stage":"fetch"`) || !strings.Contains(stdout, "continues with the data of restore") {
-		t.Errorf("the second run fetched again:\n%s", stdout)
+	var replaced document.Replaced
+	second := command.Run(t, j.env, args...)
+	second.Succeeded(t, &replaced)
+	if strings.Contains(second.Stdout, `"event":{"stage":"fetch"`) || !strings.Contains(second.Stdout, "continues with the data of restore") {
+		t.Errorf("the second run fetched again:\n%s", second.Stdout)
 	}
-	r := lastReplaced(t, stdout)
+	r := replaced.Replaced
 	if r.State != "placed" || len(r.Undo) == 0 {
 		t.Errorf("result %+v", r)
 	}
@@ -93,26 +96,6 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	wantKeys(t, c, "after", "before")
 }
 
-// replaced has the fields of the JSON of dr restore --replace that these tests need.
-type replaced struct {
-	ID    string
-	State string
-	Aside []string
-	Undo  []string
-	Clean []string
-}
-
-func lastReplaced(t *testing.T, stdout string) replaced {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	var last struct{ Result struct{ Replaced replaced } }
-	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
-	if err != nil {
-		t.Fatalf("the last line: %v\n%s", err, lines[len(lines)-1])
-	}
-	return last.Result.Replaced
-}
-
 // wantKeys checks that a cluster of one member has these keys and no others.
 func wantKeys(t *testing.T, c *servers.Cluster, want ...string) {
 	t.Helper()
@@ -135,7 +118,7 @@ func TestReplaceOnEveryHost(t *testing.T) {
 	c := servers.Start(t, servers.Options{Members: 3})
 	j := newJob(t)
 	put(t, c.Client(t), "before", "x")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	put(t, c.Client(t), "after", "x")
 
 	dirOf := func(i int) []string { return []string{"--name", c.Members[i].Name, "--data-dir", c.Members[i].DataDir} }
@@ -182,7 +165,7 @@ func TestReplaceIsKilled(t *testing.T) {
 	c := servers.Start(t, servers.Options{})
 	j := newJob(t)
 	put(t, c.Client(t), "before", "x")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	put(t, c.Client(t), "after", "x")
 	c.Stop(t, 0)
 	dir := c.Members[0].DataDir
@@ -193,14 +176,10 @@ func TestReplaceIsKilled(t *testing.T) {
 		t.Errorf("the plan:\n%s", planned)
 	}
 	for range 8 {
-		cmd := command.Command(t, j.env, args...)
-		err := cmd.Start()
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := command.Start(t, j.env, args...)
 		time.Sleep(time.Duration(random.IntN(800)) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		p.Signal(t, syscall.SIGKILL)
+		p.Wait(t)
 		for _, id := range swaps(t, dir) {
 			out := command.Run(t, j.env, "restore", "--undo", id, "--data-dir", dir)
 			if out.Code != 0 && !strings.Contains(out.Stderr, "no restore "+id) && !strings.Contains(out.Stderr, "undo that one first") {
@@ -228,15 +207,15 @@ func TestReplaceTwice(t *testing.T) {
 	c := servers.Start(t, servers.Options{})
 	j := newJob(t)
 	put(t, c.Client(t), "before", "x")
-	command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+	j.backUp(t, c)
 	put(t, c.Client(t), "original", "x")
-	replace := func(then string) replaced {
+	replace := func(then string) document.Swap {
 		c.Stop(t, 0)
-		stdout := command.Must(t, j.env, "restore", "latest", "-o", "json", "--replace", "--data-dir", c.Members[0].DataDir)
+		r := command.Result[document.Replaced](t, j.env, "restore", "latest", "--replace", "--data-dir", c.Members[0].DataDir)
 		c.Restart(t)
 		wantKeys(t, c, "before")
 		put(t, c.Client(t), then, "x")
-		return lastReplaced(t, stdout)
+		return r.Replaced
 	}
 	first, second := replace("first"), replace("second")
 	c.Stop(t, 0)

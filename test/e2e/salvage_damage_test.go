@@ -56,7 +56,7 @@ func TestSalvageADamagedDatabase(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
 			j := newJob(t)
 			servers.Fill(t, c.Client(t), 5, servers.FillOptions{})
-			command.Must(t, j.env, append([]string{"backup"}, reach(c)...)...)
+			j.backUp(t, c)
 			l := startLoad(t, c.Client(t))
 			l.until(t, 300)
 			killAll(t, c, 0, 1, 2)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,7 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -73,14 +72,6 @@ func (l *load) end() {
 	l.group.Wait()
 }
 
-// salvageResult has the fields of a result, and of a plan, that these tests need.
-type salvageResult struct {
-	Revision int64
-	Keys     int64
-	Replayed *restore.Replayed
-	Salvaged *restore.Salvaged
-}
-
 // killAll ends all members as a power failure would, in that order.
 func killAll(t *testing.T, c *servers.Cluster, order ...int) {
 	t.Helper()
@@ -117,7 +108,7 @@ func content(t *testing.T, dir string) map[string]string {
 }
 
 // salvage restores one member from data dirs, checks that they are unchanged, and boots it on the same version.
-func salvage(t *testing.T, version string, env []string, from string, args ...string) (*clientv3.Client, salvageResult) {
+func salvage(t *testing.T, version string, env []string, from string, args ...string) (*clientv3.Client, document.Restore) {
 	t.Helper()
 	before := map[string]map[string]string{}
 	for _, dir := range strings.Split(from, ",") {
@@ -125,7 +116,7 @@ func salvage(t *testing.T, version string, env []string, from string, args ...st
 	}
 	url := servers.FreeURLs(t, 1)[0]
 	dir := filepath.Join(t.TempDir(), "m1")
-	out := command.Must(t, env, append([]string{"restore", "-o", "json", "--name", "m1", "--data-dir", dir,
+	r := command.Result[document.Restore](t, env, append([]string{"restore", "--name", "m1", "--data-dir", dir,
 		"--initial-cluster", "m1=" + url, "--from-data-dir", from}, args...)...)
 	for dir, was := range before {
 		now := content(t, dir)
@@ -133,24 +124,19 @@ func salvage(t *testing.T, version string, env []string, from string, args ...st
 			t.Errorf("%s was changed:\n%v\n%v", dir, was, now)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	var last struct{ Result salvageResult }
-	err := json.Unmarshal([]byte(lines[len(lines)-1]), &last)
-	if err != nil || last.Result.Salvaged == nil {
-		t.Fatalf("no result: %v\n%s", err, out)
+	if r.Salvaged == nil {
+		t.Fatalf("nothing was salvaged: %+v", r)
 	}
 	booted := servers.Boot(t, servers.Options{Version: version}, servers.Existing{Name: "m1", DataDir: dir, PeerURL: url})
-	return booted.Client(t), last.Result
+	return booted.Client(t), r
 }
 
 // salvagePlan returns the plan for data dirs.
 func salvagePlan(t *testing.T, env []string, from string, args ...string) plan.Plan {
 	t.Helper()
-	out := command.Must(t, env, append([]string{"restore", "-o", "json", "--dry-run", "--from-data-dir", from}, args...)...)
-	var p plan.Plan
-	err := json.Unmarshal([]byte(out), &p)
-	if err != nil || p.Salvage == nil {
-		t.Fatalf("no plan: %v\n%s", err, out)
+	p := command.Result[plan.Plan](t, env, append([]string{"restore", "--dry-run", "--from-data-dir", from}, args...)...)
+	if p.Salvage == nil {
+		t.Fatalf("no plan: %+v", p)
 	}
 	return p
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // drilledBy waits until a drill of the only cluster has ended with that verdict and text.
-func (s *serving) drilledBy(t *testing.T, verdict document.Verdict, says string) (last document.Outcome) {
+func drilledBy(t *testing.T, s *command.Service, verdict document.Verdict, says string) (last document.Outcome) {
 	t.Helper()
-	s.until(t, fmt.Sprintf("a drill that %s: %s", verdict, says), func(d document.ServeStatus) bool {
+	s.Until(t, fmt.Sprintf("a drill that %s: %s", verdict, says), func(d document.ServeStatus) bool {
 		if len(d.Clusters) == 0 { // it has just started
 			return false
 		}
@@ -67,24 +67,24 @@ clusters:
 		!strings.Contains(said, "key=key/0, prefix=key/:20") {
 		t.Errorf("dr config check said\n%s", said)
 	}
-	s := serve(t, path)
-	o := s.drilledBy(t, document.Succeeded, "")
+	s := command.Serve(t, nil, path)
+	o := drilledBy(t, s, document.Succeeded, "")
 	if o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
 		t.Errorf("it passed: %+v", o)
 	}
 	write("assert: ['prefix=key/:21'], identityFiles: [" + key + "]")
-	s.drilledBy(t, document.Failed, "an assertion does not hold: prefix=key/:21, found 20")
+	drilledBy(t, s, document.Failed, "an assertion does not hold: prefix=key/:21, found 20")
 	write("assert: ['key=key/0']")
-	s.drilledBy(t, document.NotRun, "key")
-	before, err := s.status()
+	drilledBy(t, s, document.NotRun, "key")
+	before, err := s.Status()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.until(t, "backups go on", func(d document.ServeStatus) bool {
+	s.Until(t, "backups go on", func(d document.ServeStatus) bool {
 		return d.Clusters[0].Last.Started.After(before.Clusters[0].Last.Started)
 	})
 	command.Must(t, nil, "suspend", "--repo", repo, "--cluster", "prod", "--reason", "the disks are replaced")
-	s.until(t, "it is suspended", func(d document.ServeStatus) bool {
+	s.Until(t, "it is suspended", func(d document.ServeStatus) bool {
 		c := d.Clusters[0]
 		return c.State == document.StateSuspended && c.Suspension != nil && c.Suspension.Reason == "the disks are replaced"
 	})

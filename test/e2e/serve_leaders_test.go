@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,20 +29,17 @@ func TestServeWhileLeadersDie(t *testing.T) {
 	j := newJob(t)
 	url := store.URL(store.Bucket(t), "")
 	j.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod", "DR_RECIPIENT="+j.to, "DR_IDENTITY="+j.key)
-	s := serve(t, everyFiveSeconds(t, source, url, j.to), store.Env()...)
+	s := command.Serve(t, store.Env(), everyFiveSeconds(t, source, url, j.to))
 	for range 6 {
 		writeFor(t, source, 9*time.Second)
-		s.until(t, "a backup is being taken", func(d document.ServeStatus) bool {
+		s.Until(t, "a backup is being taken", func(d document.ServeStatus) bool {
 			return len(d.Clusters) == 1 && d.Clusters[0].State == document.StateRunning
 		})
 		leader := source.Leader(t)
 		source.Kill(t, leader)
 		source.Restart(t, leader)
 	}
-	code := s.end(syscall.SIGTERM)
-	if code != 0 {
-		t.Errorf("stopped, it ended with %d", code)
-	}
+	s.Stop(t)
 
 	list, out := j.list(t)
 	if out.Code != 0 || len(list.Damaged) > 0 {
@@ -60,7 +56,7 @@ func TestServeWhileLeadersDie(t *testing.T) {
 		}
 		listed = append(listed, b.ID)
 	}
-	stored, failed := s.told(t)
+	stored, failed := loggedBackups(t, s)
 	slices.Sort(stored)
 	if !slices.Equal(stored, listed) || len(stored) < 3 {
 		t.Errorf("said to be stored %q, listed %q", stored, listed)
@@ -101,16 +97,12 @@ clusters:
 	return path
 }
 
-// told returns the backups that the service has reported as stored, and the number of failed ones. Each backup has to
-// end before the next one begins.
-func (s *serving) told(t *testing.T) (stored []catalog.ID, failed int) {
+// loggedBackups returns the backups that the service has logged as stored, and the number of failed ones. Each backup
+// has to end before the next one begins.
+func loggedBackups(t *testing.T, s *command.Service) (stored []catalog.ID, failed int) {
 	t.Helper()
-	said, err := os.ReadFile(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	running := false
-	for line := range strings.Lines(string(said)) {
+	for line := range strings.Lines(s.Log()) {
 		var l struct{ Stage, Msg string }
 		err := json.Unmarshal([]byte(line), &l)
 		if err != nil {

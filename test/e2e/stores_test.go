@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -127,20 +128,20 @@ func TestAttackerOnALockedBucket(t *testing.T) {
 	env := append(store.Env(), "DR_REPO="+store.URL(bucket, "p"), "DR_CLUSTER=prod")
 	reach := []string{"--endpoints", etcd.Endpoints()[0]}
 
-	mine := lastResult(t, command.Must(t, env, append([]string{"backup", "-o", "json", "--sign-key", key, "--lock", "1h"}, reach...)...))
+	mine := command.Result[document.Backup](t, env, append([]string{"backup", "--sign-key", key, "--lock", "1h"}, reach...)...)
 	before := time.Now().UTC()
 	time.Sleep(1100 * time.Millisecond) // the store's times have whole seconds
 	refuseToForget(t, store.Client(t), bucket)
 	put(t, client, "forged", "by the attacker")
-	forged := lastResult(t, command.Must(t, env, append([]string{"backup", "-o", "json"}, reach...)...))
+	forged := command.Result[document.Backup](t, env, append([]string{"backup"}, reach...)...)
 
 	asOf := []string{"--as-of", before.Format(time.RFC3339Nano)}
 	out := command.Must(t, env, append([]string{"list"}, asOf...)...)
-	if !strings.Contains(out, mine.ID) || strings.Contains(out, forged.ID) {
+	if !strings.Contains(out, string(mine.ID)) || strings.Contains(out, string(forged.ID)) {
 		t.Errorf("as of before the attack:\n%s", out)
 	}
 	now := command.Run(t, env, "list", "--trust", public)
-	if now.Code != 3 || strings.Contains(now.Stdout, mine.ID) || !strings.Contains(now.Stdout, "NOT TRUSTED") {
+	if now.Code != 3 || strings.Contains(now.Stdout, string(mine.ID)) || !strings.Contains(now.Stdout, "NOT TRUSTED") {
 		t.Errorf("list --trust: exit code %d\n%s%s", now.Code, now.Stdout, now.Stderr)
 	}
 	outcome := command.Run(t, env, "restore", "--trust", public, "--output-dir", t.TempDir()+"/x", "--old-is-dead")
@@ -191,7 +192,7 @@ func TestRestoreThroughCuts(t *testing.T) {
 	proxy := objectstores.NewProxy(t, store.Endpoint)
 	j := newJob(t)
 	env := append(store.Env(), "DR_CLUSTER=prod", "DR_RECIPIENT="+j.to, "DR_IDENTITY="+j.key)
-	taken := lastResult(t, command.Must(t, append(env, "DR_REPO="+store.URL(bucket, "")), "backup", "-o", "json", "--endpoints", etcd.Endpoints()[0]))
+	taken := command.Result[document.Backup](t, append(env, "DR_REPO="+store.URL(bucket, "")), "backup", "--endpoints", etcd.Endpoints()[0])
 
 	proxy.CutAfter(3_000_000, objectstores.ToClient)
 	j.env = append(env, "DR_REPO="+store.Through(proxy).URL(bucket, ""))

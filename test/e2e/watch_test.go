@@ -174,17 +174,11 @@ func TestWatchLeases(t *testing.T) {
 	j.wantRestored(t, kept, "--to-revision", fmt.Sprint(kept.Revision))
 	j.wantRestored(t, there, "--to-revision", fmt.Sprint(there.Revision))
 	j.wantRestored(t, live(t, client, 0))
-	out := command.Run(t, j.env, restoreNothing(t)...)
+	_, args := restoreArgs(t, "-o", "json")
+	out := command.Run(t, j.env, args...)
 	if !strings.Contains(out.Stdout+out.Stderr, "guess") {
 		t.Errorf("the restore says nothing of a lease that was guessed:\n%s%s", out.Stdout, out.Stderr)
 	}
-}
-
-// restoreNothing returns arguments to restore into a directory that is not used.
-func restoreNothing(t *testing.T) []string {
-	t.Helper()
-	_, args := restoreArgs(t)
-	return args
 }
 
 // TestWatchLarge has one deletion of 60,000 keys, a transaction of 10,000 operations, and values of 1.5 MB while the
