@@ -53,20 +53,30 @@ func (o Output) Succeeded(t testing.TB, result any) {
 	}
 }
 
-// Failed fails the test unless dr, run with -o json, ended with the exit code and with one line on stderr, without a
-// stack trace, that contains all words. The last line on stdout must have the same error.
-func (o Output) Failed(t testing.TB, code int, words ...string) {
+// Ended fails the test unless dr ended with the exit code and stderr contains all words.
+func (o Output) Ended(t testing.TB, code int, words ...string) {
 	t.Helper()
-	o.NoTrace(t)
-	message, ok := strings.CutPrefix(o.Stderr, "dr: ")
-	if o.Code != code || !ok || strings.Index(message, "\n") != len(message)-1 {
-		t.Errorf("want exit code %d and one line on stderr\n%s", code, o)
+	if o.Code != code {
+		t.Errorf("want exit code %d\n%s", code, o)
 		return
 	}
 	for _, word := range words {
-		if !strings.Contains(message, word) {
-			t.Errorf("the message does not contain %q\n%s", word, o)
+		if !strings.Contains(o.Stderr, word) {
+			t.Errorf("stderr does not contain %q\n%s", word, o)
 		}
+	}
+}
+
+// Failed is Ended for a dr with -o json. It also fails the test unless stderr is one line, without a stack trace, and
+// the last line on stdout has the same error.
+func (o Output) Failed(t testing.TB, code int, words ...string) {
+	t.Helper()
+	o.NoTrace(t)
+	o.Ended(t, code, words...)
+	message, ok := strings.CutPrefix(o.Stderr, "dr: ")
+	if !ok || strings.Index(message, "\n") != len(message)-1 {
+		t.Errorf("want one line on stderr\n%s", o)
+		return
 	}
 	lines := strings.Split(strings.TrimSpace(o.Stdout), "\n")
 	var last document.Line

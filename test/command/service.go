@@ -38,6 +38,27 @@ func Serve(t testing.TB, env []string, config string) *Service {
 	return Listen(t, env, "serve", "--config", config)
 }
 
+// Config writes the configuration of a service to a file, and returns its path.
+func Config(t testing.TB, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "dr.yaml")
+	Reconfigure(t, path, text)
+	return path
+}
+
+// Reconfigure replaces a configuration file by rename, so that a service reads the old one or the new one.
+func Reconfigure(t testing.TB, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = os.Rename(path+".new", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Listen starts dr with a --listen flag.
 func Listen(t testing.TB, env []string, args ...string) *Service {
 	t.Helper()

@@ -38,8 +38,7 @@ func TestTwoAccounts(t *testing.T) {
 	main, offsite := newAccount(t, store), newAccount(t, store)
 	azure := objectstores.Azure(t)
 	vault := account{azure.URL(azure.Bucket(t), "p"), objectstores.Mount(t, azure.Secret()), azure.Key}
-	config := filepath.Join(t.TempDir(), "dr.yaml")
-	text := fmt.Sprintf(`
+	config := command.Config(t, fmt.Sprintf(`
 repositories:
   main: {url: %q, credentialsDir: %s}
   offsite: {url: %q, credentialsDir: %s}
@@ -49,11 +48,7 @@ clusters:
     repositories: [main, offsite]
     require: all
     schedule: {cron: "@daily"}
-`, main.url, main.folder, offsite.url, offsite.folder, etcd.Endpoints()[0])
-	err := os.WriteFile(config, []byte(text), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+`, main.url, main.folder, offsite.url, offsite.folder, etcd.Endpoints()[0]))
 	env := append(objectstores.WrongEnv(), "DR_CLUSTER=prod")
 	var said strings.Builder
 	must := func(args ...string) string {
@@ -75,9 +70,7 @@ clusters:
 	}
 	for folder, url := range map[string]string{main.folder: offsite.url, offsite.folder: main.url} {
 		out := command.Run(t, env, "list", "--repo", url, "--credentials", folder)
-		if out.Code != 1 {
-			t.Errorf("the other account's credentials: exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
-		}
+		out.Ended(t, 1)
 		said.WriteString(out.Stderr)
 	}
 	must("status", "--config", config, "-o", "json")
@@ -85,7 +78,7 @@ clusters:
 	must("copy", "--from", offsite.url, "--from-credentials", offsite.folder, "--to", vault.url, "--to-credentials", vault.folder, "-o", "json")
 	dir := filepath.Join(t.TempDir(), "restored")
 	must("restore", "--repo", vault.url, "--credentials", vault.folder, "--output-dir", dir, "--old-is-dead", "-o", "json")
-	_, err = os.Stat(dir)
+	_, err := os.Stat(dir)
 	if err != nil {
 		t.Error(err)
 	}
@@ -117,8 +110,7 @@ func TestRotatedCredentials(t *testing.T) {
 	bucket := store.Bucket(t)
 	old := store.As(t, bucket, objectstores.NoDelete)
 	folder := objectstores.Mount(t, old.Secret())
-	config := filepath.Join(t.TempDir(), "dr.yaml")
-	text := fmt.Sprintf(`
+	config := command.Config(t, fmt.Sprintf(`
 repositories:
   main: {url: %q, credentialsDir: %s}
 clusters:
@@ -126,11 +118,7 @@ clusters:
     etcd: {endpoints: [%s]}
     repositories: [main]
     schedule: {cron: "@every 1s"}
-`, store.URL(bucket, "p"), folder, etcd.Endpoints()[0])
-	err := os.WriteFile(config, []byte(text), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+`, store.URL(bucket, "p"), folder, etcd.Endpoints()[0]))
 	s := command.Serve(t, objectstores.WrongEnv(), config)
 	succeeded := func(status document.ServeStatus) (n int64) {
 		for _, c := range status.Clusters {

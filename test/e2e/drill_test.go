@@ -22,9 +22,7 @@ func (j job) drill(t *testing.T, code int, args ...string) document.Drill {
 	t.Helper()
 	scratch := t.TempDir()
 	out := command.Run(t, j.env, append([]string{"drill", "-o", "json", "--scratch-dir", scratch}, args...)...)
-	if out.Code != code {
-		t.Errorf("dr drill %q: exit code %d, want %d\n%s%s", args, out.Code, code, out.Stdout, out.Stderr)
-	}
+	out.Ended(t, code)
 	left, err := os.ReadDir(scratch)
 	if err != nil || len(left) > 0 {
 		t.Errorf("dr drill %q left %v, %v", args, left, err)

@@ -194,10 +194,7 @@ func TestAnOldMemberIsRefused(t *testing.T) {
 	j := newJob(t)
 	j.backUp(t, source)
 
-	refused := command.Run(t, j.env, "restore", "--output-dir", filepath.Join(t.TempDir(), "out"))
-	if refused.Code != 4 || !strings.Contains(refused.Stderr, "still answers") {
-		t.Errorf("with the old cluster alive: exit code %d: %s", refused.Code, refused.Stderr)
-	}
+	command.Run(t, j.env, "restore", "--output-dir", filepath.Join(t.TempDir(), "out")).Ended(t, 4, "still answers")
 	before, err := source.Client(t).MemberList(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -87,10 +87,7 @@ func TestImportedSnapshotComesBackTheSame(t *testing.T) {
 			if m.Revision < revision || !m.Auth || m.Origin.Unhashed || !strings.HasPrefix(version, m.EtcdVersion) || m.EtcdVersion == "" {
 				t.Errorf("revision %d (want %d), auth %v, etcd %q, %+v", m.Revision, revision, m.Auth, m.EtcdVersion, m.Origin)
 			}
-			out := command.Run(t, j.env, "restore", "latest", "--dry-run")
-			if out.Code != 3 || !strings.Contains(out.Stderr, "only imported ones") {
-				t.Errorf("latest means the import: exit code %d\n%s", out.Code, out.Stderr)
-			}
+			command.Run(t, j.env, "restore", "latest", "--dry-run").Ended(t, 3, "only imported ones")
 			booted, _ := restored(t, j, servers.Options{
 				Version: version, TLS: true, Auth: true, Certificates: source.Certificates,
 			}, string(imported.ID))
@@ -129,18 +126,12 @@ func TestDamagedImportStoresNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	spoil(t, spoiled, 0.1, 0.9)
-	out := command.Run(t, j.env, "import", "--skip-hash-check", spoiled)
-	if out.Code != 3 {
-		t.Errorf("damaged pages: exit code %d\n%s", out.Code, out.Stderr)
-	}
+	command.Run(t, j.env, "import", "--skip-hash-check", spoiled).Ended(t, 3)
 	found, _ := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*"))
 	if len(found) > 0 {
 		t.Errorf("stored: %q", found)
 	}
-	missing := command.Run(t, j.env, "import", filepath.Join(t.TempDir(), "none"))
-	if missing.Code != 3 {
-		t.Errorf("a missing file: exit code %d\n%s", missing.Code, missing.Stderr)
-	}
+	command.Run(t, j.env, "import", filepath.Join(t.TempDir(), "none")).Ended(t, 3)
 }
 
 // TestSalvageIntoTheRepository loses two of three members for good, and stores the disk of the third as a backup. With the tail it has
@@ -269,10 +260,7 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 		{"import", "--skip-hash-check", filepath.Join(c.Members[0].DataDir, "member", "snap", "db")},
 		{"salvage", "--to-repository", "--from-data-dir", c.Members[0].DataDir},
 	} {
-		out := command.Run(t, j.env, live...)
-		if out.Code != 4 || !strings.Contains(out.Stderr, "a process holds") {
-			t.Errorf("%s of a running member: exit code %d\n%s", live[0], out.Code, out.Stderr)
-		}
+		command.Run(t, j.env, live...).Ended(t, 4, "a process holds")
 	}
 	command.Must(t, j.env, "prune", "--keep-last", "1")
 	out := command.Must(t, j.env, "list")

@@ -333,8 +333,9 @@ func TestExtractNamesUnreadableObjects(t *testing.T) {
 		"/registry/example.org/widgets/shop/large": "it is CBOR",
 	} {
 		out := command.Run(t, j.env, "extract", "--key", key)
-		if out.Code != 1 || !strings.Contains(out.Stderr, "cannot decode the Kubernetes object: "+why) || !strings.HasPrefix(out.Stdout, "---\n# ") {
-			t.Errorf("extract %s: %d, %q, %s", key, out.Code, out.Stdout, out.Stderr)
+		out.Ended(t, 1, "cannot decode the Kubernetes object: "+why)
+		if !strings.HasPrefix(out.Stdout, "---\n# ") {
+			t.Errorf("extract %s: %q", key, out.Stdout)
 		}
 	}
 }

@@ -87,9 +87,7 @@ func (j job) list(t *testing.T) (document.List, command.Output) {
 func (j job) verifyLog(t *testing.T, code int, args ...string) document.ArchiveVerify {
 	t.Helper()
 	out := command.Run(t, j.env, append([]string{"archive", "verify", "-o", "json"}, args...)...)
-	if out.Code != code {
-		t.Errorf("dr archive verify: exit code %d, want %d\n%s%s", out.Code, code, out.Stdout, out.Stderr)
-	}
+	out.Ended(t, code)
 	var verify document.ArchiveVerify
 	out.Decode(t, &verify)
 	return verify
@@ -163,10 +161,7 @@ func (j job) wantRestored(t *testing.T, want database.Image, args ...string) doc
 func (j job) wantRefused(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	dir, all := restoreArgs(t, args...)
-	out := command.Run(t, j.env, append(all, "-o", "json")...)
-	if out.Code != code || !strings.Contains(out.Stderr, words) {
-		t.Errorf("restore %q: exit code %d, want %d and %q:\n%s%s", args, out.Code, code, words, out.Stdout, out.Stderr)
-	}
+	command.Run(t, j.env, append(all, "-o", "json")...).Ended(t, code, words)
 	left, err := os.ReadDir(filepath.Dir(dir))
 	if err != nil || len(left) > 0 {
 		t.Errorf("restore %q was refused and left %v, %v", args, left, err)

@@ -513,19 +513,14 @@ const accessible = `(() => {
 func TestPageOfServe(t *testing.T) {
 	withServers(t)
 	chromium := browser.Start(t)
-	etcd, dir := servers.Start(t, servers.Options{}), t.TempDir()
-	path := filepath.Join(dir, "dr.yaml")
-	config := fmt.Sprintf(`
+	etcd := servers.Start(t, servers.Options{})
+	config := command.Config(t, fmt.Sprintf(`
 repositories:
   main: {url: file://%s}
 clusters:
   prod: {etcd: {endpoints: [%s]}, repositories: [main], schedule: {cron: "@daily"}, retention: {last: 1}}
-`, filepath.Join(dir, "repo"), strings.Join(etcd.Endpoints(), ", "))
-	err := os.WriteFile(path, []byte(config), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := command.Serve(t, nil, path)
+`, filepath.Join(t.TempDir(), "repo"), strings.Join(etcd.Endpoints(), ", ")))
+	service := command.Serve(t, nil, config)
 	service.Until(t, "the first backup", func(d document.ServeStatus) bool { return len(d.Clusters) == 1 && d.Clusters[0].Last != nil })
 
 	tab := browser.Open(t, chromium, service.URL, browser.Look{})

@@ -53,14 +53,9 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	if wal != "" {
 		args = append(args, "--wal-dir", wal)
 	}
-	stranger := command.Run(t, j.env, append(args, "--name", "m2", "--initial-cluster", "m2="+c.Members[0].PeerURL)...)
-	if stranger.Code != 4 || !strings.Contains(stranger.Stderr, "belongs to member m1, not to m2") {
-		t.Errorf("as another member: exit code %d: %s", stranger.Code, stranger.Stderr)
-	}
-	running := command.Run(t, j.env, args...)
-	if running.Code != 4 || !strings.Contains(running.Stderr, "stop etcd, then run the same command again") {
-		t.Fatalf("while etcd runs: exit code %d: %s", running.Code, running.Stderr)
-	}
+	command.Run(t, j.env, append(args, "--name", "m2", "--initial-cluster", "m2="+c.Members[0].PeerURL)...).
+		Ended(t, 4, "belongs to member m1, not to m2")
+	command.Run(t, j.env, args...).Ended(t, 4, "stop etcd, then run the same command again")
 	wantKeys(t, c, "after", "before")
 	c.Stop(t, 0)
 
@@ -78,10 +73,7 @@ func replaceAndUndo(t *testing.T, c *servers.Cluster, wal string) {
 	wantKeys(t, c, "before")
 	put(t, c.Client(t), "restored", "x")
 
-	out := command.Run(t, j.env, r.Undo[1:]...)
-	if out.Code != 4 || !strings.Contains(out.Stderr, "stop etcd") {
-		t.Errorf("undo while etcd runs: exit code %d: %s", out.Code, out.Stderr)
-	}
+	command.Run(t, j.env, r.Undo[1:]...).Ended(t, 4, "stop etcd")
 	c.Stop(t, 0)
 	command.Must(t, j.env, r.Undo[1:]...)
 	c.Restart(t)
@@ -122,22 +114,14 @@ func TestReplaceOnEveryHost(t *testing.T) {
 	put(t, c.Client(t), "after", "x")
 
 	dirOf := func(i int) []string { return []string{"--name", c.Members[i].Name, "--data-dir", c.Members[i].DataDir} }
-	alone := command.Run(t, j.env, append([]string{"restore", "--replace"}, dirOf(0)...)...)
-	if alone.Code != 2 || !strings.Contains(alone.Stderr, "--plan-out") {
-		t.Errorf("without a plan: exit code %d: %s", alone.Code, alone.Stderr)
-	}
+	command.Run(t, j.env, append([]string{"restore", "--replace"}, dirOf(0)...)...).Ended(t, 2, "--plan-out")
 	plan := filepath.Join(t.TempDir(), "plan.json")
 	command.Must(t, j.env, "restore", "--plan-out", plan)
-	other := command.Run(t, j.env, "restore", "--replace", "--plan", plan, "--name", "m1", "--data-dir", c.Members[1].DataDir)
-	if other.Code != 4 || !strings.Contains(other.Stderr, "belongs to member m2, not to m1") {
-		t.Errorf("into another member's data dir: exit code %d: %s", other.Code, other.Stderr)
-	}
+	command.Run(t, j.env, "restore", "--replace", "--plan", plan, "--name", "m1", "--data-dir", c.Members[1].DataDir).
+		Ended(t, 4, "belongs to member m2, not to m1")
 	c.Stop(t, 0)
 	args := append([]string{"restore", "-o", "json", "--replace", "--plan", plan}, dirOf(0)...)
-	alive := command.Run(t, j.env, args...)
-	if alive.Code != 4 || !strings.Contains(alive.Stderr, "still answers") {
-		t.Errorf("while other members answer: exit code %d: %s", alive.Code, alive.Stderr)
-	}
+	command.Run(t, j.env, args...).Ended(t, 4, "still answers")
 	c.Restart(t, 0)
 	wantKeys(t, c, "after", "before")
 	c.StopAll(t)
@@ -219,10 +203,7 @@ func TestReplaceTwice(t *testing.T) {
 	}
 	first, second := replace("first"), replace("second")
 	c.Stop(t, 0)
-	early := command.Run(t, j.env, first.Undo[1:]...)
-	if early.Code != 4 || !strings.Contains(early.Stderr, "undo that one first: "+strings.Join(second.Undo, " ")) {
-		t.Errorf("undo of the first: exit code %d: %s", early.Code, early.Stderr)
-	}
+	command.Run(t, j.env, first.Undo[1:]...).Ended(t, 4, "undo that one first: "+strings.Join(second.Undo, " "))
 	for _, back := range []struct {
 		undo []string
 		keys []string

@@ -265,10 +265,8 @@ func TestSalvageFromTheOnlyMember(t *testing.T) {
 			if r.Revision != revision {
 				t.Errorf("it ends at revision %d, want %d", r.Revision, revision)
 			}
-			out := command.Run(t, nil, "restore", "--from-data-dir", dirs(c, 0), "--dry-run", "--to-revision", "1000000")
-			if out.Code != 3 || !strings.Contains(out.Stderr, "--best") {
-				t.Errorf("a revision that is not there: exit code %d\n%s", out.Code, out.Stderr)
-			}
+			command.Run(t, nil, "restore", "--from-data-dir", dirs(c, 0), "--dry-run", "--to-revision", "1000000").
+				Ended(t, 3, "--best")
 		})
 	}
 }
@@ -288,10 +286,8 @@ func TestSalvageByAPlan(t *testing.T) {
 	c.Restart(t)
 	refused := func(word string) {
 		t.Helper()
-		out := command.Run(t, nil, "restore", "--plan", plan, "--name", "m1", "--data-dir", filepath.Join(dir, "two"))
-		if out.Code != 4 || !strings.Contains(out.Stderr, word) {
-			t.Errorf("exit code %d, want 4 and %q\n%s", out.Code, word, out.Stderr)
-		}
+		command.Run(t, nil, "restore", "--plan", plan, "--name", "m1", "--data-dir", filepath.Join(dir, "two")).
+			Ended(t, 4, word)
 	}
 	refused("a process holds the data dir")
 	put(t, c.Client(t), "third", "v")
@@ -314,10 +310,7 @@ func TestSalvageRefuses(t *testing.T) {
 	into := filepath.Join(t.TempDir(), "restored")
 	refused := func(name string, code int, word string, args ...string) {
 		t.Helper()
-		out := command.Run(t, nil, append([]string{"restore", "--output-dir", into}, args...)...)
-		if out.Code != code || !strings.Contains(out.Stderr, word) {
-			t.Errorf("%s: exit code %d, want %d and %q\n%s", name, out.Code, code, word, out.Stderr)
-		}
+		command.Run(t, nil, append([]string{"restore", "--output-dir", into}, args...)...).Ended(t, code, word)
 		_, err := os.Stat(into)
 		if err == nil {
 			t.Errorf("%s: something was restored", name)

@@ -2,13 +2,12 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -16,7 +15,7 @@ import (
 // year.
 func archivingConfig(t *testing.T, j job, c *servers.Cluster) string {
 	t.Helper()
-	text := fmt.Sprintf(`
+	return command.Config(t, fmt.Sprintf(`
 lease: 2s
 repositories:
   main: {url: "file://%s"}
@@ -27,13 +26,7 @@ clusters:
     recipients: [%s]
     schedule: {cron: "@yearly"}
     archive: {flush: 200ms}
-`, j.repo, strings.Join(c.Endpoints(), ", "), j.to)
-	path := filepath.Join(t.TempDir(), "dr.yaml")
-	err := os.WriteFile(path, []byte(text), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+`, j.repo, strings.Join(c.Endpoints(), ", "), j.to))
 }
 
 // TestServeArchives runs two services that archive one log. The working one is killed, again and again, during writes:

@@ -39,9 +39,9 @@ func TestServeDrills(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key.txt")
 	recipient := strings.TrimSpace(command.Must(t, nil, "keygen", "--to", key))
-	repo, path, scratch := "file://"+filepath.Join(dir, "repo"), filepath.Join(dir, "dr.yaml"), t.TempDir()
-	write := func(drill string) {
-		text := fmt.Sprintf(`
+	repo, scratch := "file://"+filepath.Join(dir, "repo"), t.TempDir()
+	config := func(drill string) string {
+		return fmt.Sprintf(`
 lease: 2s
 repositories: {main: {url: %s}}
 clusters:
@@ -52,16 +52,8 @@ clusters:
     schedule: {cron: "@every 2s"}
     drill: {schedule: {cron: "@every 2s"}, scratchDir: %s, nice: 5, %s}
 `, repo, source.Endpoints()[0], recipient[strings.Index(recipient, "age1"):], scratch, drill)
-		err := os.WriteFile(path+".new", []byte(text), 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = os.Rename(path+".new", path)
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
-	write("assert: ['key=key/0', 'prefix=key/:20'], identityFiles: [" + key + "]")
+	path := command.Config(t, config("assert: ['key=key/0', 'prefix=key/:20'], identityFiles: ["+key+"]"))
 	said := command.Must(t, nil, "config", "check", "--config", path)
 	if !strings.Contains(said, "next drill at ") ||
 		!strings.Contains(said, "key=key/0, prefix=key/:20") {
@@ -72,9 +64,9 @@ clusters:
 	if o.RTO <= 0 || o.Backup == "" || o.Repository != "main" {
 		t.Errorf("it passed: %+v", o)
 	}
-	write("assert: ['prefix=key/:21'], identityFiles: [" + key + "]")
+	command.Reconfigure(t, path, config("assert: ['prefix=key/:21'], identityFiles: ["+key+"]"))
 	drilledBy(t, s, document.Failed, "an assertion does not hold: prefix=key/:21, found 20")
-	write("assert: ['key=key/0']")
+	command.Reconfigure(t, path, config("assert: ['key=key/0']"))
 	drilledBy(t, s, document.NotRun, "key")
 	before, err := s.Status()
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,7 +76,7 @@ func writeFor(t *testing.T, c *servers.Cluster, d time.Duration) {
 
 func everyFiveSeconds(t *testing.T, c *servers.Cluster, url, recipient string) string {
 	t.Helper()
-	text := fmt.Sprintf(`
+	return command.Config(t, fmt.Sprintf(`
 lease: 2s
 repositories:
   main: {url: %q}
@@ -88,13 +86,7 @@ clusters:
     repositories: [main]
     recipients: [%s]
     schedule: {cron: "@every 5s"}
-`, url, strings.Join(c.Endpoints(), ", "), recipient)
-	path := filepath.Join(t.TempDir(), "dr.yaml")
-	err := os.WriteFile(path, []byte(text), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+`, url, strings.Join(c.Endpoints(), ", "), recipient))
 }
 
 // loggedBackups returns the backups that the service has logged as stored, and the number of failed ones. Each backup

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,15 +31,9 @@ type served struct {
 // config writes the configuration of a service.
 func (s served) config(t *testing.T) string {
 	t.Helper()
-	text := fmt.Sprintf("lease: 2s\nrepositories: {main: {url: %q}}\nclusters:\n"+
+	return command.Config(t, fmt.Sprintf("lease: 2s\nrepositories: {main: {url: %q}}\nclusters:\n"+
 		"  %s: {etcd: {endpoints: [%s]}, repositories: [main], recipients: [%s], %s}\n",
-		"file://"+string(s.repo), clusterName, strings.Join(s.endpoints, ", "), s.recipient, s.more)
-	path := filepath.Join(t.TempDir(), "dr.yaml")
-	err := os.WriteFile(path, []byte(text), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+		"file://"+string(s.repo), clusterName, strings.Join(s.endpoints, ", "), s.recipient, s.more))
 }
 
 func (s served) start(t *testing.T) *command.Service {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -84,8 +83,7 @@ type stopping struct {
 // serveArgs returns the arguments of a dr serve whose cluster has never been backed up.
 func serveArgs(t *testing.T, url, endpoint string) []string {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "dr.yaml")
-	text := fmt.Sprintf(`
+	config := command.Config(t, fmt.Sprintf(`
 repositories:
   main: {url: %q}
 clusters:
@@ -93,10 +91,6 @@ clusters:
     etcd: {endpoints: [%q]}
     repositories: [main]
     schedule: {cron: "@daily"}
-`, url, clusterName, endpoint)
-	err := os.WriteFile(config, []byte(text), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+`, url, clusterName, endpoint))
 	return []string{"serve", "--config", config, "--listen", ""}
 }
