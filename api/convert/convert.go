@@ -8,6 +8,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
 // Taken returns the document of a backup that was taken.
@@ -19,6 +20,18 @@ func Taken(r backup.Result) document.Taken {
 			store.Message = o.Err.Error()
 		}
 		d.Stores = append(d.Stores, store)
+	}
+	return d
+}
+
+// Copied returns the document of a cluster that was copied.
+func Copied(cluster string, r copying.Result) document.CopiedCluster {
+	d := document.CopiedCluster{
+		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,
+		Present: r.Present, LeftOut: r.LeftOut, Faults: []document.NotCopied{},
+	}
+	for _, f := range r.Faults {
+		d.Faults = append(d.Faults, document.NotCopied{Key: f.Key, Message: f.Err.Error()})
 	}
 	return d
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
 var at = time.Date(2026, 11, 21, 9, 24, 33, 0, time.UTC)
@@ -100,6 +101,7 @@ func TestNoFieldIsForgotten(t *testing.T) {
 		"change":  convert.Change(inKubernetes()),
 		"unseen":  convert.Unseen(filled[find.Unseen]()),
 		"diff":    convert.Diff(filled[find.Compared]()),
+		"copied":  convert.Copied("prod", copied()),
 	} {
 		for _, path := range unset(name, reflect.ValueOf(d)) {
 			if !expectedUnset[path] {
@@ -107,6 +109,12 @@ func TestNoFieldIsForgotten(t *testing.T) {
 			}
 		}
 	}
+}
+
+func copied() copying.Result {
+	r := filled[copying.Result]()
+	r.Faults[0].Err = errors.New("damaged")
+	return r
 }
 
 // expectedUnset are fields that exclude others that are set.

@@ -1,7 +1,5 @@
 package document
 
-import "github.com/etcd-dr/etcd-dr/storage/copying"
-
 // Taken is the result of dr backup, dr import and dr salvage --to-repository.
 type Taken struct {
 	Backup
@@ -38,16 +36,4 @@ type CopiedCluster struct {
 type NotCopied struct {
 	Key     string `json:"key"`     // of the object
 	Message string `json:"message"` // the reason
-}
-
-// Add appends the result of copying a cluster to c.
-func (c *Copy) Add(cluster string, r copying.Result) {
-	d := CopiedCluster{
-		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,
-		Present: r.Present, LeftOut: r.LeftOut, Faults: []NotCopied{},
-	}
-	for _, f := range r.Faults {
-		d.Faults = append(d.Faults, NotCopied{f.Key, f.Err.Error()})
-	}
-	c.Clusters = append(c.Clusters, d)
 }

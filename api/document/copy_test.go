@@ -1,22 +1,22 @@
 package document_test
 
 import (
-	"errors"
-
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
 // copyOf is one cluster that was copied, and not all of it.
 func copyOf() document.Copy {
-	d := document.Copy{From: "file:///var/backups/etcd", To: "s3://bucket/etcd"}
-	d.Add("prod", copying.Result{
-		Backups: 2, Segments: 7, Objects: 12, Bytes: 7000, Present: 5, LeftOut: 3,
-		Faults: []copying.Fault{{Key: "prod/backups/x/snapshot.db.zst", Err: errors.New("damaged")}},
-	})
-	d.Add("test", copying.Result{})
-	return d
+	return document.Copy{
+		From: "file:///var/backups/etcd", To: "s3://bucket/etcd",
+		Clusters: []document.CopiedCluster{
+			{
+				Cluster: "prod", Backups: 2, Segments: 7, Objects: 12, Bytes: 7000, Present: 5, LeftOut: 3,
+				Faults: []document.NotCopied{{Key: "prod/backups/x/snapshot.db.zst", Message: "damaged"}},
+			},
+			{Cluster: "test", Faults: []document.NotCopied{}},
+		},
+	}
 }
 
 // taken is a backup that one of two repositories has.

@@ -1,12 +1,9 @@
 package document
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Prune is the result of dr prune.
@@ -57,53 +54,4 @@ type Pins struct {
 	Backup catalog.ID    `json:"backup"`
 	Pins   []catalog.Pin `json:"pins"`   // those that hold now
 	Lifted []catalog.Pin `json:"lifted"` // those that this call lifted
-}
-
-// NewPrune returns the document of the decisions d on the catalog c, corrected by the result r of carrying them out.
-func NewPrune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) Prune {
-	p := Prune{
-		Cluster: c.Cluster, DryRun: dryRun, Backups: []PrunedBackup{}, Log: []PrunedLog{}, Damaged: []Damage{}, Untrusted: []Damage{},
-		Locked: []LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed, Over: d.Over,
-	}
-	stays := staying(r)
-	for _, b := range d.Backups {
-		pruned := PrunedBackup{ID: b.ID, Started: b.Started, Size: b.Stored.Size, Keep: b.Keep, Reasons: b.Reasons, Doubt: b.Doubt}
-		why, ok := stays[b.ID]
-		if ok {
-			pruned.Keep, pruned.Reasons = true, []string{why}
-			p.Kept += pruned.Size
-			p.Removed -= pruned.Size
-		}
-		p.Backups = append(p.Backups, pruned)
-	}
-	for _, l := range d.Log {
-		p.Log = append(p.Log, PrunedLog{l.Lineage, l.Upto, l.Segments, l.Bytes, l.Reason})
-	}
-	for _, b := range c.Damaged {
-		p.Damaged = append(p.Damaged, Damage{c.Cluster, b.ID, b.Err.Error()})
-	}
-	for _, b := range c.Untrusted {
-		p.Untrusted = append(p.Untrusted, Damage{c.Cluster, b.ID, b.Err.Error()})
-	}
-	for _, l := range r.Locked {
-		p.Locked = append(p.Locked, LockedObject{l.Key, l.Until})
-	}
-	for _, l := range r.Swept {
-		p.SweptSize += l.Size
-	}
-	return p
-}
-
-// staying returns the backups that should have been removed and were not, with the reason.
-func staying(r repository.PruneResult) map[catalog.ID]string {
-	stays := map[catalog.ID]string{}
-	for _, id := range r.Pinned {
-		stays[id] = "pinned meanwhile"
-	}
-	for _, l := range r.Locked {
-		if l.Backup != "" {
-			stays[l.Backup] = fmt.Sprintf("locked until %s", l.Until.UTC().Format(time.RFC3339))
-		}
-	}
-	return stays
 }

@@ -89,13 +89,13 @@ func (a *api) retention(r *http.Request) (any, error) {
 	}
 	policy := spec.RetentionIn(in.Name)
 	if policy == (retention.Policy{}) {
-		return document.NewPrune(catalog, everything(catalog), repository.PruneResult{}, true), nil
+		return convert.Prune(catalog, everything(catalog), repository.PruneResult{}, true), nil
 	}
 	decisions, err := retention.Plan(catalog, policy, time.Now().UTC())
 	if err != nil {
 		return nil, err
 	}
-	return document.NewPrune(catalog, decisions, repository.PruneResult{}, true), nil
+	return convert.Prune(catalog, decisions, repository.PruneResult{}, true), nil
 }
 
 // everything returns the decisions without a retention: all is kept.

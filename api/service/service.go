@@ -144,7 +144,7 @@ func (r *running) prune(ctx context.Context, s spec.Spec, in backup.Store, repor
 	if err != nil {
 		return err
 	}
-	d := document.NewPrune(pruned.Catalog, pruned.Decisions, pruned.Result, false)
+	d := convert.Prune(pruned.Catalog, pruned.Decisions, pruned.Result, false)
 	logPruned(d, in.Repository, report)
 	r.mu.Lock()
 	defer r.mu.Unlock()

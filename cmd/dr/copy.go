@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -133,7 +134,7 @@ func copyCluster(
 	if err == nil && result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
 		return fmt.Errorf("cluster %s is %w: dr list shows the clusters", from.Name(), catalog.ErrNotFound), nil
 	}
-	doc.Add(from.Name(), result)
+	doc.Clusters = append(doc.Clusters, convert.Copied(from.Name(), result))
 	n := len(result.Faults)
 	if n > 0 {
 		found = fmt.Errorf("%d objects of cluster %s were not copied, the first: %w", n, from.Name(), faultOf(result.Faults[0]))

@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -115,7 +116,7 @@ func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.Pr
 	if err != nil {
 		return err
 	}
-	return a.printPrune(document.NewPrune(cat, decisions, result, o.DryRun), o)
+	return a.printPrune(convert.Prune(cat, decisions, result, o.DryRun), o)
 }
 
 // keepFlags holds the flags of a retention policy.

@@ -1,0 +1,64 @@
+package convert
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+)
+
+// Prune returns the document of the decisions d on the catalog c, corrected by the result r of carrying them out.
+func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) document.Prune {
+	p := document.Prune{
+		Cluster: c.Cluster, DryRun: dryRun, Backups: []document.PrunedBackup{}, Log: []document.PrunedLog{},
+		Damaged: damages(c.Cluster, c.Damaged), Untrusted: damages(c.Cluster, c.Untrusted),
+		Locked: []document.LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed, Over: d.Over,
+	}
+	stays := staying(r)
+	for _, b := range d.Backups {
+		pruned := document.PrunedBackup{ID: b.ID, Started: b.Started, Size: b.Stored.Size, Keep: b.Keep, Reasons: b.Reasons, Doubt: b.Doubt}
+		why, ok := stays[b.ID]
+		if ok {
+			pruned.Keep, pruned.Reasons = true, []string{why}
+			p.Kept += pruned.Size
+			p.Removed -= pruned.Size
+		}
+		p.Backups = append(p.Backups, pruned)
+	}
+	for _, l := range d.Log {
+		p.Log = append(p.Log, document.PrunedLog{Lineage: l.Lineage, Upto: l.Upto, Segments: l.Segments, Size: l.Bytes, Reason: l.Reason})
+	}
+	for _, l := range r.Locked {
+		p.Locked = append(p.Locked, document.LockedObject{Key: l.Key, Until: l.Until})
+	}
+	for _, l := range r.Swept {
+		p.SweptSize += l.Size
+	}
+	return p
+}
+
+// damages returns the document of damaged backups. It is never nil.
+func damages(cluster string, damaged []catalog.Damage) []document.Damage {
+	all := []document.Damage{}
+	for _, b := range damaged {
+		all = append(all, document.Damage{Cluster: cluster, ID: b.ID, Message: b.Err.Error()})
+	}
+	return all
+}
+
+// staying returns the backups that should have been removed and were not, with the reason.
+func staying(r repository.PruneResult) map[catalog.ID]string {
+	stays := map[catalog.ID]string{}
+	for _, id := range r.Pinned {
+		stays[id] = "pinned meanwhile"
+	}
+	for _, l := range r.Locked {
+		if l.Backup != "" {
+			stays[l.Backup] = fmt.Sprintf("locked until %s", l.Until.UTC().Format(time.RFC3339))
+		}
+	}
+	return stays
+}
