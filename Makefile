@@ -17,7 +17,7 @@ FUZZTIME ?= 2m
 
 # Asked for only by the recipes that need it, since it runs a script.
 with_tools = ETCD_DR_TOOLS="$${ETCD_DR_TOOLS:-$$(test/tools/build.sh --dir)}"
-# e2e has a target of its own.
+# All but e2e, which has no short tests.
 packages = $$(go list ./... | grep -v '/test/e2e')
 
 ##@ Build
@@ -58,14 +58,13 @@ test-short: ## the inner loop: no real servers, no tools
 .PHONY: test
 test: tools ## short tests under the race detector, then everything with real servers, then each benchmark once, small
 	go test -p $(P) -short -race -timeout 30m $(packages)
-	$(with_tools) go test -p $(P) -count=1 -timeout 40m $(packages)
+	$(with_tools) go test -p 4 -parallel 3 -count=1 -timeout 60m $$(test/full.sh)
 	test/light.sh | xargs --no-run-if-empty go test -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
 	$(with_tools) go run ./test/bench -quick
 
 .PHONY: e2e
-e2e: tools ## what needs minutes of wall clock, a browser or Kubernetes
-	@if [[ ! -d test/e2e ]]; then echo "there are no tests in test/e2e"; exit 0; fi; \
-	$(with_tools) go test -p 1 -parallel 3 -count=1 -timeout 40m ./test/e2e/...
+e2e: tools ## of these, what needs minutes of wall clock, a browser or Kubernetes
+	$(with_tools) go test -parallel 3 -count=1 -timeout 40m ./test/e2e
 
 .PHONY: lint
 lint: ## format, vet, staticcheck, go.mod, and the rules on who imports whom
