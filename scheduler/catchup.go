@@ -20,7 +20,7 @@ import (
 type catchup struct {
 	since map[string]time.Time // by repository that misses backups: start of the newest that it has; zero: unknown
 	tries int                  // failures in a row
-	after time.Time            // of which to try
+	after time.Time            // the next try is not before it
 }
 
 const lastCopyWait = 10 * time.Minute
@@ -77,6 +77,7 @@ type copyJob struct {
 	seen newestBackups
 }
 
+// stored reads the newest backups. It reports no copy as unnecessary: work finds out what is missing.
 func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
 	j.seen, err = j.readNewest(ctx)
 	return false, err
@@ -92,7 +93,7 @@ func (j *copyJob) work(ctx context.Context) error {
 		if !missing || to == seen.stores[from] {
 			continue
 		}
-		if since.IsZero() { // it is empty, or was seen for the first time
+		if since.IsZero() { // it is empty, so only the newest is copied; or it has the newest and had only not answered
 			since = spec.Earlier(seen.newest[to.Repository].Started, seen.last.Started)
 		}
 		errs = errors.Join(errs, j.copyTo(ctx, seen.stores[from], to, since))
@@ -114,7 +115,8 @@ func (j *copyJob) finish(a runner.Action) time.Time {
 	return j.r.finish(a)
 }
 
-// stillMissing returns an error that names the repositories that did not answer, nil if there is none.
+// stillMissing returns an error that names the repositories that may still miss backups, since they did not answer or the copy
+// failed; nil if there is none.
 func (w *worker) stillMissing() error {
 	var names []string
 	for _, in := range w.spec.Repositories {

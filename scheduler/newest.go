@@ -16,7 +16,7 @@ import (
 // deeper is the number of backups that are read if the newest does not count.
 const deeper = 32
 
-// readNewest returns the newest backup in the stores; if each of them must take backups, the newest that each has. It costs one
+// readNewest returns the newest backup in the stores that answer; with spec.All, the oldest of their newest ones. It costs one
 // listing and one read a store. Unless known is the zero Last, it lists only known and newer backups.
 func readNewest(
 	ctx context.Context, stores []backup.Store, require spec.Require, known Last, now time.Time,
@@ -38,7 +38,7 @@ func readNewest(
 		}
 		seen.newest[store.Repository] = found[n]
 		later := found[n].Started.After(seen.last.Started)
-		if first || later == (require == spec.Any) {
+		if first || later == (require == spec.Any) { // Any: the latest counts; All: the earliest
 			seen.last = found[n]
 		}
 		first = false

@@ -69,8 +69,9 @@ type Find struct {
 	Unseen    int     `json:"unseen"`              // the number of items that are unseen parts
 	Last      *Change `json:"last,omitempty"`      // the last change of any of the keys
 	Gone      []Gone  `json:"gone"`                // deletions of keys that were not put again, by time
-	Forgotten int     `json:"forgotten,omitempty"` // keys that vanished before those in Gone, which has at most 100,000 keys
-	// Vanished is the sum of the newest keys of Gone that vanished together; absent if there are none.
+	Forgotten int     `json:"forgotten,omitempty"` // deleted keys beyond the newest 100,000, which Gone does not list
+	// Vanished sums up the newest deletions in Gone that belong together, such as those of a namespace, without keys that ended with a
+	// lease; absent if there are none.
 	Vanished *Vanished `json:"vanished,omitempty"`
 	// Marked is the change that marked the object of --key, or the namespace of --namespace; absent unless that exists and is marked for
 	// deletion.
@@ -102,7 +103,7 @@ type Vanished struct {
 type Gone struct {
 	Change
 	Vanished int `json:"vanished"` // how many
-	// Mark is the change that had marked the object for deletion; absent if there was none. LastGood is then before it.
+	// Mark is the change that had marked the object for deletion; absent if there was none or it is unknown. LastGood is before it.
 	Mark     *Change `json:"mark,omitempty"`
 	LastGood int64   `json:"lastGood"`          // the last good revision
 	Nearest  *Point  `json:"nearest,omitempty"` // the nearest point that can be restored

@@ -179,9 +179,9 @@ func nextText(c document.ConfigCluster) string {
 	case len(c.Next) == 0 && len(c.Triggers) == 0:
 		return "no backup"
 	case len(c.Next) == 0:
-		return "next full when a trigger makes it due"
+		return "next backup when a trigger makes it due"
 	}
-	return "next full at " + inZone(c.Next[0], c.Zone)
+	return "next backup at " + inZone(c.Next[0], c.Zone)
 }
 
 // inZone returns the time in the named zone of a schedule, or in at's own zone if the name is unknown.

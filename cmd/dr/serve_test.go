@@ -162,7 +162,7 @@ func TestStatusOfAFaultyConfiguration(t *testing.T) {
 func TestConfigCheck(t *testing.T) {
 	path, _ := configured(t)
 	out := dr(t, nil, "config", "check", "--config", path)
-	for _, want := range []string{"fine: next full at ", " 00:00:00 CE", "keeps everything", "NOT ENCRYPTED", "4 clusters, 4 backups at a time"} {
+	for _, want := range []string{"fine: next backup at ", " 00:00:00 CE", "keeps everything", "NOT ENCRYPTED", "4 clusters, 4 backups at a time"} {
 		if out.code != 0 || !strings.Contains(out.stdout, want) {
 			t.Errorf("exit code %d, without %q:\n%s%s", out.code, want, out.stdout, out.stderr)
 		}

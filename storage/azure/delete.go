@@ -39,7 +39,8 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	if !is(err, bloberror.OperationNotAllowedOnRootBlob) {
 		return err
 	}
-	// The newest version cannot be deleted by its id: it must become an older one first.
+	// The newest version cannot be deleted by its id. Deleting the key itself, if it still has this ETag, first turns that version
+	// into an older one.
 	err = b.deleteOnly(ctx, key, version(nil, p.ETag))
 	if err != nil {
 		return err

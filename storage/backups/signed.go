@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// NewestIsSigned reports whether the newest readable manifest of a backup of the live cluster has a signature, by any key. It is
+// NewestIsSigned reports whether the newest readable manifest, imported backups aside, has a signature, by any key. It is
 // false without backups.
 func (r *Reader) NewestIsSigned(ctx context.Context) (bool, error) {
 	folders, err := r.Folders(ctx, LoadOptions{})

@@ -68,7 +68,7 @@ clusters:
 `, repo, strings.Join(prod.Endpoints(), ", "), strings.Join(test.Endpoints(), ", "))
 	path := command.Config(t, good)
 	said := command.Must(t, nil, "config", "check", "--config", path)
-	if !strings.Contains(said, "prod: next full at ") {
+	if !strings.Contains(said, "prod: next backup at ") {
 		t.Errorf("dr config check said\n%s", said)
 	}
 

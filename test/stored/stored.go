@@ -86,7 +86,7 @@ func Noise(n int) []byte {
 // Content is a small snapshot, as the other functions store it.
 var Content = Noise(100)
 
-// ManifestOf returns the manifest of a backup of plain, without the fields that Create fills in.
+// ManifestOf returns the manifest of a backup of plain, without the fields that Upload.Commit fills in.
 func ManifestOf(plain []byte, started time.Time) catalog.Manifest {
 	sum := sha256.Sum256(plain)
 	return catalog.Manifest{
@@ -259,7 +259,7 @@ func Keys(tb testing.TB, b storage.Bucket) []string {
 	return all
 }
 
-// WantNothing fails the test if b contains any object, other than leases of cluster c, or the cluster has leftovers.
+// WantNothing fails the test if b contains any object, other than leases of the cluster named "c", or that cluster has leftovers.
 func WantNothing(tb testing.TB, what string, b storage.Bucket) {
 	tb.Helper()
 	left := slices.DeleteFunc(Keys(tb, b), func(key string) bool { return strings.HasPrefix(key, "c/leases/") })
