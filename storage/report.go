@@ -13,9 +13,9 @@ type Report func(Event)
 // Event is one step of a command's progress.
 type Event struct {
 	Time time.Time `json:"time"` // when it happened
-	// Stage is the part of the work. Backup: connect, stream, compare, commit. Restore: survey, ask, fetch, check, prove, replay,
-	// build, rename, replace. Verify and drill, also: boot, assert, compare, verify, drill. Log: archive, read. Copy: ask, copy.
-	// Service: schedule, config, condition, notify, listen. Others: find, prune.
+	// Stage is the part of the work. Backup: "connect", "stream", "compare", "commit". Restore: "survey", "ask", "fetch", "check",
+	// "prove", "replay", "build", "rename", "replace". Verify and drill also: "boot", "assert", "compare", "verify", "drill". Log:
+	// "archive", "read". Copy: "ask", "copy". Service: "schedule", "config", "condition", "notify", "listen". Others: "find", "prune".
 	Stage   string `json:"stage"`
 	Level   Level  `json:"level,omitempty"`   // "": progress
 	Message string `json:"message,omitempty"` // one plain sentence without secrets

@@ -29,7 +29,7 @@ type Agent struct {
 	Member  string         `json:"member,omitempty"`  // the member that it reads or watches: id in hex
 	Holder  string         `json:"holder,omitempty"`  // on standby: the agent that works
 	Lineage string         `json:"lineage,omitempty"` // that it writes
-	// Based is set if a backup exists from which the log continues. Without one the log restores nothing, and State is waiting.
+	// Based is set if a backup exists from which the log continues. Without one the log restores nothing, and State is "waiting".
 	Based bool `json:"based"`
 
 	// Changed describes how the newest backups show a history that is not the cluster's own and that no restore by dr began, in words;
@@ -53,10 +53,10 @@ type Agent struct {
 	StoredByOthers  int64     `json:"storedByOthers"`   // segments that another agent had stored before
 	Failures        int64     `json:"failures"`         // attempts to store that failed
 
-	// Headroom is the distance to a loss by etcd's purge, if the agent stopped now; only with source wal. On standby only Headroom.Files and
+	// Headroom is the distance to a loss by etcd's purge, if the agent stopped now; only with source "wal". On standby only Headroom.Files and
 	// Headroom.UnlinkedBytes are set: files that another agent has stored are closed.
 	Headroom Headroom `json:"headroom"`
-	Spool    Spool    `json:"spool"` // source watch: the local buffer of segments that wait for an unreachable store
+	Spool    Spool    `json:"spool"` // the local buffer of segments that wait for an unreachable store; only with source "watch"
 }
 
 // Headroom is the distance to a loss by etcd's purge, if the agent stopped now.
@@ -75,7 +75,7 @@ type Spool struct {
 }
 
 // ArchiveStatus is the answer of dr archive at /status. At /metrics it has the same numbers for Prometheus: docs/metrics.md. At /healthz it
-// answers 503 while State is waiting, and while Diverged or Changed is present.
+// answers 503 while State is "waiting", and while Diverged or Changed is present.
 type ArchiveStatus struct {
 	Agent
 	// RPOSeconds is how much would be lost if only the repository survived: the time since ConfirmedAt. It is null until the agent confirms

@@ -12,7 +12,7 @@ type Drill struct {
 	Cluster string          `json:"cluster"`
 	Seed    uint64          `json:"seed"`    // that draws the random point
 	Verdict catalog.Verdict `json:"verdict"` // the worst of the proofs, and of points that could not be attempted
-	Proofs  []catalog.Proof `json:"proofs"`  // one for each point, of level booted, with drill; each is stored with its backup
+	Proofs  []catalog.Proof `json:"proofs"`  // one for each point, of level "booted", with "drill"; each is stored with its backup
 }
 
 // NewDrill returns the document of a drill with its verdict. err is the error that the drill returned with the proofs: a point that

@@ -32,7 +32,7 @@ type Found struct {
 // Change is one change of a key.
 type Change struct {
 	Key
-	Change   string `json:"change"`   // put or delete
+	Change   string `json:"change"`   // "put" or "delete"
 	Revision int64  `json:"revision"` // that the request made
 	// After is set if only two states are known: the change happened after this revision, up to Revision; equal to Revision if another
 	// history began there.
@@ -42,8 +42,8 @@ type Change struct {
 	// NotBefore and NotAfter are moments between which it happened; absent if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	// By is the request: put, delete, delete of a range, transaction, end of a lease or, from a watch, delete or end of a lease, or delete
-	// of several keys; absent if the change was found in a backup.
+	// By is the request: "put", "delete", "delete of a range", "transaction", "end of a lease" or, from a watch, "delete or end of a
+	// lease", "delete of several keys"; absent if the change was found in a backup.
 	By   string `json:"by,omitempty"`
 	Keys int    `json:"keys,omitempty"` // how many keys the same request changed; absent like By
 
@@ -150,7 +150,7 @@ type At struct {
 // Different is one line of dr diff.
 type Different struct {
 	Key
-	Change string `json:"change"` // added, changed or removed
+	Change string `json:"change"` // "added", "changed" or "removed"
 	// A and B are the values at the two points; absent if there is none.
 	A *Value `json:"a,omitempty"`
 	B *Value `json:"b,omitempty"`

@@ -16,10 +16,11 @@ type Window struct {
 
 // Gap is a part of the log that no segment contains, or the place where one history ends and another begins.
 type Gap struct {
-	Kind        catalog.GapKind `json:"kind"`
-	Cluster     string          `json:"cluster"`
-	Lineage     string          `json:"lineage"`
-	NextLineage string          `json:"nextLineage,omitempty"` // the history after it, equal to Lineage for a gap within; absent if nothing follows
+	Kind    catalog.GapKind `json:"kind"`
+	Cluster string          `json:"cluster"`
+	Lineage string          `json:"lineage"`
+	// NextLineage is the history after the gap, equal to Lineage for a gap within it; absent if nothing follows.
+	NextLineage string `json:"nextLineage,omitempty"`
 	// From and To are positions, both inclusive; absent if unknown.
 	From      uint64    `json:"from,omitempty"`
 	To        uint64    `json:"to,omitempty"`
@@ -32,9 +33,12 @@ type Gap struct {
 
 // ArchiveVerify is the result of dr archive verify.
 type ArchiveVerify struct {
-	Cluster  string    `json:"cluster"`
-	Verdict  string    `json:"verdict"`        // passed: nothing is missing or damaged, and all gaps are of kind restored; else failed
-	Depth    string    `json:"depth"`          // what was read: headers, stored (every byte, against its digest), opened (decrypted, and every request decoded as in a restore)
+	Cluster string `json:"cluster"`
+	// Verdict is "passed" if nothing is missing or damaged and all gaps are of kind "restored", else "failed".
+	Verdict string `json:"verdict"`
+	// Depth is how much was read: "headers", "stored" (every byte, against its digest), "opened" (decrypted, and every request decoded as
+	// in a restore).
+	Depth    string    `json:"depth"`
 	Since    time.Time `json:"since,omitzero"` // --since: earlier gaps were omitted; absent: all count
 	Found    int       `json:"found"`          // undamaged segments
 	Requests int64     `json:"requests"`       // in these segments

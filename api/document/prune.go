@@ -16,12 +16,13 @@ type Prune struct {
 	Damaged []Damage `json:"damaged"`
 	// Untrusted are backups that no trusted key has signed. They are kept too.
 	Untrusted []Damage       `json:"untrusted"`
-	Locked    []LockedObject `json:"locked"`       // objects that cannot be removed before a date
-	Swept     int            `json:"swept"`        // objects removed for good: of backups that were deleted or killed before the grace period
-	SweptSize int64          `json:"sweptBytes"`   // the size of these objects
-	Kept      int64          `json:"keptBytes"`    // the stored size of the backups and the log that stay
-	Removed   int64          `json:"removedBytes"` // the stored size of the backups and the log that are removed
-	Over      int64          `json:"overBytes"`    // by how much the objects that must stay exceed --max-size
+	Locked    []LockedObject `json:"locked"` // objects that cannot be removed before a date
+	// Swept is the number of objects that were removed for good: of backups that were deleted or killed before the grace period.
+	Swept     int   `json:"swept"`
+	SweptSize int64 `json:"sweptBytes"`   // the size of these objects
+	Kept      int64 `json:"keptBytes"`    // the stored size of the backups and the log that stay
+	Removed   int64 `json:"removedBytes"` // the stored size of the backups and the log that are removed
+	Over      int64 `json:"overBytes"`    // by how much the objects that must stay exceed --max-size
 }
 
 // PrunedBackup is the decision on one backup.

@@ -30,7 +30,7 @@ type ConfigCluster struct {
 	Triggers     []string           `json:"triggers"`          // other reasons that make a backup due
 	Keeps        []string           `json:"keeps"`             // the retention in words; empty: everything is kept
 	Repositories []ConfigRepository `json:"repositories"`      // where its backups are stored
-	Require      string             `json:"require"`           // all or any: how many of the repositories a backup must reach
+	Require      string             `json:"require"`           // "all" or "any": how many of the repositories a backup must reach
 	Recipients   []string           `json:"recipients"`        // the first 16 characters of each; empty: backups are not encrypted
 	Endpoints    []string           `json:"endpoints"`         // the cluster's
 	From         string             `json:"from"`              // which member a backup reads

@@ -36,12 +36,14 @@ type ServedCluster struct {
 	// Unpruned is why old backups could not be removed; absent if they were. Backups continue.
 	Unpruned string `json:"unpruned,omitempty"`
 
-	Suspension *SuspendedBy          `json:"suspension,omitempty"` // the order of dr suspend or of the API; absent if there is none
-	Jobs       []Outcome             `json:"jobs"`                 // of this service: for each job and repository the running one, and the last one that ended
-	Counts     []Count               `json:"counts"`               // how many jobs have ended since the service started
-	Archive    *Agent                `json:"archive,omitempty"`    // if this service archives the log; what would be lost now is the time since Archive.ConfirmedAt
-	Standings  []condition.Standing  `json:"standings"`            // one for each repository, as of the last look
-	Conditions []condition.Condition `json:"conditions"`           // the worst first
+	Suspension *SuspendedBy `json:"suspension,omitempty"` // the order of dr suspend or of the API; absent if there is none
+	// Jobs are those of this service: for each job and repository the running one, and the last one that ended.
+	Jobs   []Outcome `json:"jobs"`
+	Counts []Count   `json:"counts"` // how many jobs have ended since the service started
+	// Archive is the agent, if this service archives the log. What would be lost now is the time since Archive.ConfirmedAt.
+	Archive    *Agent                `json:"archive,omitempty"`
+	Standings  []condition.Standing  `json:"standings"`  // one for each repository, as of the last look
+	Conditions []condition.Condition `json:"conditions"` // the worst first
 }
 
 // Counted returns how many jobs have ended with a verdict.

@@ -9,8 +9,8 @@ type Replaced struct {
 // Swap is one restore in the place of a member's data: the result of dr restore --undo and --clean, and a part of that of --replace.
 type Swap struct {
 	ID string `json:"id"` // for --undo and --clean
-	// State is placed (the restored data is in use), undone (the old data is in use, and Aside is the restored data), staged (the restored
-	// data was never in use) or removed.
+	// State is "placed" (the restored data is in use), "undone" (the old data is in use, and Aside is the restored data), "staged" (the
+	// restored data was never in use) or "removed".
 	State   string   `json:"state"`
 	DataDir string   `json:"dataDir"`          // the member's
 	WALDir  string   `json:"walDir,omitempty"` // the member's; absent if its log is in the data dir

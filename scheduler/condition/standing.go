@@ -36,7 +36,7 @@ type Standing struct {
 	Keys      int64 `json:"keys,omitempty"`      // in the last count by a verify or a drill
 	UsualKeys int64 `json:"usualKeys,omitempty"` // median of the counts before; absent: too few
 
-	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed more than stored
+	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed more than "stored"
 	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last proven to open a backup
 	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
 	Drill     *catalog.Proof `json:"drill,omitempty"`    // of the newest drill, with any verdict

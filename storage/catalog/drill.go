@@ -24,7 +24,7 @@ type Drill struct {
 	Steps      []Step      `json:"steps,omitempty"`      // its parts; nil if RTO is 0
 	Assertions []Assertion `json:"assertions,omitempty"` // only those that were evaluated
 
-	Blames Blame `json:"blames,omitempty"` // the cause; "" unless the drill failed. Only the cause backup counts against the backup
+	Blames Blame `json:"blames,omitempty"` // the cause; "" unless the drill failed. Only "backup" counts against the backup
 }
 
 // Step is a part of a drill and its duration.

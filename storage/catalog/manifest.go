@@ -48,7 +48,7 @@ type Manifest struct {
 	Auth                bool     `json:"auth"`                // users are enabled
 	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
 	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
-	Alarms              []string `json:"alarms,omitempty"`    // NOSPACE, CORRUPT, of any member
+	Alarms              []string `json:"alarms,omitempty"`    // "NOSPACE", "CORRUPT", of any member
 	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
 	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that responded were compared
 	Diverged            string   `json:"diverged,omitempty"`  // how the members differ; "" if they do not or were not compared

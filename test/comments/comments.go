@@ -113,13 +113,14 @@ var (
 	zero      = regexp.MustCompile(`(^|[;:,] |[a-z] )(?:nil|zero|0|"")(:| if| unless| without| for)`)
 	zeroFirst = regexp.MustCompile(`(\. )(?:Nil|Zero|0|"")(:| if| unless| without| for)`)
 	goNames   = regexp.MustCompile(`(^|[\s(])([A-Z]\w*(?:\.[A-Z]\w*)*)`)
+	literals  = regexp.MustCompile(`"([\w ]+)"`)
 	flags     = regexp.MustCompile(`(^|[\s(])(--[a-z][a-z-]*)`)
 )
 
 // proper are words in comments that name products, although fields have these names too.
 var proper = map[string]bool{"Kubernetes": true, "Go": true}
 
-// jsonNames returns text with the Go names of t's fields replaced by their JSON names, and flags quoted as code.
+// jsonNames returns text with the Go names of t's fields replaced by their JSON names, and with flags and quoted words as code.
 func jsonNames(text string, t reflect.Type) string {
 	text = goNames.ReplaceAllStringFunc(text, func(match string) string {
 		parts := goNames.FindStringSubmatch(match)
@@ -129,7 +130,7 @@ func jsonNames(text string, t reflect.Type) string {
 		}
 		return parts[1] + "`" + path + "`"
 	})
-	return flags.ReplaceAllString(text, "$1`$2`")
+	return flags.ReplaceAllString(literals.ReplaceAllString(text, "`$1`"), "$1`$2`")
 }
 
 // jsonPath returns the JSON names of a path of Go fields that begins at t.

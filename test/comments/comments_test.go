@@ -21,6 +21,7 @@ func TestCommentsAreForReadersOfJSON(t *testing.T) {
 	}{
 		{pin, "ID", "its id: 16 hex digits, random"},
 		{pin, "Until", "the time at which the pin ends; absent if it ends only when it is lifted"},
+		{manifest, "Alarms", "`NOSPACE`, `CORRUPT`, of any member"},
 		{manifest, "HashKV", "of `member`; absent if it was not requested or not available"},
 		{reflect.TypeFor[catalog.Drill](), "Position", "the place of the target in the log. Absent if only the backup was restored or, `position`, if only the replay can find it."},
 	} {
