@@ -1,4 +1,5 @@
-// Package command runs the dr binary for tests, as a user would.
+// Package command runs the dr binary for tests, as a user would: to its end, as a process whose events the test reads, or
+// as a service.
 package command
 
 import (
@@ -8,8 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
 // path of the binary, set by Main.
@@ -71,15 +73,10 @@ func Result[T any](t testing.TB, env []string, args ...string) (result T) {
 	return result
 }
 
-// Command returns a run of dr that has not begun. It ends with the test.
-func Command(t testing.TB, env []string, args ...string) *exec.Cmd {
+// prepare returns a run of dr that has not begun. It ends with the test.
+func prepare(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), path, args...)
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "DR_") && !strings.HasPrefix(variable, "ETCDCTL_") {
-			cmd.Env = append(cmd.Env, variable)
-		}
-	}
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = append(process.Environment("DR_", "ETCDCTL_"), env...)
 	return cmd
 }

@@ -31,7 +31,7 @@ type Process struct {
 // Start starts dr as Run does.
 func Start(t testing.TB, env []string, args ...string) *Process {
 	t.Helper()
-	p := &Process{cmd: Command(t, env, args...)}
+	p := &Process{cmd: prepare(t, env, args...)}
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := p.cmd.StdoutPipe()

@@ -68,7 +68,7 @@ func Listen(t testing.TB, env []string, args ...string) *Service {
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	s := &Service{URL: "http://" + address, log: filepath.Join(t.TempDir(), "dr.log")}
-	s.process, err = process.Start(s.log, Command(t, env, append(args, "--listen", address)...))
+	s.process, err = process.Start(s.log, prepare(t, env, append(args, "--listen", address)...))
 	if err != nil {
 		t.Fatalf("start dr %s: %v", args[0], err)
 	}

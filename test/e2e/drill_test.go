@@ -180,16 +180,7 @@ func TestDrillFindsADamagedSegment(t *testing.T) {
 	j := newJob(t)
 	drilled(t, j, servers.Versions[len(servers.Versions)-1])
 	all := segments(t, j)
-	path := filepath.Join(j.repo, all[len(all)-1].file)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data[len(data)-100] ^= 1
-	err = os.WriteFile(path, data, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j.change(t, all[len(all)-1].file, flip)
 	d := j.drill(t, 3, "--to", "latest")
 	if len(d.Proofs) != 1 {
 		t.Fatalf("the drill %+v", d)
@@ -253,16 +244,7 @@ func TestDrillFindsADamagedBackup(t *testing.T) {
 	source := servers.Start(t, servers.Options{})
 	putKeys(t, source.Client(t), "key/", 50)
 	j.backUp(t, source)
-	path := filepath.Join(j.repo, snapshots(t, j)[0])
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data[len(data)/2] ^= 1
-	err = os.WriteFile(path, data, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j.change(t, snapshots(t, j)[0], flip)
 	d := j.drill(t, 3)
 	if d.Verdict != catalog.Failed || d.Proofs[0].Drill.Blames != catalog.BlameBackup || d.Proofs[0].Drill.RTO != 0 {
 		t.Errorf("the drill %+v", d)

@@ -50,6 +50,14 @@ func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
+// Environment returns the environment without the variables that have one of these prefixes: a program reads its
+// settings there, and the machine's are not the test's.
+func Environment(without ...string) []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return slices.ContainsFunc(without, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
+	})
+}
+
 // ID returns the process id, also after the end.
 func (p *Process) ID() int {
 	return p.cmd.Process.Pid
