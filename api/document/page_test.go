@@ -13,102 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/check"
-	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/comments"
 	"github.com/etcd-dr/etcd-dr/test/golden"
 )
-
-// chapter is a heading of docs/json.md and the type that it describes, or several types. Other chapters link to it by its noun, else by
-// its heading. A struct without a chapter is described as a part of the documents that contain it.
-type chapter struct {
-	heading string
-	of      any
-	noun    string
-}
-
-// short is a table of documents with few fields.
-type short []chapter
-
-var chapters = []chapter{
-	{"## Lines", document.Line{}, ""},
-	{"### event", storage.Event{}, ""},
-	{"### error", document.Error{}, ""},
-	{"## list", document.List{}, ""},
-	{"### window", catalog.Window{}, ""},
-	{"### gap", document.Gap{}, ""},
-	{"### source", segment.WAL, ""},
-	{"## show", document.Backup{}, "backup"},
-	{"### manifest", catalog.Manifest{}, ""},
-	{"### origin", catalog.Origin{}, ""},
-	{"### proof", catalog.Proof{}, ""},
-	{"### drill in a proof", catalog.Drill{}, "drill"},
-	{"### level", catalog.Stored, ""},
-	{"### pin", catalog.Pin{}, ""},
-	{"## The status of archive", document.ArchiveStatus{}, ""},
-	{"### agent", document.Agent{}, ""},
-	{"## archive verify", document.ArchiveVerify{}, ""},
-	{"## drill", document.Drill{}, ""},
-	{"## copy", document.Copy{}, ""},
-	{"## prune", document.Prune{}, ""},
-	{"## The plan: restore --dry-run, --plan-out, salvage", plan.Plan{}, "plan"},
-	{"### Salvage in a plan", plan.Salvage{}, "salvage"},
-	{"## restore", document.Restore{}, ""},
-	{"### swap", document.Swap{}, ""},
-	{"## find, extract, diff", short{
-		{"each item of `find`", document.Found{}, ""},
-		{"each item of `extract`", document.Extracted{}, ""},
-		{"the result of `extract`", document.Extract{}, ""},
-		{"each item of `diff`", document.Different{}, ""},
-		{"the result of `diff`", document.Diff{}, ""},
-	}, ""},
-	{"### key", document.Key{}, ""},
-	{"### change", document.Change{}, ""},
-	{"### state", document.At{}, ""},
-	{"### The result of find", document.Find{}, ""},
-	{"### gone", document.Gone{}, ""},
-	{"### vanished", document.Vanished{}, ""},
-	{"## check", document.Check{}, ""},
-	{"### line of a check", check.Line{}, "line"},
-	{"## status", document.Status{}, ""},
-	{"### standing", condition.Standing{}, ""},
-	{"### condition", condition.Condition{}, ""},
-	{"## status FILE", document.Inspection{}, ""},
-	{"## config check", document.ConfigCheck{}, ""},
-	{"### drills in config check", document.ConfigDrill{}, "drills"},
-	{"## The status of serve", document.ServeStatus{}, ""},
-	{"### cluster", document.ServedCluster{}, ""},
-	{"### job", document.Outcome{}, ""},
-	{"## suspend and resume", document.Suspension{}, ""},
-	{"## The other verbs", short{
-		{"`backup`, `import`, `salvage --to-repository`", document.Taken{}, ""},
-		{"`fetch`", document.Fetch{}, ""},
-		{"`list --leftovers`", document.Leftovers{}, ""},
-		{"`pin`, `unpin`", document.Pins{}, ""},
-		{"`restore --replace`", document.Replaced{}, ""},
-		{"`verify`", document.Verify{}, ""},
-		{"`version`", document.Version{}, ""},
-	}, ""},
-	{"## The API", short{
-		{"`windows`", document.Recovery{}, ""},
-		{"`drills`", document.Drills{}, ""},
-		{"`jobs`", document.Jobs{}, ""},
-		{"`trigger`", document.Ordered{}, ""},
-		{"an error", document.Problem{}, ""},
-	}, ""},
-	{"### The plan of the API", document.Way{}, ""},
-}
 
 // page collects the text of docs/json.md.
 type page struct {
 	t        *testing.T
 	comments *comments.Reader
-	nouns    map[reflect.Type]chapter
+	byType   map[reflect.Type]chapter
 	text     strings.Builder
 }
 
@@ -178,9 +91,9 @@ func (p *page) explained(t reflect.Type, intro string, seen map[reflect.Type]boo
 }
 
 func newPage(t *testing.T) *page {
-	p := &page{t: t, comments: comments.New(filepath.Join("..", "..")), nouns: map[reflect.Type]chapter{}}
+	p := &page{t: t, comments: comments.New(filepath.Join("..", "..")), byType: map[reflect.Type]chapter{}}
 	for _, c := range chapters {
-		p.nouns[reflect.TypeOf(c.of)] = c
+		p.byType[reflect.TypeOf(c.of)] = c
 	}
 	return p
 }
@@ -263,7 +176,7 @@ func merged(rows []row) (all []row) {
 func (p *page) fields(t reflect.Type) (fields []field, embedded []reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		_, hasChapter := p.nouns[f.Type]
+		_, hasChapter := p.byType[f.Type]
 		switch {
 		case f.Anonymous && hasChapter:
 			embedded = append(embedded, f.Type)
@@ -373,7 +286,7 @@ func (p *page) values(f field) string {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	_, hasChapter := p.nouns[t]
+	_, hasChapter := p.byType[t]
 	if t.Kind() != reflect.String || !comments.Has(t) || hasChapter {
 		return ""
 	}
@@ -386,7 +299,7 @@ func (p *page) values(f field) string {
 
 // inner returns the struct without a chapter whose fields a field of type t contains; nil if there is none.
 func (p *page) inner(t reflect.Type) reflect.Type {
-	_, hasChapter := p.nouns[t]
+	_, hasChapter := p.byType[t]
 	switch {
 	case hasChapter || t == reflect.TypeFor[time.Time]():
 		return nil
@@ -405,7 +318,7 @@ var kinds = map[reflect.Kind]string{
 
 // kind returns the type of a field in words.
 func (p *page) kind(t reflect.Type) string {
-	_, hasChapter := p.nouns[t]
+	_, hasChapter := p.byType[t]
 	switch {
 	case hasChapter:
 		return p.link(t)
@@ -429,9 +342,9 @@ var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
 // link returns a link to the chapter of t.
 func (p *page) link(t reflect.Type) string {
-	heading := strings.TrimLeft(p.nouns[t].heading, "# ")
+	heading := strings.TrimLeft(p.byType[t].heading, "# ")
 	anchor := strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
-	return fmt.Sprintf("[%s](#%s)", cmp.Or(p.nouns[t].noun, heading), anchor)
+	return fmt.Sprintf("[%s](#%s)", cmp.Or(p.byType[t].noun, heading), anchor)
 }
 
 var docs = regexp.MustCompile(`docs/([\w/]+)\.md(#[\w-]+)?`)
