@@ -11,10 +11,11 @@ import (
 // Unfold returns the segments that a folded one replaces, as log.Log.Unfold in storage does.
 type Unfold func(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error)
 
-// Detail returns c with every segment unfolded that a plan for t around met needs: see Needs.
-func Detail(ctx context.Context, c catalog.Catalog, t plan.Target, unfold Unfold, met ...plan.Blocked) (catalog.Catalog, error) {
+// Detail returns the catalog of r with every segment unfolded that a plan for r around met needs: see plan.Needs.
+func Detail(ctx context.Context, r plan.Request, unfold Unfold, met ...plan.Blocked) (catalog.Catalog, error) {
+	c := r.Catalog
 	for {
-		folds := plan.Needs(c, t, met...)
+		folds := plan.Needs(c, r.Target, met...)
 		if len(folds) == 0 {
 			return c, nil
 		}

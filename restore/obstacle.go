@@ -104,7 +104,7 @@ func RunTarget(ctx context.Context, a Attempt) (plan.Plan, Result, error) {
 
 // plan returns a plan that avoids the obstacles met, after unfolding the segments that it needs.
 func (a *Attempt) plan(ctx context.Context, met ...plan.Blocked) (plan.Plan, error) {
-	detailed, err := Detail(ctx, a.Catalog, a.Target, a.Unfold, met...)
+	detailed, err := Detail(ctx, a.Request, a.Unfold, met...)
 	if err != nil {
 		return plan.Plan{}, err
 	}

@@ -53,7 +53,7 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	stop := replay.Stop{Revision: log.Revision, Position: log.Position}
 	r.disk = r.fromDisk(&stop)
 	records := oneAfterTheOther(r.records(ctx, segments), r.disk.records(ctx))
-	at, err := replay.ApplyWatched(ctx, r.db, replay.Log{Source: log.Source, Records: records}, stop, w, r.report)
+	at, err := replay.Apply(ctx, r.db, replay.Log{Source: log.Source, Records: records}, replay.Options{Stop: stop, Watch: w, Report: r.report})
 	if err != nil {
 		return r.explain(err)
 	}

@@ -162,5 +162,5 @@ func (w *worker) uncopied(err error) time.Time {
 
 // Copy copies backups that began at since or later, with their proofs, from one repository to another.
 func Copy(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error) {
-	return copying.Copy(ctx, from.Cluster, to.Cluster, copying.Options{Since: since, BackupsOnly: true}, report)
+	return copying.Copy(ctx, from.Cluster, to.Cluster, copying.Options{Since: since, BackupsOnly: true, Report: report})
 }

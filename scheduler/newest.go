@@ -16,17 +16,22 @@ import (
 // deeper is the number of backups that are read if the newest does not count.
 const deeper = 32
 
-// readNewest returns the newest backup in the stores that answer; with spec.All, the oldest of their newest ones. It costs one
-// listing and one read a store. Unless known is the zero Last, it lists only known and newer backups.
-func readNewest(
-	ctx context.Context, stores []backup.Store, require spec.Require, known Last, now time.Time,
-) (seen newestBackups, err error) {
+// newestQuery asks for the newest backups.
+type newestQuery struct {
+	require spec.Require
+	known   Last // unless it is zero, only this backup and newer ones are listed
+	now     time.Time
+}
+
+// read returns the newest backup in the stores that answer; with spec.All, the oldest of their newest ones. It costs one listing
+// and one read a store.
+func (q newestQuery) read(ctx context.Context, stores []backup.Store) (seen newestBackups, err error) {
 	found := make([]Last, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
-		found[n], err = newest(ctx, store.Cluster, known, now)
+		found[n], err = q.newest(ctx, store.Cluster)
 		return err
 	})
-	err = enough(answered, failed, require)
+	err = enough(answered, failed, q.require)
 	if err != nil {
 		return newestBackups{}, err
 	}
@@ -38,7 +43,7 @@ func readNewest(
 		}
 		seen.newest[store.Repository] = found[n]
 		later := found[n].Started.After(seen.last.Started)
-		if first || later == (require == spec.Any) { // Any: the latest counts; All: the earliest
+		if first || later == (q.require == spec.Any) { // Any: the latest counts; All: the earliest
 			seen.last = found[n]
 		}
 		first = false
@@ -53,23 +58,24 @@ type newestBackups struct {
 	newest map[string]Last // by repository, of those that answered
 }
 
-// newest returns the newest backup of c that counts: known if it is still listed, damaged or not, and none is newer.
-func newest(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (Last, error) {
-	last, found, err := newestAfter(ctx, c, known, now)
-	if err == nil && !found && known.ID != "" { // known was deleted, or was never in this store
-		last, _, err = newestAfter(ctx, c, Last{}, now)
+// newest returns the newest backup of c that counts: q.known if it is still listed, damaged or not, and none is newer.
+func (q newestQuery) newest(ctx context.Context, c *repository.Cluster) (Last, error) {
+	last, found, err := q.newestAfter(ctx, c)
+	if err == nil && !found && q.known.ID != "" { // it was deleted, or was never in this store
+		q.known = Last{}
+		last, _, err = q.newestAfter(ctx, c)
 	}
 	return last, err
 }
 
-// newestAfter returns the newest backup that counts, known or newer, and reports whether there is one.
-func newestAfter(ctx context.Context, c *repository.Cluster, known Last, now time.Time) (last Last, found bool, err error) {
+// newestAfter returns the newest backup that counts, q.known or newer, and reports whether there is one.
+func (q newestQuery) newestAfter(ctx context.Context, c *repository.Cluster) (last Last, found bool, err error) {
 	for _, n := range []int{1, deeper} {
-		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: n, After: before(known.ID)})
+		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: n, After: before(q.known.ID)})
 		if err != nil {
 			return Last{}, false, err
 		}
-		last, found = newestOf(catalog, known, now)
+		last, found = newestOf(catalog, q.known, q.now)
 		if found || len(catalog.Backups)+len(catalog.Damaged)+len(catalog.Untrusted) == 0 {
 			break
 		}

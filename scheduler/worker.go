@@ -251,7 +251,7 @@ func (w *worker) gone() {
 
 // readNewest reads the newest backups in the stores.
 func (w *worker) readNewest(ctx context.Context, stores []backup.Store) (newestBackups, error) {
-	seen, err := readNewest(ctx, stores, w.spec.Backup.Require, w.last, time.Now())
+	seen, err := newestQuery{w.spec.Backup.Require, w.last, time.Now()}.read(ctx, stores)
 	if err != nil {
 		return newestBackups{}, err
 	}

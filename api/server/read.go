@@ -133,7 +133,7 @@ func (a *api) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	catalog, err = restore.Detail(r.Context(), catalog, target, store.Cluster.Log().Unfold)
+	catalog, err = restore.Detail(r.Context(), plan.Request{Catalog: catalog, Target: target}, store.Cluster.Log().Unfold)
 	if err != nil {
 		return nil, err
 	}

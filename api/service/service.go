@@ -86,7 +86,7 @@ func (r *running) run(ctx context.Context) {
 	defer beside.Wait()
 	beside.Go(func() { r.notifier.Run(ctx) })
 	beside.Go(func() {
-		config.Watch(ctx, r.Path, r.Getenv, r.Config, r.Reload, func(c config.Config, err error) { r.change(ctx, c, err) })
+		config.Watcher{Path: r.Path, Getenv: r.Getenv, Reload: r.Reload, Tell: func(c config.Config, err error) { r.change(ctx, c, err) }}.Watch(ctx, r.Config)
 	})
 	r.scheduler.Run(ctx, r.Config.Config, r.changes)
 }

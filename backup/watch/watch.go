@@ -87,25 +87,31 @@ func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segmen
 	if now < int64(after.Position) {
 		return nil, fmt.Errorf("%w: its revision is %d, but was %d before", ErrForked, now, after.Position)
 	}
-	return open(ctx, s, leases, after, int64(after.Position))
+	return open(ctx, s, leases, start{after, int64(after.Position)})
 }
 
 // From returns a Stream that begins with a revision, without an expectation about the one before.
 func From(ctx context.Context, s *cluster.Server, leases *Leases, revision int64) (*Stream, error) {
-	return open(ctx, s, leases, segment.End{}, revision)
+	return open(ctx, s, leases, start{from: revision})
 }
 
-func open(ctx context.Context, server *cluster.Server, leases *Leases, anchor segment.End, from int64) (*Stream, error) {
+// start is the point at which a Stream begins.
+type start struct {
+	anchor segment.End // of the revision before; zero: unknown
+	from   int64       // the first revision
+}
+
+func open(ctx context.Context, server *cluster.Server, leases *Leases, at start) (*Stream, error) {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
 	opening := context.AfterFunc(ctx, cancel)
-	answers, err := server.Watch(watching, from)
+	answers, err := server.Watch(watching, at.from)
 	opening()
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	s := &Stream{
-		cancel: cancel, leases: leases, anchor: anchor, whole: assembly{next: from}, reached: from - 1,
+		cancel: cancel, leases: leases, anchor: at.anchor, whole: assembly{next: at.from}, reached: at.from - 1,
 		room: semaphore.NewWeighted(held), full: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}
 	s.reading.Go(func() {

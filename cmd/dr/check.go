@@ -51,21 +51,21 @@ With --lock one small object stays until its lock ends: choose a short time.`,
 		if err != nil {
 			return err
 		}
-		live := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != "" ||
+		named := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != "" ||
 			cmd.Flags().Changed("discovery-srv") || a.getenv("ETCDCTL_DISCOVERY_SRV") != ""
-		if a.repo == "" && !live {
+		if a.repo == "" && !named {
 			return usagef("nothing to check: use --repo or DR_REPO, --endpoints or ETCDCTL_ENDPOINTS")
 		}
-		var cfg cluster.Config
-		if live {
-			cfg, err = etcd.Config(a.getenv, a.ask)
+		live := liveCheck{noHash: noHash}
+		if named {
+			live.config, err = etcd.Config(a.getenv, a.ask)
 			if err != nil {
 				return err
 			}
 		}
 		report, done := a.progress()
 		var doc document.Check
-		doc, err = a.runChecks(cmd.Context(), o, cfg, noHash, report)
+		doc, err = a.runChecks(cmd.Context(), o, live, report)
 		done()
 		return a.endCheck(cmd.Context(), doc, err)
 	}
@@ -103,10 +103,14 @@ func (a *app) checkOptions(lock string, store *storeFlags) (o check.Options, err
 	return o, nil
 }
 
+// liveCheck describes the checks of the cluster itself.
+type liveCheck struct {
+	config cluster.Config // without endpoints nothing is checked
+	noHash bool
+}
+
 // runChecks checks the repository and the cluster, each if the flags name it.
-func (a *app) runChecks(
-	ctx context.Context, o check.Options, cfg cluster.Config, noHash bool, report storage.Report,
-) (document.Check, error) {
+func (a *app) runChecks(ctx context.Context, o check.Options, live liveCheck, report storage.Report) (document.Check, error) {
 	var store, etcd []check.Line
 	shown := ""
 	if a.repo != "" {
@@ -122,8 +126,8 @@ func (a *app) runChecks(
 		shown = stores.Shown(a.repo)
 		store = check.Run(ctx, bucket, o, report)
 	}
-	if len(cfg.Endpoints) > 0 {
-		etcd = cluster.Check(ctx, cfg, cluster.CheckOptions{NoHash: noHash, Now: time.Now()}, report)
+	if len(live.config.Endpoints) > 0 {
+		etcd = cluster.Check(ctx, live.config, cluster.CheckOptions{NoHash: live.noHash, Now: time.Now()}, report)
 	}
 	return document.NewCheck(shown, store, etcd), nil
 }

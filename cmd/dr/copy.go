@@ -104,14 +104,15 @@ func (a *app) runCopy(ctx context.Context, to copyTarget, o copying.Options) err
 		return err
 	}
 	doc := document.Copy{From: stores.Shown(a.repo), To: stores.Shown(to.repo), Clusters: []document.CopiedCluster{}}
-	report, done := a.progress()
+	var done func()
+	o.Report, done = a.progress()
 	// The target is read with the same trusted keys: a forged tombstone there would keep the objects that it names from being
 	// copied.
-	there := records.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}
+	target := copyRun{bucket, records.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}, o}
 	var found error
 	for _, from := range sources {
 		var faults error
-		faults, err = copyCluster(ctx, from, bucket, there, o, &doc, report)
+		faults, err = target.cluster(ctx, from, &doc)
 		found = errors.Join(found, faults)
 		if err != nil {
 			break
@@ -121,16 +122,20 @@ func (a *app) runCopy(ctx context.Context, to copyTarget, o copying.Options) err
 	return errors.Join(err, a.printCopy(doc), found) // print also what was copied before an error
 }
 
-// copyCluster copies one cluster. It returns the faults of single objects as found, and the error that ended the copy as err.
-func copyCluster(
-	ctx context.Context, from *repository.Cluster, bucket storage.Bucket, there records.Policy, o copying.Options,
-	doc *document.Copy, report storage.Report,
-) (found, err error) {
-	target, err := repository.OpenWith(bucket, from.Name(), there)
+// copyRun copies clusters into a bucket.
+type copyRun struct {
+	bucket  storage.Bucket
+	policy  records.Policy
+	options copying.Options
+}
+
+// cluster copies one cluster. It returns the faults of single objects as found, and the error that ended the copy as err.
+func (r copyRun) cluster(ctx context.Context, from *repository.Cluster, doc *document.Copy) (found, err error) {
+	target, err := repository.OpenWith(r.bucket, from.Name(), r.policy)
 	if err != nil {
 		return nil, err
 	}
-	result, err := copying.Copy(ctx, from, target, o, report)
+	result, err := copying.Copy(ctx, from, target, r.options)
 	if err == nil && result.Objects+result.Present+result.LeftOut+len(result.Faults) == 0 {
 		return fmt.Errorf("cluster %s is %w: dr list shows the clusters", from.Name(), catalog.ErrNotFound), nil
 	}

@@ -83,8 +83,7 @@ for example without the right key.`,
 }
 
 func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
-	now := time.Now()
-	request, err := f.request(cmd, args, now)
+	request, err := f.request(cmd, args, time.Now())
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 	}
 	a.warnUnsigned()
 	report, done := a.progress()
-	proofs, err := verify.Drill(cmd.Context(), c, request, now, report)
+	proofs, err := verify.Drill(cmd.Context(), c, request, report)
 	done()
 	if len(proofs) == 0 {
 		return err
@@ -117,7 +116,7 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 
 // request returns the drill that the flags describe. It reads nothing from the repository.
 func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (r verify.DrillRequest, err error) {
-	r.Dir, r.By, r.Seed = f.dir, identity(), f.seed
+	r.Dir, r.By, r.Seed, r.Now = f.dir, identity(), f.seed, now
 	if !cmd.Flags().Changed("seed") {
 		r.Seed = uint64(rand.Uint32()) // short enough to be typed again
 	}

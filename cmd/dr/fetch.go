@@ -56,7 +56,7 @@ func (a *app) fetch() *cobra.Command {
 			return plan.RefusePlain("backup " + string(b.ID))
 		}
 		report, done := a.progress()
-		doc, err := fetchTo(cmd.Context(), c, b, with, to, report)
+		doc, err := fetching{c, b, with, report}.into(cmd.Context(), to)
 		done()
 		if err != nil {
 			return err
@@ -70,35 +70,42 @@ func (a *app) fetch() *cobra.Command {
 	return cmd
 }
 
-// fetchTo writes a temporary file in the same directory and links it to its name, so that a file of that name is always complete.
-func fetchTo(
-	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, to string, report storage.Report,
-) (document.Fetch, error) {
+// fetching fetches a backup.
+type fetching struct {
+	cluster *repository.Cluster
+	backup  catalog.Backup
+	keys    seal.Keys
+	report  storage.Report
+}
+
+// into writes a temporary file in the same directory and links it to its name, so that a file of that name is always complete.
+func (f fetching) into(ctx context.Context, to string) (document.Fetch, error) {
+	b := f.backup
 	_, err := os.Lstat(to)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return document.Fetch{}, usagef("%s exists already: choose another name", to)
 	}
-	snapshot, err := c.Fetch(ctx, b, keys)
+	snapshot, err := f.cluster.Fetch(ctx, b, f.keys)
 	if err != nil {
 		return document.Fetch{}, err
 	}
 	defer snapshot.Close()
-	f, err := os.CreateTemp(filepath.Dir(to), ".dr-fetch-*")
+	temporary, err := os.CreateTemp(filepath.Dir(to), ".dr-fetch-*")
 	if err != nil {
 		return document.Fetch{}, err
 	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	fetching := storage.Event{Stage: "fetch", Message: "fetching the backup", Object: string(b.ID), Total: b.Plain.Size}
-	_, err = io.Copy(f, report.Follow(snapshot, fetching))
+	defer os.Remove(temporary.Name())
+	defer temporary.Close()
+	event := storage.Event{Stage: "fetch", Message: "fetching the backup", Object: string(b.ID), Total: b.Plain.Size}
+	_, err = io.Copy(temporary, f.report.Follow(snapshot, event))
 	if err != nil {
 		return document.Fetch{}, fmt.Errorf("fetch backup %s: %w", b.ID, err)
 	}
-	err = f.Sync()
+	err = temporary.Sync()
 	if err != nil {
 		return document.Fetch{}, err
 	}
-	err = os.Link(f.Name(), to)
+	err = os.Link(temporary.Name(), to)
 	if err != nil { // unlike a rename, it never replaces
 		return document.Fetch{}, err
 	}

@@ -65,8 +65,9 @@ means it, and schedules, drills and retention do not count it. prune --imported 
 		if err != nil {
 			return err
 		}
+		o.SkipHashCheck = skipHashCheck
 		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, _ []backup.Store, report storage.Report) (*imported.Database, error) {
-			return imported.FromFile(ctx, file, skipHashCheck, o, report)
+			return imported.FromFile(ctx, file, o, report)
 		})
 	}
 	return cmd

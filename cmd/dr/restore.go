@@ -266,7 +266,7 @@ func (a *app) readTarget(cmd *cobra.Command, f *restoreFlags, args []string) (ca
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
-	return restore.Detail(cmd.Context(), cat, f.target, a.unfold)
+	return restore.Detail(cmd.Context(), plan.Request{Catalog: cat, Target: f.target}, a.unfold)
 }
 
 func isPositive(text string) bool {

@@ -65,7 +65,7 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 		if err != nil {
 			return err
 		}
-		doc := document.NewStatus(lookAll(cmd.Context(), lookups, all, live, time.Now()))
+		doc := document.NewStatus(look{all, live, time.Now()}.clusters(cmd.Context(), lookups))
 		if a.output == "json" {
 			err = a.document(doc)
 		} else {
@@ -143,14 +143,21 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 // lookupsAtOnce bounds connections and memory.
 const lookupsAtOnce = 8
 
-// lookAll reads the state of all clusters. A repository that cannot be read is a finding of its cluster, not an error.
-func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Time) []document.ClusterStatus {
+// look describes how much of the clusters' state is read.
+type look struct {
+	all  bool // all backups, not only the newest
+	live bool // also the clusters themselves
+	now  time.Time
+}
+
+// clusters reads the state of clusters. A repository that cannot be read is a finding of its cluster, not an error.
+func (k look) clusters(ctx context.Context, lookups []lookup) []document.ClusterStatus {
 	found := make([]document.ClusterStatus, len(lookups))
 	var group errgroup.Group
 	group.SetLimit(lookupsAtOnce)
 	for i, l := range lookups {
 		group.Go(func() error {
-			found[i] = l.look(ctx, all, live, now)
+			found[i] = l.read(ctx, k)
 			return nil
 		})
 	}
@@ -158,29 +165,29 @@ func lookAll(ctx context.Context, lookups []lookup, all, live bool, now time.Tim
 	return found
 }
 
-func (l lookup) look(ctx context.Context, all, live bool, now time.Time) document.ClusterStatus {
+func (l lookup) read(ctx context.Context, k look) document.ClusterStatus {
 	d := document.ClusterStatus{Cluster: l.spec.Cluster, Suspended: l.spec.Suspend, Standings: []condition.Standing{}}
 	var last suspension.Suspension
 	for _, p := range l.places {
-		standing, word := l.readStanding(ctx, p, all, now)
+		standing, word := l.readStanding(ctx, p, k)
 		d.Standings = append(d.Standings, standing)
 		if word.Time.After(last.Time) {
 			last = word
 		}
 	}
 	d.Suspended = d.Suspended || last.Suspended
-	facts := l.facts(d.Standings, now)
+	facts := l.facts(d.Standings, k.now)
 	facts.Agreed.Suspended = d.Suspended
-	if live && l.fault == "" {
+	if k.live && l.fault == "" {
 		facts.Checks = jobs.Check(ctx, l.spec)
 	}
-	d.Conditions = condition.Judge(facts, now)
+	d.Conditions = condition.Judge(facts, k.now)
 	return d
 }
 
-func (l lookup) readStanding(ctx context.Context, p place, all bool, now time.Time) (condition.Standing, suspension.Suspension) {
-	read := condition.SurveyOptions(!l.spec.Drill.Schedule.None(), now)
-	if all {
+func (l lookup) readStanding(ctx context.Context, p place, k look) (condition.Standing, suspension.Suspension) {
+	read := condition.SurveyOptions(!l.spec.Drill.Schedule.None(), k.now)
+	if k.all {
 		read.Newest = 0
 	}
 	c, err := p.open(ctx)
@@ -192,7 +199,7 @@ func (l lookup) readStanding(ctx context.Context, p place, all bool, now time.Ti
 		return condition.Standing{Repository: p.repository, Problem: err.Error()}, suspension.Suspension{}
 	}
 	word, _ := c.Services().Read(ctx) // a document that is not trusted is ignored
-	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, now), word
+	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, k.now), word
 }
 
 // facts returns the facts from which conditions are derived. Without a configuration nothing is expected.

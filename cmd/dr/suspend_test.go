@@ -100,12 +100,12 @@ func TestStatusSuspendedInOneRepository(t *testing.T) {
 		}
 		l.places = append(l.places, place{"", func(context.Context) (*repository.Cluster, error) { return c, nil }})
 	}
-	d := l.look(t.Context(), false, false, now)
+	d := l.read(t.Context(), look{now: now})
 	if d.Suspended {
 		t.Error("it was resumed, and is said to be suspended")
 	}
 	l.places = l.places[:1]
-	d = l.look(t.Context(), false, false, now)
+	d = l.read(t.Context(), look{now: now})
 	if !d.Suspended {
 		t.Error("it is suspended, and is not said to be")
 	}

@@ -40,11 +40,12 @@ func (d *Database) Close() error { return d.file.Close() }
 type Options struct {
 	Scratch string    // directory for the copy; "": the system's temporary directory
 	Written time.Time // when the data was last written; zero: the times of the files
+	// SkipHashCheck makes FromFile accept a file without the digest that etcd appends.
+	SkipHashCheck bool
 }
 
-// FromFile returns the database in a snapshot file. The file may be compressed with zstd or gzip. Without the digest that etcd appends,
-// FromFile accepts it only if skipHashCheck is true. The error of a damaged file matches catalog.ErrDamaged.
-func FromFile(ctx context.Context, file string, skipHashCheck bool, o Options, report storage.Report) (*Database, error) {
+// FromFile returns the database in a snapshot file. The file may be compressed with zstd or gzip. The error of a damaged file matches catalog.ErrDamaged.
+func FromFile(ctx context.Context, file string, o Options, report storage.Report) (*Database, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
@@ -56,7 +57,7 @@ func FromFile(ctx context.Context, file string, skipHashCheck bool, o Options, r
 	if err != nil {
 		return nil, err
 	}
-	d, f, err := o.run(ctx, job{File: file, SkipHashCheck: skipHashCheck}, report)
+	d, f, err := o.run(ctx, job{File: file, SkipHashCheck: o.SkipHashCheck}, report)
 	if err != nil {
 		return nil, err
 	}

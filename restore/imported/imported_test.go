@@ -140,7 +140,7 @@ func TestFromFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			scratch := t.TempDir()
-			d, err := imported.FromFile(t.Context(), write(t, "snapshot.db", test.data), test.skip, imported.Options{Scratch: scratch}, nil)
+			d, err := imported.FromFile(t.Context(), write(t, "snapshot.db", test.data), imported.Options{Scratch: scratch, SkipHashCheck: test.skip}, nil)
 			left, readErr := os.ReadDir(scratch)
 			if readErr != nil || len(left) > 0 {
 				t.Errorf("%d files are left in the scratch directory, %v", len(left), readErr)
@@ -173,7 +173,7 @@ func TestFromFileDescribes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := imported.FromFile(t.Context(), file, false, imported.Options{}, nil)
+	d, err := imported.FromFile(t.Context(), file, imported.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestFromFileDescribes(t *testing.T) {
 		t.Errorf("origin %+v", o)
 	}
 	given := then.Add(time.Hour)
-	d, err = imported.FromFile(t.Context(), file, false, imported.Options{Written: given}, nil)
+	d, err = imported.FromFile(t.Context(), file, imported.Options{Written: given}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,11 +202,11 @@ func TestFromFileDescribes(t *testing.T) {
 }
 
 func TestFromFileRefuses(t *testing.T) {
-	_, err := imported.FromFile(t.Context(), t.TempDir(), false, imported.Options{}, nil)
+	_, err := imported.FromFile(t.Context(), t.TempDir(), imported.Options{}, nil)
 	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("a directory: %v", err)
 	}
-	_, err = imported.FromFile(t.Context(), filepath.Join(t.TempDir(), "none"), false, imported.Options{}, nil)
+	_, err = imported.FromFile(t.Context(), filepath.Join(t.TempDir(), "none"), imported.Options{}, nil)
 	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("a missing file: %v", err)
 	}

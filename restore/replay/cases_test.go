@@ -250,7 +250,7 @@ func TestPermissionsOfTheVersion(t *testing.T) {
 		}
 		// A replay of a log without a server version ends at the first mark that does not match.
 		marks := p.marks[1:]
-		_, err = replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), fromWAL(inSegments(marks, p.requests)), replay.Stop{}, nil)
+		_, err = replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), fromWAL(inSegments(marks, p.requests)), replay.Options{})
 		var mismatch *replay.MismatchError
 		if !errors.As(err, &mismatch) || !errors.Is(err, replay.ErrMismatch) {
 			t.Fatalf("got %v, want a mismatch", err)

@@ -28,7 +28,7 @@ type script struct {
 
 func behind(t testing.TB, base string) script {
 	t.Helper()
-	at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(), replay.Stop{}, nil)
+	at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(), replay.Options{})
 	if err != nil || at.Position != uint64(at.Revision) || at.Term != 0 {
 		t.Fatalf("got %+v, %v", at, err)
 	}
@@ -91,7 +91,7 @@ func TestUnknownChanges(t *testing.T) {
 		"a user":                    of(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "a"}}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch([]segment.Record{known, record, s.put(3, "key")}), replay.Stop{}, nil)
+			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch([]segment.Record{known, record, s.put(3, "key")}), replay.Options{})
 			if !errors.Is(err, replay.ErrRequest) || at.Revision != s.revision+1 {
 				t.Fatalf("got %+v, %v, want ErrRequest", at, err)
 			}
@@ -162,7 +162,7 @@ func TestKeysChangedTwiceInOneRevision(t *testing.T) {
 	for i, r := range requests {
 		asked = append(asked, request(t, uint64(2+i), 1, r))
 	}
-	at, err := replay.Apply(t.Context(), live, fromWAL(inSegments(asked)), replay.Stop{}, nil)
+	at, err := replay.Apply(t.Context(), live, fromWAL(inSegments(asked)), replay.Options{})
 	if err != nil || at.Revision != s.revision+4 {
 		t.Fatalf("the requests: %+v, %v", at, err)
 	}
@@ -174,7 +174,7 @@ func TestKeysChangedTwiceInOneRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err = replay.Apply(t.Context(), replayed, fromWatch([]segment.Record{s.hash(4, hash.Hash, -1)}, seen), replay.Stop{}, nil)
+	at, err = replay.Apply(t.Context(), replayed, fromWatch([]segment.Record{s.hash(4, hash.Hash, -1)}, seen), replay.Options{})
 	if err != nil || at.Proven != s.revision+4 {
 		t.Fatalf("the changes: %+v, %v", at, err)
 	}
@@ -206,7 +206,7 @@ func TestChangesThatDoNotFit(t *testing.T) {
 		"a compaction of what is later": {{Kind: segment.CompactionMark, Position: uint64(s.revision + 1), CompactRevision: s.revision + 2}, s.put(1, "a"), s.put(2, "a")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(records), replay.Stop{}, nil)
+			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(records), replay.Options{})
 			if !errors.Is(err, replay.ErrForeign) {
 				t.Errorf("got %+v, %v, want ErrForeign", at, err)
 			}
@@ -223,14 +223,14 @@ func TestChangesThatDoNotFit(t *testing.T) {
 		"a compaction": {Kind: segment.CompactionMark, Position: 2, CompactRevision: 1},
 	} {
 		t.Run("of WAL, "+name, func(t *testing.T) {
-			_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments([]segment.Record{record})), replay.Stop{}, nil)
+			_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments([]segment.Record{record})), replay.Options{})
 			if !errors.Is(err, replay.ErrForeign) {
 				t.Errorf("got %v, want ErrForeign", err)
 			}
 		})
 	}
 	t.Run("of no source", func(t *testing.T) {
-		_, err := replay.Apply(t.Context(), copyOf(t, base), replay.Log{Records: inSegments()}, replay.Stop{}, nil)
+		_, err := replay.Apply(t.Context(), copyOf(t, base), replay.Log{Records: inSegments()}, replay.Options{})
 		if !errors.Is(err, replay.ErrRequest) {
 			t.Errorf("got %v, want ErrRequest", err)
 		}
@@ -254,7 +254,7 @@ func TestDeletesOfNothing(t *testing.T) {
 			records = []segment.Record{mark, s.change(1, putOf("a", "", 0)), s.put(2, "gone"), s.change(3, deleteOf("gone")), s.change(4, deleteOf("gone"))}
 		}
 		for range 2 { // a second run does not get further
-			at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil)
+			at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Options{})
 			var mismatch *replay.MismatchError
 			if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "not there") {
 				t.Fatalf("%s: got %v, want a mismatch", name, err)
@@ -272,7 +272,7 @@ func TestMarksOfRevisions(t *testing.T) {
 	// The database at the second of four changes.
 	two := copyOf(t, base)
 	changes := []segment.Record{s.put(1, "a"), s.change(2, putOf("b", "", 0), deleteOf("a")), s.put(3, "a"), s.put(4, "b")}
-	_, err := replay.Apply(t.Context(), two, fromWatch(changes), replay.Stop{Revision: s.revision + 2}, nil)
+	_, err := replay.Apply(t.Context(), two, fromWatch(changes), replay.Options{Stop: replay.Stop{Revision: s.revision + 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestMarksOfRevisions(t *testing.T) {
 	}
 	compacted := copyOf(t, base)
 	at := s.compaction(2, 1)
-	_, err = replay.Apply(t.Context(), compacted, fromWatch([]segment.Record{at}, changes), replay.Stop{Revision: s.revision + 2}, nil)
+	_, err = replay.Apply(t.Context(), compacted, fromWatch([]segment.Record{at}, changes), replay.Options{Stop: replay.Stop{Revision: s.revision + 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestMarksOfRevisions(t *testing.T) {
 		t.Fatalf("%+v, %+v, %v", plain, less, err)
 	}
 	own := copyOf(t, base)
-	_, err = replay.Apply(t.Context(), own, fromWatch([]segment.Record{s.compaction(2, 2)}, changes), replay.Stop{Revision: s.revision + 2}, nil)
+	_, err = replay.Apply(t.Context(), own, fromWatch([]segment.Record{s.compaction(2, 2)}, changes), replay.Options{Stop: replay.Stop{Revision: s.revision + 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestMarksOfRevisions(t *testing.T) {
 			if test.stop > 0 {
 				stop.Position = uint64(s.revision + test.stop)
 			}
-			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(test.marks, changes), stop, nil)
+			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(test.marks, changes), replay.Options{Stop: stop})
 			var mismatch *replay.MismatchError
 			if errors.As(err, &mismatch) != (test.bad != 0) || err != nil && (mismatch == nil || int64(mismatch.Position) != s.revision+test.bad) {
 				t.Fatalf("got %v", err)
@@ -370,7 +370,7 @@ func TestStopAtRevisions(t *testing.T) {
 	} {
 		db := copyOf(t, base)
 		for run := range 2 {
-			at, err := replay.Apply(t.Context(), db, fromWatch(changes), test.stop, nil)
+			at, err := replay.Apply(t.Context(), db, fromWatch(changes), replay.Options{Stop: test.stop})
 			if err != nil || at.Revision != s.revision+test.nth || at.Position != uint64(at.Revision) || at.Stopped != test.stopped {
 				t.Errorf("stop %+v: got %+v, %v", test.stop, at, err)
 			}
@@ -384,7 +384,7 @@ func TestStopAtRevisions(t *testing.T) {
 		}
 	}
 	for _, past := range []replay.Stop{{Revision: s.revision - 1}, {Position: uint64(s.revision - 1)}} {
-		_, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(changes), past, nil)
+		_, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(changes), replay.Options{Stop: past})
 		if !errors.Is(err, replay.ErrPast) {
 			t.Errorf("stop %+v: got %v, want ErrPast", past, err)
 		}
@@ -408,7 +408,7 @@ func TestLeasesOfChanges(t *testing.T) {
 		{"without keys", []segment.Record{s.change(5, deleteOf("a"), deleteOf("b")), s.grant(6, 8, 1), s.change(6, deleteOf("c")),
 			s.grant(7, 7, 300), s.change(7, putOf("a", "", 7))}, map[int64]int64{7: 300, 8: 2, 9: 60, 10: 60, 11: 60}, 0},
 	} {
-		at, err := replay.Apply(t.Context(), db, fromWatch(test.changes), replay.Stop{}, nil)
+		at, err := replay.Apply(t.Context(), db, fromWatch(test.changes), replay.Options{})
 		if err != nil || at.GuessedLeases != test.guessed {
 			t.Fatalf("%s: got %+v, %v", test.name, at, err)
 		}
@@ -440,7 +440,7 @@ func TestInterruptedChanges(t *testing.T) {
 	s := behind(t, base)
 	records := s.mixed(count)
 	whole := copyOf(t, base)
-	want, err := replay.Apply(t.Context(), whole, fromWatch(records), replay.Stop{}, nil)
+	want, err := replay.Apply(t.Context(), whole, fromWatch(records), replay.Options{})
 	if err != nil || want.Requests != count {
 		t.Fatal(want, err)
 	}
@@ -458,17 +458,17 @@ func TestInterruptedChanges(t *testing.T) {
 					return
 				}
 			}
-		}}, replay.Stop{}, nil)
+		}}, replay.Options{})
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %+v, %v", at, err)
 		}
 	}
-	at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil)
+	at, err := replay.Apply(t.Context(), db, fromWatch(records), replay.Options{})
 	if err != nil || at.Revision != want.Revision || at.Keys != want.Keys {
 		t.Errorf("got %+v, %v; want %+v", at, err, want)
 	}
 	same(t, "after the interruptions", whole, db, database.Exempt{})
-	at, err = replay.Apply(t.Context(), db, fromWatch(records), replay.Stop{}, nil)
+	at, err = replay.Apply(t.Context(), db, fromWatch(records), replay.Options{})
 	if err != nil || at.Requests != 0 {
 		t.Errorf("a repeated run: %+v, %v", at, err)
 	}
@@ -493,13 +493,13 @@ func TestKilledChanges(t *testing.T) {
 		}
 		return nil
 	}}
-	_, err := replay.ApplyWatched(t.Context(), whole, fromWatch(marks, records), replay.Stop{}, w, nil)
+	_, err := replay.Apply(t.Context(), whole, fromWatch(marks, records), replay.Options{Watch: w})
 	if err != nil {
 		t.Fatal(err)
 	}
 	behindIt := 0
 	for killed, db := range left {
-		at, err := replay.Apply(t.Context(), db, fromWatch(marks, records), replay.Stop{}, nil)
+		at, err := replay.Apply(t.Context(), db, fromWatch(marks, records), replay.Options{})
 		if err != nil || at.Revision != s.revision+count {
 			t.Fatalf("killed at revision %d: %+v, %v", killed, at, err)
 		}
@@ -561,7 +561,7 @@ func TestWatchedChanges(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d.%d %s%s: %s", c.Revision.Main-s.revision, c.Revision.Sub, sign, c.KV.Key, c.Request))
 		return nil
 	}}
-	_, err := replay.ApplyWatched(t.Context(), copyOf(t, base), fromWatch(records), replay.Stop{}, w, nil)
+	_, err := replay.Apply(t.Context(), copyOf(t, base), fromWatch(records), replay.Options{Watch: w})
 	if err != nil {
 		t.Fatal(err)
 	}

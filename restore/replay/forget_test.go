@@ -15,7 +15,7 @@ func TestApplyFreesItsMemory(t *testing.T) {
 	const keys = 100_000 // their index takes more than 20 MB
 	db := copyOf(t, makeBase(t, 1<<20))
 	before := inUse()
-	_, err := replay.Apply(t.Context(), db, fromWAL(puts(t, 4*keys)), replay.Stop{}, nil)
+	_, err := replay.Apply(t.Context(), db, fromWAL(puts(t, 4*keys)), replay.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func fromWAL(records iter.Seq2[segment.Record, error]) replay.Log {
 
 func apply(t testing.TB, db string, records iter.Seq2[segment.Record, error], stop replay.Stop) replay.At {
 	t.Helper()
-	at, err := replay.Apply(context.Background(), db, fromWAL(records), stop, nil)
+	at, err := replay.Apply(context.Background(), db, fromWAL(records), replay.Options{Stop: stop})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestUnknownRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := copyOf(t, base)
-			at, err := replay.Apply(t.Context(), db, fromWAL(inSegments([]segment.Record{known, record, put(t, 4, 1)})), replay.Stop{}, nil)
+			at, err := replay.Apply(t.Context(), db, fromWAL(inSegments([]segment.Record{known, record, put(t, 4, 1)})), replay.Options{})
 			if !errors.Is(err, replay.ErrRequest) {
 				t.Fatalf("got %v, want ErrRequest", err)
 			}
@@ -108,7 +108,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		"a mark that comes late":       {put(t, 2, 1), put(t, 3, 1), {Kind: segment.RevisionMark, Position: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(records)), replay.Stop{}, nil)
+			_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(records)), replay.Options{})
 			if !errors.Is(err, replay.ErrForeign) {
 				t.Errorf("got %v, want ErrForeign", err)
 			}
@@ -119,7 +119,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		var records iter.Seq2[segment.Record, error] = func(yield func(segment.Record, error) bool) {
 			_ = yield(put(t, 2, 1), nil) && yield(segment.Record{}, broken)
 		}
-		at, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(records), replay.Stop{}, nil)
+		at, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(records), replay.Options{})
 		if !errors.Is(err, broken) || at.Position != 2 {
 			t.Errorf("got %+v, %v", at, err)
 		}
@@ -162,7 +162,7 @@ func TestMarks(t *testing.T) {
 		{name: "a wrong hash", marks: []segment.Record{revision(2, 1), hashed(6, hash.Hash+1, -1)}, marked: 2, bad: 6, last: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(test.marks, requests)), test.stop, nil)
+			at, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(test.marks, requests)), replay.Options{Stop: test.stop})
 			if at.Marked != test.marked || at.Proven != test.proven {
 				t.Errorf("got %+v, want marked %d, proven %d", at, test.marked, test.proven)
 			}
@@ -208,7 +208,7 @@ func TestStop(t *testing.T) {
 		}
 	}
 	for _, past := range []replay.Stop{{Revision: start.Revision - 1}, {Position: 1, Revision: 1}} {
-		_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(requests)), past, nil)
+		_, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(inSegments(requests)), replay.Options{Stop: past})
 		if !errors.Is(err, replay.ErrPast) {
 			t.Errorf("stop %+v: got %v, want ErrPast", past, err)
 		}
@@ -235,7 +235,7 @@ func TestInterruptedRuns(t *testing.T) {
 					return
 				}
 			}
-		}), replay.Stop{}, nil)
+		}), replay.Options{})
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %+v, %v", at, err)
 		}
@@ -261,7 +261,7 @@ func TestInterruptedRuns(t *testing.T) {
 
 func TestProgressIsReported(t *testing.T) {
 	var events []storage.Event
-	_, err := replay.Apply(t.Context(), makeBase(t, smallBase), fromWAL(puts(t, 2000)), replay.Stop{}, func(e storage.Event) { events = append(events, e) })
+	_, err := replay.Apply(t.Context(), makeBase(t, smallBase), fromWAL(puts(t, 2000)), replay.Options{Report: func(e storage.Event) { events = append(events, e) }})
 	if err != nil || len(events) == 0 || events[0].Stage != "replay" || events[0].Message == "" {
 		t.Errorf("got %v, %v", events, err)
 	}
@@ -278,7 +278,7 @@ func TestEmptyDatabaseOf34(t *testing.T) {
 		request(t, 3, 2, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1}, LeaseGrant: &pb.LeaseGrantRequest{ID: 7, TTL: 100}}),
 		put(t, 4, 2), put(t, 6, 3),
 	}
-	at, err := replay.Apply(t.Context(), path, fromWAL(inSegments(records)), replay.Stop{}, nil)
+	at, err := replay.Apply(t.Context(), path, fromWAL(inSegments(records)), replay.Options{})
 	if err != nil || at.Position != 6 || at.Revision != 3 || at.Requests != 3 || at.Keys != 1 {
 		t.Errorf("at %+v, %v", at, err)
 	}
@@ -291,12 +291,12 @@ func TestEmptyDatabaseOf34(t *testing.T) {
 func TestNoMembersDatabase(t *testing.T) {
 	path := makeBase(t, smallBase)
 	update(t, path, func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("consistent_index")) })
-	_, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Stop{}, nil)
+	_, err := replay.Apply(t.Context(), path, fromWAL(puts(t, 1)), replay.Options{})
 	if !errors.Is(err, replay.ErrForeign) {
 		t.Errorf("a database with keys and without a place in any log: %v", err)
 	}
 	at := behind(t, path) // a watch counts revisions
-	_, err = replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Stop{}, nil)
+	_, err = replay.Apply(t.Context(), path, fromWatch([]segment.Record{at.put(1, "key")}), replay.Options{})
 	if err != nil {
 		t.Error(err)
 	}

@@ -32,6 +32,13 @@ type Stop struct {
 	Position uint64 // after the last request at or below this position
 }
 
+// Options are the options of Apply.
+type Options struct {
+	Stop   Stop
+	Watch  *Watch // receives the changes of its keys; nil: none
+	Report storage.Report
+}
+
 // At describes the state that a database has reached.
 type At struct {
 	Position        uint64 // of the last request in the database; equals Revision in a log of source Watch
@@ -98,24 +105,19 @@ type RecordError struct {
 func (e *RecordError) Error() string { return e.err.Error() }
 func (e *RecordError) Unwrap() error { return e.err }
 
-// Apply applies the log's records to the database in the file db, up to stop or to the end. It skips records that the database
+// Apply applies the log's records to the database in the file db, up to o.Stop or to the end. It skips records that the database
 // already contains. The position is written in the same transactions as the changes, so that an interrupted run can simply be
 // repeated. Apply does not sync the file; the caller must.
 //
 // Apply reads ahead on a goroutine of its own, which has ended when Apply returns. Its memory grows with the database's keys,
 // not with the log, and is free again afterwards.
 //
+// A request that cannot touch the keys of o.Watch costs a comparison. For the others Apply reads back the revision that they
+// made, and calls Tell for each change.
+//
 // bbolt and etcd's packages panic on a damaged database, partly on goroutines of their own, so Apply must run in a process
 // that may die. After such a panic the file stays open.
-func Apply(ctx context.Context, db string, log Log, stop Stop, report storage.Report) (At, error) {
-	return ApplyWatched(ctx, db, log, stop, nil, report)
-}
-
-// ApplyWatched is like Apply, and calls w.Tell for each change of w's keys; w may be nil. A request that cannot touch the keys
-// costs a comparison; for the others ApplyWatched reads back the revision that they made.
-func ApplyWatched(
-	ctx context.Context, db string, log Log, stop Stop, w *Watch, report storage.Report,
-) (At, error) {
+func Apply(ctx context.Context, db string, log Log, o Options) (At, error) {
 	if log.Source != segment.WAL && log.Source != segment.Watch {
 		return At{}, fmt.Errorf("%w: a log from %q", ErrRequest, log.Source)
 	}
@@ -123,7 +125,7 @@ func ApplyWatched(
 	if err != nil {
 		return At{}, err
 	}
-	r := &run{member: member, source: log.Source, stop: stop, watch: w, report: report}
+	r := &run{member: member, source: log.Source, stop: o.Stop, watch: o.Watch, report: o.Report}
 	r.begin()
 	// A trace stores every step except those within another step.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")

@@ -121,7 +121,7 @@ func benchmark(b *testing.B, log func(revision int64, count int) replay.Log) {
 		b.StopTimer()
 		db := copyOf(b, base)
 		b.StartTimer()
-		at, err := replay.Apply(context.Background(), db, log(begin.revision, count), replay.Stop{}, nil)
+		at, err := replay.Apply(context.Background(), db, log(begin.revision, count), replay.Options{})
 		if err != nil || at.Requests != count {
 			b.Fatal(at, err)
 		}

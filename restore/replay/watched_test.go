@@ -64,7 +64,7 @@ func (r *recorder) sameRevisions(t *testing.T, base string, images []database.Im
 	db := copyOf(t, base)
 	slices.SortFunc(images, func(a, b database.Image) int { return int(a.Revision - b.Revision) })
 	for _, want := range images {
-		at, err := replay.Apply(t.Context(), db, r.log(), replay.Stop{Revision: want.Revision}, nil)
+		at, err := replay.Apply(t.Context(), db, r.log(), replay.Options{Stop: replay.Stop{Revision: want.Revision}})
 		if errors.Is(err, replay.ErrPast) {
 			continue // older than the base
 		}
@@ -91,7 +91,7 @@ func (r *recorder) sameEnd(t *testing.T, base, end string) replay.At {
 		t.Fatal(err)
 	}
 	db := copyOf(t, base)
-	at, err := replay.Apply(t.Context(), db, r.log(), replay.Stop{Revision: want.Revision}, nil)
+	at, err := replay.Apply(t.Context(), db, r.log(), replay.Options{Stop: replay.Stop{Revision: want.Revision}})
 	if err != nil || at.Revision != want.Revision || at.Proven == 0 {
 		t.Fatalf("got %+v, %v; want revision %d, proven", at, err, want.Revision)
 	}
@@ -221,7 +221,7 @@ func (s scene) furtherBases(r *recorder) {
 	s.must("compact", err)
 	compacted := s.snapshot()
 	for _, path := range []string{db, compacted} {
-		at, err := replay.Apply(s.Context(), path, r.log(), replay.Stop{}, nil)
+		at, err := replay.Apply(s.Context(), path, r.log(), replay.Options{})
 		if err != nil || at.Requests != 0 {
 			s.Errorf("from the end: %+v, %v", at, err)
 		}

@@ -37,7 +37,7 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 		faults = errors.Join(faults, cutOff(c))
 	}
 	for _, p := range points {
-		detailed, err := restore.Detail(ctx, c, p.target, unfold)
+		detailed, err := restore.Detail(ctx, plan.Request{Catalog: c, Target: p.target}, unfold)
 		var planned plan.Plan
 		if err == nil {
 			planned, err = plan.New(detailed, p.target, scratchLayout(), now)

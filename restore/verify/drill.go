@@ -23,19 +23,20 @@ type DrillRequest struct {
 	Dir        string       // parent of the scratch directories; "": the system's temporary directory
 	By         string       // host and version of dr, for the proofs
 	Limits     child.Limits // of the child
+	Now        time.Time    // of the request, for the plans' notes
 }
 
 // Drill restores the points of r one after the other, each into a temporary server, and appends a proof to the backup of each
 // restore. It returns the proofs even with an error, which describes damage or points that could not be drilled. Drill avoids
-// no damage: an obstacle that a restore would avoid is a finding. now is the time of the request, for the plan's notes.
+// no damage: an obstacle that a restore would avoid is a finding.
 func Drill(
-	ctx context.Context, c *repository.Cluster, r DrillRequest, now time.Time, report storage.Report,
+	ctx context.Context, c *repository.Cluster, r DrillRequest, report storage.Report,
 ) (proofs []catalog.Proof, all error) {
 	catalog, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
 	if err != nil {
 		return nil, err
 	}
-	exercises, all := r.plan(ctx, catalog, c.Log().Unfold, now)
+	exercises, all := r.plan(ctx, catalog, c.Log().Unfold, r.Now)
 	for _, e := range exercises {
 		proof, err := e.run(ctx, c, r, report)
 		proofs, all = append(proofs, proof), errors.Join(all, err)

@@ -78,7 +78,7 @@ func asItIs(uint64, *pb.InternalRaftRequest) {}
 // drill runs a drill and checks that the returned proofs are stored and that no scratch copy remains.
 func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]catalog.Proof, error) {
 	t.Helper()
-	r := verify.DrillRequest{Aim: aim, Source: f.request(catalog.Booted).Source, Dir: f.scratch, By: "host, dr test"}
+	r := verify.DrillRequest{Aim: aim, Source: f.request(catalog.Booted).Source, Dir: f.scratch, By: "host, dr test", Now: time.Now()}
 	for _, text := range assertions {
 		a, err := assertion.Parse(text)
 		if err != nil {
@@ -87,7 +87,7 @@ func (f fixture) drill(t testing.TB, aim verify.Aim, assertions ...string) ([]ca
 		r.Assertions = append(r.Assertions, a)
 	}
 	before := f.proofs(t)
-	proofs, err := verify.Drill(t.Context(), f.cluster, r, time.Now(), nil)
+	proofs, err := verify.Drill(t.Context(), f.cluster, r, nil)
 	diff := cmp.Diff(append(before, proofs...), f.proofs(t))
 	if diff != "" {
 		t.Errorf("stored is, against what was returned: %s", diff)
@@ -250,11 +250,11 @@ func TestDrillOfADeadChild(t *testing.T) {
 
 func TestDrillInterruptedLeavesNoProof(t *testing.T) {
 	f := store(t, good(t))
-	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch}
+	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch, Now: time.Now()}
 	for _, stage := range []string{"drill", "fetch", "boot", "compare"} {
 		stop := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err := verify.Drill(ctx, f.cluster, r, time.Now(), func(e storage.Event) {
+		_, err := verify.Drill(ctx, f.cluster, r, func(e storage.Event) {
 			if e.Stage == stage {
 				cancel(stop)
 			}
@@ -273,8 +273,8 @@ func TestDrillInterruptedLeavesNoProof(t *testing.T) {
 // A child with limits returns the same result.
 func TestDrillWithLimits(t *testing.T) {
 	f := store(t, good(t))
-	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch, Limits: child.Limits{Memory: 256 << 20, Nice: 3}}
-	proofs, err := verify.Drill(t.Context(), f.cluster, r, time.Now(), nil)
+	r := verify.DrillRequest{Source: f.request(catalog.Booted).Source, Dir: f.scratch, Limits: child.Limits{Memory: 256 << 20, Nice: 3}, Now: time.Now()}
+	proofs, err := verify.Drill(t.Context(), f.cluster, r, nil)
 	if err != nil || len(proofs) != 1 || proofs[0].Verdict != catalog.Passed {
 		t.Errorf("proofs %+v, error %v", proofs, err)
 	}

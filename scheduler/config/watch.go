@@ -9,11 +9,17 @@ import (
 // watchEvery is the interval at which the files' stamps are read.
 const watchEvery = 2 * time.Second
 
-// Watch loads the file again when it or a file that it names has changed, and on each signal from reload, until ctx ends. first
-// is the result of the first Load; tell receives those of the others. After an error Watch loads again at the next change.
-func Watch(
-	ctx context.Context, path string, getenv func(string) string, first Config, reload <-chan os.Signal, tell func(Config, error),
-) {
+// Watcher loads a file again after changes.
+type Watcher struct {
+	Path   string
+	Getenv func(string) string
+	Reload <-chan os.Signal    // each signal loads the file
+	Tell   func(Config, error) // receives the result of each Load
+}
+
+// Watch loads the file again when it or a file that it names has changed, and on each signal from Reload, until ctx ends. first
+// is the result of the first Load. After an error Watch loads again at the next change.
+func (w Watcher) Watch(ctx context.Context, first Config) {
 	read := first.read
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -21,15 +27,15 @@ func Watch(
 		select {
 		case <-ctx.Done():
 			return
-		case <-reload:
+		case <-w.Reload:
 		case <-ticker.C:
 			if !read.changed() {
 				continue
 			}
 		}
-		c, err := Load(path, getenv)
+		c, err := Load(w.Path, w.Getenv)
 		read = c.read
-		tell(c, err)
+		w.Tell(c, err)
 	}
 }
 

@@ -32,7 +32,7 @@ func watched(t *testing.T, text string, test func(t *testing.T, dir string, ask 
 		ask, tells, ended := make(chan os.Signal, 1), make(chan call, 10), make(chan struct{})
 		go func() {
 			defer close(ended)
-			config.Watch(ctx, path, nothing, first, ask, func(c config.Config, err error) { tells <- call{c, err} })
+			config.Watcher{Path: path, Getenv: nothing, Reload: ask, Tell: func(c config.Config, err error) { tells <- call{c, err} }}.Watch(ctx, first)
 		}()
 		test(t, dir, ask, tells)
 		stop()

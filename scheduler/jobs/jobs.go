@@ -69,6 +69,7 @@ func (who Identity) drill(
 ) ([]catalog.Proof, error) {
 	r := verify.DrillRequest{
 		Aim: verify.Aim{Seed: seed}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
+		Now: time.Now(),
 	}
 	for _, text := range s.Drill.Assertions {
 		parsed, err := assertion.Parse(text)
@@ -84,7 +85,7 @@ func (who Identity) drill(
 			r.Source = child.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
 		}
 	}
-	return verify.Drill(ctx, in.Cluster, r, time.Now(), report)
+	return verify.Drill(ctx, in.Cluster, r, report)
 }
 
 // revision returns the newest revision that a member of the cluster reports.

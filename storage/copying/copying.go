@@ -18,7 +18,7 @@ import (
 // ErrDiffers means that the target has a different object under the name of one to be copied. It is never overwritten.
 var ErrDiffers = errors.New("another object is there under that name")
 
-// Options select the objects to copy. The zero Options copy everything and delete nothing.
+// Options are the options of Copy, mostly the selection of the objects. The zero Options copy everything and delete nothing.
 type Options struct {
 	// Since leaves out the backups and segments that began before it, except those that a restore of a copied segment needs.
 	// Zero leaves out nothing.
@@ -29,6 +29,7 @@ type Options struct {
 	// attacker who can write only to the source can delete nothing at the target.
 	Deletions bool
 	By        string // host and version of dr, recorded in those tombstones
+	Report    storage.Report
 }
 
 // Result is the result of a Copy. After an error it counts the work until then.
@@ -59,7 +60,7 @@ type Fault struct {
 // give catalog.ErrName, as manifests and headers contain the name. Repositories with the same id give records.ErrSameID.
 //
 // If the policy of to has a key, Copy creates the marker of to if that is missing.
-func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report storage.Report) (Result, error) {
+func Copy(ctx context.Context, from, to *repository.Cluster, o Options) (Result, error) {
 	if from.Records().Cluster != to.Records().Cluster {
 		return Result{}, fmt.Errorf("%w: cluster %s cannot be copied to cluster %s: a backup contains the name of its cluster: use the same name",
 			catalog.ErrName, from.Records().Cluster, to.Records().Cluster)
@@ -68,7 +69,7 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report s
 	if err != nil {
 		return Result{}, fmt.Errorf("copy cluster %s: the target: %w", from.Records().Cluster, err)
 	}
-	report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.Records().Cluster})
+	o.Report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.Records().Cluster})
 	source, err := readSource(ctx, from, o)
 	if err != nil {
 		return Result{}, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)
@@ -78,7 +79,7 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options, report s
 		return Result{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.Records().Cluster, err)
 	}
 	plan := planCopy(source, target, o)
-	c := &copying{from: from, to: to, by: o.By, report: report, total: plan.bytes(), result: plan.result}
+	c := &copying{from: from, to: to, by: o.By, report: o.Report, total: plan.bytes(), result: plan.result}
 	err = c.run(ctx, plan)
 	if err != nil {
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)

@@ -104,7 +104,7 @@ func TestCopy(t *testing.T) {
 			}
 			done, total = e.Done, e.Total
 		}
-		result, err := copying.Copy(t.Context(), from, to, copying.Options{}, report)
+		result, err := copying.Copy(t.Context(), from, to, copying.Options{Report: report})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestCopy(t *testing.T) {
 
 func TestCopyRefusesAnotherName(t *testing.T) {
 	b := mem.New()
-	_, err := copying.Copy(t.Context(), stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "d"), copying.Options{}, nil)
+	_, err := copying.Copy(t.Context(), stored.OpenCluster(t, b, "c"), stored.OpenCluster(t, b, "d"), copying.Options{})
 	stored.WantError(t, "c to d", err, catalog.ErrName)
 }
 
@@ -167,7 +167,7 @@ func TestCopyInterrupted(t *testing.T) {
 					}
 					arm(faulty.On(verb).Nth(call))
 					from, to := stored.OpenCluster(t, faultyFrom, "c"), stored.OpenCluster(t, faultyTo, "c")
-					_, err := copying.Copy(t.Context(), from, to, copying.Options{}, nil)
+					_, err := copying.Copy(t.Context(), from, to, copying.Options{})
 					met = faulty.Calls(verb) >= call
 					if err != nil {
 						ended++
@@ -381,12 +381,12 @@ func TestCopyCancelled(t *testing.T) {
 	for n := 1; len(stored.Keys(t, target)) < len(copied(t, source)); n++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		events := 0
-		_, err := copying.Copy(ctx, from, stored.OpenCluster(t, target, "c"), copying.Options{}, func(storage.Event) {
+		_, err := copying.Copy(ctx, from, stored.OpenCluster(t, target, "c"), copying.Options{Report: func(storage.Event) {
 			events++
 			if events == n {
 				cancel()
 			}
-		})
+		}})
 		cancel()
 		if err != nil {
 			stored.WantError(t, "copy", err, context.Canceled)
@@ -446,7 +446,7 @@ func TestCopyRefusesTheSameID(t *testing.T) {
 	own := stored.Get(t, target, marker)
 	stored.Put(t, target, marker, stored.Get(t, source, marker))
 	stored.WantIDs(t, stored.Load(t, stored.OpenWith(t, target, p), backups.LoadOptions{}), []catalog.ID{stored.IDAt(1)}, nil)
-	_, err = copying.Copy(t.Context(), from, stored.OpenWith(t, target, p), copying.Options{}, nil)
+	_, err = copying.Copy(t.Context(), from, stored.OpenWith(t, target, p), copying.Options{})
 	stored.WantError(t, "a copy to a repository with the source's id", err, records.ErrSameID)
 
 	stored.Put(t, target, marker, own)

@@ -280,13 +280,13 @@ func (c *copying) lineage(ctx context.Context, l lineage) error {
 	for _, s := range l.segments {
 		err := c.segment(ctx, s)
 		held[s.segment.Seq] = err == nil
-		err = c.recordLogFault(ctx, l.id, s.segment.Seq, s.key, err)
+		err = c.recordLogFault(ctx, logObject{l.id, s.segment.Seq, s.key}, err)
 		if err != nil {
 			return err
 		}
 	}
 	for _, x := range l.indexes {
-		err := c.recordLogFault(ctx, l.id, x.first, x.key, c.index(ctx, l.id, x, held))
+		err := c.recordLogFault(ctx, logObject{l.id, x.first, x.key}, c.index(ctx, l.id, x, held))
 		if err != nil {
 			return err
 		}
@@ -294,10 +294,17 @@ func (c *copying) lineage(ctx context.Context, l lineage) error {
 	return nil
 }
 
+// logObject is a segment, or an index with the seq of its first segment.
+type logObject struct {
+	lineage string
+	seq     uint64
+	key     string
+}
+
 // recordLogFault is recordFault for an object of the log. One that is missing because it was pruned during the copy is no fault.
-func (c *copying) recordLogFault(ctx context.Context, lineage string, seq uint64, key string, err error) error {
+func (c *copying) recordLogFault(ctx context.Context, o logObject, err error) error {
 	if errors.Is(err, catalog.ErrNotFound) {
-		pruned, e := c.isPruned(ctx, lineage, seq)
+		pruned, e := c.isPruned(ctx, o.lineage, o.seq)
 		if e != nil {
 			return e
 		}
@@ -306,7 +313,7 @@ func (c *copying) recordLogFault(ctx context.Context, lineage string, seq uint64
 			return nil
 		}
 	}
-	return c.recordFault(key, err)
+	return c.recordFault(o.key, err)
 }
 
 // segment copies a segment. If the target has one by now, the digests of the headers must be equal.

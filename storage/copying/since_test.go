@@ -161,7 +161,7 @@ func TestCopyOfBackupsReadsNoLog(t *testing.T) {
 	stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
 	stored.Create(t, from, stored.IDAt(0))
 	stored.Create(t, from, stored.IDAt(1))
-	result, err := copying.Copy(t.Context(), from, to, copying.Options{Since: stored.IDAt(1).Started(), BackupsOnly: true}, nil)
+	result, err := copying.Copy(t.Context(), from, to, copying.Options{Since: stored.IDAt(1).Started(), BackupsOnly: true})
 	if err != nil || result.Backups != 1 || result.Segments != 0 {
 		t.Errorf("%+v, error %v", result, err)
 	}

@@ -198,7 +198,7 @@ func TestCopyWhilePruned(t *testing.T) {
 			}
 			return nil
 		}}, records.Policy{})
-		result, err := copying.Copy(t.Context(), racing, to, copying.Options{}, nil)
+		result, err := copying.Copy(t.Context(), racing, to, copying.Options{})
 		if err != nil || len(result.Faults) > 0 {
 			t.Errorf("pruned at the source %v: %+v, %v", prunedAtSource, result, err)
 		}

@@ -40,7 +40,7 @@ func TestPlanOfALongLog(t *testing.T) {
 		t.Fatalf("%d segments of %d are left: nothing was folded", n, l.Segments)
 	}
 	for _, target := range targets(all.Windows()[0]) {
-		detailed, err := restore.Detail(t.Context(), folded, target, c.Log().Unfold)
+		detailed, err := restore.Detail(t.Context(), plan.Request{Catalog: folded, Target: target}, c.Log().Unfold)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 			catalog := load(t, c, all)
 			w := catalog.Windows()[0]
 			target := plan.Target{Time: w.From.Time.Add(w.To.Time.Sub(w.From.Time) / 2)}
-			catalog, err := restore.Detail(t.Context(), catalog, target, c.Log().Unfold)
+			catalog, err := restore.Detail(t.Context(), plan.Request{Catalog: catalog, Target: target}, c.Log().Unfold)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -56,7 +56,7 @@ func Contents(tb testing.TB, b storage.Bucket) map[string]string {
 // MustCopy copies from one cluster to another and returns the result.
 func MustCopy(tb testing.TB, from, to *repository.Cluster, o copying.Options) copying.Result {
 	tb.Helper()
-	result, err := copying.Copy(tb.Context(), from, to, o, nil)
+	result, err := copying.Copy(tb.Context(), from, to, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
