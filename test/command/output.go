@@ -34,6 +34,10 @@ func (o Output) Decode(t testing.TB, result any) {
 			return
 		}
 	}
+	events := strings.HasPrefix(o.Stdout, `{"event":`) || strings.HasPrefix(o.Stdout, `{"item":`)
+	if events && o.Code == 0 {
+		t.Fatalf("there is no result\n%s", o)
+	}
 	// A document may be followed by the line of the error that makes the exit code.
 	err := json.NewDecoder(strings.NewReader(o.Stdout)).Decode(result)
 	if err != nil {

@@ -49,15 +49,11 @@ func (j job) find(t *testing.T, args ...string) found {
 	return f
 }
 
-// items decodes JSON lines up to the result.
+// items passes the items in the JSON lines to take, and decodes the result.
 func items[Item any](t *testing.T, out string, result any, take func(Item)) {
 	t.Helper()
-	ended := false
 	for text := range strings.Lines(out) {
-		var line struct {
-			Item   *Item
-			Result json.RawMessage
-		}
+		var line struct{ Item *Item }
 		err := json.Unmarshal([]byte(text), &line)
 		if err != nil {
 			t.Fatalf("%v: %s", err, text)
@@ -65,17 +61,8 @@ func items[Item any](t *testing.T, out string, result any, take func(Item)) {
 		if line.Item != nil {
 			take(*line.Item)
 		}
-		if line.Result != nil {
-			ended = true
-			err := json.Unmarshal(line.Result, result)
-			if err != nil {
-				t.Fatalf("%v: %s", err, text)
-			}
-		}
 	}
-	if !ended {
-		t.Fatalf("there is no result:\n%s", out)
-	}
+	command.Output{Stdout: out}.Decode(t, result)
 }
 
 // extracted returns the keys at a point with dr extract.

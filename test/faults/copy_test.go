@@ -372,10 +372,7 @@ func TestCopySince(t *testing.T) {
 		{"copy"}, {"copy", "--from", c.from}, c.args("--since", "yesterday"), c.args("--since", "2999-01-01T00:00:00Z"), c.args("more"),
 		{"copy", "--from", c.to + "/absent", "--to", c.to},
 	} {
-		o := run(t, bad...)
-		if o.Code != 2 {
-			t.Errorf("want exit code 2: %s", o)
-		}
+		run(t, bad...).Ended(t, 2)
 	}
 	run(t, c.args("--cluster", "nobody")...).Failed(t, 3, "nobody")
 }

@@ -58,10 +58,7 @@ func TestBackupIntoSeveral(t *testing.T) {
 		t.Errorf("%d backups are listed", len(list.Backups))
 	}
 	for _, bad := range [][]string{{"--repo", "file://" + string(first)}, {"--require", "most"}} {
-		o := run(t, backupArgs(first, key, server.Endpoints(), bad...)...)
-		if o.Code != 2 {
-			t.Errorf("want exit code 2: %s", o)
-		}
+		run(t, backupArgs(first, key, server.Endpoints(), bad...)...).Ended(t, 2)
 	}
 }
 
