@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -59,7 +60,7 @@ func (s *spread) upload(sealed io.Reader) error {
 // uploadTo stores the stream in one store.
 func (s *spread) uploadTo(one *store) {
 	defer close(one.uploaded)
-	upload, err := one.Cluster.Upload(one.ctx, s.id, s.seal, s.about, one.out)
+	upload, err := one.Cluster.Upload(one.ctx, s.id, repository.Sealed{Seal: s.seal, About: s.about, Reader: one.out})
 	if err != nil {
 		s.exclude(one, err)
 		one.out.CloseWithError(err) // or feed would wait for it

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -60,7 +61,7 @@ func TestOldClusterIsAsked(t *testing.T) {
 			})
 			p := s.plan(t, plan.Layout{OldIsDead: test.dead, Into: one(t, "m1")})
 			if test.refused {
-				_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+				_, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 				if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), test.url) ||
 					!strings.Contains(err.Error(), "--old-is-dead") {
 					t.Errorf("error %v", err)
@@ -110,7 +111,7 @@ func TestRestoredClusterIsKnown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+			_, err = restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 			if errors.Is(err, fault.Refused) != test.refused || err != nil && !strings.Contains(err.Error(), alive) {
 				t.Errorf("error %v, want a refusal: %v", err, test.refused)
 			}
@@ -119,7 +120,7 @@ func TestRestoredClusterIsKnown(t *testing.T) {
 	t.Run("a file", func(t *testing.T) {
 		p := filePlan(t, d.snapshot(), false)
 		p.Members, p.Old.ClientURLs, p.Into.Name = []plan.Member{memberAt("living", peer)}, []string{alive}, "living"
-		_, err := restore.Run(t.Context(), p, nil, s.keys, nil)
+		_, err := restore.Run(t.Context(), p, child.Opened{Keys: s.keys}, nil)
 		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), alive) {
 			t.Errorf("error %v, want a refusal", err)
 		}
@@ -142,7 +143,7 @@ func TestNewHostIsAskedAtKnownPorts(t *testing.T) {
 		}
 	})
 	p := s.plan(t, plan.Layout{Members: []plan.Member{memberAt("new", "http://127.0.0.1:2380")}, Into: one(t, "new")})
-	_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+	_, err = restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "http://127.0.0.1:"+port) {
 		t.Errorf("error %v, want a refusal", err)
 	}

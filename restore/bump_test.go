@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -68,7 +69,7 @@ func TestRunBumpsAFileAboveALiveCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+		r, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 		if r.BumpedTo != want || (want == 0) != errors.Is(err, fault.Refused) {
 			t.Errorf("%s: bumped to %d, want %d; %v", bump, r.BumpedTo, want, err)
 		}

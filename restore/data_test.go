@@ -196,7 +196,7 @@ func manifestOf(d database) catalog.Manifest {
 }
 
 func (s fixture) source() child.Source {
-	return child.NewSource("file://"+s.dir, stores.Options{}, clusterName, sign.Trust{}, s.keys)
+	return child.NewSource(child.Repository{URL: "file://" + s.dir, Options: stores.Options{}, Cluster: clusterName, Trust: sign.Trust{}}, s.keys)
 }
 
 func (s fixture) catalog(t testing.TB) catalog.Catalog {

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -87,7 +88,7 @@ func compareWithEtcdutl(t *testing.T, file string, count int, bump uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := restore.Run(t.Context(), p, nil, fixture{}.keys, nil)
+	ours, err := restore.Run(t.Context(), p, child.Opened{Keys: fixture{}.keys}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func TestFromAMissingFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = restore.Run(t.Context(), p, nil, fixture{}.keys, nil)
+	_, err = restore.Run(t.Context(), p, child.Opened{Keys: fixture{}.keys}, nil)
 	if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), p.File) {
 		t.Errorf("error %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -53,10 +54,8 @@ type Phase struct {
 }
 
 // Run executes p in this process. Nothing appears under p.Into before every check has passed; a failure, even of the power, leaves
-// nothing there that boots. A damaged backup may end the process: see Spawn. A plan of a file does not use c.
-func Run(
-	ctx context.Context, p plan.Plan, c *repository.Cluster, keys seal.Keys, report storage.Report,
-) (Result, error) {
+// nothing there that boots. A damaged backup may end the process: see Spawn. A plan of a file does not use from.Cluster.
+func Run(ctx context.Context, p plan.Plan, from child.Opened, report storage.Report) (Result, error) {
 	err := p.Validate()
 	if err != nil {
 		return Result{}, err
@@ -64,7 +63,7 @@ func Run(
 	if p.Into.Target() == "." {
 		return Result{}, fmt.Errorf("%w: the plan names no place: give --output-dir, or --name and --data-dir", plan.ErrLayout)
 	}
-	r := &run{plan: p, cluster: c, keys: keys, report: report}
+	r := &run{plan: p, cluster: from.Cluster, keys: from.Keys, report: report}
 	r.result = Result{PlanID: p.ID, File: p.File, Token: p.Token}
 	if p.Backup != nil {
 		r.result.Backup = string(p.Backup.ID)

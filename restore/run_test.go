@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -36,7 +37,7 @@ import (
 func run(t testing.TB, s fixture, p plan.Plan) (restore.Result, []storage.Event) {
 	t.Helper()
 	var events []storage.Event
-	r, err := restore.Run(t.Context(), p, s.cluster, s.keys, func(e storage.Event) { events = append(events, e) })
+	r, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, func(e storage.Event) { events = append(events, e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +382,7 @@ func TestRunRefusesABumpPastTheEnd(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
 	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 	p.Bump = plan.Bump{By: 1<<63 - 10}
-	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+	_, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, plan.ErrLayout) {
 		t.Errorf("error %v", err)
 	}
@@ -427,7 +428,7 @@ func TestRunAlarms(t *testing.T) {
 			s := store(t, test.database, nil) // the manifest does not know of the alarms
 			test.layout.Into = one(t, "m1")
 			p := s.plan(t, test.layout)
-			r, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+			r, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 			if test.refused {
 				if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "--allow-corrupt") {
 					t.Errorf("error %v", err)
@@ -473,8 +474,7 @@ func TestRunHashKV(t *testing.T) {
 			s := store(t, d, func(m *catalog.Manifest) { m.HashKV = test.hash })
 			p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 			var events []storage.Event
-			r, err := restore.Run(t.Context(), p, s.cluster, s.keys,
-				func(e storage.Event) { events = append(events, e) })
+			r, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, func(e storage.Event) { events = append(events, e) })
 			if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.with) ||
 				!strings.Contains(r.HashKV, test.says) {
 				t.Errorf("result %q, error %v", r.HashKV, err)
@@ -493,7 +493,7 @@ func TestRunHashKV(t *testing.T) {
 
 func TestRunWithoutAPlace(t *testing.T) {
 	s := store(t, plainDatabase(t), nil)
-	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{}), s.cluster, s.keys, nil)
+	_, err := restore.Run(t.Context(), s.plan(t, plan.Layout{}), child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, plan.ErrLayout) || !strings.Contains(err.Error(), "--output-dir") {
 		t.Errorf("error %v", err)
 	}
@@ -504,7 +504,7 @@ func TestWrongKey(t *testing.T) {
 	other, _ := stored.Pair(t)
 	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
 	for name, keys := range map[string]seal.Keys{"another key": other, "no key": {}} {
-		_, err := restore.Run(t.Context(), p, s.cluster, keys, nil)
+		_, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: keys}, nil)
 		if !errors.Is(err, seal.ErrWrongKey) || !strings.Contains(err.Error(), s.backup.Seal.Recipients[0]) {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -531,7 +531,7 @@ func TestDamagedObject(t *testing.T) {
 		}
 		data[at] ^= 1
 		p := s.plan(t, plan.Layout{Into: one(t, "m1")})
-		_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+		_, err = restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), s.backup.Stored.Name) {
 			t.Errorf("byte %d: error %v", at, err)
 		}

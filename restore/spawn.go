@@ -66,12 +66,12 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	c, keys, err := j.Source.Open(ctx)
+	from, err := j.Source.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	debug.SetGCPercent(200) // at the default a replay spends a quarter of its time on garbage collection
-	result, err := Run(ctx, j.Plan, c, keys, report)
+	result, err := Run(ctx, j.Plan, from, report)
 	met := EncodeObstacle(err)
 	if met != nil {
 		return answer{Met: met}, nil

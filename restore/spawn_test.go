@@ -107,7 +107,7 @@ func TestCancelAtEveryStage(t *testing.T) {
 			stop := errors.New("enough")
 			p := s.plan(t, plan.Layout{Into: all(t)})
 			ctx, cancel := context.WithCancelCause(t.Context())
-			_, err := restore.Run(ctx, p, s.cluster, s.keys, func(e storage.Event) {
+			_, err := restore.Run(ctx, p, child.Opened{Cluster: s.cluster, Keys: s.keys}, func(e storage.Event) {
 				if e.Stage == stage {
 					cancel(stop)
 				}
@@ -201,7 +201,7 @@ func TestWorkDirOfALiveRunIsRefusedAndOfAKilledOneRemoved(t *testing.T) {
 		t.Fatalf("work dirs %q", work)
 	}
 	for _, q := range []plan.Plan{p, other} {
-		_, err := restore.Run(t.Context(), q, s.cluster, s.keys, nil)
+		_, err := restore.Run(t.Context(), q, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(),
 			"another restore into "+p.Into.OutputDir) {
 			t.Errorf("beside a live run: error %v", err)

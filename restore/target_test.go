@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -42,7 +43,7 @@ func TestOccupiedTargetIsRefusedAndUntouched(t *testing.T) {
 			}
 			before := names(t, into.DataDir)
 			p := s.plan(t, plan.Layout{Into: into})
-			_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+			_, err = restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 			if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), into.DataDir) {
 				t.Errorf("error %v", err)
 			}
@@ -147,8 +148,7 @@ func TestTargetThatIsALink(t *testing.T) {
 		t.Errorf("the link is %q, %v", leads, err)
 	}
 	wantNoWork(t, dir)
-	_, err = restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
-		s.cluster, s.keys, nil)
+	_, err = restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}), child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("again: error %v", err)
 	}
@@ -161,8 +161,7 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}),
-		s.cluster, s.keys, nil)
+	_, err = restore.Run(t.Context(), s.plan(t, plan.Layout{Into: plan.Into{Name: "m1", DataDir: link}}), child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "is a dangling symbolic link") {
 		t.Errorf("error %v", err)
 	}
@@ -264,7 +263,7 @@ func wantRestoredInside(t *testing.T, s fixture, target string) {
 		}
 	}
 	before := names(t, target)
-	_, err := restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+	_, err := restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) || !slices.Equal(before, names(t, target)) {
 		t.Errorf("again: error %v", err)
 	}
@@ -280,7 +279,7 @@ func TestTooLittleDisk(t *testing.T) {
 	disk := t.TempDir()
 	mount(t, "tmpfs", disk, "tmpfs", 0, "size=150m")
 	into := plan.Into{OutputDir: filepath.Join(disk, "restored")}
-	r, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: into}), s.cluster, s.keys, nil)
+	r, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: into}), child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "MiB free") {
 		t.Errorf("error %v", err)
 	}

@@ -13,10 +13,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
-	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -47,7 +47,7 @@ func TestRestoresOfOneMemberEachFormOneCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = restore.Run(t.Context(), p, nil, seal.Keys{}, nil)
+		_, err = restore.Run(t.Context(), p, child.Opened{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestRestoresOfOneMemberEachFormOneCluster(t *testing.T) {
 func TestRestoreOfAnotherFileThanPlannedIsRefused(t *testing.T) {
 	p := filePlan(t, plainDatabase(t).snapshot(), false)
 	p.FileDigest = strings.Repeat("0", 64)
-	_, err := restore.Run(t.Context(), p, nil, seal.Keys{}, nil)
+	_, err := restore.Run(t.Context(), p, child.Opened{}, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "is not the file that the plan was made for") {
 		t.Errorf("error %v", err)
 	}

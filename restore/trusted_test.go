@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -33,7 +34,7 @@ func TestRunOfAPlanThatIsNotTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = restore.Run(t.Context(), p, c, s.keys, nil)
+	_, err = restore.Run(t.Context(), p, child.Opened{Cluster: c, Keys: s.keys}, nil)
 	if !errors.Is(err, sign.ErrUntrusted) {
 		t.Errorf("error %v", err)
 	}

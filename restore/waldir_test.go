@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -60,7 +61,7 @@ func TestOccupiedLogDirectoryIsRefused(t *testing.T) {
 	}
 	before := names(t, into.WALDir)
 	p := s.plan(t, plan.Layout{Into: into})
-	_, err = restore.Run(t.Context(), p, s.cluster, s.keys, nil)
+	_, err = restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), into.WALDir) {
 		t.Errorf("error %v", err)
 	}

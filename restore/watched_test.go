@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
@@ -137,7 +138,7 @@ func (s fixture) wantReplayed(t *testing.T, target plan.Target, want restore.Rep
 func (s fixture) runTarget(t *testing.T, target plan.Target) (restore.Result, error) {
 	t.Helper()
 	a := attempt(s.catalog(t), target, func(ctx context.Context, p plan.Plan) (restore.Result, error) {
-		return restore.Run(ctx, p, s.cluster, s.keys, nil)
+		return restore.Run(ctx, p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	})
 	a.Layout, a.Now, a.Unfold = plan.Layout{Token: "token", Into: all(t)}, started.Add(time.Hour), s.cluster.Log().Unfold
 	_, r, err := restore.RunTarget(t.Context(), a)

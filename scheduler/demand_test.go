@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
@@ -226,7 +227,7 @@ func TestTriggerDuringAnotherJob(t *testing.T) {
 		}
 		take := func(ttl time.Duration) {
 			t.Helper()
-			_, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", ttl, time.Now())
+			_, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", lease.Term{TTL: ttl, Now: time.Now()})
 			if err != nil || !held {
 				t.Fatal(held, err)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -470,7 +471,7 @@ func TestServiceTakesOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", 25*time.Second, time.Now())
+		_, held, err := c.Leases().Acquire(t.Context(), "backup", "killed", lease.Term{TTL: 25 * time.Second, Now: time.Now()})
 		if err != nil || !held {
 			t.Fatal(held, err)
 		}
@@ -503,7 +504,7 @@ func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
-		_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", time.Minute, later)
+		_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", lease.Term{TTL: time.Minute, Now: later})
 		if err != nil || !held {
 			t.Fatal(held, err)
 		}

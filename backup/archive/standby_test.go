@@ -14,6 +14,7 @@ import (
 	etcdwal "go.etcd.io/etcd/server/v3/storage/wal"
 
 	"github.com/etcd-dr/etcd-dr/backup/archive"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -89,7 +90,7 @@ func TestStandbyReportsNoOldFields(t *testing.T) {
 	first := start(t, configOf(etcd), c)
 	put(t, etcd, "key")
 	first.catchUp()
-	taken, held, err := c.Leases().Acquire(t.Context(), "archive", "another", time.Minute, time.Now().Add(2*time.Second))
+	taken, held, err := c.Leases().Acquire(t.Context(), "archive", "another", lease.Term{TTL: time.Minute, Now: time.Now().Add(2 * time.Second)})
 	if err != nil || !held && taken.Holder == "" {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func (a *app) source(cluster string, keys seal.Keys) (child.Source, error) {
 	if err != nil {
 		return child.Source{}, err
 	}
-	return child.NewSource(a.repo, options, cluster, policy.Trusted(), keys), nil
+	return child.NewSource(child.Repository{URL: a.repo, Options: options, Cluster: cluster, Trust: policy.Trusted()}, keys), nil
 }
 
 // json prints v on one line.

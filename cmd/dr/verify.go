@@ -66,10 +66,11 @@ Each verify appends a proof to the backup; dr list shows the best one. The exit 
 		}
 		a.warnUnsigned()
 		report, done := a.progress()
-		request := verify.Request{Level: rung, Dir: dir, By: identity(), Source: source}
+		request := verify.Request{Cluster: c, Keys: with, Level: rung, Dir: dir, By: identity(), Source: source}
 		doc := document.Verify{Proofs: []catalog.Proof{}}
 		for _, b := range backups {
-			proof, err := verify.Run(cmd.Context(), c, b, with, request, report)
+			request.Backup = b
+			proof, err := verify.Run(cmd.Context(), request, report)
 			doc.Proofs = append(doc.Proofs, proof)
 			damaged = errors.Join(damaged, err)
 			if cmd.Context().Err() != nil {

@@ -25,36 +25,52 @@ type Source struct {
 	Passphrases []string          `json:"passphrases,omitempty"`
 }
 
-// NewSource returns the Source of a cluster's repository.
-func NewSource(url string, o stores.Options, cluster string, trust sign.Trust, keys seal.Keys) Source {
-	s := Source{Repository: url, Options: o, Credentials: o.Credentials.Secrets(), Cluster: cluster, Trust: trust.Keys()}
+// Repository names the data of a cluster.
+type Repository struct {
+	URL     string
+	Options stores.Options
+	Cluster string
+	Trust   sign.Trust
+}
+
+// Opened is an open repository, nil if there is none, and the keys of its backups.
+type Opened struct {
+	Cluster *repository.Cluster
+	Keys    seal.Keys
+}
+
+// NewSource returns the Source of a repository whose backups keys open.
+func NewSource(r Repository, keys seal.Keys) Source {
+	s := Source{
+		Repository: r.URL, Options: r.Options, Credentials: r.Options.Credentials.Secrets(), Cluster: r.Cluster, Trust: r.Trust.Keys(),
+	}
 	s.Identities, s.Passphrases = keys.Secrets()
 	return s
 }
 
-// Open returns the cluster and the keys. The child calls it. Without a repository the cluster is nil.
-func (s Source) Open(ctx context.Context) (*repository.Cluster, seal.Keys, error) {
+// Open opens the repository. The child calls it.
+func (s Source) Open(ctx context.Context) (Opened, error) {
 	keys, err := s.keys()
 	if err != nil || s.Repository == "" {
-		return nil, keys, err
+		return Opened{Keys: keys}, err
 	}
 	trust, err := sign.ParseTrust(s.Trust...)
 	if err != nil {
-		return nil, seal.Keys{}, err
+		return Opened{}, err
 	}
 	o := s.Options
 	if s.Credentials != nil {
 		o.Credentials, err = credentials.Parse(s.Credentials)
 		if err != nil {
-			return nil, seal.Keys{}, err
+			return Opened{}, err
 		}
 	}
 	bucket, err := stores.Open(ctx, s.Repository, o)
 	if err != nil {
-		return nil, seal.Keys{}, err
+		return Opened{}, err
 	}
 	c, err := repository.OpenWith(bucket, s.Cluster, records.Policy{Trust: trust})
-	return c, keys, err
+	return Opened{c, keys}, err
 }
 
 func (s Source) keys() (keys seal.Keys, err error) {

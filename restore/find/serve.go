@@ -124,17 +124,17 @@ func (s *server) serve(ctx context.Context) (ended, error) {
 
 // prepare brings the database to the point that the job names.
 func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
-	c, keys, err := s.Source.Open(ctx)
+	from, err := s.Source.Open(ctx)
+	p := restore.Preparation{Plan: s.Plan, From: from, Dir: s.Dir, Report: s.report}
 	switch {
 	case err != nil:
 		return restore.Prepared{}, err
 	case s.Leg != nil:
-		watch := &replay.Watch{Keys: s.Keys.Keys, Tell: s.tell}
-		return restore.Prepare(ctx, s.Plan, c, keys, s.Dir, s.readBase, watch, s.report)
+		p.Between, p.Watch = s.readBase, &replay.Watch{Keys: s.Keys.Keys, Tell: s.tell}
 	case s.Values.Go:
-		return restore.Continue(ctx, s.Plan, c, keys, s.Dir, s.report)
+		return p.Continue(ctx)
 	}
-	return restore.Prepare(ctx, s.Plan, c, keys, s.Dir, nil, nil, s.report)
+	return p.Prepare(ctx)
 }
 
 // values sends every existing key, in key order.

@@ -15,7 +15,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // ChildVerb is the verb of the child process that runs Serve.
@@ -91,7 +90,7 @@ func (j job) copyFile(ctx context.Context, report storage.Report) (unhashed bool
 	if err != nil {
 		return unhashed, err
 	}
-	_, err = restore.Prepare(ctx, p, nil, seal.Keys{}, j.Dir, nil, nil, report)
+	_, err = restore.Preparation{Plan: p, Dir: j.Dir, Report: report}.Prepare(ctx)
 	if err == nil && unhashed {
 		err = appendDigest(path)
 	}

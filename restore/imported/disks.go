@@ -10,7 +10,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
-	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
 // PlanDisks returns the plan that salvages from the disks alone, without a repository. oldIsDead accepts disks that a process holds.
@@ -89,11 +88,11 @@ func memberOf(s *plan.Salvage) catalog.Member {
 // salvage carries out the plan in the child's directory, and returns the revision up to which everything is known to be committed.
 func (j job) salvage(ctx context.Context, report storage.Report) (certain int64, err error) {
 	first, rest := certainPart(*j.Disks)
-	prepared, err := restore.Prepare(ctx, first, nil, seal.Keys{}, j.Dir, nil, nil, report)
+	prepared, err := restore.Preparation{Plan: first, Dir: j.Dir, Report: report}.Prepare(ctx)
 	if err != nil || !rest {
 		return prepared.Revision, err
 	}
-	_, err = restore.Continue(ctx, *j.Disks, nil, seal.Keys{}, j.Dir, report)
+	_, err = restore.Preparation{Plan: *j.Disks, Dir: j.Dir, Report: report}.Continue(ctx)
 	return prepared.Revision, err
 }
 

@@ -95,14 +95,14 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err != nil {
 		return nil, err
 	}
-	c, keys, err := j.Source.Open(ctx)
+	from, err := j.Source.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if j.Plan.Log != nil {
 		debug.SetGCPercent(200) // as in a restore, whose duration is estimated from this one
 	}
-	restored, err := restore.Run(ctx, j.Plan, c, keys, report)
+	restored, err := restore.Run(ctx, j.Plan, from, report)
 	met := restore.EncodeObstacle(err)
 	if met != nil && j.Plan.Log != nil {
 		return found{Met: met}, nil

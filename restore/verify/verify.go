@@ -20,28 +20,29 @@ import (
 
 // Request describes a proof.
 type Request struct {
-	Level  catalog.Level
-	Source child.Source // for the child that opens the database
-	Dir    string       // parent of the scratch directory; "": the system's temporary directory
-	By     string       // host and version of dr, for the proof
+	Cluster *repository.Cluster
+	Backup  catalog.Backup
+	Keys    seal.Keys
+	Level   catalog.Level
+	Source  child.Source // for the child that opens the database
+	Dir     string       // parent of the scratch directory; "": the system's temporary directory
+	By      string       // host and version of dr, for the proof
 }
 
-// Run proves backup b of c up to the level of r, and appends the proof. It returns the proof even with an error, which
+// Run proves a backup up to the level of r, and appends the proof. It returns the proof even with an error, which
 // describes why the backup is bad or could not be proven. A proof that cannot be stored is an error too, unless the repository
 // is opened as of a past time.
-func Run(
-	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
-) (catalog.Proof, error) {
+func Run(ctx context.Context, r Request, report storage.Report) (catalog.Proof, error) {
 	begin := time.Now()
-	proof := catalog.Proof{Format: catalog.Proofs.Format, Backup: b.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
-	found, err := verifyLevel(ctx, c, b, keys, r, report)
+	proof := catalog.Proof{Format: catalog.Proofs.Format, Backup: r.Backup.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
+	found, err := r.verify(ctx, report)
 	found.tell(&proof)
 	proof.Seconds = time.Since(begin).Seconds()
 	proof.Verdict, proof.Finding = judge(r.Level, found, err)
 	if ctx.Err() != nil {
 		return proof, context.Cause(ctx) // an interrupted run has no verdict
 	}
-	return proof, errors.Join(err, keep(ctx, c, proof, report))
+	return proof, errors.Join(err, keep(ctx, r.Cluster, proof, report))
 }
 
 // keep appends p. A repository as of a past time is read-only: keep then reports a warning.
@@ -68,20 +69,18 @@ func judge(level catalog.Level, f found, err error) (catalog.Verdict, string) {
 	return catalog.NotRun, err.Error()
 }
 
-func verifyLevel(
-	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, r Request, report storage.Report,
-) (found, error) {
+func (r Request) verify(ctx context.Context, report storage.Report) (found, error) {
 	switch r.Level {
 	case catalog.Stored:
 		return found{}, nil // loading the catalog has compared the manifest with the listing
 	case catalog.Hashed:
-		return hashed(ctx, c, b, keys, report)
+		return r.hashed(ctx, report)
 	}
-	plan, err := scratchPlan(b)
+	plan, err := scratchPlan(r.Backup)
 	if err != nil {
 		return found{}, err
 	}
-	f, err := inChild(ctx, job{Plan: plan, Level: r.Level, Source: r.Source, Hashes: memberHash(b)}, r.Dir, report)
+	f, err := inChild(ctx, job{Plan: plan, Level: r.Level, Source: r.Source, Hashes: memberHash(r.Backup)}, r.Dir, report)
 	return f, child.Died(err)
 }
 
@@ -98,11 +97,10 @@ func memberHash(b catalog.Backup) []catalog.HashKV {
 	return []catalog.HashKV{*b.HashKV}
 }
 
-func hashed(
-	ctx context.Context, c *repository.Cluster, b catalog.Backup, keys seal.Keys, report storage.Report,
-) (found, error) {
-	if b.Seal.Encryption != "" && keys.None() {
-		sealed, err := c.FetchSealed(ctx, b)
+func (r Request) hashed(ctx context.Context, report storage.Report) (found, error) {
+	b := r.Backup
+	if b.Seal.Encryption != "" && r.Keys.None() {
+		sealed, err := r.Cluster.FetchSealed(ctx, b)
 		if err != nil {
 			return found{}, err
 		}
@@ -110,7 +108,7 @@ func hashed(
 		_, err = io.Copy(io.Discard, report.Follow(sealed, fetching(b, b.Stored.Size)))
 		return found{sealedOnly: true}, err
 	}
-	snapshot, err := c.Fetch(ctx, b, keys)
+	snapshot, err := r.Cluster.Fetch(ctx, b, r.Keys)
 	if err != nil {
 		return found{}, err
 	}

@@ -132,7 +132,7 @@ func store(t testing.TB, d database, marks ...func(*catalog.Manifest)) fixture {
 }
 
 func (f fixture) request(level catalog.Level) verify.Request {
-	return verify.Request{Level: level, Source: child.NewSource("file://"+f.dir, stores.Options{}, clusterName, sign.Trust{}, f.keys),
+	return verify.Request{Cluster: f.cluster, Backup: f.backup, Keys: f.keys, Level: level, Source: child.NewSource(child.Repository{URL: "file://" + f.dir, Options: stores.Options{}, Cluster: clusterName, Trust: sign.Trust{}}, f.keys),
 		Dir: f.scratch, By: "host, dr test"}
 }
 
@@ -142,7 +142,7 @@ func (f fixture) run(t testing.TB, level catalog.Level) (catalog.Proof, error) {
 	before := f.proofs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a cycle of pages must not stop the test for ever
 	defer cancel()
-	proof, err := verify.Run(ctx, f.cluster, f.backup, f.keys, f.request(level), nil)
+	proof, err := verify.Run(ctx, f.request(level), nil)
 	after := f.proofs(t)
 	if len(after) != len(before)+1 {
 		t.Fatalf("there are %d proofs, there were %d", len(after), len(before))
@@ -338,7 +338,7 @@ func TestNoScratchDirectoryIsNoVerdict(t *testing.T) {
 	f := store(t, good(t))
 	r := f.request(catalog.Opened)
 	r.Dir = filepath.Join(f.scratch, "absent")
-	proof, err := verify.Run(t.Context(), f.cluster, f.backup, f.keys, r, nil)
+	proof, err := verify.Run(t.Context(), r, nil)
 	if err == nil || errors.Is(err, catalog.ErrDamaged) || proof.Verdict != catalog.NotRun ||
 		!strings.Contains(err.Error(), r.Dir) {
 		t.Errorf("proof %+v, error %v", proof, err)
@@ -378,7 +378,7 @@ func TestInterruptedLeavesNoProof(t *testing.T) {
 		for _, stage := range stages {
 			stop := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			proof, err := verify.Run(ctx, f.cluster, f.backup, f.keys, f.request(level), func(e storage.Event) {
+			proof, err := verify.Run(ctx, f.request(level), func(e storage.Event) {
 				if e.Stage == stage {
 					cancel(stop)
 				}
@@ -402,7 +402,9 @@ func TestProofThatCannotBeStoredIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Run(t.Context(), c, f.backup, f.keys, f.request(catalog.Hashed), nil)
+	r := f.request(catalog.Hashed)
+	r.Cluster = c
+	proof, err := verify.Run(t.Context(), r, nil)
 	if !errors.Is(err, gone) || proof.Verdict != catalog.Passed {
 		t.Errorf("proof %+v, error %v", proof, err)
 	}

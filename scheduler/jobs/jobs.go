@@ -82,7 +82,7 @@ func (who Identity) drill(
 		if from.Name == in.Repository {
 			options := optionsOf(from)
 			options.Guard = scheduler.Patience
-			r.Source = child.NewSource(from.URL, options, s.Cluster, from.Policy.Trusted(), s.Drill.Keys)
+			r.Source = child.NewSource(child.Repository{URL: from.URL, Options: options, Cluster: s.Cluster, Trust: from.Policy.Trusted()}, s.Drill.Keys)
 		}
 	}
 	return verify.Drill(ctx, in.Cluster, r, report)

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/copying"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -42,7 +43,7 @@ func fullRepository(tb testing.TB, b storage.Bucket, p records.Policy) *reposito
 		tb.Fatal(err)
 	}
 	stored.Put(tb, b, stored.Folder("c", stored.IDAt(9))+stored.PlainName, stored.Content)
-	_, _, err = c.Leases().Acquire(tb.Context(), "archive", "me", time.Minute, stored.Noon)
+	_, _, err = c.Leases().Acquire(tb.Context(), "archive", "me", lease.Term{TTL: time.Minute, Now: stored.Noon})
 	if err != nil {
 		tb.Fatal(err)
 	}

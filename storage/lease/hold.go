@@ -36,7 +36,7 @@ const (
 // most a second, and reads the lease again.
 func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration) (h Hold, held bool, err error) {
 	h = Hold{in: a, ttl: ttl}
-	l, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, term{ttl, time.Now()})
+	l, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, Term{ttl, time.Now()})
 	h.Lease = l.Lease
 	if err != nil || !held {
 		return h, false, err

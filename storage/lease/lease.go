@@ -84,14 +84,12 @@ func (l Lease) same(other Lease) bool {
 	return l.Holder == other.Holder && l.Generation == other.Generation
 }
 
-// Acquire takes the lease on job for holder, for ttl from now on. If another process holds it, held is false and Acquire
+// Acquire takes the lease on job for holder, for the term t. If another process holds it, held is false and Acquire
 // returns that process's Lease. In a store that honors conditions, only one of several processes gets the lease; for other
 // stores use Hold. The job has up to 100 lower-case letters, digits and dashes, the holder's name must be unique to the
-// process, and ttl is at most MaxLease. An invalid job or an empty holder gives catalog.ErrName.
-func (a *Access) Acquire(
-	ctx context.Context, job, holder string, ttl time.Duration, now time.Time,
-) (l Lease, held bool, err error) {
-	taken, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, term{ttl, now})
+// process, and t.TTL is at most MaxLease. An invalid job or an empty holder gives catalog.ErrName.
+func (a *Access) Acquire(ctx context.Context, job, holder string, t Term) (l Lease, held bool, err error) {
+	taken, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, t)
 	return taken.Lease, held, err
 }
 
@@ -102,7 +100,7 @@ type taken struct {
 }
 
 // acquire implements Acquire; next has the job, the holder and LogEnd.
-func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held bool, err error) {
+func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held bool, err error) {
 	if !jobName.MatchString(next.Job) || next.Holder == "" {
 		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
 			catalog.ErrName, next.Job, next.Holder)
@@ -116,7 +114,7 @@ func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held
 		if err != nil {
 			return taken{}, false, err
 		}
-		if old.live(t.now) && old.Holder != next.Holder {
+		if old.live(t.Now) && old.Holder != next.Holder {
 			return taken{Lease: old.Lease}, false, nil
 		}
 		next.Format, next.Generation = Kind.Format, old.Generation+1
@@ -131,15 +129,15 @@ func (a *Access) acquire(ctx context.Context, next Lease, t term) (l taken, held
 // tries is the number of attempts to change a lease, each after another process has changed it between the read and the write.
 const tries = 5
 
-// term is the time for which a lease is taken or renewed.
-type term struct {
-	ttl time.Duration
-	now time.Time
+// Term is the time for which a lease is taken or renewed.
+type Term struct {
+	TTL time.Duration
+	Now time.Time
 }
 
 // take replaces old by next. If the lease is missing, take first creates it, already ended, so that all processes that take it
 // replace the same version. It returns storage.ErrChanged if another process was first.
-func (a *Access) take(ctx context.Context, next Lease, old version, t term) (taken, error) {
+func (a *Access) take(ctx context.Context, next Lease, old version, t Term) (taken, error) {
 	if old.name == "" {
 		data, err := Kind.Encode(Lease{Job: next.Job, Holder: next.Holder})
 		if err != nil {
@@ -182,7 +180,7 @@ func (a *Access) Renew(
 		if err != nil || !stored.same(l) {
 			return stored.Lease, false, err
 		}
-		renewed, err = a.replace(ctx, l, stored.name, term{ttl, now})
+		renewed, err = a.replace(ctx, l, stored.name, Term{ttl, now})
 		if !errors.Is(err, storage.ErrChanged) {
 			return renewed, err == nil, err
 		}
@@ -198,7 +196,7 @@ func (a *Access) Release(ctx context.Context, l Lease, now time.Time) error {
 
 // replace stores l for the term t in place of the named version. If the store refuses the condition, replace stores l without
 // it.
-func (a *Access) replace(ctx context.Context, l Lease, named string, t term) (Lease, error) {
+func (a *Access) replace(ctx context.Context, l Lease, named string, t Term) (Lease, error) {
 	l, data, err := a.encode(l, t)
 	if err != nil {
 		return Lease{}, err
@@ -214,11 +212,11 @@ func (a *Access) replace(ctx context.Context, l Lease, named string, t term) (Le
 }
 
 // encode returns l with the end of the term t, and its stored form.
-func (a *Access) encode(l Lease, t term) (Lease, []byte, error) {
-	if t.ttl > MaxLease {
-		return Lease{}, nil, fmt.Errorf("lease %s for %v: the longest is %v", a.key(l.Job), t.ttl, MaxLease)
+func (a *Access) encode(l Lease, t Term) (Lease, []byte, error) {
+	if t.TTL > MaxLease {
+		return Lease{}, nil, fmt.Errorf("lease %s for %v: the longest is %v", a.key(l.Job), t.TTL, MaxLease)
 	}
-	l.Until = t.now.UTC().Add(t.ttl)
+	l.Until = t.Now.UTC().Add(t.TTL)
 	data, err := Kind.Encode(l)
 	if err != nil {
 		return Lease{}, nil, fmt.Errorf("lease %s: %w", a.key(l.Job), err)
@@ -276,7 +274,7 @@ const clockJob = "clock"
 
 // StoreTime returns the current time by the store's clock: the date of an object that StoreTime writes.
 func (a *Access) StoreTime(ctx context.Context) (time.Time, error) {
-	_, data, err := a.encode(Lease{Job: clockJob, Holder: clockJob, Generation: 1}, term{0, time.Now()})
+	_, data, err := a.encode(Lease{Job: clockJob, Holder: clockJob, Generation: 1}, Term{0, time.Now()})
 	if err == nil {
 		_, err = a.put(ctx, clockJob, data, storage.PutOptions{})
 	}

@@ -24,7 +24,7 @@ const leaseKey = "c/leases/archive.json"
 
 func acquire(tb testing.TB, c *repository.Cluster, holder string, now time.Time) (lease.Lease, bool) {
 	tb.Helper()
-	l, held, err := c.Leases().Acquire(tb.Context(), "archive", holder, ttl, now)
+	l, held, err := c.Leases().Acquire(tb.Context(), "archive", holder, lease.Term{TTL: ttl, Now: now})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -110,18 +110,18 @@ func TestLeaseRefused(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	for _, job := range []string{"", "../x", "a/b", "A", "a b"} {
-		_, _, err := c.Leases().Acquire(t.Context(), job, "a", ttl, stored.Noon)
+		_, _, err := c.Leases().Acquire(t.Context(), job, "a", lease.Term{TTL: ttl, Now: stored.Noon})
 		stored.WantError(t, job, err, catalog.ErrName)
 	}
-	_, _, err := c.Leases().Acquire(t.Context(), "archive", "", ttl, stored.Noon)
+	_, _, err := c.Leases().Acquire(t.Context(), "archive", "", lease.Term{TTL: ttl, Now: stored.Noon})
 	stored.WantError(t, "nobody", err, catalog.ErrName)
-	_, _, err = c.Leases().Acquire(t.Context(), "archive", "a", lease.MaxLease+1, stored.Noon)
+	_, _, err = c.Leases().Acquire(t.Context(), "archive", "a", lease.Term{TTL: lease.MaxLease + 1, Now: stored.Noon})
 	if err == nil {
 		t.Error("a lease that nobody would believe")
 	}
 	for _, verb := range []storagetest.Verb{storagetest.VerbOpen, storagetest.VerbPut} {
 		b.On(verb).Fail(stored.ErrTest)
-		_, held, err := c.Leases().Acquire(t.Context(), "archive", "a", ttl, stored.Noon)
+		_, held, err := c.Leases().Acquire(t.Context(), "archive", "a", lease.Term{TTL: ttl, Now: stored.Noon})
 		stored.WantError(t, "store away", err, stored.ErrTest)
 		if held {
 			t.Error("held while the store is away")
@@ -172,7 +172,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	c := stored.OpenCluster(t, b, "c")
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	stored.StoreSegments(t, c, w.Next()) // the first one also checks whether the newest backup is signed
-	lease, held, err := c.Leases().Acquire(t.Context(), "archive", "a", time.Minute, stored.Noon)
+	lease, held, err := c.Leases().Acquire(t.Context(), "archive", "a", lease.Term{TTL: time.Minute, Now: stored.Noon})
 	if err != nil || !held {
 		t.Fatal(held, err)
 	}

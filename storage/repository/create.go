@@ -32,10 +32,16 @@ func (c *Cluster) FreeID(ctx context.Context, id catalog.ID) (catalog.ID, error)
 	}
 }
 
-// Upload stores the data of backup id, which no listing shows before Commit. It reads sealed to its end. The argument about is the
-// expected number of bytes, 0 if unknown. The errors that a caller can match are storage.ErrExist if the ID is in use,
+// Sealed is the sealed data of a backup.
+type Sealed struct {
+	Seal   seal.Seal
+	About  int64 // expected number of bytes; 0: unknown
+	Reader io.Reader
+}
+
+// Upload stores the data of backup id, which no listing shows before Commit. It reads sealed to its end. The errors that a caller can match are storage.ErrExist if the ID is in use,
 // records.ErrUnsigned, and records.ErrNoMarker.
-func (c *Cluster) Upload(ctx context.Context, id catalog.ID, s seal.Seal, about int64, sealed io.Reader) (Upload, error) {
+func (c *Cluster) Upload(ctx context.Context, id catalog.ID, sealed Sealed) (Upload, error) {
 	err := c.store.RefuseUnsigned(ctx)
 	if err == nil {
 		err = c.store.CheckMarker(ctx)
@@ -43,13 +49,13 @@ func (c *Cluster) Upload(ctx context.Context, id catalog.ID, s seal.Seal, about 
 	if err != nil {
 		return Upload{}, fmt.Errorf("store backup %s: %w", id, err)
 	}
-	name := catalog.SnapshotName + s.Extension()
-	stored := catalog.NewBlobReader(sealed)
-	err = c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), stored, about)
+	name := catalog.SnapshotName + sealed.Seal.Extension()
+	stored := catalog.NewBlobReader(sealed.Reader)
+	err = c.store.Create(ctx, catalog.BackupKey(c.store.Cluster, id, name), stored, sealed.About)
 	if err != nil {
 		return Upload{}, fmt.Errorf("store %s of backup %s: %w", name, id, err)
 	}
-	return Upload{cluster: c, id: id, seal: s, stored: stored.Blob(name)}, nil
+	return Upload{cluster: c, id: id, seal: sealed.Seal, stored: stored.Blob(name)}, nil
 }
 
 // Upload is the data of a backup without a manifest. The caller must Commit or Discard it.

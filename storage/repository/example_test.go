@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	began := time.Date(2026, time.November, 21, 10, 0, 0, 0, time.UTC)
-	upload, err := prod.Upload(ctx, catalog.NewID(began, 4711), seal.Recipients{}.Seal(), 0, strings.NewReader("sealed"))
+	upload, err := prod.Upload(ctx, catalog.NewID(began, 4711), repository.Sealed{Seal: seal.Recipients{}.Seal(), Reader: strings.NewReader("sealed")})
 	if err != nil {
 		log.Fatal(err)
 	}

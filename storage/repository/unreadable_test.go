@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -143,7 +144,7 @@ func TestUnreadableOrders(t *testing.T) {
 	}
 	stored.Put(t, b, "c/leases/backup.json", []byte("of another user"))
 	c = stored.OpenCluster(t, unreadable{b, "c/leases/backup.json", storage.ErrDenied}, "c")
-	l, held, err := c.Leases().Acquire(t.Context(), "backup", "me", time.Minute, stored.Noon)
+	l, held, err := c.Leases().Acquire(t.Context(), "backup", "me", lease.Term{TTL: time.Minute, Now: stored.Noon})
 	if err != nil || !held {
 		t.Errorf("%+v, %v, %v, want it held", l, held, err)
 	}

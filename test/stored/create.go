@@ -13,7 +13,7 @@ import (
 func CreateFrom(
 	ctx context.Context, c *repository.Cluster, id catalog.ID, s seal.Seal, sealed io.Reader, manifest func() (catalog.Manifest, error),
 ) (catalog.Backup, error) {
-	upload, err := c.Upload(ctx, id, s, 0, sealed)
+	upload, err := c.Upload(ctx, id, repository.Sealed{Seal: s, Reader: sealed})
 	if err != nil {
 		return catalog.Backup{}, err
 	}

@@ -173,7 +173,7 @@ func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error
 	if err != nil {
 		return restore.Result{}, err
 	}
-	return restore.Spawn(ctx, p, child.NewSource(t.repositoryURL(), options, t.repository.Name(), sign.Trust{}, t.secret), nil)
+	return restore.Spawn(ctx, p, child.NewSource(child.Repository{URL: t.repositoryURL(), Options: options, Cluster: t.repository.Name(), Trust: sign.Trust{}}, t.secret), nil)
 }
 
 func (t *telling) startThird(ctx context.Context) ([]string, error) {
