@@ -37,12 +37,12 @@ func (d *driller) accept(o order) {
 	d.order = o
 }
 
-// turn drills if that is requested or due, and returns when to look again.
+// turn runs a drill if one is requested or due, and returns when to look again; the zero Time: at the next shared tick.
 func (d *driller) turn(ctx context.Context) time.Time {
 	why := cmp.Or(d.unconfigured(), d.suspended())
 	if why != "" {
 		d.refuse(why)
-		d.next(time.Time{})
+		d.showNext(time.Time{})
 		return d.idle(time.Time{})
 	}
 	now := time.Now()
@@ -82,27 +82,27 @@ func (d *driller) unconfigured() string {
 	return ""
 }
 
-// begin drills if that is due, and otherwise returns when it is.
+// begin runs a drill if one is due, and otherwise returns when one is.
 func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	if !d.known { // there is nothing to drill yet
 		return time.Time{}
 	}
 	at := d.spec.Drill.NextDrill(d.last, now)
-	why := cause{text: "the schedule's of " + at.UTC().Format(time.RFC3339)}
+	why := cause{text: "scheduled for " + at.UTC().Format(time.RFC3339)}
 	switch {
 	case d.last.IsZero():
 		why.text = "there was none yet"
 	case d.again && d.notBefore.Before(at):
 		at, why.text = d.notBefore, "the last one was not run"
 	}
-	d.next(at)
+	d.showNext(at)
 	if at.IsZero() || at.After(now) {
 		return at
 	}
 	return d.queue(ctx, task{job: JobDrill, repository: d.spec.Drill.Repository, cause: why, due: at})
 }
 
-func (d *driller) next(at time.Time) {
+func (d *driller) showNext(at time.Time) {
 	d.board.set(func(s *Status) { s.NextDrill = at.UTC() })
 }
 
@@ -132,13 +132,13 @@ func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
 func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 	since := j.last
 	if !j.r.requested.IsZero() {
-		since = storage.Later(since, j.r.requested) // since may be later, by a clock that is ahead
+		since = storage.Later(since, j.r.requested) // j.last may be the later one, written by a clock that is ahead
 	}
 	j.newest, err = j.readLast(ctx, j.r.stores[0])
 	return err == nil && j.newest.Time.After(since), err
 }
 
-// work drills. An error of the drill itself is part of its result.
+// work runs the drill. An error of the drill itself is part of its result.
 func (j *drillJob) work(ctx context.Context) error {
 	j.outcome = j.r.outcome()
 	j.board.begin(j.outcome)
@@ -148,8 +148,8 @@ func (j *drillJob) work(ctx context.Context) error {
 	return nil
 }
 
-// record records the result. A drill that was run counts from its slot at least: a clock that was set back must not make the
-// slot due again.
+// record records the result. After a drill that was run, last is not before the slot: if the clock was set back, the
+// slot would otherwise be due again.
 func (j *drillJob) record(context.Context) {
 	j.recordResult(j.outcome, j.proofs, j.err)
 	if !j.again {
@@ -217,7 +217,7 @@ func (d *driller) retryLater(again bool) {
 	d.tries, d.notBefore = 0, time.Time{}
 }
 
-// verdictOf returns Succeeded only if all proofs passed without an error. A failure precedes a drill that could not run.
+// verdictOf returns Succeeded only if all proofs passed without an error. A failure takes precedence over a drill that could not run.
 func verdictOf(proofs []catalog.Proof, err error) (Verdict, string) {
 	verdict, message := Succeeded, ""
 	for _, p := range proofs {
@@ -247,7 +247,7 @@ func (d *driller) notRun(t task, err error) time.Time {
 	return d.retry()
 }
 
-// longestDrillWait bounds the wait after a drill that was not run: each try leaves a proof of that.
+// longestDrillWait is the longest wait after a drill that was not run. It is long because a try may store a proof that it failed.
 const longestDrillWait = 12 * time.Hour
 
 // retry returns when to try again: after waits that grow, but at the next slot at the latest; never without a schedule.
@@ -258,7 +258,7 @@ func (d *driller) retry() time.Time {
 	now := time.Now()
 	d.tries++
 	d.notBefore, d.tries = d.spec.Drill.Schedule.Retry(d.tries, longestDrillWait, d.spec.Cluster, now)
-	d.next(d.notBefore)
+	d.showNext(d.notBefore)
 	return d.notBefore
 }
 

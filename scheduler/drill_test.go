@@ -135,7 +135,7 @@ func TestDrills(t *testing.T) {
 		w.pass(at(2, "5h"))
 		w.wantDrills("prod", 0, at(0, "4h30m"), at(1, "4h30m"), at(2, "4h30m"))
 		w.wantDrills("test")
-		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "the schedule's of 2000-01-03T04:30:00Z", "")
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "scheduled for 2000-01-03T04:30:00Z", "")
 		got := s.status(t, "prod")
 		o := s.outcome(t, "prod", scheduler.JobDrill)
 		if !got.NextDrill.Equal(w.begin.Add(at(3, "4h30m"))) || o.RTO != 2 || o.Repository != "main" ||

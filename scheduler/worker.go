@@ -168,7 +168,7 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 		if w.last.Started.IsZero() {
 			return cause{"there is none yet", spec.LabelSlot, slot}, at
 		}
-		return cause{"the schedule's of " + slot, spec.LabelSlot, slot}, at
+		return cause{"scheduled for " + slot, spec.LabelSlot, slot}, at
 	}
 	if w.spec.Triggers.None() {
 		return cause{}, at

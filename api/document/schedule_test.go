@@ -32,13 +32,13 @@ func scheduleDocuments() map[string]any {
 		"serve-status": document.ServeStatus{
 			Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Since: at, Refused: `bad configuration: dr.yaml:2: unknown key "leese"`},
 			Clusters: []document.ServedCluster{{
-				Cluster: "prod", State: document.StateFailing, Problem: "connection refused", Failures: 3, Reason: "the schedule's of 2026-11-21T09:00:00Z",
+				Cluster: "prod", State: document.StateFailing, Problem: "connection refused", Failures: 3, Reason: "scheduled for 2026-11-21T09:00:00Z",
 				Holder: "host/abc", Last: &condition.Last{ID: id, Started: at, Revision: 4711}, Next: at.Add(time.Hour), NextDrill: at.Add(2 * time.Hour),
 				Unpruned: "repository main: access denied", Suspension: &document.SuspendedBy{Since: at, By: "ops", Reason: "maintenance"},
 				Jobs: []document.Outcome{
-					{Job: document.JobBackup, Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at},
+					{Job: document.JobBackup, Reason: "scheduled for 2026-11-21T09:00:00Z", Began: at},
 					{Job: document.JobBackup, Reason: "before the upgrade", Began: at, Ended: at.Add(time.Minute), Verdict: document.Succeeded, Backup: id},
-					{Job: document.JobDrill, Repository: "main", Reason: "the schedule's of 2026-11-21T09:00:00Z", Began: at, Ended: at.Add(time.Minute),
+					{Job: document.JobDrill, Repository: "main", Reason: "scheduled for 2026-11-21T09:00:00Z", Began: at, Ended: at.Add(time.Minute),
 						Verdict: document.Failed, Backup: id, Message: "an assertion does not hold: key=a, found 0", RTO: 1.5},
 				},
 				Counts: []document.Count{{Job: document.JobBackup, Verdict: document.Succeeded, N: 7}}, Standings: []condition.Standing{standing()},

@@ -45,7 +45,8 @@ type ClusterJob struct {
 	Outcome
 }
 
-// Way is the way to restore a point of a cluster: the answer of the API to plan. The service restores nothing: the operator runs Command.
+// Way is the answer to GET /api/v1/clusters/NAME/plan: how to restore a point of the cluster. The service restores nothing, and
+// Command, run by the operator, has --dry-run: it makes and prints the same plan.
 type Way struct {
 	Command  string  `json:"command"`                   // a line for a shell, which prints the plan and stops
 	Lost     Lost    `json:"lost"`                      // the writes that the plan does not restore

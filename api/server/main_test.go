@@ -52,7 +52,7 @@ type site struct {
 	ids     []catalog.ID // oldest first
 }
 
-// inSite runs test while a service looks after prod, in the repositories main and offsite, and after test, in gone, which is
+// inSite runs test, in fake time, while a service looks after prod, in the repositories main and offsite, and after test, in gone, which is
 // away. prod has two backups, of 22:00 and 23:00 on the day before, each with a proof, the second one by a drill; and a log
 // from the first one until midnight.
 func inSite(t *testing.T, change func(*server.Service), test func(t *testing.T, s *site)) {

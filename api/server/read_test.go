@@ -86,7 +86,7 @@ func TestRetentionIsRead(t *testing.T) {
 
 func TestPlanIsRead(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of fake time: see inSite
 		for query, want := range map[string]struct {
 			words    string // in the command
 			revision int64
@@ -144,7 +144,7 @@ func TestCatalogsAreReadOnceInAWhile(t *testing.T) {
 	})
 }
 
-// A request ends after a minute even if the store hangs, or all places would soon be taken.
+// A request ends after a minute even if the store hangs. Otherwise hanging requests would soon use up the 64 that the API serves at a time.
 func TestStoreThatHangs(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
 		s.store.On(storagetest.VerbList).Always().Delay(24 * time.Hour)

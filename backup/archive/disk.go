@@ -13,12 +13,12 @@ import (
 
 // disk is the log of the member next to which the agent runs, with a client of that member.
 type disk struct {
-	config  Config
-	cluster *cluster.Cluster
-	member  *cluster.Server
-	log     *wal.Log
-	heard   string // the server's version
-	began   time.Time
+	config      Config
+	cluster     *cluster.Cluster
+	member      *cluster.Server
+	log         *wal.Log
+	lastVersion string // of the server, as last reported
+	began       time.Time
 }
 
 // errMismatch is an error of the configuration at the agent's first try. Later the agent retries: during a restore, members of the
@@ -54,7 +54,7 @@ func (d *disk) connect(ctx context.Context) (err error) {
 	}
 	for _, s := range d.cluster.Servers {
 		if s.MemberID == memberID {
-			d.member, d.heard = s, s.Status.Version
+			d.member, d.lastVersion = s, s.Status.Version
 			return nil
 		}
 	}
@@ -63,7 +63,7 @@ func (d *disk) connect(ctx context.Context) (err error) {
 
 func (d *disk) server() *cluster.Server  { return d.member }
 func (d *disk) clusterID() string        { return fmt.Sprintf("%x", d.cluster.ID) }
-func (d *disk) version() string          { return d.heard }
+func (d *disk) version() string          { return d.lastVersion }
 func (d *disk) name() string             { return "the member's log in " + d.config.DataDir }
 func (d *disk) hold() error              { return d.log.Hold() }
 func (d *disk) waiting() <-chan struct{} { return nil }
@@ -92,7 +92,7 @@ func (d *disk) startNew(context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.log = log
+	d.log, d.began = log, time.Now()
 	return 0, nil
 }
 
@@ -121,15 +121,15 @@ func (d *disk) refusePasswords(b segment.Batch) error {
 	}
 	for _, r := range b.Requests {
 		if wal.HoldsPassword(r.Data) {
-			return fmt.Errorf("%w: the log of this etcd %s holds users' passwords in plain text: archive it with --recipient", fault.Refused, d.heard)
+			return fmt.Errorf("%w: the log of this etcd %s holds users' passwords in plain text: archive it with --recipient", fault.Refused, d.lastVersion)
 		}
 	}
 	return nil
 }
 
-// word is a member's report about its log. Entries up to applied are committed if the entry at applied is of that term: the term
-// was requested later, so the leader of that term has them (see wal.Log.Confirm).
-type word struct {
+// memberReport is a member's report about its log. If the log's entry at index applied has the term term, it and all before it
+// are committed; wal.Log.Confirm explains why term must be requested after applied.
+type memberReport struct {
 	applied, term uint64
 	committed     uint64
 	revision      int64 // of the key space right after committed; 0: not known
@@ -138,34 +138,34 @@ type word struct {
 // ask makes two Status calls. A server reads its revision first, then the committed index, then the applied index
 // (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first's applied index, nothing was committed
 // between the two, and the second's revision is exactly that after this index.
-func (d *disk) ask(ctx context.Context) (word, error) {
+func (d *disk) ask(ctx context.Context) (memberReport, error) {
 	first, err := d.member.Now(ctx)
 	if err != nil {
-		return word{}, err
+		return memberReport{}, err
 	}
 	second, err := d.member.Now(ctx)
 	if err != nil {
-		return word{}, err
+		return memberReport{}, err
 	}
-	d.heard = second.Version
-	w := word{applied: first.RaftAppliedIndex, term: second.RaftTerm, committed: second.RaftIndex}
+	d.lastVersion = second.Version
+	w := memberReport{applied: first.RaftAppliedIndex, term: second.RaftTerm, committed: second.RaftIndex}
 	if second.RaftIndex == first.RaftAppliedIndex {
 		w.revision = second.Header.Revision
 	}
 	return w, nil
 }
 
-// listen asks the member if the log has entries that it does not record as committed; on an idle cluster it may not record that
-// for minutes.
+// listen reports whether the log has entries that are not recorded there as committed, and then asks the member what is
+// committed: on an idle cluster the log may not record that for minutes.
 func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	if d.log.Backlog().Held == 0 {
 		return false, nil
 	}
-	word, err := d.ask(ctx)
+	reported, err := d.ask(ctx)
 	if err != nil {
 		return true, err
 	}
-	d.log.Confirm(word.applied, word.term)
+	d.log.Confirm(reported.applied, reported.term)
 	return true, nil
 }
 
@@ -178,7 +178,7 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 	if err != nil {
 		return segment.Mark{}, err
 	}
-	var w word
+	var w memberReport
 	for range markTries {
 		w, err = d.ask(ctx)
 		if err != nil {
@@ -193,7 +193,7 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 	return mark, nil
 }
 
-// hasher returns a function that asks for the HashKV of the newest revision, which is committed by then.
+// hasher returns a function that asks for the HashKV at the newest revision that the member has applied, and which is therefore committed.
 func (d *disk) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := d.member, d.config.HashMax
 	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, most) }
@@ -214,7 +214,8 @@ func hashNewest(ctx context.Context, member *cluster.Server, most int64) (segmen
 	}, nil
 }
 
-// headroom estimates from the member's write rate since this turn began.
+// headroom estimates how soon etcd would purge a file of the log that is not completely stored, from the member's write rate
+// since the log was opened.
 func (d *disk) headroom() Headroom {
 	b := d.log.Backlog()
 	h := Headroom{Files: b.Files, UnlinkedBytes: b.UnlinkedBytes}

@@ -27,7 +27,7 @@ type Search struct {
 	Keys    Keys // selected keys
 	Now     time.Time
 	Catalog catalog.Catalog // including its log
-	Unfold  restore.Unfold  // reads folded segments of Catalog; nil if there are none
+	Unfold  restore.Unfold  // reads the segments that one folded entry of Catalog stands for; nil if there are none
 	Source  child.Source    // opened by the child
 	Dir     string          // parent of the scratch directory; "": the system's temporary directory
 	Report  storage.Report
@@ -48,7 +48,7 @@ type Change struct {
 	Keys                int                // number of keys that the request changed; 0: unknown, as Request
 
 	// Of a put:
-	Marked         bool  // whether the object is marked for deletion: the only searched key, or the searched namespace
+	Deleting       bool  // the object is marked for deletion; set only for the searched namespace, or if a single key is searched
 	Size           int64 // bytes of the value
 	Lease          int64 // 0: none
 	Version        int64 // number of puts since the key was created
@@ -57,8 +57,9 @@ type Change struct {
 
 // Unseen is a part of the history that the archive does not contain completely.
 type Unseen struct {
-	// After and UpTo are revisions. Keys that were overwritten or deleted after After and at or before UpTo are unknown; the
-	// last state of the others is known. Both are 0 if a different history begins here.
+	// After and UpTo are revisions. Changes after After and at or before UpTo may be missing; a later backup, if there is one,
+	// still shows the last value of the keys that existed at UpTo. UpTo is 0 if the end is unknown, and both are 0 if a different
+	// history begins here.
 	After, UpTo  int64
 	Lineage      string    // of the part that follows; "": unknown
 	Since, Until time.Time // zero if unknown
@@ -72,7 +73,7 @@ type Teller struct {
 }
 
 // Find calls tell for each change of the keys within the window as soon as it finds it, and returns a summary. An obstacle,
-// such as damage, costs only the part that cannot be read without it: Find reports that part as Unseen and continues. The
+// such as a damaged segment, costs only the part that cannot be read because of it: Find reports that part as Unseen and continues. The
 // error matches catalog.ErrNotFound if the archive has no readable backup for the window.
 func (s Search) Find(ctx context.Context, w Window, tell Teller) (Summary, error) {
 	scratch, err := child.NewDir(s.Dir, "find")
@@ -105,7 +106,7 @@ func (s Search) Find(ctx context.Context, w Window, tell Teller) (Summary, error
 	return f.summary(), nil
 }
 
-// finder reads one leg after the other.
+// finder reads one leg after the other: a backup, and the log that continues it.
 type finder struct {
 	Search
 	window Window
@@ -116,20 +117,20 @@ type finder struct {
 	reached map[string]uint64   // by lineage: its log was read up to this position
 	legs    int                 // number of legs that were read, at least in part
 
-	at      leg    // the current leg
-	history string // lineage of the last leg, if known
-	cluster string // its cluster's id
-	seen    int64  // all known changes of that history up to this revision have been reported
-	until   time.Time
-	before  string // file with the keys at revision seen; "": none
-	went    went   // progress in the current leg
-	prior   went   // end of the previous history
-	clock   clock
-	tracked *tracked
+	at       leg       // the current leg
+	history  string    // lineage of the last leg, if known
+	cluster  string    // its cluster's id
+	seen     int64     // all known changes of that history up to this revision have been reported
+	until    time.Time // a time before all changes that are not known yet: of the last backup or the last mark
+	before   string    // file with the keys at revision seen; "": none
+	progress progress  // progress in the current leg
+	prior    progress  // end of the previous history
+	clock    clock
+	tracked  *tracked
 }
 
-// went is a point in a history.
-type went struct {
+// progress is how far a leg, or a previous history, was read.
+type progress struct {
 	lineage   string
 	base      int64 // revision of the leg's backup; 0: not reached
 	compacted int64 // revision up to which that backup was compacted
@@ -199,10 +200,10 @@ func (f *finder) enter(l leg, other bool) error {
 		if err != nil {
 			return err
 		}
-		f.prior = went{lineage: f.history, revision: f.seen}
+		f.prior = progress{lineage: f.history, revision: f.seen}
 		f.clock, f.seen, f.history = clock{}, 0, ""
 	}
-	f.at, f.went = l, went{}
+	f.at, f.progress = l, progress{}
 	if l.lineage != "" {
 		f.history = l.lineage
 	}
@@ -214,9 +215,9 @@ func (f *finder) enter(l leg, other bool) error {
 // stop records the progress in a leg that ended at an obstacle.
 func (f *finder) stop(o *restore.ObstacleError) {
 	f.before = ""
-	f.seen = max(f.seen, f.went.revision)
-	if f.went.replayed || !o.Obstacle.Base { // the backup was read to its end
-		f.seen = max(f.seen, f.went.base)
+	f.seen = max(f.seen, f.progress.revision)
+	if f.progress.replayed || !o.Obstacle.Base { // the backup was read to its end
+		f.seen = max(f.seen, f.progress.base)
 		f.until = f.at.base.Started
 	}
 }
@@ -224,7 +225,7 @@ func (f *finder) stop(o *restore.ObstacleError) {
 // leave records that a leg was read to its end.
 func (f *finder) leave(l leg) {
 	f.read[l.base.ID] = true
-	f.until = l.base.Finished
+	f.until = l.base.Started // a change during the stream is not in the snapshot
 	if l.stretch == nil {
 		return
 	}
@@ -239,7 +240,7 @@ func (f *finder) leave(l leg) {
 func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 	c := &f.Catalog
 	bad := o.Obstacle.Segment
-	if l.stretch != nil && bad == 0 { // the replay is verified up to Marked only
+	if l.stretch != nil && bad == 0 { // the replay is verified up to position o.Obstacle.Marked only
 		bad = l.segmentBehind(o.Obstacle.Marked)
 	}
 	if o.Obstacle.Base || !l.has(bad) {
@@ -297,7 +298,7 @@ func (f *finder) take(item json.RawMessage) error {
 
 // takeBase reports the changes that the backup has lost to compaction as Unseen.
 func (f *finder) takeBase(b baseSeen) error {
-	f.went.base, f.went.compacted = b.Revision, b.Compacted
+	f.progress.base, f.progress.compacted = b.Revision, b.Compacted
 	outside := f.window.FromRevision > b.Compacted || f.window.ToRevision > 0 && f.seen >= f.window.ToRevision
 	if outside || b.Compacted <= f.seen {
 		return nil
@@ -332,14 +333,14 @@ func (f *finder) takeChange(s changeSeen) error {
 	c := Change{
 		Key: string(s.Key), Deleted: s.Deleted, Revision: s.Revision, Position: s.Position, Lineage: f.at.lineage,
 		Request: s.Request, Keys: s.Keys, Size: s.Size, Lease: s.Lease, Version: s.Version, CreateRevision: s.CreateRevision,
-		Marked: s.Marked,
+		Deleting: s.Deleting,
 	}
 	switch {
-	case c.Revision == 0 && f.seen == 0: // the key existed in the previous history
+	case c.Revision == 0 && f.seen == 0: // two states were compared, and the earlier one is the end of the previous history
 		c.After, c.Revision, c.Lineage = f.prior.revision, f.prior.revision, f.prior.lineage
 		c.NotBefore, c.NotAfter = f.until, f.at.base.Finished
 	case c.Revision == 0:
-		c.After, c.Revision = f.seen, f.went.base
+		c.After, c.Revision = f.seen, f.progress.base
 		c.NotBefore, c.NotAfter = f.until, f.at.base.Finished
 	case c.Position == 0:
 		c.NotBefore, c.NotAfter = f.clock.atRevision(c.Revision)
@@ -349,10 +350,10 @@ func (f *finder) takeChange(s changeSeen) error {
 		}
 		c.NotBefore, c.NotAfter = f.clock.atPosition(c.Position)
 	}
-	f.went.revision, f.went.replayed = max(f.went.revision, s.Revision), c.Position > 0
+	f.progress.revision, f.progress.replayed = max(f.progress.revision, s.Revision), c.Position > 0
 	inside := f.window.holds(c)
-	if c.Marked {
-		f.tracked.addMark(f.mark(c))
+	if c.Deleting {
+		f.tracked.addDeleting(f.deletionMark(c))
 	}
 	f.tracked.add(c, inside)
 	if !inside {
@@ -363,14 +364,14 @@ func (f *finder) takeChange(s changeSeen) error {
 
 // mark returns the change that marked the object for deletion; c is the first known change with the mark. If compaction may
 // have removed earlier ones from the backup, the mark is only known to be newer than f.seen.
-func (f *finder) mark(c Change) Change {
-	if c.Position == 0 && f.seen > 0 && c.Revision <= f.went.compacted {
+func (f *finder) deletionMark(c Change) Change {
+	if c.Position == 0 && f.seen > 0 && c.Revision <= f.progress.compacted {
 		c.After, c.NotBefore = max(f.seen, c.CreateRevision), f.until
 	}
 	return c
 }
 
-// rest reports the parts of the log that were not read as Unseen: no backup leads into them, or they are lost.
+// rest reports as Unseen the parts of the log that were not read: no backup leads into them, or they are lost.
 func (f *finder) rest() error {
 	c := f.Catalog
 	var left []Unseen

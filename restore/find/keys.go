@@ -55,7 +55,7 @@ func (k Keys) Has(key []byte) bool {
 var needed = map[string]bool{"CustomResourceDefinition": true, "PersistentVolume": true}
 
 // marked reports whether key is the selected namespace or the only selected key, and value is an object marked for deletion.
-func (k Keys) marked(key, value []byte) bool {
+func (k Keys) deleting(key, value []byte) bool {
 	one := len(k.To) == 0
 	if !one && (k.Namespace == "" || !kubernetes.IsNamespace(string(key), k.Namespace)) {
 		return false

@@ -186,7 +186,7 @@ type changeSeen struct {
 	Lease          int64              `json:"lease,omitempty"`
 	Version        int64              `json:"version,omitempty"`
 	CreateRevision int64              `json:"createRevision,omitempty"`
-	Marked         bool               `json:"marked,omitempty"` // the namespace is marked for deletion
+	Deleting       bool               `json:"deleting,omitempty"` // the object is marked for deletion
 }
 
 func (s *server) tell(c replay.Change) error {
@@ -196,7 +196,7 @@ func (s *server) tell(c replay.Change) error {
 	return s.give(sighting{Put: &changeSeen{
 		Key: c.KV.Key, Revision: c.Revision.Main, Deleted: c.Deleted, Position: c.Position, Request: c.Request, Keys: c.Keys,
 		Size: int64(len(c.KV.Value)), Lease: c.KV.Lease, Version: c.KV.Version, CreateRevision: c.KV.CreateRevision,
-		Marked: !c.Deleted && s.Keys.marked(c.KV.Key, c.KV.Value),
+		Deleting: !c.Deleted && s.Keys.deleting(c.KV.Key, c.KV.Value),
 	}})
 }
 
@@ -281,7 +281,7 @@ func (s *server) differences(bucket *bolt.Bucket) error {
 		}
 		err = s.give(sighting{Put: &changeSeen{
 			Key: kv.Key, Revision: kv.ModRevision, Size: int64(len(kv.Value)), Lease: kv.Lease, Version: kv.Version,
-			CreateRevision: kv.CreateRevision, Marked: s.Keys.marked(kv.Key, kv.Value),
+			CreateRevision: kv.CreateRevision, Deleting: s.Keys.deleting(kv.Key, kv.Value),
 		}})
 		if err != nil {
 			return err

@@ -90,7 +90,7 @@ func newTracked() *tracked { return &tracked{gone: map[string]deletion{}} }
 func (t *tracked) add(c Change, inside bool) {
 	t.last = &c
 	d := deletion{Change: c}
-	if t.marked != nil && t.marked.Key == c.Key && !c.Marked {
+	if t.marked != nil && t.marked.Key == c.Key && !c.Deleting {
 		d.mark, t.marked = t.marked, nil
 	}
 	if inside {
@@ -117,7 +117,7 @@ func (t *tracked) add(c Change, inside bool) {
 }
 
 // addMark adds a change that left the object marked for deletion.
-func (t *tracked) addMark(c Change) {
+func (t *tracked) addDeleting(c Change) {
 	if t.marked == nil {
 		t.mark, t.marked = &c, &c
 	}

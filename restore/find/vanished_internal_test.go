@@ -59,8 +59,8 @@ func TestVanishedTogether(t *testing.T) {
 }
 
 func add(t *tracked, c Change) {
-	if c.Marked {
-		t.addMark(c)
+	if c.Deleting {
+		t.addDeleting(c)
 	}
 	t.add(c, true)
 }
@@ -69,7 +69,7 @@ func add(t *tracked, c Change) {
 func TestLastMark(t *testing.T) {
 	tracked := newTracked()
 	namespace := func(revision int64, marked, deleted bool) Change {
-		return Change{Key: "/registry/namespaces/prod", Revision: revision, Marked: marked, Deleted: deleted}
+		return Change{Key: "/registry/namespaces/prod", Revision: revision, Deleting: marked, Deleted: deleted}
 	}
 	for _, c := range []Change{
 		namespace(10, false, false), namespace(20, true, false), namespace(21, true, false), namespace(30, false, true),

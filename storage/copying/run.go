@@ -112,7 +112,7 @@ func (c *copying) recordFault(key string, err error) error {
 
 // backup copies the missing objects of a backup. One that is deleted on either side during the copy is left out.
 func (c *copying) backup(ctx context.Context, b backup) error {
-	if !b.manifest.there { // otherwise the data of a deleted backup would be copied in vain
+	if !b.manifest.there { // checked first, so that the data of a backup deleted meanwhile is not copied in vain
 		gone, err := isGone(ctx, c.from, b.backup.ID)
 		if gone {
 			c.result.LeftOut++
@@ -136,8 +136,9 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 	return c.recordFault(key, err)
 }
 
-// parts copies the objects of a backup, the manifest last. With an error it returns the key of the object concerned. A manifest
-// at the target is compared first, and its data is not read. Without one, data at the target is checked against the manifest.
+// parts copies the objects of a backup, the manifest last. With an error it returns the key of the object concerned. If the
+// target has the manifest, that is compared first, and data that is there is not read. If not, data that is there is checked against
+// the source's manifest.
 func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	if b.manifest.there {
 		err := c.document(ctx, b.manifest, b.isManifest)
@@ -170,8 +171,9 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	return b.data.key, c.stillThere(ctx, b)
 }
 
-// stillThere returns an error and removes the manifest from the target if the data is missing there. A sweep may have removed
-// data of an older copy as a leftover just before the manifest was stored.
+// stillThere returns an error and removes the manifest from the target if the data is missing there. Data that an
+// interrupted copy had left counts as a leftover, which repository.Cluster.Sweep may have removed just before the manifest was
+// stored.
 func (c *copying) stillThere(ctx context.Context, b backup) error {
 	_, err := c.to.Records().Bucket.Stat(ctx, b.data.key)
 	if !records.IsAbsent(err) {
@@ -330,7 +332,7 @@ func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 		return fmt.Errorf("open segment %s: %w", s.key, err)
 	}
 	defer source.Close()
-	whole := checkedWhile(source, func(r io.Reader) error { return isSegment(r, s) })
+	whole := newCheckingReader(source, func(r io.Reader) error { return isSegment(r, s) })
 	defer whole.Close()
 	err = c.create(ctx, s.object, whole)
 	if err == nil {
@@ -411,11 +413,11 @@ func (c *copying) create(ctx context.Context, o object, r io.Reader) error {
 	return nil
 }
 
-// checkedWhile returns a reader of the bytes of r, which check reads at the same time. The reader ends with io.EOF if check
+// newCheckingReader returns a reader of the bytes of r, which check reads at the same time. The reader ends with io.EOF if check
 // returns nil, otherwise with the error of check. check must read all of r. The caller must close the reader before r.
-func checkedWhile(r io.Reader, check func(io.Reader) error) io.ReadCloser {
+func newCheckingReader(r io.Reader, check func(io.Reader) error) io.ReadCloser {
 	out, in := io.Pipe()
-	c := &whileChecked{PipeReader: out, ended: make(chan struct{})}
+	c := &checkingReader{PipeReader: out, ended: make(chan struct{})}
 	go func() {
 		defer close(c.ended)
 		in.CloseWithError(check(io.TeeReader(r, in)))
@@ -423,14 +425,14 @@ func checkedWhile(r io.Reader, check func(io.Reader) error) io.ReadCloser {
 	return c
 }
 
-// whileChecked is the reader that checkedWhile returns.
-type whileChecked struct {
+// checkingReader is the reader that newCheckingReader returns.
+type checkingReader struct {
 	*io.PipeReader
 	ended chan struct{} // closed when the check has returned
 }
 
 // Close ends the check and waits for it.
-func (c *whileChecked) Close() error {
+func (c *checkingReader) Close() error {
 	err := c.PipeReader.Close()
 	<-c.ended
 	return err

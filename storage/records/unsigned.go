@@ -11,8 +11,8 @@ import (
 // key would ignore the document.
 var ErrUnsigned = fault.New(fault.Refused, "unsigned write refused")
 
-// RefuseUnsigned returns an error that matches ErrUnsigned if the policy has no key and the newest backup is signed. It
-// checks the backup only until that is found to be unsigned, see AllowUnsigned.
+// RefuseUnsigned returns an error that matches ErrUnsigned if the policy has no key and the newest backup is signed. Once
+// the newest backup was found to be unsigned, later calls return nil without checking it again; see AllowUnsigned.
 func (s *Store) RefuseUnsigned(ctx context.Context) error {
 	if !s.Policy.Key.None() {
 		return nil

@@ -25,9 +25,9 @@ type serverRun struct {
 type fatal struct{ error }
 
 // withServers calls do, in which the functions of package objectstores may be used, and ends the servers that were
-// started. Their data is kept in dir.
+// started. While they run, their data is in a directory below dir.
 func withServers(ctx context.Context, dir string, do func(testing.TB) error) error {
-	testing.Init() // testing.Short needs a flag; this runs after those of this program were parsed
+	testing.Init() // testing.Short reads a flag; registered after flag.Parse, it is none of this program's
 	err := os.Setenv("TMPDIR", dir)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func (f *fakeService) clusters() []document.ServedCluster {
 			c.State = document.StateSuspended
 			c.Suspension = &document.SuspendedBy{Since: f.ago(3 * time.Hour), By: "jo", Reason: "the members move to new hosts"}
 		case "web":
-			c.State, c.Reason = document.StateRunning, "the schedule's of "+f.ago(time.Minute).Format(time.RFC3339)
+			c.State, c.Reason = document.StateRunning, "scheduled for "+f.ago(time.Minute).Format(time.RFC3339)
 		}
 		all = append(all, c)
 	}
@@ -154,7 +154,7 @@ func (f *fakeService) prod() document.ServedCluster {
 	second.Drill, second.Window = nil, nil
 	c.Standings = append(c.Standings, second)
 	c.Jobs = []document.Outcome{
-		{Job: document.JobBackup, Reason: "the schedule's of " + f.ago(132*time.Minute).Format(time.RFC3339), Began: f.ago(7 * time.Minute),
+		{Job: document.JobBackup, Reason: "scheduled for " + f.ago(132*time.Minute).Format(time.RFC3339), Began: f.ago(7 * time.Minute),
 			Ended: f.ago(7*time.Minute - 3*time.Second), Verdict: document.Failed, Message: "put prod/backups: 403 AccessDenied"},
 		{Job: document.JobPrune, Repository: "main", Reason: "after a backup", Began: f.ago(197 * time.Minute), Ended: f.ago(196 * time.Minute),
 			Verdict: document.Succeeded},

@@ -12,8 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
-// S3Server is a running store that speaks S3 and the credentials of one user. A copy with other fields is another user
-// or another route to it.
+// S3Server is a running store that speaks S3, with the credentials of one user. A copy with other credentials stands for
+// another user, one with another Endpoint for another route to the same store.
 type S3Server struct {
 	Endpoint     string // http or https URL, without a path
 	CAFile       string // PEM of the authority to trust; empty over plain http
@@ -63,7 +63,7 @@ func (s *S3Server) As(t testing.TB, bucket string, rights Rights) *S3Server {
 	return user
 }
 
-// Through returns the same server behind a proxy. Signatures stay valid: they cover the host that the client names.
+// Through returns the same server behind a proxy. Signatures stay valid: the client signs the Host that it sends, which is the proxy's, and the proxy passes it on unchanged.
 func (s *S3Server) Through(p *Proxy) *S3Server {
 	through := *s
 	through.Endpoint = replaceHost(s.Endpoint, p.Address)
