@@ -112,13 +112,13 @@ func (a *archiving) try(ctx context.Context) error {
 		Source: segment.Watch, Etcd: ClusterConfig(a.spec.Etcd), To: a.spec.Backup.To, Plain: a.spec.Backup.Plain,
 		Flush: a.spec.Archive.Flush, SegmentSize: spec.SegmentSize, Lease: a.lease, HashEvery: hashEvery, HashMax: a.spec.Backup.HashMax,
 		Spool: a.spec.Archive.Spool, SpoolMax: a.spec.Archive.SpoolMax, Host: a.service.Host,
-		Snapshot: a.snapshot,
+		Snapshot: a.snapshot, Report: a.forward,
+		Observe: func(now archive.Status) { a.set(func(s *archive.Status) { *s = now }) },
 	}
 	if a.spec.Backup.NoHash {
 		c.HashEvery = 0
 	}
-	told := func(now archive.Status) { a.set(func(s *archive.Status) { *s = now }) }
-	return a.service.Archive(ctx, c, stores[0].Cluster, told, a.forward)
+	return a.service.Archive(ctx, c, stores[0].Cluster)
 }
 
 // boardOf returns the board of a cluster, or an unused one if the cluster was removed.

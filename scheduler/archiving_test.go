@@ -29,17 +29,15 @@ type fakeArchive struct {
 	lingers time.Duration
 }
 
-func (f *fakeArchive) run(
-	ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
-) error {
+func (f *fakeArchive) run(ctx context.Context, c archive.Config, to *repository.Cluster) error {
 	err := f.enter(c, to.Name())
 	if err != nil {
 		return err
 	}
 	defer f.leave(to.Name())
-	f.set(func() { f.observe = observe })
-	observe(archive.Status{State: archive.Working, Cluster: to.Name(), Durable: 7})
-	report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: "works"})
+	f.set(func() { f.observe = c.Observe })
+	c.Observe(archive.Status{State: archive.Working, Cluster: to.Name(), Durable: 7})
+	c.Report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: "works"})
 	if f.first {
 		err := c.Snapshot(ctx, "the first of this cluster")
 		if err != nil && ctx.Err() == nil {
@@ -262,13 +260,11 @@ func TestServiceTakesOneBackupForTheLogAndTheSchedule(t *testing.T) {
 				w.took = 20 * time.Second
 				f := &fakeArchive{first: true}
 				w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
-					s.Archive = func(
-						ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
-					) error {
+					s.Archive = func(ctx context.Context, c archive.Config, to *repository.Cluster) error {
 						if slow == "the log" {
 							time.Sleep(10 * time.Second)
 						}
-						return f.run(ctx, c, to, observe, report)
+						return f.run(ctx, c, to)
 					}
 					open := s.Open
 					s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
@@ -295,11 +291,9 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 		f := &fakeArchive{first: true}
 		var needed time.Duration
 		s := w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
-			s.Archive = func(
-				ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
-			) error {
+			s.Archive = func(ctx context.Context, c archive.Config, to *repository.Cluster) error {
 				time.Sleep(10 * time.Second) // while the schedule's is taken
-				return f.run(ctx, c, to, observe, report)
+				return f.run(ctx, c, to)
 			}
 			s.Revision = func(context.Context, spec.Spec) (int64, error) {
 				w.mu.Lock()
@@ -332,11 +326,9 @@ func TestServiceSuspendedArchives(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		f, begin := &fakeArchive{first: true}, make(chan struct{})
 		s := w.start("a", configOf(archived(t, "prod")), func(s *scheduler.Service) {
-			s.Archive = func(
-				ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
-			) error {
+			s.Archive = func(ctx context.Context, c archive.Config, to *repository.Cluster) error {
 				<-begin
-				return f.run(ctx, c, to, observe, report)
+				return f.run(ctx, c, to)
 			}
 		})
 		w.pass(time.Minute)
@@ -365,9 +357,7 @@ func TestServiceLearnsOfTheLogsBackup(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.broken = func(spec.Spec) error { return errTest }
 		var got error
-		f := func(
-			ctx context.Context, c archive.Config, _ *repository.Cluster, _ func(archive.Status), _ storage.Report,
-		) error {
+		f := func(ctx context.Context, c archive.Config, _ *repository.Cluster) error {
 			got = c.Snapshot(ctx, "a gap")
 			w.set(func() { w.broken, w.partial = nil, true })
 			err := c.Snapshot(ctx, "a gap")

@@ -134,7 +134,7 @@ func (w *worker) stillMissing() error {
 func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.Time) error {
 	o := task{job: JobCopy, repository: to.Repository, cause: cause{text: "it lacks backups that " + from.Repository + " has"}}.outcome()
 	w.board.begin(o)
-	result, err := w.service.Copy(ctx, from, to, since, w.forward)
+	result, err := w.service.Copy(ctx, CopyRequest{from, to, since}, w.forward)
 	if err == nil && len(result.Faults) > 0 {
 		err = fmt.Errorf("%d objects were not copied: %w", len(result.Faults), result.Faults[0].Err)
 	}
@@ -160,7 +160,7 @@ func (w *worker) uncopied(err error) time.Time {
 	return w.catchup.after
 }
 
-// Copy copies backups that began at since or later, with their proofs, from one repository to another.
-func Copy(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error) {
-	return copying.Copy(ctx, from.Cluster, to.Cluster, copying.Options{Since: since, BackupsOnly: true, Report: report})
+// Copy copies the backups of r, with their proofs.
+func Copy(ctx context.Context, r CopyRequest, report storage.Report) (copying.Result, error) {
+	return copying.Copy(ctx, r.From.Cluster, r.To.Cluster, copying.Options{Since: r.Since, BackupsOnly: true, Report: report})
 }

@@ -94,11 +94,11 @@ func TestServiceReportsMissedBackups(t *testing.T) {
 				}
 				return r, err
 			}
-			s.Copy = func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error) {
+			s.Copy = func(ctx context.Context, r scheduler.CopyRequest, report storage.Report) (copying.Result, error) {
 				if broken.Load() {
 					return copying.Result{}, errTest
 				}
-				return scheduler.Copy(ctx, from, to, since, report)
+				return scheduler.Copy(ctx, r, report)
 			}
 		})
 		w.pass(30 * time.Minute)

@@ -144,7 +144,7 @@ func (j *drillJob) work(ctx context.Context) error {
 	j.board.begin(j.outcome)
 	j.report(storage.Note, "a drill: %s", j.r.text)
 	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to be typed
-	j.proofs, j.err = j.service.Drill(ctx, j.spec, j.r.stores[0], seed, j.forward)
+	j.proofs, j.err = j.service.Drill(ctx, DrillRequest{j.spec, j.r.stores[0], seed}, j.forward)
 	return nil
 }
 

@@ -44,7 +44,7 @@ type drilled struct {
 }
 
 // drill appends a proof to the newest backup when its time has passed, as verify.Drill would.
-func (w *world) drill(ctx context.Context, by string, s spec.Spec, in backup.Store, seed uint64) (proofs []catalog.Proof, err error) {
+func (w *world) drill(ctx context.Context, by string, r scheduler.DrillRequest) (proofs []catalog.Proof, err error) {
 	began := time.Now()
 	w.set(func() {
 		w.drills.running++
@@ -54,14 +54,14 @@ func (w *world) drill(ctx context.Context, by string, s spec.Spec, in backup.Sto
 	})
 	defer w.set(func() {
 		w.drills.running--
-		w.drills.ran = append(w.drills.ran, drilled{began.Sub(w.begin), by, s.Cluster, in.Repository, seed, err})
+		w.drills.ran = append(w.drills.ran, drilled{began.Sub(w.begin), by, r.Spec.Cluster, r.In.Repository, r.Seed, err})
 	})
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-time.After(w.drillTook()):
 	}
-	catalog, err := in.Cluster.Load(ctx, backups.LoadOptions{Newest: 1})
+	catalog, err := r.In.Cluster.Load(ctx, backups.LoadOptions{Newest: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (w *world) drill(ctx context.Context, by string, s spec.Spec, in backup.Sto
 	if err != nil {
 		return nil, err
 	}
-	return w.proven(ctx, by, in, newest.ID, began)
+	return w.proven(ctx, by, r.In, newest.ID, began)
 }
 
 func (w *world) drillTook() time.Duration {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/scheduler"
@@ -241,7 +240,7 @@ func TestServiceMissesADrill(t *testing.T) {
 		settings.Timeout = 48 * time.Hour
 		settings.Drill = spec.Drill{Schedule: schedules.Parse(t, "0 12 * * *", "UTC"), Repository: "main"}
 		s := w.start("a", configOf(settings), func(s *scheduler.Service) {
-			s.Drill = func(ctx context.Context, _ spec.Spec, _ backup.Store, _ uint64, _ storage.Report) ([]catalog.Proof, error) {
+			s.Drill = func(ctx context.Context, _ scheduler.DrillRequest, _ storage.Report) ([]catalog.Proof, error) {
 				<-ctx.Done() // it hangs
 				return nil, context.Cause(ctx)
 			}

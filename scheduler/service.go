@@ -31,6 +31,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
+// CopyRequest selects the backups that Service.Copy copies.
+type CopyRequest struct {
+	From, To backup.Store
+	Since    time.Time // backups that began at this time or later
+}
+
+// DrillRequest describes a drill of Service.Drill.
+type DrillRequest struct {
+	Spec spec.Spec
+	In   backup.Store
+	Seed uint64 // selects the random point
+}
+
 // Service runs the jobs of clusters. Its functions do them, and are called from several goroutines at once.
 type Service struct {
 	// Open opens a repository's bucket, for writing.
@@ -40,11 +53,10 @@ type Service struct {
 	// Prune removes the backups and segments in one repository that the Spec's retention does not keep. nil: nothing is
 	// removed.
 	Prune func(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error
-	// Copy copies backups that began at since or later from one repository to another that lacks them. nil: none is copied.
-	Copy func(ctx context.Context, from, to backup.Store, since time.Time, report storage.Report) (copying.Result, error)
-	// Drill restores from one repository as the Spec's Drill describes, as verify.Drill does. seed selects the random point.
-	// nil: no drill is run.
-	Drill func(ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report) ([]catalog.Proof, error)
+	// Copy copies backups from one repository to another that lacks them. nil: none is copied.
+	Copy func(ctx context.Context, r CopyRequest, report storage.Report) (copying.Result, error)
+	// Drill restores from one repository as the Spec's Drill describes, as verify.Drill does. nil: no drill is run.
+	Drill func(ctx context.Context, r DrillRequest, report storage.Report) ([]catalog.Proof, error)
 	// Revision returns a cluster's revision, for triggers and archiving.
 	Revision func(ctx context.Context, s spec.Spec) (int64, error)
 	// Check checks a cluster itself, as cluster.Check does. nil: it is not checked.
@@ -56,9 +68,7 @@ type Service struct {
 	// Changed is called after each change of a cluster's Status; it must neither block nor call the Service. May be nil.
 	Changed func(cluster string)
 	// Archive archives a log until ctx ends, as archive.Run does. nil: no log is archived.
-	Archive func(
-		ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
-	) error
+	Archive func(ctx context.Context, c archive.Config, to *repository.Cluster) error
 
 	Host     string        // shown in leases
 	Patience time.Duration // how long Run waits for running jobs after ctx has ended

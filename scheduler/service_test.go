@@ -225,10 +225,8 @@ func (w *world) start(name string, c spec.Config, change ...func(*scheduler.Serv
 			w.pruned = append(w.pruned, spec.Cluster+" in "+in.Repository)
 			return w.unpruned
 		},
-		Drill: func(
-			ctx context.Context, spec spec.Spec, in backup.Store, seed uint64, _ storage.Report,
-		) ([]catalog.Proof, error) {
-			return w.drill(ctx, name, spec, in, seed)
+		Drill: func(ctx context.Context, r scheduler.DrillRequest, _ storage.Report) ([]catalog.Proof, error) {
+			return w.drill(ctx, name, r)
 		},
 		Revision: func(context.Context, spec.Spec) (int64, error) {
 			w.mu.Lock()

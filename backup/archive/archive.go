@@ -58,6 +58,8 @@ type Config struct {
 	Version string // of dr
 	// Snapshot takes a backup at once, because a log without one before it restores nothing. It must not be nil.
 	Snapshot func(ctx context.Context, why string) error
+	Observe  func(Status) // called with each change of the status; nil: not called
+	Report   storage.Report
 }
 
 // Limits of Config.
@@ -121,17 +123,15 @@ func (c Config) validateSource() error {
 }
 
 // Run archives until ctx ends, and then stores the pending requests. It returns an error only if a retry cannot help. While a
-// store, a member or a cluster is unreachable it waits, and reports that through report and observe.
-func Run(
-	ctx context.Context, c Config, to *repository.Cluster, observe func(Status), report storage.Report,
-) error {
+// store, a member or a cluster is unreachable it waits, and reports that through c.Report and c.Observe.
+func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 	err := c.Validate()
 	if err != nil {
 		return err
 	}
 	a := &archiver{
-		config: c, to: to, report: report, writer: strings.ToLower(rand.Text()[:16]),
-		board: &board{tell: observe},
+		config: c, to: to, report: c.Report, writer: strings.ToLower(rand.Text()[:16]),
+		board: &board{tell: c.Observe},
 	}
 	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
 	a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax, a.warn)

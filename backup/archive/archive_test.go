@@ -61,13 +61,15 @@ func start(t *testing.T, c archive.Config, to *repository.Cluster) *agent {
 			return err
 		}
 	}
+	c.Observe = func(s archive.Status) { a.status.Store(&s) }
+	c.Report = func(e storage.Event) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.said = append(a.said, e.Message)
+	}
 	go func() {
 		defer close(a.ended)
-		a.err = archive.Run(ctx, c, to, func(s archive.Status) { a.status.Store(&s) }, func(e storage.Event) {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.said = append(a.said, e.Message)
-		})
+		a.err = archive.Run(ctx, c, to)
 	}()
 	t.Cleanup(a.stop)
 	return a
@@ -295,7 +297,7 @@ func TestASpoolIsOneAgents(t *testing.T) {
 	config.Source, config.Spool, config.SpoolMax, config.Snapshot = segment.Watch, t.TempDir(), 1<<30, noBackup
 	first := start(t, config, c)
 	first.wait("the first to work", func(s archive.Status) bool { return s.State == archive.Working })
-	err := archive.Run(t.Context(), config, c, nil, nil)
+	err := archive.Run(t.Context(), config, c)
 	if !errors.Is(err, archive.ErrConfig) {
 		t.Errorf("a second one with the same spool: error %v", err)
 	}
@@ -438,7 +440,7 @@ func TestConfigIsChecked(t *testing.T) {
 		config := configOf(etcd)
 		config.Snapshot = noBackup
 		spoil(&config)
-		err := archive.Run(t.Context(), config, c, nil, nil)
+		err := archive.Run(t.Context(), config, c)
 		if !errors.Is(err, archive.ErrConfig) && !errors.Is(err, cluster.ErrConfig) {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -446,7 +448,7 @@ func TestConfigIsChecked(t *testing.T) {
 	other := embedded.Start(t, nil) // the log of one cluster and the endpoints of another
 	config := configOf(etcd)
 	config.Etcd.Endpoints, config.Snapshot = []string{other.URL}, noBackup
-	err := archive.Run(t.Context(), config, c, nil, nil)
+	err := archive.Run(t.Context(), config, c)
 	if !errors.Is(err, archive.ErrConfig) {
 		t.Errorf("another cluster's endpoints: error %v", err)
 	}

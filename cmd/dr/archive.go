@@ -128,7 +128,8 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 		return err
 	}
 	defer stop()
-	return archive.Run(ctx, config, c, func(s archive.Status) { status.Store(&s) }, report)
+	config.Observe, config.Report = func(s archive.Status) { status.Store(&s) }, report
+	return archive.Run(ctx, config, c)
 }
 
 // snapshotOf returns a function that takes a backup from the leader.

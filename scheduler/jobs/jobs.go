@@ -56,19 +56,16 @@ func (who Identity) backup(ctx context.Context, s spec.Spec, to []backup.Store, 
 	return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, scheduler.BackupRequest(s.Backup, who.Version), report)
 }
 
-func (who Identity) archive(
-	ctx context.Context, c archive.Config, to *repository.Cluster, observe func(archive.Status), report storage.Report,
-) error {
+func (who Identity) archive(ctx context.Context, c archive.Config, to *repository.Cluster) error {
 	c.Version = who.Version
-	return archive.Run(ctx, c, to, observe, report)
+	return archive.Run(ctx, c, to)
 }
 
-// drill restores the newest backup and the point of the log that seed draws, each in a child process.
-func (who Identity) drill(
-	ctx context.Context, s spec.Spec, in backup.Store, seed uint64, report storage.Report,
-) ([]catalog.Proof, error) {
+// drill restores the newest backup and the point of the log that the seed draws, each in a child process.
+func (who Identity) drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
+	s := d.Spec
 	r := verify.DrillRequest{
-		Aim: verify.Aim{Seed: seed}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
+		Aim: verify.Aim{Seed: d.Seed}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
 		Now: time.Now(),
 	}
 	for _, text := range s.Drill.Assertions {
@@ -79,13 +76,13 @@ func (who Identity) drill(
 		r.Assertions = append(r.Assertions, parsed)
 	}
 	for _, from := range s.Repositories {
-		if from.Name == in.Repository {
+		if from.Name == d.In.Repository {
 			options := optionsOf(from)
 			options.Guard = scheduler.Patience
 			r.Source = child.NewSource(child.Repository{URL: from.URL, Options: options, Cluster: s.Cluster, Trust: from.Policy.Trusted()}, s.Drill.Keys)
 		}
 	}
-	return verify.Drill(ctx, in.Cluster, r, report)
+	return verify.Drill(ctx, d.In.Cluster, r, report)
 }
 
 // revision returns the newest revision that a member of the cluster reports.

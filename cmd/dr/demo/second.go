@@ -51,11 +51,12 @@ func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
 			_, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request(), nil)
 			return err
 		},
+		Observe: func(s archive.Status) { a.status.Store(&s) },
 	}
 	var running context.Context
 	running, a.stop = context.WithCancel(context.WithoutCancel(ctx)) // until it is stopped
 	go func() {
-		a.ended <- archive.Run(running, config, t.repository, func(s archive.Status) { a.status.Store(&s) }, nil)
+		a.ended <- archive.Run(running, config, t.repository)
 	}()
 	t.agent = a
 	err := a.catchUp(ctx, time.Now())
