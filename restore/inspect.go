@@ -52,7 +52,7 @@ func Inspect(ctx context.Context, file string, report storage.Report) (i Inspect
 		return i, fmt.Errorf("%w: %s is not a regular file: name a snapshot, such as one of etcdctl snapshot save or a copy of member/snap/db",
 			plan.ErrLayout, file)
 	}
-	err = child.Run(ctx, InspectVerb, file, &i, report)
+	err = child.Call{Verb: InspectVerb, Job: file, Result: &i, Report: report}.Run(ctx)
 	return i, child.Died(err)
 }
 

@@ -30,7 +30,7 @@ func Spawn(ctx context.Context, p plan.Plan, s child.Source, report storage.Repo
 		return Result{}, err
 	}
 	var a answer
-	err = child.Run(ctx, ChildVerb, job{p, s}, &a, report)
+	err = child.Call{Verb: ChildVerb, Job: job{p, s}, Result: &a, Report: report}.Run(ctx)
 	if err != nil {
 		removeDead(p)
 		return Result{}, asObstacle(p, child.Died(err))

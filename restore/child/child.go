@@ -49,30 +49,30 @@ type line struct {
 	Error  *fault.Packed   `json:"error,omitempty"`
 }
 
-// Run starts verb in a child, sends it job, passes its events to report, and decodes its result into result. It returns the
-// child's error with its message, kinds and sentinels, or a *DiedError. If ctx is cancelled, Run asks the child to end, and
-// kills it after 10 s.
-func Run(ctx context.Context, verb string, job, result any, report storage.Report) error {
-	return RunItems(ctx, verb, job, result, report, nil)
+// Call describes a verb to run in a child.
+type Call struct {
+	Verb   string
+	Job    any                         // sent to the child
+	Result any                         // pointer to which Run decodes the result
+	Report storage.Report              // receives the child's events
+	Take   func(json.RawMessage) error // receives items as they arrive; an error stops the child; nil: items are ignored
 }
 
-// RunItems is like Run for a verb that also produces items, which it passes to take as they arrive. If take returns an error,
-// RunItems stops the child and returns that error.
-func RunItems(
-	ctx context.Context, verb string, job, result any, report storage.Report, take func(json.RawMessage) error,
-) error {
+// Run runs c in a child. It returns the child's error with its message, kinds and sentinels, the error of c.Take, or a
+// *DiedError. If ctx is cancelled, Run asks the child to end, and kills it after 10 s.
+func (c Call) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	input, err := json.Marshal(job)
+	input, err := json.Marshal(c.Job)
 	if err != nil {
-		return fmt.Errorf("describe the job of %s: %w", verb, err)
+		return fmt.Errorf("describe the job of %s: %w", c.Verb, err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, Argument, verb)
-	cmd.Env = environment(os.Environ(), job)
+	cmd := exec.CommandContext(ctx, self, Argument, c.Verb)
+	cmd.Env = environment(os.Environ(), c.Job)
 	var stderr head
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
@@ -91,13 +91,13 @@ func RunItems(
 	}
 	// The pipe stays open after the job: its end shows the child that the parent has ended.
 	_, _ = stdin.Write(append(input, '\n')) // a child that dies early reports the cause itself
-	r := &running{cmd: cmd, report: report, take: take, refuse: cancel}
+	r := &running{cmd: cmd, report: c.Report, take: c.Take, refuse: cancel}
 	e := r.wait(ctx, stdout)
 	switch {
 	case e.refused != nil:
 		return e.refused
 	case e.answer != nil && e.answer.Error == nil: // also after the end of ctx: the child has done its work
-		return json.Unmarshal(e.answer.Result, result)
+		return json.Unmarshal(e.answer.Result, c.Result)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case e.answer == nil:

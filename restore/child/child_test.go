@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 	fifo := os.Getenv(middleEnv)
 	if fifo != "" {
-		err := child.Run(context.Background(), "watch", fifo, nil, nil)
+		err := child.Call{Verb: "watch", Job: fifo}.Run(context.Background())
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -217,7 +217,7 @@ func TestAnswer(t *testing.T) {
 	var got seen
 	var events []storage.Event
 	want := job{Text: "AGE-SECRET-KEY-1 is in here", Number: 7}
-	err := child.Run(t.Context(), "echo", want, &got, func(e storage.Event) { events = append(events, e) })
+	err := child.Call{Verb: "echo", Job: want, Result: &got, Report: func(e storage.Event) { events = append(events, e) }}.Run(t.Context())
 	if err != nil || got.Job != want {
 		t.Fatalf("job %+v, error %v", got.Job, err)
 	}
@@ -239,7 +239,7 @@ func TestAnswer(t *testing.T) {
 
 func TestAnswerThatIsNull(t *testing.T) {
 	result := new(int)
-	err := child.Run(t.Context(), "nothing", nil, &result, nil)
+	err := child.Call{Verb: "nothing", Result: &result}.Run(t.Context())
 	if err != nil || result != nil {
 		t.Errorf("result %v, error %v", result, err)
 	}
@@ -248,12 +248,12 @@ func TestAnswerThatIsNull(t *testing.T) {
 func TestLargeJobAndAnswer(t *testing.T) {
 	var got seen
 	want := job{Text: strings.Repeat("ä", 1<<20)}
-	err := child.Run(t.Context(), "echo", want, &got, nil)
+	err := child.Call{Verb: "echo", Job: want, Result: &got}.Run(t.Context())
 	if err != nil || got.Job != want {
 		t.Errorf("%d bytes came back, error %v", len(got.Job.Text), err)
 	}
 	var large string
-	err = child.Run(t.Context(), "large", nil, &large, nil)
+	err = child.Call{Verb: "large", Result: &large}.Run(t.Context())
 	if err != nil || len(large) != 1<<20 {
 		t.Errorf("%d bytes, error %v", len(large), err)
 	}
@@ -268,7 +268,7 @@ func TestErrorsKeepMessageAndKind(t *testing.T) {
 		"both":  {"absent\nbad", []error{errBad, errAbsent}, []error{context.Canceled}},
 		"other": {"of no kind", nil, []error{errOther, errBad, errAbsent}},
 	} {
-		err := child.Run(t.Context(), verb, nil, nil, nil)
+		err := child.Call{Verb: verb}.Run(t.Context())
 		if err == nil || err.Error() != want.message {
 			t.Errorf("%s: error %q, want %q", verb, err, want.message)
 		}
@@ -297,7 +297,7 @@ func TestDeaths(t *testing.T) {
 		"garbage and exit":  {Stage: "check", Words: "it printed nothing"},
 	} {
 		t.Run(verb, func(t *testing.T) {
-			err := child.Run(t.Context(), verb, nil, nil, nil)
+			err := child.Call{Verb: verb}.Run(t.Context())
 			died, ok := errors.AsType[*child.DiedError](err)
 			if !ok || *died != want {
 				t.Fatalf("error %+v (%v), want %+v", died, err, want)
@@ -312,7 +312,7 @@ func TestDeaths(t *testing.T) {
 }
 
 func TestAnswerThatCannotBeEncoded(t *testing.T) {
-	err := child.Run(t.Context(), "unencodable", nil, nil, nil)
+	err := child.Call{Verb: "unencodable"}.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "unsupported type: func()") {
 		t.Errorf("error %v", err)
 	}
@@ -346,7 +346,7 @@ func TestHangingOrphanEnds(t *testing.T) {
 }
 
 func TestDeathByAFault(t *testing.T) {
-	err := child.Run(t.Context(), "fault", nil, nil, nil)
+	err := child.Call{Verb: "fault"}.Run(t.Context())
 	died, ok := errors.AsType[*child.DiedError](err)
 	if !ok || died.Killed || died.Stage != "check" || !strings.HasPrefix(died.Words, "unexpected fault address") {
 		t.Errorf("error %+v (%v)", died, err)
@@ -355,14 +355,14 @@ func TestDeathByAFault(t *testing.T) {
 
 func TestGarbageOnStdoutIsSkipped(t *testing.T) {
 	var got string
-	err := child.Run(t.Context(), "garbage", nil, &got, nil)
+	err := child.Call{Verb: "garbage", Result: &got}.Run(t.Context())
 	if err != nil || got != "an answer" {
 		t.Errorf("result %q, error %v", got, err)
 	}
 }
 
 func TestJobThatCannotBeDescribed(t *testing.T) {
-	err := child.Run(t.Context(), "echo", func() {}, nil, nil)
+	err := child.Call{Verb: "echo", Job: func() {}}.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "the job of echo") {
 		t.Errorf("error %v", err)
 	}
@@ -372,7 +372,7 @@ func TestCancelIsPolite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tidied")
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := child.Run(ctx, "polite", path, nil, func(storage.Event) { cancel(stop) })
+	err := child.Call{Verb: "polite", Job: path, Report: func(storage.Event) { cancel(stop) }}.Run(ctx)
 	if !errors.Is(err, stop) {
 		t.Errorf("error %v", err)
 	}
@@ -386,7 +386,7 @@ func TestCancelIsPolite(t *testing.T) {
 func TestCancelAfterTheWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var got string
-	err := child.Run(ctx, "finished", nil, &got, func(storage.Event) { cancel() })
+	err := child.Call{Verb: "finished", Result: &got, Report: func(storage.Event) { cancel() }}.Run(ctx)
 	if err != nil || got != "done" {
 		t.Errorf("result %q, error %v", got, err)
 	}
@@ -396,7 +396,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	stop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
-	err := child.Run(ctx, "echo", job{}, nil, nil)
+	err := child.Call{Verb: "echo", Job: job{}}.Run(ctx)
 	if !errors.Is(err, stop) && !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -407,7 +407,7 @@ func TestStubbornChildIsKilled(t *testing.T) {
 		t.Skip("it takes the ten seconds that a child has")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := child.Run(ctx, "stubborn", nil, nil, func(storage.Event) { cancel() })
+	err := child.Call{Verb: "stubborn", Report: func(storage.Event) { cancel() }}.Run(ctx)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -425,11 +425,11 @@ func TestChildThatDoesNotEndIsAbandoned(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var text string
-		err = child.Run(ctx, verb, fifo, &text, func(storage.Event) {
+		err = child.Call{Verb: verb, Job: fifo, Result: &text, Report: func(storage.Event) {
 			if want != nil {
 				cancel()
 			}
-		})
+		}}.Run(ctx)
 		cancel()
 		if !errors.Is(err, want) || want == nil && text != "done" {
 			t.Errorf("%s: %q, error %v", verb, text, err)

@@ -30,12 +30,12 @@ func count(ctx context.Context, input []byte, give func(any) error, report stora
 func TestItemsComeInOrder(t *testing.T) {
 	var got []int
 	var result, events int
-	err := child.RunItems(t.Context(), "count", 1000, &result, func(storage.Event) { events++ }, func(item json.RawMessage) error {
+	err := child.Call{Verb: "count", Job: 1000, Result: &result, Report: func(storage.Event) { events++ }, Take: func(item json.RawMessage) error {
 		var n int
 		err := json.Unmarshal(item, &n)
 		got = append(got, n)
 		return err
-	})
+	}}.Run(t.Context())
 	if err != nil || result != 1000 || events != 1000 || len(got) != 1000 {
 		t.Fatalf("result %d, %d events, %d items, %v", result, events, len(got), err)
 	}
@@ -49,13 +49,13 @@ func TestItemsComeInOrder(t *testing.T) {
 // An error of take ends the child, however many items remain.
 func TestRefusedItemEndsTheChild(t *testing.T) {
 	taken, enough := 0, errors.New("enough")
-	err := child.RunItems(t.Context(), "count", 1<<30, new(int), nil, func(json.RawMessage) error {
+	err := child.Call{Verb: "count", Job: 1 << 30, Result: new(int), Take: func(json.RawMessage) error {
 		taken++
 		if taken == 3 {
 			return enough
 		}
 		return nil
-	})
+	}}.Run(t.Context())
 	if !errors.Is(err, enough) || taken != 3 {
 		t.Errorf("%d taken, %v", taken, err)
 	}
@@ -64,7 +64,7 @@ func TestRefusedItemEndsTheChild(t *testing.T) {
 // An error of take counts even if the child has produced all items by then.
 func TestRefusedLastItem(t *testing.T) {
 	enough := errors.New("enough")
-	err := child.RunItems(t.Context(), "count", 1, new(int), nil, func(json.RawMessage) error { return enough })
+	err := child.Call{Verb: "count", Job: 1, Result: new(int), Take: func(json.RawMessage) error { return enough }}.Run(t.Context())
 	if !errors.Is(err, enough) {
 		t.Errorf("%v", err)
 	}

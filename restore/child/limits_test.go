@@ -66,7 +66,7 @@ func TestLimits(t *testing.T) {
 	own := 20 - raw
 	for _, l := range []child.Limits{{}, {Nice: 19}, {Memory: 1 << 30}, {Memory: 1 << 30, Nice: 19}} {
 		var got limited
-		err := child.Run(t.Context(), "limit", l, &got, nil)
+		err := child.Call{Verb: "limit", Job: l, Result: &got}.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

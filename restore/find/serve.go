@@ -60,7 +60,7 @@ type ended struct {
 // spawn runs a job in a child.
 func spawn(ctx context.Context, j job, report storage.Report, take func(json.RawMessage) error) (ended, error) {
 	var e ended
-	err := child.RunItems(ctx, ChildVerb, j, &e, report, take)
+	err := child.Call{Verb: ChildVerb, Job: j, Result: &e, Report: report, Take: take}.Run(ctx)
 	if err != nil {
 		err = child.Died(err)
 		if errors.Is(err, catalog.ErrDamaged) {

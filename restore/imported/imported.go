@@ -105,7 +105,7 @@ func (o Options) run(ctx context.Context, j job, report storage.Report) (*Databa
 	if err != nil {
 		return nil, found{}, err
 	}
-	err = child.Run(ctx, ChildVerb, j, &f, report)
+	err = child.Call{Verb: ChildVerb, Job: j, Result: &f, Report: report}.Run(ctx)
 	if err != nil {
 		return nil, found{}, j.named(child.Died(err))
 	}

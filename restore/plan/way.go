@@ -103,7 +103,7 @@ func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, erro
 	before := func(b catalog.Backup) bool { return b.HighestRevision() <= t.Revision }
 	for _, s := range slices.Backward(usable) {
 		if s.hasBase(before) { // toRevision searched it, so it ends before
-			return t.nearest(c, s, s.toEnd(), before, why)
+			return t.orNearest(t.orLater(c, s, s.toEnd(), before), why)
 		}
 	}
 	b, ok := newestAllowed(c, t, before)
@@ -145,7 +145,7 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 		if i < len(usable)-1 {
 			why = fmt.Sprintf("%s is in a gap of the log, which ends at %s and continues later", text(t.Time), text(end))
 		}
-		return t.nearest(c, s, r, by, why)
+		return t.orNearest(t.orLater(c, s, r, by), why)
 	}
 	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
 	b, ok := newestAllowed(c, t, by)
@@ -369,11 +369,11 @@ func unrestorableAfter(c catalog.Catalog, last stretch, lineage string) string {
 	return ""
 }
 
-// nearest returns r, which ends in s, or the way to a later backup alone, as orNearest does.
-func (t Target) nearest(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool, why string) (route, error) {
+// orLater returns r, which ends in s, or the way to a later backup alone.
+func (t Target) orLater(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool) route {
 	b, ok := newestAllowed(c, t, allowed)
 	if ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
-		r = backupRoute(b)
+		return backupRoute(b)
 	}
-	return t.orNearest(r, why)
+	return r
 }

@@ -161,7 +161,7 @@ func TestABrokenLogIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = child.Run(t.Context(), "boot", dir, nil, nil)
+	err = child.Call{Verb: "boot", Job: dir}.Run(t.Context())
 	died, ok := errors.AsType[*child.DiedError](err)
 	if !ok || died.Stage != "boot" || died.Killed || !strings.Contains(died.Words, "WAL") {
 		t.Errorf("error %+v (%v)", died, err)

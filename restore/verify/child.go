@@ -78,7 +78,7 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 	if err != nil {
 		return found{}, err
 	}
-	err = child.Run(ctx, ChildVerb, j, &f, report)
+	err = child.Call{Verb: ChildVerb, Job: j, Result: &f, Report: report}.Run(ctx)
 	return f, err
 }
 
