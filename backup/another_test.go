@@ -57,7 +57,7 @@ func TestRunContinuesWithAnotherMember(t *testing.T) {
 					r, keys := request(t)
 					r.From, r.Spool = from, spool
 					l := &listener{}
-					result, err := backup.Run(t.Context(), at(urls...), in.stores(t), r, l.report)
+					result, err := backup.Run(t.Context(), at(urls...), in.stores(t), reporting(r, l.report))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -118,7 +118,7 @@ func TestRunWithoutAnotherMember(t *testing.T) {
 				r.From = urls[0]
 			}
 			bucket := mem.New()
-			_, err := backup.Run(t.Context(), at(urls...), only(open(t, bucket)), r, nil)
+			_, err := backup.Run(t.Context(), at(urls...), only(open(t, bucket)), r)
 			if err == nil || !strings.Contains(err.Error(), "read the snapshot of http://") {
 				t.Errorf("error %v", err)
 			}
@@ -144,7 +144,7 @@ func TestRunBlamesNoMemberForAStore(t *testing.T) {
 	faults := storagetest.Faulty(mem.New())
 	faults.On(storagetest.VerbPut).Nth(1).Cut(100, errStore)
 	r, _ := request(t)
-	_, err := backup.Run(t.Context(), at(urls...), only(open(t, faults)), r, nil)
+	_, err := backup.Run(t.Context(), at(urls...), only(open(t, faults)), r)
 	if !errors.Is(err, errStore) {
 		t.Errorf("error %v", err)
 	}

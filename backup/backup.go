@@ -44,6 +44,7 @@ type Request struct {
 	Require        Require       // how many of several stores must take the backup
 	Patience       time.Duration // how long a store may keep the others waiting; 0: DefaultPatience with several stores, no limit with one
 	Grace          time.Duration // leftovers that are older are removed after a successful backup
+	Report         storage.Report
 
 	failed *memberError // the member that has already failed; nil at first
 }
@@ -62,17 +63,17 @@ const maxGap = 30 * time.Second
 // If the member fails meanwhile, Run reads the next healthy one, once, unless r.From names an endpoint. With
 // ErrDiverged or ErrPartial the result is valid: the backup is in each store whose Outcome has no error. After any
 // other error no store lists a new backup.
-func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
+func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup: name one or more", fault.Refused)
 	}
-	result, err := runOnce(ctx, cfg, to, r, report)
+	result, err := runOnce(ctx, cfg, to, r)
 	failed, ok := errors.AsType[*memberError](err)
 	if !ok || !r.mayChoose() {
 		return result, err
 	}
 	r.failed = failed
-	result, next := runOnce(ctx, cfg, to, r, report)
+	result, next := runOnce(ctx, cfg, to, r)
 	if errors.Is(next, errNoOther) {
 		return Result{}, err
 	}
@@ -80,8 +81,8 @@ func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request, report 
 }
 
 // runOnce is Run with one member.
-func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request, report storage.Report) (Result, error) {
-	report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
+func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result, error) {
+	r.Report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
 	c, err := r.connect(ctx, cfg)
 	if err != nil {
 		return Result{}, err
@@ -92,10 +93,10 @@ func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request, rep
 		return Result{}, err
 	}
 	if r.failed != nil {
-		warn(report, "%v: reading from another member", r.failed)
+		warn(r.Report, "%v: reading from another member", r.failed)
 	}
-	warnAbout(c, member, r.From, report)
-	run := &run{request: r, cluster: c, member: member, report: report, started: time.Now().UTC()}
+	warnAbout(c, member, r.From, r.Report)
+	run := &run{request: r, cluster: c, member: member, report: r.Report, started: time.Now().UTC()}
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
 	err = run.gather(ctx)

@@ -96,7 +96,7 @@ func TestCompareMembers(t *testing.T) {
 			to, l := open(t, mem.New()), &listener{}
 			r, _ := request(t)
 			r.CompareMembers, r.NoHash = true, true
-			result, err := backup.Run(t.Context(), at(urls[0]), only(to), r, l.report)
+			result, err := backup.Run(t.Context(), at(urls[0]), only(to), reporting(r, l.report))
 			if errors.Is(err, backup.ErrDiverged) != (test.diverged != nil) || err != nil && test.diverged == nil {
 				t.Errorf("error %v", err)
 			}
@@ -164,7 +164,7 @@ func TestCompareMembersCancelled(t *testing.T) {
 					}
 				}
 			}}
-			_, err := backup.Run(ctx, at(urls[0]), only(to), r, l.report)
+			_, err := backup.Run(ctx, at(urls[0]), only(to), reporting(r, l.report))
 			if !errors.Is(err, enough) {
 				t.Errorf("error %v", err)
 			}

@@ -88,7 +88,7 @@ func TestRunOnABrokenStore(t *testing.T) {
 					before := mustRun(t, at(url), to, r, &listener{}).ID
 					faults := storagetest.Faulty(bucket)
 					arm(faults.On(verb).Nth(call))
-					result, err := backup.Run(t.Context(), at(url), only(open(t, faults)), r, nil)
+					result, err := backup.Run(t.Context(), at(url), only(open(t, faults)), r)
 					met = faults.Calls(verb) >= call
 					if err != nil {
 						failed++
@@ -150,7 +150,7 @@ func TestRunCancelled(t *testing.T) {
 					cancel(enough)
 				}
 			}}
-			result, err := backup.Run(ctx, at(urls...), only(to), r, l.report)
+			result, err := backup.Run(ctx, at(urls...), only(to), reporting(r, l.report))
 			if err == nil {
 				wantNothing(t, to, result.ID)
 			} else {
@@ -235,7 +235,7 @@ func TestRunOnABadStream(t *testing.T) {
 					to := open(t, bucket)
 					r, _ := request(t)
 					r.Spool = spool
-					_, err := backup.Run(t.Context(), at(url), only(to), r, nil)
+					_, err := backup.Run(t.Context(), at(url), only(to), r)
 					if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.word) {
 						t.Errorf("%s: error %v, want %v, %q", name, err, test.want, test.word)
 					}
@@ -261,7 +261,7 @@ func TestRunOnASlowStore(t *testing.T) {
 		to := open(t, slow)
 		r, _ := request(t)
 		r.MaxStream = time.Second
-		_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil)
+		_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r)
 		if err == nil || !strings.Contains(err.Error(), "--spool") || !strings.Contains(err.Error(), "--max-stream") {
 			t.Errorf("error %v", err)
 		}
@@ -355,7 +355,7 @@ func TestRunOnASlowMember(t *testing.T) {
 		to := open(t, mem.New())
 		r, _ := request(t)
 		r.Spool, r.MaxStream = spool, 300*time.Millisecond
-		_, err := backup.Run(t.Context(), at(url), only(to), r, nil)
+		_, err := backup.Run(t.Context(), at(url), only(to), r)
 		if err == nil || !strings.Contains(err.Error(), "--max-stream") {
 			t.Fatalf("error %v", err)
 		}
@@ -386,7 +386,7 @@ func TestRunDoesNotWaitForTheMember(t *testing.T) {
 	r, _ := request(t)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := backup.Run(context.WithoutCancel(t.Context()), cfg, only(to), r, nil)
+		_, err := backup.Run(context.WithoutCancel(t.Context()), cfg, only(to), r)
 		ended <- err
 	}()
 	select {
@@ -405,7 +405,7 @@ func TestRunWithoutARoomForTheSpool(t *testing.T) {
 	to := open(t, mem.New())
 	r, _ := request(t)
 	r.Spool = filepath.Join(t.TempDir(), "absent")
-	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil)
+	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r)
 	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), r.Spool) {
 		t.Errorf("error %v", err)
 	}
@@ -416,7 +416,7 @@ func TestRunOnADeadCluster(t *testing.T) {
 	t.Parallel()
 	to := open(t, mem.New())
 	r, _ := request(t)
-	_, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), only(to), r, nil)
+	_, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), only(to), r)
 	if !errors.Is(err, cluster.ErrSilent) {
 		t.Errorf("error %v", err)
 	}
@@ -427,7 +427,7 @@ func TestRunOnADeadCluster(t *testing.T) {
 		return status.Error(codes.Unavailable, "gone")
 	}}
 	url := fake.serve(t)
-	_, err = backup.Run(t.Context(), at(url), only(to), r, nil)
+	_, err = backup.Run(t.Context(), at(url), only(to), r)
 	if err == nil || !strings.Contains(err.Error(), url) {
 		t.Errorf("a member that went away: %v", err)
 	}

@@ -24,14 +24,14 @@ const importPatience = 10 * time.Minute
 
 // Import stores d as an imported backup, the same bytes under the same name, in every store in to. The members' fields of r are not
 // used. Errors and result are those of Run.
-func Import(ctx context.Context, d Database, to []Store, r Request, report storage.Report) (Result, error) {
+func Import(ctx context.Context, d Database, to []Store, r Request) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup: name one or more", fault.Refused)
 	}
 	if r.Patience == 0 && len(to) > 1 {
 		r.Patience = importPatience
 	}
-	run := &run{request: r, report: report, started: time.Now().UTC(), manifest: d.Manifest}
+	run := &run{request: r, report: r.Report, started: time.Now().UTC(), manifest: d.Manifest}
 	run.describeImport()
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()

@@ -42,7 +42,7 @@ func TestImport(t *testing.T) {
 	}
 	data := bytes.Repeat([]byte("a database "), 10_000)
 	r.Labels = catalog.Labels{"why": "moved"}
-	result, err := backup.Import(t.Context(), databaseOf(bytes.NewReader(data), len(data)), to, r, nil)
+	result, err := backup.Import(t.Context(), databaseOf(bytes.NewReader(data), len(data)), to, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestImportOfAFaultyDatabase(t *testing.T) {
 	r, _ := request(t)
 	places := memories(2)
 	broken := io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), iotest.ErrReader(errStore))
-	_, err := backup.Import(t.Context(), databaseOf(broken, 2<<20), places.stores(t), r, nil)
+	_, err := backup.Import(t.Context(), databaseOf(broken, 2<<20), places.stores(t), r)
 	if !errors.Is(err, errStore) {
 		t.Errorf("error %v", err)
 	}
@@ -90,12 +90,12 @@ func TestImportWithoutARecipient(t *testing.T) {
 	}
 	r := sealed
 	r.To = seal.Recipients{}
-	_, err = backup.Import(t.Context(), databaseOf(strings.NewReader("plain"), 5), to, r, nil)
+	_, err = backup.Import(t.Context(), databaseOf(strings.NewReader("plain"), 5), to, r)
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("error %v", err)
 	}
 	r.Plain = true
-	result, err := backup.Import(t.Context(), databaseOf(strings.NewReader("plain"), 5), to, r, nil)
+	result, err := backup.Import(t.Context(), databaseOf(strings.NewReader("plain"), 5), to, r)
 	if err != nil || result.Seal.Encryption != "" {
 		t.Errorf("with --plain: %+v, %v", result.Seal, err)
 	}

@@ -120,7 +120,7 @@ func TestRealOneOfThreeIsDead(t *testing.T) {
 				}
 				l.wantWarnings(t, gone+" does not answer")
 			}
-			_, err := backup.Run(t.Context(), reach(c, gone), only(open(t, mem.New())), r, nil)
+			_, err := backup.Run(t.Context(), reach(c, gone), only(open(t, mem.New())), r)
 			if !errors.Is(err, cluster.ErrSilent) {
 				t.Errorf("the dead one alone: %v", err)
 			}
@@ -164,7 +164,7 @@ func TestRealCompareMembers(t *testing.T) {
 	}
 	c.Restart(t, victim)
 	to := open(t, mem.New())
-	result, err = backup.Run(t.Context(), reach(c), only(to), r, nil)
+	result, err = backup.Run(t.Context(), reach(c), only(to), r)
 	if !errors.Is(err, backup.ErrDiverged) || !slices.Equal(listed(t, to), append(listed(t, to)[:0:0], result.ID)) {
 		t.Fatalf("error %v, listed %v", err, listed(t, to))
 	}
@@ -208,7 +208,7 @@ func during(
 	defer cancel()
 	go func() {
 		defer close(ended)
-		result, err = backup.Run(ctx, cfg, only(to), r, l.report)
+		result, err = backup.Run(ctx, cfg, only(to), reporting(r, l.report))
 	}()
 	select {
 	case <-reached:

@@ -41,6 +41,12 @@ type listener struct {
 	hear   func(n int, e storage.Event) // called with each event and its number, from 0 on
 }
 
+// reporting returns r with a receiver of its events.
+func reporting(r backup.Request, report storage.Report) backup.Request {
+	r.Report = report
+	return r
+}
+
 func (l *listener) report(e storage.Event) {
 	l.mu.Lock()
 	l.events = append(l.events, e)
@@ -104,7 +110,7 @@ func fileBucket(t *testing.T) storage.Bucket {
 // mustRun takes a backup that has to succeed.
 func mustRun(t *testing.T, cfg cluster.Config, to *repository.Cluster, r backup.Request, l *listener) backup.Result {
 	t.Helper()
-	result, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
+	result, err := backup.Run(t.Context(), cfg, only(to), reporting(r, l.report))
 	if err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -331,7 +337,7 @@ func TestRunWithoutHashAndSeal(t *testing.T) {
 		t.Errorf("seal %+v", result.Seal)
 	}
 	// A nil report is valid.
-	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r, nil)
+	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r)
 	if err != nil {
 		t.Error(err)
 	}
@@ -419,12 +425,12 @@ func TestRunWithUsers(t *testing.T) {
 	r, _ := request(t)
 	to, l := open(t, mem.New()), &listener{}
 	cfg := at(etcd.URL)
-	_, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
+	_, err := backup.Run(t.Context(), cfg, only(to), reporting(r, l.report))
 	if err == nil || !strings.Contains(err.Error(), "--user") {
 		t.Errorf("nobody may take a backup: %v", err)
 	}
 	cfg.User, cfg.Password = "root", "wrong-"+password
-	_, err = backup.Run(t.Context(), cfg, only(to), r, l.report)
+	_, err = backup.Run(t.Context(), cfg, only(to), reporting(r, l.report))
 	if err == nil || strings.Contains(err.Error(), password) {
 		t.Errorf("a wrong password: %v", err)
 	}
@@ -455,14 +461,14 @@ func TestRunWithALearner(t *testing.T) {
 	r, _ := request(t)
 	r.From = learner.URL
 	for _, cfg := range []cluster.Config{at(learner.URL), at(etcd.URL), at(etcd.URL, learner.URL)} {
-		_, err := backup.Run(t.Context(), cfg, only(to), r, l.report)
+		_, err := backup.Run(t.Context(), cfg, only(to), reporting(r, l.report))
 		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), learner.URL+" is a learner") {
 			t.Errorf("a learner by name: %v", err)
 		}
 	}
 	r.From = "any"
 	// A learner does not return the list of members.
-	_, err = backup.Run(t.Context(), at(learner.URL), only(to), r, l.report)
+	_, err = backup.Run(t.Context(), at(learner.URL), only(to), reporting(r, l.report))
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("a learner alone: %v", err)
 	}
@@ -476,7 +482,7 @@ func TestRunWithALearner(t *testing.T) {
 		}
 	}
 	r.From = "follower"
-	_, err = backup.Run(t.Context(), at(etcd.URL), only(to), r, l.report)
+	_, err = backup.Run(t.Context(), at(etcd.URL), only(to), reporting(r, l.report))
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("a learner as follower: %v", err)
 	}
@@ -516,7 +522,7 @@ func TestRunRefusesPlainNextToEncrypted(t *testing.T) {
 	plain.To = seal.Recipients{}
 	mustRun(t, at(url), to, plain, &listener{}) // the first of all may be plain
 	mustRun(t, at(url), to, sealed, &listener{})
-	_, err := backup.Run(t.Context(), at(url), only(to), plain, nil)
+	_, err := backup.Run(t.Context(), at(url), only(to), plain)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "--plain") {
 		t.Errorf("plain after encrypted: error %v, want a refusal that names --plain", err)
 	}
@@ -551,7 +557,7 @@ func TestRunNamesEveryBackupAnew(t *testing.T) {
 	var runs sync.WaitGroup
 	results, errs := make([]backup.Result, 4), make([]error, 4)
 	for i := range results {
-		runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), only(to), r, nil) })
+		runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), only(to), r) })
 	}
 	runs.Wait()
 	want := []catalog.ID{first.ID}

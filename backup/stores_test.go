@@ -93,7 +93,7 @@ func TestRunIntoSeveral(t *testing.T) {
 			r, keys := request(t)
 			r.Require, r.Spool = require, spool
 			l := &listener{}
-			result, err := backup.Run(t.Context(), at(url), in.stores(t), r, l.report)
+			result, err := backup.Run(t.Context(), at(url), in.stores(t), reporting(r, l.report))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestRunWarnsOfTheSameID(t *testing.T) {
 	in := memories(3)
 	r, _ := request(t)
 	l := &listener{}
-	_, err := backup.Run(t.Context(), at(url), in.stores(t), r, l.report)
+	_, err := backup.Run(t.Context(), at(url), in.stores(t), reporting(r, l.report))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestRunWarnsOfTheSameID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := backup.Run(t.Context(), at(url), in.stores(t), r, l.report)
+	result, err := backup.Run(t.Context(), at(url), in.stores(t), reporting(r, l.report))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestRunWarnsOfTheSameID(t *testing.T) {
 
 func TestRunIntoNone(t *testing.T) {
 	r, _ := request(t)
-	_, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r, nil)
+	_, err := backup.Run(t.Context(), at("http://127.0.0.1:1"), nil, r)
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("error %v", err)
 	}
@@ -182,7 +182,7 @@ func TestRunIntoSeveralOneBroken(t *testing.T) {
 						r, _ := request(t)
 						r.Require = require
 						l := &listener{}
-						result, err := backup.Run(t.Context(), at(url), seen.stores(t), r, l.report)
+						result, err := backup.Run(t.Context(), at(url), seen.stores(t), reporting(r, l.report))
 						met = faults.Calls(verb) >= call
 						what := fmt.Sprintf("call %d of %s", call, nameOf(broken))
 						if require == backup.All {
@@ -266,7 +266,7 @@ func TestRunWithAnyAndNoneLeft(t *testing.T) {
 		}
 		r, _ := request(t)
 		r.Require = backup.Any
-		_, err := backup.Run(t.Context(), at(url), seen.stores(t), r, nil)
+		_, err := backup.Run(t.Context(), at(url), seen.stores(t), r)
 		if !errors.Is(err, errStore) || !strings.Contains(err.Error(), nameOf(0)) || !strings.Contains(err.Error(), nameOf(1)) {
 			t.Errorf("put %d: %v", nth, err)
 		}
@@ -292,7 +292,7 @@ func TestRunIntoSeveralNamesAlike(t *testing.T) {
 		}
 	}
 	r, _ := request(t)
-	result, err := backup.Run(t.Context(), at(fake.serve(t)), in.stores(t), r, nil)
+	result, err := backup.Run(t.Context(), at(fake.serve(t)), in.stores(t), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestRunIntoSeveralListsAtTheEnd(t *testing.T) {
 		r.Require = require
 		ended := make(chan error, 1)
 		go func() {
-			_, err := backup.Run(t.Context(), at(url), places{in[0], gate, in[2]}.stores(t), r, nil)
+			_, err := backup.Run(t.Context(), at(url), places{in[0], gate, in[2]}.stores(t), r)
 			ended <- err
 		}()
 		<-gate.reached
@@ -378,7 +378,7 @@ func TestRunIntoSeveralOfABadStream(t *testing.T) {
 		r, _ := request(t)
 		r.Require = require
 		l := &listener{}
-		_, err := backup.Run(t.Context(), at(url), in.stores(t), r, l.report)
+		_, err := backup.Run(t.Context(), at(url), in.stores(t), reporting(r, l.report))
 		if err == nil || strings.Count(err.Error(), "the disk is on fire") != 1 || strings.Contains(err.Error(), "mem://") {
 			t.Errorf("%s: %v", require, err)
 		}
@@ -407,7 +407,7 @@ func TestRunIntoSeveralCancelled(t *testing.T) {
 					cancel()
 				}
 			}}
-			result, err := backup.Run(ctx, at(url), in.stores(t), r, l.report)
+			result, err := backup.Run(ctx, at(url), in.stores(t), reporting(r, l.report))
 			cancel()
 			for _, b := range in {
 				if err == nil {
@@ -437,7 +437,7 @@ func TestTwoRunsIntoSeveral(t *testing.T) {
 		var runs sync.WaitGroup
 		for i := range results {
 			seen := places{slow{in[0]}, in[1]}
-			runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), seen.stores(t), r, nil) })
+			runs.Go(func() { results[i], errs[i] = backup.Run(t.Context(), at(url), seen.stores(t), r) })
 		}
 		runs.Wait()
 		var want []catalog.ID

@@ -57,7 +57,7 @@ func start(t *testing.T, c archive.Config, to *repository.Cluster) *agent {
 	if c.Snapshot == nil {
 		c.Snapshot = func(ctx context.Context, _ string) error {
 			r := backup.Request{From: "any", MaxStream: time.Minute, Grace: time.Hour}
-			_, err := backup.Run(ctx, c.Etcd, []backup.Store{{Cluster: to}}, r, nil)
+			_, err := backup.Run(ctx, c.Etcd, []backup.Store{{Cluster: to}}, r)
 			return err
 		}
 	}

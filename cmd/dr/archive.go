@@ -137,8 +137,8 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{
 			From: "leader", To: config.To, HashMax: config.HashMax, Plain: config.Plain, MaxStream: maxStream, Grace: grace, Version: config.Version,
-			Labels: catalog.Labels{spec.LabelArchive: why},
-		}, report)
+			Labels: catalog.Labels{spec.LabelArchive: why}, Report: report,
+		})
 		return err
 	}
 }

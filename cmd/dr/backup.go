@@ -77,7 +77,8 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 		}
 		a.warnPlain(request.To.Seal().Encryption)
 		report, done := a.progress()
-		result, err := backup.Run(cmd.Context(), cfg, places, *request, report)
+		request.Report = report
+		result, err := backup.Run(cmd.Context(), cfg, places, *request)
 		done()
 		return a.printStored(result, err)
 	}

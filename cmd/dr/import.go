@@ -94,8 +94,9 @@ func (a *app) storeImport(ctx context.Context, f *importFlags, read databaseRead
 	report, done := a.progress()
 	var result backup.Result
 	database, err := read(ctx, places, report)
+	f.request.Report = report
 	if err == nil {
-		result, err = backup.Import(ctx, backup.Database{Reader: database, Size: database.Size, Manifest: database.Manifest}, places, f.request, report)
+		result, err = backup.Import(ctx, backup.Database{Reader: database, Size: database.Size, Manifest: database.Manifest}, places, f.request)
 		_ = database.Close() // it was only read
 	}
 	done()

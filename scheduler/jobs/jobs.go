@@ -53,7 +53,9 @@ func optionsOf(r spec.Repository) stores.Options {
 }
 
 func (who Identity) backup(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error) {
-	return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, scheduler.BackupRequest(s.Backup, who.Version), report)
+	r := scheduler.BackupRequest(s.Backup, who.Version)
+	r.Report = report
+	return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, r)
 }
 
 func (who Identity) archive(ctx context.Context, c archive.Config, to *repository.Cluster) error {

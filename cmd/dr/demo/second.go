@@ -48,7 +48,7 @@ func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
 		Source: segment.WAL, DataDir: t.members[0].dataDir, Etcd: t.reach(), To: t.recipients, Version: t.Version, Host: "demo",
 		Flush: 100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
 		Snapshot: func(ctx context.Context, why string) error {
-			_, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request(), nil)
+			_, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request())
 			return err
 		},
 		Observe: func(s archive.Status) { a.status.Store(&s) },

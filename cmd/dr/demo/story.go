@@ -76,7 +76,7 @@ func (t *telling) writeDown(ctx context.Context) (_ []string, err error) {
 }
 
 func (t *telling) backUp(ctx context.Context) ([]string, error) {
-	b, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request(), nil)
+	b, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request())
 	if err != nil {
 		return nil, err
 	}
