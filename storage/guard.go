@@ -50,7 +50,7 @@ func NewGuard(open func(ctx context.Context) (Bucket, error), o GuardOptions) *G
 
 // Reach opens the bucket, if it is not open yet.
 func (g *Guard) Reach(ctx context.Context) error {
-	_, err := guarded(ctx, g, g.o.Limit, func(context.Context, Bucket) (struct{}, error) { return struct{}{}, nil }, nil)
+	_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(context.Context, Bucket) (struct{}, error) { return struct{}{}, nil }})
 	return err
 }
 
@@ -151,11 +151,15 @@ type answer[T any] struct {
 	err   error
 }
 
-// guarded runs do in its own goroutine and returns its result, unless limit passes (0: no limit) or ctx ends first.
-// Then do's context ends, and late, if not nil, receives the result that do returns afterwards without an error.
-func guarded[T any](
-	ctx context.Context, g *Guard, limit time.Duration, do func(context.Context, Bucket) (T, error), late func(T),
-) (T, error) {
+// guardedCall is a call of a Guard's bucket.
+type guardedCall[T any] struct {
+	do   func(context.Context, Bucket) (T, error)
+	late func(T) // receives the result of a call that was abandoned, unless do failed; nil: the result is dropped
+}
+
+// guarded runs c.do in its own goroutine and returns its result, unless limit passes (0: no limit) or ctx ends first.
+// Then the context of c.do ends, and c.late receives the result that c.do returns afterwards.
+func guarded[T any](ctx context.Context, g *Guard, limit time.Duration, c guardedCall[T]) (T, error) {
 	var none T
 	if limit > 0 {
 		err := g.enter(ctx)
@@ -174,7 +178,7 @@ func guarded[T any](
 		b, err := g.bucket(own)
 		a.err = err
 		if err == nil {
-			a.value, a.err = do(own, b)
+			a.value, a.err = c.do(own, b)
 		}
 		done <- a
 	}()
@@ -198,9 +202,9 @@ func guarded[T any](
 	cancel(err)
 	select {
 	case a := <-done:
-		releaseLate(a, late)
+		releaseLate(a, c.late)
 	case <-time.After(cleanupTime):
-		go func() { releaseLate(<-done, late) }()
+		go func() { releaseLate(<-done, c.late) }()
 	}
 	return none, err
 }
@@ -228,7 +232,7 @@ func (g *Guard) Put(ctx context.Context, key string, r io.Reader, o PutOptions) 
 	}
 	lent := &lentReader{r, make(chan struct{})}
 	defer close(lent.ended)
-	obj, err := guarded(ctx, g, limit, func(ctx context.Context, b Bucket) (Object, error) { return b.Put(ctx, key, lent, o) }, nil)
+	obj, err := guarded(ctx, g, limit, guardedCall[Object]{do: func(ctx context.Context, b Bucket) (Object, error) { return b.Put(ctx, key, lent, o) }})
 	return obj, withRequest(err, "put", key)
 }
 
@@ -252,15 +256,15 @@ func (l *lentReader) Read(p []byte) (int, error) {
 
 // Stat describes key's newest version.
 func (g *Guard) Stat(ctx context.Context, key string) (Object, error) {
-	obj, err := guarded(ctx, g, g.o.Limit, func(ctx context.Context, b Bucket) (Object, error) { return b.Stat(ctx, key) }, nil)
+	obj, err := guarded(ctx, g, g.o.Limit, guardedCall[Object]{do: func(ctx context.Context, b Bucket) (Object, error) { return b.Stat(ctx, key) }})
 	return obj, withRequest(err, "stat", key)
 }
 
 // Delete removes key.
 func (g *Guard) Delete(ctx context.Context, key string, o DeleteOptions) error {
-	_, err := guarded(ctx, g, g.o.Limit, func(ctx context.Context, b Bucket) (struct{}, error) {
+	_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(ctx context.Context, b Bucket) (struct{}, error) {
 		return struct{}{}, b.Delete(ctx, key, o)
-	}, nil)
+	}})
 	return withRequest(err, "delete", key)
 }
 
@@ -270,7 +274,7 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		*guardedBody
 		obj Object
 	}
-	b, err := guarded(ctx, g, g.o.Limit, func(own context.Context, b Bucket) (body, error) {
+	b, err := guarded(ctx, g, g.o.Limit, guardedCall[body]{do: func(own context.Context, b Bucket) (body, error) {
 		ctx, end := context.WithCancel(ctx) // the body's context, which outlives the call
 		stop := context.AfterFunc(own, end)
 		rc, obj, err := b.Open(ctx, key, o)
@@ -282,7 +286,7 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		read := &guardedBody{g: g, ctx: ctx, key: key, close: end, pieces: make(chan bodyPiece)}
 		go read.pump(rc, min(obj.Size+1, largestPiece))
 		return body{read, obj}, nil
-	}, func(b body) { b.Close() })
+	}, late: func(b body) { b.Close() }})
 	if err != nil {
 		return nil, Object{}, withRequest(err, "open", key)
 	}
@@ -372,12 +376,12 @@ func (g *Guard) sequence(
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		all := make(chan listed, listedAhead)
-		_, err := guarded(ctx, g, g.o.Limit, func(_ context.Context, b Bucket) (struct{}, error) {
+		_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(_ context.Context, b Bucket) (struct{}, error) {
 			first := make(chan struct{})
 			go produce(ctx, list(ctx, b), all, sync.OnceFunc(func() { close(first) }))
 			<-first
 			return struct{}{}, nil
-		}, nil)
+		}})
 		for err == nil {
 			next, ended, missed := g.nextListed(ctx, all)
 			err = missed
@@ -457,8 +461,8 @@ func (s *guardedSweeper) Leftovers(ctx context.Context, prefix string) iter.Seq2
 
 // Sweep removes one piece that Leftovers has yielded.
 func (s *guardedSweeper) Sweep(ctx context.Context, piece Object) error {
-	_, err := guarded(ctx, s.Guard, s.o.Limit, func(ctx context.Context, _ Bucket) (struct{}, error) {
+	_, err := guarded(ctx, s.Guard, s.o.Limit, guardedCall[struct{}]{do: func(ctx context.Context, _ Bucket) (struct{}, error) {
 		return struct{}{}, s.sweeper.Sweep(ctx, piece)
-	}, nil)
+	}})
 	return withRequest(err, "sweep", piece.Key)
 }
