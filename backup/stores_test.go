@@ -431,7 +431,11 @@ func TestTwoRunsIntoSeveral(t *testing.T) {
 	fake := &fakeMember{clusterID: 9, memberID: 1}
 	url := fake.serve(t)
 	r, keys := request(t)
-	for range 20 {
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
+	for range rounds {
 		in := memories(2)
 		results, errs := make([]backup.Result, 2), make([]error, 2)
 		var runs sync.WaitGroup

@@ -112,6 +112,9 @@ func TestASpoolOutlivesASilentMember(t *testing.T) {
 // TestASpoolOutlivesTheCluster makes the store fail and then kills the cluster. When the store works again, the agent stores its spool, which may be the
 // last copy of the data.
 func TestASpoolOutlivesTheCluster(t *testing.T) {
+	if testing.Short() { // more than ten seconds
+		return
+	}
 	s := startSpooling(t)
 	durable := s.status.Load().Durable
 	s.proxy.BlackHole()
@@ -158,6 +161,9 @@ func TestSpoolIsStoredAfterAnotherLineageBegan(t *testing.T) {
 
 // TestSpoolReportsRemovedSegments checks that segments that can never be stored are removed from the spool, and reported with their revisions.
 func TestSpoolReportsRemovedSegments(t *testing.T) {
+	if testing.Short() { // more than ten seconds
+		return
+	}
 	s := startSpooling(t)
 	s.stop()
 	c := open(t, s.store)
