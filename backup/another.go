@@ -18,7 +18,8 @@ type memberError struct {
 func (e *memberError) Error() string { return e.err.Error() }
 func (e *memberError) Unwrap() error { return e.err }
 
-// blame returns err, which came from the member, as a memberError. If ctx has ended, it returns err unchanged.
+// blame returns err, which came from the member, as a memberError. If ctx has ended, err may not be the member's fault, so
+// blame returns it unchanged.
 func (r *run) blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -26,10 +27,10 @@ func (r *run) blame(ctx context.Context, err error) error {
 	return &memberError{r.member.MemberID, err}
 }
 
-// memberStream passes on a member's stream and returns its errors as memberErrors.
+// memberStream passes on a member's stream, and turns read errors into memberErrors.
 type memberStream struct {
 	run  *run
-	ctx  context.Context // the stream's
+	ctx  context.Context // of the stream
 	from io.Reader
 }
 

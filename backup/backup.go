@@ -33,17 +33,17 @@ var (
 type Request struct {
 	From           string // leader, follower, any, or one of the endpoints
 	NoHash         bool   // do not ask the member for its HashKV
-	HashMax        int64  // largest database, in bytes in use, for which the member is asked for its HashKV; 0: cluster.HashMax
+	HashMax        int64  // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
 	CompareMembers bool   // hash all members, one at a time, and mark the backup if they differ
 	To             seal.Recipients
-	MaxStream      time.Duration // until the member has sent everything; above zero
+	MaxStream      time.Duration // time limit of the member's stream; above zero
 	Spool          string        // a directory: write the stream at full speed to a sealed file there, then upload
 	Plain          bool          // allow no recipients even if the newest backup is encrypted
 	Labels         catalog.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // how many of several stores must take the backup
 	Patience       time.Duration // how long a store may keep the others waiting; 0: DefaultPatience with several stores, no limit with one
-	Grace          time.Duration // leftovers that are older are removed after a successful backup
+	Grace          time.Duration // a successful backup removes leftovers of killed ones that are older than this
 	Report         storage.Report
 
 	failed *memberError // the member that has already failed; nil at first
@@ -52,17 +52,17 @@ type Request struct {
 // Result is a stored backup.
 type Result struct {
 	catalog.Backup
-	Stores []Outcome // in the order of Run's argument
-	Swept  []catalog.Leftover
+	Stores []Outcome          // in the order of Run's argument
+	Swept  []catalog.Leftover // removed leftovers of killed backups
 }
 
-// maxGap is how long a stream may deliver no byte before it counts as stalled.
-const maxGap = 30 * time.Second
+// stallAfter is how long a stream may deliver no byte before it counts as stalled.
+const stallAfter = 30 * time.Second
 
 // Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every store in to.
-// If the member fails meanwhile, Run reads the next healthy one, once, unless r.From names an endpoint. With
-// ErrDiverged or ErrPartial the result is valid: the backup is in each store whose Outcome has no error. After any
-// other error no store lists a new backup.
+// If the member fails, Run tries one other member, unless r.From names an endpoint. With ErrDiverged or ErrPartial the
+// result is valid: the backup is in each store whose Outcome has no error. After any other error no store lists a new
+// backup.
 func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup: name one or more", fault.Refused)
@@ -73,14 +73,14 @@ func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result
 		return result, err
 	}
 	r.failed = failed
-	result, next := runOnce(ctx, cfg, to, r)
-	if errors.Is(next, errNoOther) {
+	result, retryErr := runOnce(ctx, cfg, to, r)
+	if errors.Is(retryErr, errNoOther) {
 		return Result{}, err
 	}
-	return result, next
+	return result, retryErr
 }
 
-// runOnce is Run with one member.
+// runOnce is Run without a second member.
 func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result, error) {
 	r.Report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
 	c, err := r.connect(ctx, cfg)
@@ -138,8 +138,8 @@ type run struct {
 	manifest catalog.Manifest
 }
 
-// gather collects the facts that must be known before the stream begins. The revision read now is contained in a
-// snapshot that is opened later, and so is the key space that HashKV hashes.
+// gather collects the facts that must be known before the stream begins. The snapshot is opened later, so it contains
+// the revision read here, and the key space that HashKV hashes.
 func (r *run) gather(ctx context.Context) (err error) {
 	r.status, err = r.member.Now(ctx)
 	if err != nil {
@@ -210,25 +210,25 @@ func (r *run) gatherHash(ctx context.Context) {
 	r.manifest.HashKV = &hash
 }
 
-// compareWithLast compares the cluster with the newest backup under this name. Another cluster id means that the
-// cluster was restored, or that it is the wrong one. It returns fault.Refused if that backup is encrypted and this one
-// would not be.
+// compareWithLast compares the cluster with the newest backup under this name. It warns if their cluster ids differ:
+// the cluster was restored, or it is the wrong one. It returns fault.Refused if the newest backup is encrypted and this
+// one would not be, unless Request.Plain allows it.
 func (r *run) compareWithLast() error {
-	var exposed atomic.Pointer[catalog.Backup] // an encrypted newest backup
+	var encrypted atomic.Pointer[catalog.Backup] // the newest backup of a store, if it is encrypted; nil if none is
 	err := r.to.each(func(one *store) error {
-		catalog, err := one.Cluster.Load(one.ctx, backups.LoadOptions{Newest: 1})
+		loaded, err := one.Cluster.Load(one.ctx, backups.LoadOptions{Newest: 1})
 		if err != nil {
 			return err
 		}
-		if len(catalog.Backups) == 1 && catalog.Backups[0].Seal.Encryption != "" {
-			exposed.Store(&catalog.Backups[0])
+		if len(loaded.Backups) == 1 && loaded.Backups[0].Seal.Encryption != "" {
+			encrypted.Store(&loaded.Backups[0])
 		}
-		if len(catalog.Backups) == 1 && catalog.Backups[0].ClusterID != r.manifest.ClusterID && r.manifest.ClusterID != "" {
-			r.warn("%v", r.to.withName(one, r.anotherCluster(catalog.Backups[0])))
+		if len(loaded.Backups) == 1 && loaded.Backups[0].ClusterID != r.manifest.ClusterID && r.manifest.ClusterID != "" {
+			r.warn("%v", r.to.withName(one, r.anotherCluster(loaded.Backups[0])))
 		}
 		return nil
 	})
-	b := exposed.Load()
+	b := encrypted.Load()
 	if err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
 		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: give --recipient (DR_RECIPIENT), or --plain "+
 			"to store every secret of etcd without encryption", fault.Refused, b.Cluster, b.ID)

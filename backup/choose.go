@@ -36,7 +36,8 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 	return voters[0], nil
 }
 
-// byProgress sorts members that reach the leader first, then by how far they are.
+// byProgress orders the members that reach the leader before the others, and among them the later term and the higher
+// applied index first.
 func byProgress(a, b *cluster.Server) int {
 	return cmp.Or(
 		-cmp.Compare(boolRank(a.Reaches), boolRank(b.Reaches)),
@@ -71,7 +72,7 @@ func memberAt(c *cluster.Cluster, endpoint string) (*cluster.Server, error) {
 		cluster.ErrConfig, endpoint)
 }
 
-// warnAbout warns about silent members, a missing quorum, and a choice that is not the requested one.
+// warnAbout warns about silent members, a missing quorum, and a member that is cut off or is not the requested leader.
 func warnAbout(c *cluster.Cluster, chosen *cluster.Server, from string, report storage.Report) {
 	for _, s := range c.Silent {
 		warn(report, "%s does not answer: %v", s.Endpoint, s.Err)

@@ -7,8 +7,8 @@ import (
 )
 
 // compareMembers returns how the members' key spaces differ, or "" if they do not. It warns of members that could not
-// be compared. It returns an error only if ctx has ended: the snapshot is complete at this point and must not be lost
-// because a member has failed.
+// be compared. If all were compared, it sets Compared in the manifest. It returns an error only if ctx has ended: the
+// snapshot is complete at this point and must not be lost because a member has failed.
 func (r *run) compareMembers(ctx context.Context) (string, error) {
 	difference, skipped, err := r.cluster.Compare(ctx, r.member, cluster.Unlimited, r.report)
 	if ctx.Err() != nil {

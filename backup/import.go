@@ -16,14 +16,14 @@ import (
 type Database struct {
 	io.Reader                  // ends with the database's digest, as a snapshot that etcd sends
 	Size      int64            // bytes
-	Manifest  catalog.Manifest // its facts, and where it came from; Import adds the rest
+	Manifest  catalog.Manifest // facts read from the database, and the Origin, which must not be nil; Import adds the rest
 }
 
-// importPatience is how long one of several stores may keep the others waiting: no member waits meanwhile.
+// importPatience is the default of Request.Patience for several stores. It is long, because no member waits for an import.
 const importPatience = 10 * time.Minute
 
-// Import stores d as an imported backup, the same bytes under the same name, in every store in to. The members' fields of r are not
-// used. Errors and result are those of Run.
+// Import stores d as an imported backup, the same bytes under the same name, in every store in to. The fields of r that
+// concern members are not used. Errors and result are those of Run.
 func Import(ctx context.Context, d Database, to []Store, r Request) (Result, error) {
 	if len(to) == 0 {
 		return Result{}, fmt.Errorf("%w: no repository for the backup: name one or more", fault.Refused)
@@ -45,7 +45,7 @@ func Import(ctx context.Context, d Database, to []Store, r Request) (Result, err
 	return run.result(ctx)
 }
 
-// describeImport sets the times of the manifest, and the facts about the request.
+// describeImport sets the times, the version of dr and the labels in the manifest.
 func (r *run) describeImport() {
 	origin := *r.manifest.Origin
 	origin.Imported = r.started

@@ -63,14 +63,14 @@ func (s *spread) uploadTo(one *store) {
 	upload, err := one.Cluster.Upload(one.ctx, s.id, repository.Sealed{Seal: s.seal, About: s.about, Reader: one.out})
 	if err != nil {
 		s.exclude(one, err)
-		one.out.CloseWithError(err) // or feed would wait for it
+		one.out.CloseWithError(err) // without this, feed would wait until this store reads
 		return
 	}
 	one.upload = &upload
 }
 
-// feed copies the stream to all stores, at the speed of the slowest. It stops early if too few stores are left, and exclude has closed
-// their streams.
+// feed copies the stream to all stores, at the speed of the slowest. It stops early once there can be no backup any more: exclude
+// closes all streams in this case.
 func (s *spread) feed(sealed io.Reader) error {
 	buffer := make([]byte, 256<<10)
 	for s.failed() == nil {
@@ -112,7 +112,7 @@ func (s *spread) commit(m catalog.Manifest) {
 	s.setPhase(committing)
 	_ = s.each(func(one *store) error { // the errors are recorded
 		upload := one.upload
-		one.upload = nil // Commit discards it if it fails
+		one.upload = nil // a Commit that fails discards the upload itself
 		backup, err := upload.Commit(one.ctx, m)
 		if err != nil {
 			return err

@@ -24,7 +24,7 @@ func (r *run) store(ctx context.Context) error {
 	}
 	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, r.tooSlow())
 	defer cancel()
-	snapshot, err := r.member.Snapshot(streamCtx, maxGap)
+	snapshot, err := r.member.Snapshot(streamCtx, stallAfter)
 	if err != nil {
 		return r.blame(streamCtx, err)
 	}
@@ -51,8 +51,9 @@ func (r *run) store(ctx context.Context) error {
 	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
-// boundRevision records an upper bound of the snapshot's revision: its content was fixed before its first message
-// arrived. Without it the backup is complete, but a less exact base for the log.
+// boundRevision records the member's current revision and raft index as upper bounds of the snapshot's: the snapshot's
+// content was fixed before its first message arrived. Without the bounds the backup is complete, but a less exact base
+// for the log.
 func (r *run) boundRevision(ctx context.Context) {
 	now, err := r.member.Now(ctx)
 	if err != nil {
@@ -70,8 +71,8 @@ func (r *run) tooSlow() error {
 	return fmt.Errorf("%w: %s allowed by --max-stream: %s", errSlow, r.request.MaxStream, cure)
 }
 
-// fillSpool writes the sealed stream to an unlinked file in dir and rewinds it. The file contains no plain byte, and
-// disappears with this process.
+// fillSpool writes the sealed stream to an unlinked file in dir and rewinds the file, which disappears with this process.
+// No byte of it is plain if the backup is encrypted.
 func fillSpool(dir string, sealed io.Reader) (*os.File, error) {
 	spool, err := os.CreateTemp(dir, "dr-spool-*")
 	if err != nil {

@@ -41,8 +41,8 @@ var ErrPartial = errors.New("not every repository has the backup")
 var errStuck = errors.New("it has accepted or answered nothing for too long")
 
 // DefaultPatience returns r.Patience, or its default. With a spool the default is long, for stores on slow lines, which
-// accept nothing until one of a few large parts is sent. Without one a store must not use up the time of the member's
-// stream.
+// accept nothing until one of a few large parts is sent. Without a spool the default is shorter than MaxStream, because
+// the member's stream waits too.
 func (r Request) DefaultPatience() time.Duration {
 	switch {
 	case r.Patience > 0:
@@ -69,9 +69,9 @@ type stores struct {
 type phase int
 
 const (
-	streaming  phase = iota // it ends the others, unless one store suffices
-	committing              // the others continue
-	broken                  // the stream has failed, so no store is to blame
+	streaming  phase = iota // the failure ends the uploads to the other stores too, unless Require is Any
+	committing              // the other stores continue
+	broken                  // the stream has failed, so no store is to blame; the other stores continue
 )
 
 func (s *stores) setPhase(p phase) {
@@ -80,19 +80,19 @@ func (s *stores) setPhase(p phase) {
 	s.phase = p
 }
 
-// store is one of them.
+// store is one store of a Run, with its part of the backup.
 type store struct {
 	Store
 	ctx context.Context // of all its calls; it ends when the store is excluded
 	end context.CancelFunc
-	in  *io.PipeWriter // the stream to the store
-	out *io.PipeReader
+	in  *io.PipeWriter // feed writes the sealed stream here
+	out *io.PipeReader // the store reads it here
 
-	uploaded chan struct{}      // closed when it has the whole stream, or has failed
+	uploaded chan struct{}      // closed when the store has the whole stream, or has failed; nil before the upload
 	upload   *repository.Upload // without a manifest; written before uploaded is closed
 
-	err    error // why it is excluded; guarded by stores.mu, like backup
-	backup *catalog.Backup
+	err    error           // why the store is excluded, nil if it is not; guarded by stores.mu
+	backup *catalog.Backup // nil until committed; guarded by stores.mu
 }
 
 // newStores prepares the stores in to. The caller must call close.
@@ -128,7 +128,8 @@ func (s *stores) remaining() (left []*store) {
 	return left
 }
 
-// exclude excludes a store and ends its calls. If all stores are required, it ends the others' calls too.
+// exclude excludes a store and ends its calls. During the stream, if all stores are required, it ends the others' calls
+// too. It does nothing if the store is excluded already or has the backup.
 func (s *stores) exclude(one *store, err error) {
 	s.mu.Lock()
 	if one.err != nil || one.backup != nil {
@@ -178,7 +179,7 @@ func (s *stores) failed() error {
 	return fmt.Errorf("no repository is left: %w", errs)
 }
 
-// limitWait excludes the store unless done is called within patience.
+// limitWait excludes the store unless the caller calls done within s.patience. Without a patience it does nothing.
 func (s *stores) limitWait(one *store) (done func()) {
 	if s.patience == 0 {
 		return func() {}
@@ -203,7 +204,7 @@ func (s *stores) each(do func(one *store) error) error {
 	return s.failed()
 }
 
-// freeID returns the first ID from id on that is free in all stores.
+// freeID returns id if it is free in all stores, or the next ID that is.
 func (s *stores) freeID(id catalog.ID) (catalog.ID, error) {
 	for {
 		ids := sync.Map{} // by store
@@ -243,7 +244,8 @@ func (s *stores) warnOfSameID() {
 	}
 }
 
-// outcome returns the backup, if at least one store has it, and the result of each store.
+// outcome returns the backup, nil if no store has it, and the result of each store. The error matches ErrPartial if all stores are
+// required and only some have the backup.
 func (s *stores) outcome() (*catalog.Backup, []Outcome, error) {
 	var backup *catalog.Backup
 	var outcomes []Outcome
@@ -256,7 +258,7 @@ func (s *stores) outcome() (*catalog.Backup, []Outcome, error) {
 			outcomes = append(outcomes, Outcome{Repository: one.Repository})
 			continue
 		}
-		outcomes = append(outcomes, Outcome{one.Repository, one.err})
+		outcomes = append(outcomes, Outcome{Repository: one.Repository, Err: one.err})
 		missing = append(missing, one.Repository)
 		errs = errors.Join(errs, s.withName(one, one.err))
 	}

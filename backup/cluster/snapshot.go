@@ -27,18 +27,18 @@ var (
 // Snapshot is a member's database as a stream: the file followed by its SHA-256, in the format of etcdctl snapshot
 // save. It ends with io.EOF only if the digest is right. It is not safe for concurrent use.
 type Snapshot struct {
-	ctx     context.Context // the stream's own context ends with any error of the server, and would hide it
-	from    string
-	stream  pb.Maintenance_SnapshotClient
-	cancel  context.CancelCauseFunc
-	unlink  func() bool // from the caller's context
-	stall   *time.Timer
-	maxGap  time.Duration
-	total   int64 // of the whole, from the first message; 0 from servers that do not send it
-	size    int64
-	rest    []byte
-	digest  trailer
-	endedBy error
+	ctx        context.Context // of the call; stream.Context would end with any error of the server, and hide it
+	from       string          // the member's endpoint
+	stream     pb.Maintenance_SnapshotClient
+	cancel     context.CancelCauseFunc
+	unlink     func() bool // ends the effect of the caller's context on ctx
+	stall      *time.Timer // cancels ctx after stallAfter
+	stallAfter time.Duration
+	total      int64   // SnapshotSize
+	size       int64   // bytes that Read has returned
+	rest       []byte  // received and not yet returned
+	digest     trailer // of the bytes that Read has returned
+	endedBy    error   // nil until the stream has ended
 }
 
 // SnapshotSize returns the number of bytes that the stream will have, including the digest, as announced in the
@@ -46,16 +46,16 @@ type Snapshot struct {
 func (s *Snapshot) SnapshotSize() int64 { return s.total }
 
 // Snapshot opens the stream. The database is the one of the moment when the first message was sent. If no byte arrives
-// for maxGap, the stream ends with ErrStalled. Only bytes count, not messages, because a failed server may send empty
+// for stallAfter, the stream ends with ErrStalled. Only bytes count, not messages, because a failed server may send empty
 // messages for ever. The time between Reads does not count, because it is the reader's. Cancelling ctx ends the stream;
 // the caller must call Close in any case.
-func (s *Server) Snapshot(ctx context.Context, maxGap time.Duration) (*Snapshot, error) {
+func (s *Server) Snapshot(ctx context.Context, stallAfter time.Duration) (*Snapshot, error) {
 	// The server does not get the deadline of ctx: it would end the stream a moment before the reason is known here.
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	snapshot := &Snapshot{ctx: own, from: s.Endpoint, cancel: cancel, maxGap: maxGap, digest: trailer{hash: sha256.New()}}
+	snapshot := &Snapshot{ctx: own, from: s.Endpoint, cancel: cancel, stallAfter: stallAfter, digest: trailer{hash: sha256.New()}}
 	snapshot.unlink = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	snapshot.stall = time.AfterFunc(maxGap, func() {
-		cancel(fmt.Errorf("%w: no byte came for %s", ErrStalled, maxGap))
+	snapshot.stall = time.AfterFunc(stallAfter, func() {
+		cancel(fmt.Errorf("%w: no byte came for %s", ErrStalled, stallAfter))
 	})
 	stream, err := s.remote.Snapshot(own, &pb.SnapshotRequest{})
 	if err == nil {
@@ -80,7 +80,7 @@ func (s *Server) Snapshot(ctx context.Context, maxGap time.Duration) (*Snapshot,
 
 func (s *Snapshot) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 && s.endedBy == nil {
-		s.stall.Reset(s.maxGap)
+		s.stall.Reset(s.stallAfter)
 		for len(s.rest) == 0 && s.endedBy == nil {
 			s.rest, s.endedBy = s.receive()
 		}
