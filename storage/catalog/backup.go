@@ -13,7 +13,7 @@ type Backup struct {
 }
 
 // Best returns the highest level that b has passed, and the time of that proof. A later proof that b is bad, at that level or
-// below, resets the level to "". Without proofs Best returns Stored and the time when b was stored.
+// below, resets the level to "" and the time to its own. Without proofs Best returns Stored and the time when b was stored.
 func (b Backup) Best() (Level, time.Time) {
 	level, at := Stored, b.Finished
 	if b.Origin != nil {

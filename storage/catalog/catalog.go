@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// FoldOf returns the folded segment of the lineage that contains segment seq. It is not ok if seq is missing or not folded.
+// FoldOf returns the folded segment that includes segment seq of the lineage. It is not ok if seq is missing or not folded.
 func (c Catalog) FoldOf(lineage string, seq uint64) (folded Segment, ok bool) {
 	for _, l := range c.Lineages {
 		if l.ID != lineage {
 			continue
 		}
-		i := l.holding(seq)
+		i := l.indexOf(seq)
 		if i >= 0 {
 			return l.Segments[i], l.Segments[i].Folded > 0
 		}
@@ -26,7 +26,7 @@ func (c Catalog) Unfold(folded Segment, segments []Segment) Catalog {
 	if at < 0 {
 		return c
 	}
-	i := c.Lineages[at].holding(folded.Seq)
+	i := c.Lineages[at].indexOf(folded.Seq)
 	if i < 0 {
 		return c
 	}
@@ -37,7 +37,7 @@ func (c Catalog) Unfold(folded Segment, segments []Segment) Catalog {
 }
 
 // WindowFolds returns the folded segments that contain the beginning of a window. Until they are unfolded, Window.Segments
-// and Window.Bytes of these windows are too high.
+// and Window.Bytes of these windows can be too high.
 func (c Catalog) WindowFolds() (folds []Segment) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Stretches() {

@@ -8,15 +8,15 @@ import (
 // Drill is the part of a proof that a drill adds: it restored the backup for practice, with or without the log after it.
 type Drill struct {
 	Target string `json:"target"`         // the restored point in words
-	Seed   uint64 `json:"seed,omitempty"` // the number that drew it; 0 if it was not drawn at random
-	// Lineage, Position, NotBefore and NotAfter are the place of the target in the log. Zero if only the backup was restored or,
-	// Position, if only the replay can find it.
+	Seed   uint64 `json:"seed,omitempty"` // the number from which Target was drawn; 0 if it was not drawn at random
+	// Lineage, Position, NotBefore and NotAfter are the place of the target in the log. Zero if only the backup was restored. Position
+	// is also zero if only the replay can find it.
 	Lineage   string    `json:"lineage,omitempty"`
 	Position  uint64    `json:"position,omitempty"`
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 
-	Requests int    `json:"requests,omitempty"` // replayed onto the backup; revisions if the log is from a watch
+	Requests int    `json:"requests,omitempty"` // number replayed onto the backup; of revisions if the log is from a watch
 	Replay   string `json:"replay,omitempty"`   // how the replay was compared with the member's reports, in words
 
 	// RTO is the time until a server served the restored data, in seconds; 0 if none did, or if it served something else.

@@ -12,7 +12,7 @@ import (
 type History struct {
 	ClusterID string
 	Backups   []Backup // newest first
-	// Doubtful means that h came after another history, that no restore by dr explains it, and that no pin confirms it. The
+	// Doubtful means that this history came after another one, that no restore by dr explains it, and that no pin confirms it. The
 	// endpoints may be those of another cluster, or members that lost their data formed an empty one.
 	Doubtful bool
 }
@@ -55,7 +55,7 @@ func Histories(cluster string, backups []Backup) []History {
 // finder assigns backups to histories, in the order in which they were taken.
 type finder struct {
 	found []*History
-	own   *History // the newest that is not doubtful
+	own   *History // the newest history that is not doubtful; nil if there is none
 }
 
 func (f *finder) add(cluster string, b Backup) {

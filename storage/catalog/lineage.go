@@ -84,7 +84,7 @@ func (l Lineage) Stretches() []Stretch {
 	return stretches
 }
 
-// joins reports whether b continues directly after a. Both must be segments that sift kept, a directly before b.
+// joins reports whether b continues directly after a. The two must be neighbors among the segments that partition kept.
 func joins(a, b *Segment) bool { return b.FirstSeq() == a.Seq+1 && b.First == a.Last+1 }
 
 // partition separates the segments that belong to this history from those that do not.
@@ -93,7 +93,7 @@ func (l Lineage) partition() (kept []Segment, misfits []Fault) {
 	var end tip
 	for i := range l.Segments {
 		s := &l.Segments[i]
-		switch err := end.refuses(l.ID, s); {
+		switch err := end.check(l.ID, s); {
 		case err != nil:
 			misfits = append(misfits, misfitFault(s, err))
 			continue
@@ -107,7 +107,7 @@ func (l Lineage) partition() (kept []Segment, misfits []Fault) {
 	return kept, misfits
 }
 
-// misfitFault returns the Fault of a segment that tip.refuses.
+// misfitFault returns the Fault of s, for which tip.check returned err.
 func misfitFault(s *Segment, err error) Fault {
 	key := SegmentKey(s.Cluster, s.Lineage, s.FirstSeq())
 	return Fault{
@@ -116,12 +116,13 @@ func misfitFault(s *Segment, err error) Fault {
 	}
 }
 
-// tip is the end of the segments that sift has kept so far.
+// tip is the end of the segments that partition has kept so far.
 type tip struct {
-	last *Segment
-	mark *segment.Mark
+	last *Segment      // nil if there is none yet
+	mark *segment.Mark // the last mark; nil if there is none yet
 }
 
+// move makes s the last segment.
 func (t *tip) move(s *Segment) {
 	t.last = s
 	n := len(s.Marks)
@@ -130,9 +131,9 @@ func (t *tip) move(s *Segment) {
 	}
 }
 
-// refuses returns why s cannot follow the tip; nil if it can. After a gap the digest of the segment before s is unknown, but
+// check returns an error unless s can follow the tip. After a gap the digest of the segment before s is unknown, but
 // seqs, positions, terms and marks must still ascend.
-func (t *tip) refuses(lineage string, s *Segment) error {
+func (t *tip) check(lineage string, s *Segment) error {
 	if s.Lineage != lineage {
 		return fmt.Errorf("it belongs to lineage %s", s.Lineage)
 	}
@@ -163,6 +164,7 @@ func (t *tip) refuses(lineage string, s *Segment) error {
 	return nil
 }
 
+// goesBack reports whether mark b is before mark a, by position or time.
 func goesBack(a, b segment.Mark) bool {
 	return b.Position < a.Position || b.NotBefore.Before(a.NotBefore) || b.NotAfter.Before(a.NotAfter)
 }
@@ -194,15 +196,15 @@ func (l Lineage) Encrypted() Lineage {
 	return l
 }
 
-// holding returns the index of the segment that has or includes seq; -1 if there is none.
-func (l Lineage) holding(seq uint64) int {
+// indexOf returns the index of the segment, single or folded, that includes seq; -1 if there is none.
+func (l Lineage) indexOf(seq uint64) int {
 	return slices.IndexFunc(l.Segments, func(s Segment) bool { return s.FirstSeq() <= seq && seq <= s.Seq })
 }
 
 // Without returns l with segment seq replaced by a fault with the error why. If the segment is folded, the fault covers all
-// that it includes; see Catalog.Unfold. It returns l itself if seq is missing.
+// segments that it includes; see Catalog.Unfold. It returns l itself if seq is missing.
 func (l Lineage) Without(seq uint64, why error) Lineage {
-	i := l.holding(seq)
+	i := l.indexOf(seq)
 	if i < 0 {
 		return l
 	}

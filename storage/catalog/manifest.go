@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Manifest is the description of a backup. It is stored unencrypted, so it must never contain a secret: no URL with a password, no key or
-// value of the key space.
+// Manifest is the description of a backup. It is stored unencrypted, so it must never contain a secret: no URL with a password,
+// no key or value of the key space.
 type Manifest struct {
 	Format  int    `json:"format"`
 	ID      ID     `json:"id"` // its name in the repository
@@ -48,11 +48,11 @@ type Manifest struct {
 	Auth                bool     `json:"auth"`                // users are enabled
 	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
 	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
-	Alarms              []string `json:"alarms,omitempty"`    // "NOSPACE", "CORRUPT", of any member
+	Alarms              []string `json:"alarms,omitempty"`    // "NOSPACE" or "CORRUPT", raised by any member
 	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
 	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that responded were compared
 	Diverged            string   `json:"diverged,omitempty"`  // how the members differ; "" if they do not or were not compared
-	Labels              Labels   `json:"labels,omitempty"`    // names and values that the operator gave it
+	Labels              Labels   `json:"labels,omitempty"`    // names and values that the operator gave the backup
 
 	// Origin is set only for an imported backup. Its ClusterID and Member are "" if the source does not name them,
 	// its EtcdVersion is a minor version, its Started and Finished are Origin.Written, and its HashKV was computed when it was imported.
@@ -71,7 +71,7 @@ type Member struct {
 	Learner    bool     `json:"learner,omitempty"`
 }
 
-// HashKV is etcd's hash of the key space at Revision, counted from CompactRevision on (Maintenance.HashKV). Hashes are
+// HashKV is etcd's hash of the key space at Revision, compacted up to CompactRevision (Maintenance.HashKV). Hashes are
 // comparable only at equal Revision and equal CompactRevision.
 type HashKV struct {
 	Revision        int64  `json:"revision"`

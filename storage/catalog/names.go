@@ -44,12 +44,12 @@ func ValidCluster(name string) error {
 
 // ID names one backup of a cluster. IDs sort by the time at which the backup began, in seconds, then by revision. They are
 // names only: facts about a backup come from its manifest. The ID of an imported backup ends in "-import", so that a listing
-// distinguishes it from the backups of the live cluster: see Origin.
+// distinguishes it from the backups of the live cluster; see Origin.
 type ID string
 
 const (
-	idTime     = "20060102T150405Z"
-	importMark = "-import"
+	idTime       = "20060102T150405Z" // layout
+	importSuffix = "-import"
 )
 
 // NewID returns the ID of a backup that began at started, cut to the second, and contains at least revision.
@@ -59,7 +59,7 @@ func NewID(started time.Time, revision int64) ID {
 
 // NewImportID is like NewID for a backup that was imported at that time.
 func NewImportID(imported time.Time, revision int64) ID {
-	return NewID(imported, revision) + importMark
+	return NewID(imported, revision) + importSuffix
 }
 
 func appendID(b []byte, started time.Time, revision int64) []byte {
@@ -72,7 +72,7 @@ func appendID(b []byte, started time.Time, revision int64) []byte {
 
 // ParseID returns text as an ID. The error matches ErrName unless NewID can return text.
 func ParseID(text string) (ID, error) {
-	id, own := ID(text), strings.TrimSuffix(text, importMark)
+	id, own := ID(text), strings.TrimSuffix(text, importSuffix)
 	var room [40]byte // on the stack: a listing parses the id of every backup
 	started, revision, err := id.parts()
 	if err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != own {
@@ -82,13 +82,13 @@ func ParseID(text string) (ID, error) {
 }
 
 // IsImport reports whether id is that of an imported backup.
-func (id ID) IsImport() bool { return strings.HasSuffix(string(id), importMark) }
+func (id ID) IsImport() bool { return strings.HasSuffix(string(id), importSuffix) }
 
-// Later returns the ID with the same revision and mark, and the time d later.
+// Later returns id with its time moved d later.
 func (id ID) Later(d time.Duration) ID {
 	later := NewID(id.Started().Add(d), id.Revision())
 	if id.IsImport() {
-		later += importMark
+		later += importSuffix
 	}
 	return later
 }
@@ -106,7 +106,7 @@ func (id ID) Started() time.Time {
 }
 
 func (id ID) parts() (started time.Time, revision int64, err error) {
-	stamp, hex, ok := strings.Cut(strings.TrimSuffix(string(id), importMark), "-")
+	stamp, hex, ok := strings.Cut(strings.TrimSuffix(string(id), importSuffix), "-")
 	if !ok {
 		return time.Time{}, 0, ErrName
 	}

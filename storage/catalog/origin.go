@@ -14,7 +14,7 @@ import (
 type Origin struct {
 	Kind     OriginKind `json:"kind"`
 	Imported time.Time  `json:"imported"` // when it was stored
-	// Written is when the data was last written: the operator's word if Given, else the latest time of the files.
+	// Written is when the data was last written: as the operator gave it if Given is set, else the latest time of the files.
 	Written time.Time `json:"written"`
 	Given   bool      `json:"given,omitempty"` // the operator gave Written
 
@@ -23,7 +23,7 @@ type Origin struct {
 	// it was imported, and does not prove that the file was complete.
 	Unhashed bool `json:"unhashed,omitempty"`
 
-	Salvage *Salvage `json:"salvage,omitempty"` // of disks
+	Salvage *Salvage `json:"salvage,omitempty"` // how certain the content is; nil for a file
 }
 
 // OriginKind is the kind of source of an imported backup.
@@ -39,9 +39,9 @@ const (
 type Salvage struct {
 	Disks    []SalvagedDisk `json:"disks"`    // the data dirs of stopped members
 	Voters   int            `json:"voters"`   // of the cluster; 0: unknown
-	Majority bool           `json:"majority"` // the logs of more than half of the voters were there: no acknowledged write is missing
+	Majority bool           `json:"majority"` // the logs of more than half of the voters were read, so no acknowledged write is missing
 	// Certain is the revision up to which everything is known to be committed. The entries after it are probable: the last
-	// acknowledged requests, and perhaps some that were never committed. It is the backup's revision if none follow.
+	// acknowledged requests, and perhaps some that were never committed. It is the backup's revision if no entries follow.
 	Certain  int64 `json:"certainRevision"`
 	Probable int   `json:"probableRequests"` // requests after Certain in the backup
 	LeftOut  int   `json:"leftOutRequests"`  // requests at the end of the logs that are not in the backup

@@ -60,7 +60,7 @@ type Proof struct {
 	Finding  string    `json:"finding"`            // one plain sentence
 	Time     time.Time `json:"time"`               // when it ended
 	Seconds  float64   `json:"seconds"`            // the duration
-	Key      string    `json:"key,omitempty"`      // fingerprint of the key that opened it; "" if nothing was decrypted
+	Key      string    `json:"key,omitempty"`      // fingerprint of the key that opened the backup; "" if nothing was decrypted
 	HashKV   string    `json:"hashKV,omitempty"`   // "key space proven at revision N", or why it was not compared
 	Revision int64     `json:"revision,omitempty"` // of the key space in the opened database
 	Keys     int64     `json:"keys,omitempty"`     // number of keys in the opened database

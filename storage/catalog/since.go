@@ -6,8 +6,8 @@ import (
 )
 
 // Since returns c with only the part of its log that matters from t on: of each lineage the segments that reach t, the
-// segment before them, and the faults after that segment. Lineages that ended before t are left out if another followed by
-// then. It is for a caller that knows the earlier gaps.
+// segment before them, and the faults after that segment. A lineage that ended before t is left out if another one
+// followed it before t. The caller must know the earlier gaps already.
 func (c Catalog) Since(t time.Time) Catalog {
 	var left []Lineage
 	for _, l := range c.Lineages {

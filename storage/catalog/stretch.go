@@ -60,23 +60,23 @@ func (s Stretch) MostRevision(bases []Backup) int64 {
 	if s.Source() == segment.Watch {
 		return int64(s.Last())
 	}
-	most, behind := int64(math.MaxInt64), int64(0)
+	most, later := int64(math.MaxInt64), int64(0) // later: requests in the segments after this one
 	for _, segment := range slices.Backward(s.Segments) {
-		from := behind + int64(segment.Requests) // counted from the segment's beginning
+		rest := later + int64(segment.Requests) // requests from the segment's beginning
 		for _, m := range segment.Marks {
 			switch {
 			case m.Revision > 0 && m.Position == segment.Last:
-				most = min(most, m.Revision+behind)
+				most = min(most, m.Revision+later)
 			case m.Revision > 0:
-				most = min(most, m.Revision+from)
+				most = min(most, m.Revision+rest)
 			}
 		}
 		for _, b := range bases {
 			if b.RevisionMax > 0 && b.RaftIndex+1 >= segment.First {
-				most = min(most, b.RevisionMax+from)
+				most = min(most, b.RevisionMax+rest)
 			}
 		}
-		behind = from
+		later = rest
 	}
 	return most
 }
@@ -89,8 +89,8 @@ func (s Stretch) revisionOf(p uint64) int64 {
 	return int64(p)
 }
 
-// AtTime returns the last mark that is certainly not later than t, and the first mark after it, nil if there is none. The
-// state at t was the one at the mark's position, or at a later one before next's. It is not ok if every mark may be later
+// AtTime returns the last mark that is certainly not later than t, and the next mark; nil if there is none. At t the state
+// was that at the mark's position, or at a later position before next's. It is not ok if every mark may be later
 // than t.
 func (s Stretch) AtTime(t time.Time) (mark segment.Mark, next *segment.Mark, ok bool) {
 	for m := range s.marks() {

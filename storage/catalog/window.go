@@ -25,15 +25,15 @@ type Window struct {
 	Lineage string         `json:"lineage"`
 	Source  segment.Source `json:"source"`          // how the log was read
 	Base    ID             `json:"base"`            // the oldest backup that the log continues
-	Doubt   string         `json:"doubt,omitempty"` // what is known against Base, if there is no other one; "" if nothing is
+	Doubt   string         `json:"doubt,omitempty"` // the problem of Base, if no base without a problem exists; "" if Base has none
 	// From and To are the first and the last point that can be restored.
 	From Point `json:"from"`
 	To   Point `json:"to"`
 	// Most is an upper bound for the revision of a restore to To. It exceeds To.Revision if no mark follows the last requests,
 	// and equals it if no bound is known.
 	Most int64 `json:"mostRevision"`
-	// Diverged describes how the members' key spaces differed when a segment of the window was cut, by the newest such
-	// segment; "" if no difference was known.
+	// Diverged describes how the members' key spaces differed, as the newest segment of the window that knew of a difference
+	// recorded it; "" if no difference was known.
 	Diverged string `json:"diverged,omitempty"`
 	Segments int    `json:"segments"` // the number of segments to replay onto Base
 	Bytes    int64  `json:"bytes"`    // the stored size of these segments
@@ -52,11 +52,11 @@ const (
 // Gap is a part of the log that no segment contains, or the border between two histories.
 type Gap struct {
 	Kind        GapKind
-	Lineage     string
-	NextLineage string // the one after the gap: Lineage for a gap within it, "" if there is none
-	From, To    uint64 // positions, both inclusive; 0 if unknown
-	Since       time.Time
-	Until       time.Time // zero if no segment follows
+	Lineage     string    // the lineage before the gap
+	NextLineage string    // the lineage after the gap: Lineage itself for a gap within it, "" if nothing follows
+	From, To    uint64    // positions, both inclusive; 0 if unknown
+	Since       time.Time // of the last mark before the gap
+	Until       time.Time // of the first mark after the gap; zero if no segment follows
 	Reason      string
 }
 
@@ -89,8 +89,8 @@ func (m Manifest) CheckCluster() error {
 	return nil
 }
 
-// Bases returns the backups that s continues, newest first: those whose consistent index lies in s or directly before it,
-// judged by its known bounds. It returns only those that pass CheckUsable, or all if none does. If a backup fits several
+// Bases returns the backups that s continues, newest first: those whose position, by its known bounds, lies in s or directly
+// before it. It returns only those that pass CheckUsable, or all if none does. If a backup fits several
 // histories by its numbers, its time decides, since histories can share a cluster id.
 func (c Catalog) Bases(s Stretch) []Backup {
 	usable, doubtful := c.bases(s)
@@ -239,10 +239,10 @@ func (c Catalog) Windows() []Window {
 	return windows
 }
 
-// windowsOf returns the windows of l, oldest first. A window's times end when a base of a later window was finished: a mark's
-// NotAfter can be later than that.
+// windowsOf returns the windows of l, oldest first. No time of a window is later than the end of a base of a later window,
+// though a mark's NotAfter can be.
 func (c Catalog) windowsOf(l Lineage) (windows []Window) {
-	var over time.Time
+	var limit time.Time // when the first base of the later windows was finished; zero if there is none
 	for _, s := range slices.Backward(l.Stretches()) {
 		bases := c.Bases(s)
 		if len(bases) == 0 {
@@ -253,10 +253,10 @@ func (c Catalog) windowsOf(l Lineage) (windows []Window) {
 		if w.Most == math.MaxInt64 {
 			w.Most = w.To.Revision
 		}
-		w.From.Time, w.To.Time = earliest(w.From.Time, over), earliest(w.To.Time, over)
+		w.From.Time, w.To.Time = earliest(w.From.Time, limit), earliest(w.To.Time, limit)
 		windows = append(windows, w)
 		for _, b := range bases {
-			over = earliest(b.Finished, over)
+			limit = earliest(b.Finished, limit)
 		}
 	}
 	slices.Reverse(windows)
@@ -338,7 +338,7 @@ func (c Catalog) Gaps() []Gap {
 		for i := 1; i < len(stretches); i++ {
 			gaps = append(gaps, l.gapBetween(stretches[i-1], stretches[i]))
 		}
-		g, ok = l.gapBehind(stretches)
+		g, ok = l.gapAfter(stretches)
 		if ok {
 			gaps = append(gaps, g)
 		}
@@ -370,7 +370,7 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	if i >= 0 {
 		older := c.Lineages[i]
 		if older.Pruned > 0 && len(older.Segments) == 0 {
-			return Gap{}, false // it was pruned as a whole
+			return Gap{}, false // the older lineage was pruned as a whole
 		}
 		stretches := older.Stretches()
 		if len(stretches) > 0 {
@@ -385,7 +385,7 @@ func (c Catalog) gapBefore(l Lineage) (Gap, bool) {
 	if g.Until.Before(g.Since) {
 		g.Until = g.Since
 	}
-	if first.First > end+1 { // else the positions are unrelated, or none is missing
+	if first.First > end+1 { // if not, the positions are unrelated, or none is missing
 		g.From, g.To = end+1, first.First-1
 	}
 	return g, true
@@ -407,8 +407,8 @@ func (l Lineage) gapBetween(a, b Stretch) Gap {
 	return g
 }
 
-// gapBehind returns the gap after the last stretch. It is not ok if nothing is lost there, or if l has no stretches.
-func (l Lineage) gapBehind(stretches []Stretch) (Gap, bool) {
+// gapAfter returns the gap after the last stretch. It is not ok if nothing is lost there, or if l has no stretches.
+func (l Lineage) gapAfter(stretches []Stretch) (Gap, bool) {
 	if len(stretches) == 0 {
 		return Gap{}, false
 	}
