@@ -97,7 +97,7 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 	}
 	var folders []Folder
 	listed := 0
-	last, known := "", false // the previous key's folder, and whether it is a backup's: each folder is parsed once
+	last, known := "", false // the folder of the previous key, and whether it is that of a backup: each folder is parsed once
 	for object, err := range r.Store.Bucket.List(ctx, list) {
 		f, ok := r.unlisted(err)
 		if ok {
@@ -116,7 +116,7 @@ func (r *Reader) Folders(ctx context.Context, o LoadOptions) ([]Folder, error) {
 				folders = append(folders, Folder{ID: id, Objects: make([]storage.Object, 0, 2)}) // most backups have two objects
 			}
 		}
-		if known { // else another program has written it
+		if known { // if not, another program has written the object
 			listed++
 			if listed > records.MaxListed {
 				return nil, records.TooMany(catalog.BackupsPrefix(r.Store.Cluster))
@@ -165,7 +165,7 @@ func (f Folder) Tombstones() (keys []string) {
 func IsTombstone(name string) bool {
 	id, ok := strings.CutPrefix(name, catalog.TombstonePrefix)
 	id, isJSON := strings.CutSuffix(id, catalog.JSONSuffix)
-	return ok && isJSON && pinID.MatchString(id)
+	return ok && isJSON && randomID.MatchString(id)
 }
 
 // Folder returns the folder of the backup called id. It has no objects if the backup does not exist.

@@ -17,7 +17,7 @@ import (
 type LoadOptions struct {
 	Newest int        // the number of backups, newest first by name; 0: all
 	Only   catalog.ID // this backup only; "": all
-	After  catalog.ID // only backups with a later name; it need not exist; "": all
+	After  catalog.ID // only backups with a later name than this ID, which need not exist; "": all
 	// Imported selects imported backups too. Newest does not count them. A backup in Only is read in any case.
 	Imported bool
 	Proofs   bool // read proofs and pins
@@ -27,7 +27,7 @@ type LoadOptions struct {
 	Details bool // do not fold the log's segments: each takes about 1 KiB of memory
 }
 
-// Readers is the number of backups or proofs that are read at the same time.
+// Readers is the largest number of backups or proofs that are read at the same time.
 const Readers = 8
 
 // Load reads the manifests of the folders and, if proofs is set, their proofs and pins. Backups that seen contains unchanged

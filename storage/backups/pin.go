@@ -20,11 +20,12 @@ const (
 	UnpinPrefix = "unpin-"
 )
 
-var pinID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+// randomID is the form of the random part of the names of pins, unpins and tombstones.
+var randomID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // LoadPins returns the pins of f that hold: neither lifted nor expired, oldest first. If the policy trusts keys, a damaged or
-// untrusted pin does not hold, and ignored has its error. Otherwise a damaged pin holds, as the operator meant to keep the
-// backup. Pins beyond the limit of memory hold unread.
+// untrusted pin does not hold, and ignored has its error. If it trusts none, a damaged pin holds, as the operator meant
+// to keep the backup. Pins beyond the limit of memory hold unread.
 func (r *Reader) LoadPins(ctx context.Context, f Folder) (pins []catalog.Pin, ignored []error, err error) {
 	for _, o := range f.Objects {
 		id, ok := PinOf(o.Key, PinPrefix)
@@ -65,11 +66,11 @@ func (r *Reader) LoadPins(ctx context.Context, f Folder) (pins []catalog.Pin, ig
 	return pins, ignored, nil
 }
 
-// PinOf returns the pin's id in a key whose name begins with prefix, and reports whether key is such a key.
+// PinOf returns the pin's id in the key of a pin (prefix PinPrefix) or an unpin (UnpinPrefix). It is not ok if key is another key.
 func PinOf(key, prefix string) (id string, ok bool) {
 	name, ok := strings.CutPrefix(path.Base(key), prefix)
 	id, isJSON := strings.CutSuffix(name, catalog.JSONSuffix)
-	return id, ok && isJSON && pinID.MatchString(id)
+	return id, ok && isJSON && randomID.MatchString(id)
 }
 
 // readPin returns the pin, which must belong to the backup and have that id.

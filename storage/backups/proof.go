@@ -17,8 +17,8 @@ import (
 
 // unreadProof is a proof of a backup whose manifest is not read.
 type unreadProof struct {
-	of     catalog.ID
-	listed storage.Object
+	of     catalog.ID     // the backup
+	listed storage.Object // the proof in the listing
 }
 
 // UnreadProofs returns the 512 newest proofs that the folders list, newest first by name, without reading them.
@@ -36,7 +36,7 @@ func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
 	return unread[:min(mostProofs, len(unread))]
 }
 
-const mostProofs = 512 // read from backups whose manifests are not
+const mostProofs = 512 // that are read of backups whose manifests are not read
 
 // ReadProofs reads the proofs of a batch; the results are parallel to it. Proofs that seen contains unchanged are not read
 // again. Damaged proofs, and proofs deleted since they were listed, are not Ok.
@@ -111,7 +111,7 @@ func (r *Reader) ReadProof(ctx context.Context, id catalog.ID, key string) (p ca
 type proofName struct {
 	Backup catalog.ID
 	Key    string
-	Time   time.Time
+	Time   time.Time // of the proof, in milliseconds
 }
 
 // ProofNames returns all proofs that the folders list, newest first by name, without reading them.

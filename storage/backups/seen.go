@@ -38,7 +38,7 @@ func sameObject(a, b storage.Object) bool {
 	return a.Key == b.Key && a.Size == b.Size && a.Version == b.Version && a.ModTime.Equal(b.ModTime)
 }
 
-// proof returns the result for u, and reports whether it is known and u is listed as it was then.
+// proof returns the result for u, and reports whether it is known and the listing of u has not changed since.
 func (s Seen) proof(u unreadProof) (p SeenProof, known bool) {
 	p, known = s.Proofs[u.listed.Key]
 	return p, known && sameObject(p.Listed, u.listed)

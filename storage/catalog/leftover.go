@@ -11,6 +11,6 @@ import (
 type Leftover struct {
 	Key   string
 	Size  int64
-	Since time.Time // the last write, or the pruning if that is later; recent for a running backup
+	Since time.Time       // the last write, or the pruning if that is later; recent for a running backup
 	Piece *storage.Object // the part of an unfinished upload, as storage.Sweeper lists it; nil for an object
 }

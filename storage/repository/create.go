@@ -39,8 +39,8 @@ type Sealed struct {
 	Reader io.Reader
 }
 
-// Upload stores the data of backup id, which no listing shows before Commit. It reads sealed to its end. The errors that a caller can match are storage.ErrExist if the ID is in use,
-// records.ErrUnsigned, and records.ErrNoMarker.
+// Upload stores the data of backup id, which no listing shows before Commit. It reads sealed to its end. The errors that a
+// caller can match are storage.ErrExist if the ID is in use, records.ErrUnsigned, and records.ErrNoMarker.
 func (c *Cluster) Upload(ctx context.Context, id catalog.ID, sealed Sealed) (Upload, error) {
 	err := c.store.RefuseUnsigned(ctx)
 	if err == nil {
@@ -71,7 +71,7 @@ func (u Upload) key() string { return catalog.BackupKey(u.cluster.store.Cluster,
 // Commit stores the manifest, so that listings show the backup. It sets Format, ID, Cluster, Seal and Stored of m.
 //
 // If the manifest cannot be stored, Commit removes the data. Data that it cannot remove stays as a leftover for Sweep. The error
-// matches catalog.ErrNotFound if the data was swept while it was stored.
+// matches catalog.ErrNotFound if a sweep removed the data before the manifest was stored.
 func (u Upload) Commit(ctx context.Context, m catalog.Manifest) (catalog.Backup, error) {
 	c := u.cluster
 	m.Format, m.ID, m.Cluster, m.Seal, m.Stored = catalog.Manifests.Format, u.id, c.store.Cluster, u.seal, u.stored
@@ -104,7 +104,7 @@ func (c *Cluster) stillThere(ctx context.Context, m catalog.Manifest) error {
 		"with a longer grace", key, catalog.ErrNotFound), c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), storage.DeleteOptions{}))
 }
 
-// commit stores m. It returns the stored bytes, also if the Put failed, for it may have had an effect.
+// commit stores m and returns the manifest's bytes. It returns them even if the Put failed, which may have stored them.
 func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error) {
 	data, err := catalog.Manifests.Encode(m)
 	if err == nil {
@@ -120,10 +120,10 @@ func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error
 	return data, nil
 }
 
-// discard removes the data under key unless the stored manifest equals the given one. A Put of the manifest that failed may
-// have stored it nevertheless, if only the answer was lost; its data must stay. If the store executes that Put only after the data
-// is removed, discard removes the manifest too. Another manifest belongs to a process that chose the same ID with another seal, and
-// so has data under another key. discard has 30 s of its own, as ctx may have ended.
+// discard removes the data under key unless the stored manifest equals the given one or cannot be read. A Put of the manifest
+// that failed may have stored it nevertheless, if only the answer was lost; its data must stay. If the store executes that Put
+// only after the data is removed, discard removes the manifest too. Another manifest belongs to a process that chose the same ID
+// with another seal, and so has data under another key. discard has 30 s of its own, as ctx may have ended.
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

@@ -22,8 +22,9 @@ type Snapshot struct {
 }
 
 // Fetch returns the snapshot of b, decrypted and decompressed. The stream ends with io.EOF only if the sizes and digests of
-// both the sealed and the plain bytes equal those in the manifest. Otherwise it ends with an error that matches
-// catalog.ErrDamaged and names the object, or with the store's error. Without the right key Fetch returns seal.ErrWrongKey.
+// both the sealed and the plain bytes equal those in the manifest. If they differ, the stream ends with an error that matches
+// catalog.ErrDamaged and names the object; if the store fails, with the store's error. Without the right key Fetch returns
+// seal.ErrWrongKey.
 func (c *Cluster) Fetch(ctx context.Context, b catalog.Backup, keys seal.Keys) (Snapshot, error) {
 	sealed, err := c.FetchSealed(ctx, b)
 	if err != nil {
@@ -57,7 +58,7 @@ func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadClo
 // damaged returns err with the object's key. Damage that the seal found matches catalog.ErrDamaged too.
 func (c *Cluster) damaged(b catalog.Backup, err error) error {
 	_, named := errors.AsType[*objectError](err)
-	if named { // the reader below the seal has named it
+	if named { // the reader below the seal has added the key
 		return err
 	}
 	return &objectError{key: catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), err: err}
@@ -83,7 +84,7 @@ type fetched struct {
 	plain  *checked
 	opened io.Closer
 	sealed io.ReadCloser
-	ended  error // the result of the last Read, which all later ones repeat
+	ended  error // the error of the last Read, which all later ones repeat; nil before the end
 }
 
 // Read returns io.EOF only after the sealed stream has ended too: bytes after the last frame are damage.
@@ -113,7 +114,7 @@ type checked struct {
 	want    catalog.Blob
 	hash    hash.Hash
 	size    int64
-	explain func(error) error
+	explain func(error) error // adds the key of the object to an error
 }
 
 func (c *checked) Read(p []byte) (int, error) {

@@ -68,13 +68,13 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err er
 }
 
 // Sweep removes the leftovers whose Since is at least grace before now, and returns them. The grace must be longer than any
-// backup takes, or a running one loses its data. Locked objects stay, without an error.
+// backup takes, because the data of a running backup is a leftover too. Locked objects stay, without an error.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]catalog.Leftover, error) {
 	swept, _, err := c.sweepOld(ctx, grace, now)
 	return swept, err
 }
 
-// sweepOld is Sweep that also returns the locked leftovers.
+// sweepOld is Sweep, and also returns the locked leftovers.
 func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Time) (swept, locked []catalog.Leftover, err error) {
 	all, err := c.Leftovers(ctx)
 	if err != nil {
@@ -124,10 +124,10 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 	return swept, locked, errors.Join(err, ctx.Err())
 }
 
-// timesOf is the coarsest resolution of a store's times: S3 has whole seconds.
-const timesOf = time.Second
+// timeResolution is the coarsest resolution of a store's times: S3 has whole seconds.
+const timeResolution = time.Second
 
-// clockAhead returns how far this host's clock is ahead of the store's, which dates leftovers; 0 if it is not ahead. A host
+// clockAhead returns how far this host's clock is ahead of the store's; 0 if it is not ahead. The store dates leftovers. A host
 // whose clock is a day ahead would otherwise remove objects that were deleted a moment ago, or that belong to a running backup.
 func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
@@ -135,7 +135,7 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(0, began.Sub(now)-timesOf), nil
+	return max(0, began.Sub(now)-timeResolution), nil
 }
 
 // errStays means that a tombstone is still needed.

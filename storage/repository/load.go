@@ -36,7 +36,8 @@ func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Cata
 	return c.withExactWindows(ctx, catalog)
 }
 
-// newest returns the first n folders, newest first, and all those of imported backups; all folders if n is 0.
+// newest returns, of folders sorted newest first, the first n of the live cluster and all of imported backups; all folders if
+// n is 0.
 func newest(folders []backups.Folder, n int) (left []backups.Folder) {
 	if n == 0 {
 		return folders

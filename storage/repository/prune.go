@@ -28,7 +28,7 @@ type PruneOptions struct {
 	DryRun bool // change nothing
 }
 
-// PruneResult is the result of a Prune, or the one that it would have without DryRun.
+// PruneResult is the result of a Prune. With DryRun it is the result that the Prune would have without DryRun.
 type PruneResult struct {
 	Deleted []catalog.ID       // backups that are no longer listed
 	Log     []log.Tombstone    // tombstones that prune the log

@@ -20,8 +20,8 @@ type Survey struct {
 	Bytes           int64            // stored bytes of their snapshots
 	Oldest          time.Time        // start of the oldest of them, by its name; zero without backups
 	Latest          []catalog.Proof  // the latest proofs of any backup, newest first
-	Past            []catalog.Backup // older backups that show the histories of the cluster, see catalog.Histories; newest first
-	Seen            backups.Seen     // for SurveyOptions of the next survey
+	Past            []catalog.Backup // older backups that show the histories of the cluster (catalog.Histories); newest first
+	Seen            backups.Seen     // to pass in the SurveyOptions of the next survey
 }
 
 // SurveyOptions limit the reads of a survey.
@@ -37,7 +37,7 @@ const (
 )
 
 // Survey reads the o.Newest backups, and derives the rest from the listing. The newest window's From is exact unless more than
-// eight backups were taken around its beginning; then it may be too late. The log is folded: the segments and bytes of a window
+// eight backups were taken around its beginning: From may then be too late. The log is folded: the segments and bytes of a window
 // may be too many by those of one index.
 func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	folders, ignored, err := c.reader.Kept(ctx, backups.LoadOptions{})
@@ -51,7 +51,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	toRead, others := folders, []backups.Folder(nil)
 	if o.Newest > 0 && len(folders) > o.Newest {
 		toRead, others = slices.Clone(folders[:o.Newest]), folders[o.Newest:]
-		bases, rest := beginnings(others, lineages)
+		bases, rest := possibleBases(others, lineages)
 		toRead, others = append(toRead, bases...), rest
 	}
 	past := historyBoundaries(folders, others)
@@ -64,7 +64,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	s.Seen.SeeBackups(slices.Concat(toRead, past), loads)
 	s.Ignored, s.Lineages = append(ignored, s.Ignored...), lineages
 	s.count(folders)
-	err = s.prove(ctx, c, others, o)
+	err = s.readProofs(ctx, c, others, o)
 	return s, err
 }
 
@@ -83,10 +83,10 @@ func (s *Survey) count(folders []backups.Folder) {
 	}
 }
 
-// beginnings splits folders, newest first, into the possible bases of the newest stretches and the rest. The bases are the
+// possibleBases splits folders, newest first, into the possible bases of the newest stretches and the rest. The bases are the
 // first backups that began after the beginning of a stretch, or at most catalog.ClockAllowance before it, as the clocks of two
 // hosts differ.
-func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, rest []backups.Folder) {
+func possibleBases(folders []backups.Folder, lineages []catalog.Lineage) (bases, rest []backups.Folder) {
 	var stretches []catalog.Stretch
 	for _, l := range lineages {
 		stretches = append(stretches, l.Stretches()...)
@@ -114,11 +114,11 @@ func beginnings(folders []backups.Folder, lineages []catalog.Lineage) (bases, re
 	return bases, rest
 }
 
-const mostLandmarks = 64 // manifests that are read for Survey.Past
+const maxPast = 64 // manifests that are read for Survey.Past
 
-// historyBoundaries returns those of others that show, together with the newest, the cluster's histories: the oldest backup, the pinned
-// ones, and the last one before and the first one after each fall of the revision. Revisions are those in the names of folders;
-// folders and others are newest first.
+// historyBoundaries returns the folders of others that show, together with the newest folders, the cluster's histories: the
+// oldest backup, the pinned ones, and the last one before and the first one after each fall of the revision. Revisions are those
+// in the names of folders; folders and others are newest first.
 func historyBoundaries(folders, others []backups.Folder) (past []backups.Folder) {
 	unread := map[catalog.ID]bool{}
 	for _, f := range others {
@@ -133,15 +133,15 @@ func historyBoundaries(folders, others []backups.Folder) (past []backups.Folder)
 		}
 	}
 	n := len(past)
-	if n > mostLandmarks { // the oldest must stay
-		past = append(past[:mostLandmarks-1], past[n-1])
+	if n > maxPast { // the oldest must stay
+		past = append(past[:maxPast-1], past[n-1])
 	}
 	return past
 }
 
-// prove sets Latest: the proofs of the backups that were read, then those of the others, newest first by name, until o.Enough
+// readProofs sets Latest: the proofs of the backups that were read, then those of the others, newest first by name, until o.Enough
 // returns true.
-func (s *Survey) prove(ctx context.Context, c *Cluster, others []backups.Folder, o SurveyOptions) error {
+func (s *Survey) readProofs(ctx context.Context, c *Cluster, others []backups.Folder, o SurveyOptions) error {
 	for _, b := range s.Backups {
 		s.Latest = append(s.Latest, b.Proofs...)
 	}

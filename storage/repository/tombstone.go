@@ -24,8 +24,8 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 		return fmt.Errorf("delete backup %s: %w", t.Backup, err)
 	}
 	// Pin looks for tombstones after it has stored its pin, and Delete looks for pins after its tombstone: at least one of them
-	// sees the other's document. Each deletion has its own tombstone and withdraws no other. Otherwise a second deletion could
-	// remove a backup after Pin has succeeded.
+	// sees the other's document. Each deletion has its own tombstone and withdraws no other. If two deletions shared one,
+	// one of them could remove a backup after Pin has succeeded.
 	err = c.deletable(ctx, t.Backup)
 	if errors.Is(err, ErrPinned) {
 		return errors.Join(err, c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{}))
