@@ -1,6 +1,6 @@
 // Package copying copies a cluster's backups and log from one repository to another. Copy first lists both sides and plans
-// which objects are missing at the target; then it copies them byte for byte, so that signatures stay valid, and checks each
-// object while it is copied. It overwrites nothing. A repeated Copy continues where an interrupted one stopped.
+// which objects are missing at the target. It then copies these objects byte for byte, so that signatures stay valid, and checks
+// each object while it copies it. It overwrites nothing. A repeated Copy continues where an interrupted one stopped.
 package copying
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ErrDiffers means that the target has a different object under the name of one to be copied. It is never overwritten.
+// ErrDiffers means that the target has a different object under the name of one to be copied. Copy never overwrites it.
 var ErrDiffers = errors.New("another object is there under that name")
 
 // Options are the options of Copy, mostly the selection of the objects. The zero Options copy everything and delete nothing.
@@ -25,8 +25,8 @@ type Options struct {
 	Since time.Time
 	// BackupsOnly leaves out the log, and ignores deletions at the source.
 	BackupsOnly bool
-	// Deletions deletes backups at the target that are deleted at the source, by new tombstones of the target. Without it, an
-	// attacker who can write only to the source can delete nothing at the target.
+	// Deletions deletes backups at the target that are deleted at the source, by new tombstones of the target. If it is
+	// not set, an attacker who can write only to the source can delete nothing at the target.
 	Deletions bool
 	By        string // host and version of dr, recorded in those tombstones
 	Report    storage.Report
@@ -85,7 +85,7 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options) (Result,
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)
 	}
 	if !to.Policy().Key.None() {
-		to.Records().EnsureMarker(ctx) // otherwise an attacker who can only create objects could store the marker of from
+		to.Records().EnsureMarker(ctx) // if it had none, an attacker who can only create objects could store the marker of from in it
 	}
 	return c.result, nil
 }
@@ -96,7 +96,7 @@ type side struct {
 	folders []backups.Folder    // ascending by ID
 	sizes   map[string]int64    // bytes of each object of backups and log, by key
 	indexes map[string][]uint64 // first seqs of the log's indexes, by lineage, ascending
-	deleted map[catalog.ID]bool // backups with a valid tombstone
+	deleted map[catalog.ID]bool // backups with a valid tombstone and no pin
 	ignored []Fault             // invalid tombstones
 	pinned  map[catalog.ID]bool // target only
 	pruned  map[string]uint64   // target only: the last pruned seq, by lineage
@@ -106,7 +106,7 @@ type side struct {
 }
 
 func readSource(ctx context.Context, c *repository.Cluster, o Options) (side, error) {
-	// The catalog must be read before the listing, so that the listing contains its objects unless they are deleted since.
+	// The catalog must be read before the listing, so that the listing contains all objects of the catalog that are not deleted in between.
 	catalog, err := c.Load(ctx, backups.LoadOptions{Imported: true, Log: !o.BackupsOnly, Details: true, Proofs: !o.Since.IsZero()})
 	if err != nil {
 		return side{}, err

@@ -73,7 +73,7 @@ func planCopy(source, target side, o Options) plan {
 		p.fault(catalog.ManifestKey(source.c.Records().Cluster, d.ID), d.Err)
 	}
 	if !o.BackupsOnly {
-		for _, l := range source.catalog.Lineages { // before the backups, as it finds the bases to keep
+		for _, l := range source.catalog.Lineages { // before the backups, as lineage finds the bases to keep
 			p.lineage(l)
 		}
 		for _, f := range slices.Backward(source.folders) {
@@ -161,9 +161,10 @@ func (p *planner) proofs(id catalog.ID) (proofs []object) {
 	return proofs
 }
 
-// lineage plans to copy the segments of l that are not from before since, and its indexes.
+// lineage plans to copy the segments of l that keptFrom keeps, and its indexes. With since it reports only the faults from the
+// first copied segment on.
 func (p *planner) lineage(l catalog.Lineage) {
-	stretches := l.Stretches() // segments that do not fit are among the faults
+	stretches := l.Stretches() // the segments that are in none of them are among the faults
 	work := lineage{id: l.ID}
 	var lowest uint64 // the first seq to copy; 0: none
 	for _, s := range stretches {
@@ -211,8 +212,8 @@ func (p *planner) segment(s catalog.Segment) (object, bool) {
 	return o, ok
 }
 
-// keptFrom returns how many segments of s to leave out, from the first. It keeps those that began at or after since, the newest
-// base before them, and the segments between.
+// keptFrom returns how many segments at the beginning of s to leave out. It keeps those that began at or after since, the newest
+// base before them, and the segments between. It records that base in p.bases.
 func (p *planner) keptFrom(s catalog.Stretch) int {
 	if p.since.IsZero() {
 		return 0

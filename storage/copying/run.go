@@ -22,7 +22,7 @@ type copying struct {
 	from, to *repository.Cluster
 	by       string
 	report   storage.Report
-	done     int64 // bytes of objects that are finished, copied or not
+	done     int64 // bytes of the objects to copy that are finished, with or without an error
 	total    int64 // bytes to copy
 	result   Result
 }
@@ -101,7 +101,7 @@ func (c *copying) isPruned(ctx context.Context, lineage string, seq uint64) (boo
 	return false, nil
 }
 
-// recordFault records err as a fault of key and returns nil if it is about that object only; otherwise it returns err.
+// recordFault returns err unless it is about the object under key only. Such an error becomes a fault of the result.
 func (c *copying) recordFault(key string, err error) error {
 	if errors.Is(err, catalog.ErrDamaged) || errors.Is(err, ErrDiffers) || errors.Is(err, catalog.ErrNotFound) {
 		c.result.Faults = append(c.result.Faults, Fault{key, err})
@@ -110,7 +110,7 @@ func (c *copying) recordFault(key string, err error) error {
 	return err
 }
 
-// backup copies the missing objects of a backup. One that is deleted on either side during the copy is left out.
+// backup copies the missing objects of a backup. A backup that is deleted on either side during the copy is left out.
 func (c *copying) backup(ctx context.Context, b backup) error {
 	if !b.manifest.there { // checked first, so that the data of a backup deleted meanwhile is not copied in vain
 		gone, err := isGone(ctx, c.from, b.backup.ID)
@@ -137,8 +137,8 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 }
 
 // parts copies the objects of a backup, the manifest last. With an error it returns the key of the object concerned. If the
-// target has the manifest, that is compared first, and data that is there is not read. If not, data that is there is checked against
-// the source's manifest.
+// target has the manifest, parts compares the manifests first, and does not read data that the target has. If the target has only
+// the data, parts checks the data against the source's manifest.
 func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 	if b.manifest.there {
 		err := c.document(ctx, b.manifest, b.isManifest)
@@ -172,8 +172,7 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 }
 
 // stillThere returns an error and removes the manifest from the target if the data is missing there. Data that an
-// interrupted copy had left counts as a leftover, which repository.Cluster.Sweep may have removed just before the manifest was
-// stored.
+// interrupted copy left counts as a leftover, so repository.Cluster.Sweep may have removed it just before the manifest was stored.
 func (c *copying) stillThere(ctx context.Context, b backup) error {
 	_, err := c.to.Records().Bucket.Stat(ctx, b.data.key)
 	if !records.IsAbsent(err) {
@@ -278,7 +277,7 @@ func (c *copying) small(ctx context.Context, o object, data []byte) error {
 
 // lineage copies segments in order, so that an interrupted copy has no hole, and then the indexes that list them.
 func (c *copying) lineage(ctx context.Context, l lineage) error {
-	held := map[uint64]bool{}
+	held := map[uint64]bool{} // by seq: the target has the segment
 	for _, s := range l.segments {
 		err := c.segment(ctx, s)
 		held[s.segment.Seq] = err == nil
@@ -303,7 +302,7 @@ type logObject struct {
 	key     string
 }
 
-// recordLogFault is recordFault for an object of the log. One that is missing because it was pruned during the copy is no fault.
+// recordLogFault is recordFault for an object of the log. An object that was pruned during the copy is no fault.
 func (c *copying) recordLogFault(ctx context.Context, o logObject, err error) error {
 	if errors.Is(err, catalog.ErrNotFound) {
 		pruned, e := c.isPruned(ctx, o.lineage, o.seq)
@@ -318,7 +317,7 @@ func (c *copying) recordLogFault(ctx context.Context, o logObject, err error) er
 	return c.recordFault(o.key, err)
 }
 
-// segment copies a segment. If the target has one by now, the digests of the headers must be equal.
+// segment copies a segment. If the target has a segment of that name by now, the digests of the headers must be equal.
 func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 	if s.there {
 		c.result.Present++
@@ -363,7 +362,7 @@ func isSegment(r io.Reader, s segmentCopy) error {
 	return nil
 }
 
-// index copies an index if the target has all segments that it lists. Missing ones would otherwise count as lost.
+// index copies an index if the target has all segments that the index lists. A listed segment that is missing counts as lost.
 func (c *copying) index(ctx context.Context, lineage string, x index, held map[uint64]bool) error {
 	if x.there {
 		c.result.Present++
