@@ -41,7 +41,7 @@ func (e *DiedError) Error() string {
 	return fmt.Sprintf("the child process died at stage %s: %s", e.Stage, e.Words)
 }
 
-// line is one line of the child's stdout. One field is set.
+// line is one line of the child's stdout. Exactly one field is set.
 type line struct {
 	Event  *storage.Event  `json:"event,omitempty"`
 	Item   json.RawMessage `json:"item,omitempty"`
@@ -110,8 +110,8 @@ func (c Call) Run(ctx context.Context) error {
 var (
 	// politeTime is the time from the request to end until the child is killed.
 	politeTime = 10 * time.Second
-	// longestEnd is the longest time to wait for a child in total. The kernel does not end a process that waits for a file
-	// system whose server hangs.
+	// longestEnd is the longest time to wait for the end of a child after its answer or the request to end: the kernel cannot
+	// kill a process that waits for a file system whose server hangs.
 	longestEnd = 15 * time.Second
 )
 
@@ -129,7 +129,7 @@ type ending struct {
 	answer  *line  // nil: it died, or was abandoned before it answered
 	stage   string // the last reported stage
 	refused error  // the error of take
-	waited  error
+	waited  error  // of cmd.Wait; nil: the child exited with code 0
 }
 
 // wait returns how the child ended. It abandons a child that does not end within longestEnd after its answer or the end of
@@ -168,6 +168,7 @@ func (r *running) wait(ctx context.Context, stdout io.Reader) ending {
 	}
 }
 
+// say reports an event of the child, unless the child was abandoned.
 func (r *running) say(e storage.Event) {
 	if !r.abandoned.Load() {
 		r.report.Say(e)
@@ -203,6 +204,7 @@ func read(stdout io.Reader, report storage.Report, take func(json.RawMessage), a
 	}
 }
 
+// killed reports whether err, of cmd.Wait, shows that SIGKILL ended the child.
 func killed(err error) bool {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {

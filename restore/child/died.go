@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Died returns the error that a child's death indicates: see Blame. It returns err itself if err is not a death, or if the
-// child was killed.
+// Died returns the error that a child's death indicates, according to Blame. It returns err itself if err is not a
+// *DiedError, or if the child was killed.
 func Died(err error) error {
 	dead, ok := errors.AsType[*DiedError](err)
 	if !ok || dead.Killed {
@@ -19,8 +19,8 @@ func Died(err error) error {
 	return Blame(dead.Stage, dead.Words)
 }
 
-// Blame returns the error for a panic or a fatal error at stage with the message words. If the machine ran out of a resource,
-// the error matches that syscall.Errno; otherwise, at stages that read the database, it matches catalog.ErrDamaged.
+// Blame returns the error for a panic or a fatal error at stage with the message words. If words name a resource that ran
+// out, the error matches its syscall.Errno. Any other error at a stage that reads the database matches catalog.ErrDamaged.
 func Blame(stage, words string) error {
 	words, _, _ = strings.Cut(strings.TrimSpace(words), "\n")
 	lack := resourceError(words)
@@ -34,7 +34,7 @@ func Blame(stage, words string) error {
 	return fmt.Errorf("at stage %s: %w", stage, errors.New(words))
 }
 
-// resourceError returns the resource that the machine ran out of, according to words; nil if they name none.
+// resourceError returns the syscall.Errno of the resource that ran out, according to words; nil if they name none.
 func resourceError(words string) error {
 	for _, lack := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if strings.Contains(words, lack.Error()) {

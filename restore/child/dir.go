@@ -15,12 +15,13 @@ import (
 )
 
 // Dir is a temporary directory with a lock that its owner holds while it runs. Children write whole unencrypted databases
-// there, which must not remain after parent and child are killed or the machine crashes.
+// there. After parent and child are killed or the machine crashes, the next NewDir finds the directory unlocked and removes it.
 type Dir struct {
 	Path string
 	lock *fileutil.LockedFile
 }
 
+// abandonable matches the names of scratch directories, which RemoveAbandoned may remove.
 var abandonable = regexp.MustCompile(`^dr-scratch-[a-z]+-[0-9]+$`)
 
 const lockName = "lock"
@@ -41,7 +42,7 @@ func NewDir(parent, verb string) (*Dir, error) {
 	}
 }
 
-// newDir returns ErrTaken if another process removed its directory before it was locked.
+// newDir creates and locks one directory. It returns ErrTaken if another process removed the directory before the lock.
 func newDir(parent, verb string) (*Dir, error) {
 	path, err := os.MkdirTemp(parent, "dr-scratch-"+verb+"-*")
 	if err != nil {
@@ -120,9 +121,9 @@ func RemoveAbandoned(parent string) {
 	}
 }
 
-// removeIfAbandoned takes the lock before it removes the directory. A directory without a lock belongs to someone else, unless
-// it is empty: then its owner was killed before it created the lock, or is about to create it and will create another
-// directory.
+// removeIfAbandoned removes the directory at path if it can take its lock, or if the directory is empty. The owner of an empty
+// directory was killed before it created the lock, or is about to create it: that owner then creates another directory.
+// removeIfAbandoned leaves any other directory without a lock alone.
 func removeIfAbandoned(path string) {
 	lock, err := fileutil.TryLockFile(filepath.Join(path, lockName), os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,9 @@ type sourced interface{ From() Source }
 // storeVariables are the beginnings of variables with credentials of object stores.
 var storeVariables = []string{"AWS_", "AZURE_", "GOOGLE_", "IDENTITY_"}
 
-// environment returns the variables of the child that does job: all without those secrets that it does not need. It connects
-// to no cluster. It needs credentials of stores only if it reads a repository that has none of its own.
+// environment returns the variables for the child that does job: all except the secrets that the child does not need. It does
+// not need etcd's password, because no child logs in to a cluster. It needs the credentials of stores only if job names a
+// repository without credentials.
 func environment(all []string, job any) []string {
 	drop := []string{"ETCDCTL_PASSWORD="}
 	s, ok := job.(sourced)

@@ -27,10 +27,11 @@ func setNice(nice int) error {
 	return nil
 }
 
-// noNice is added by the system call, so that a niceness below 0 is not an error.
+// noNice is the value that getpriority returns for niceness 0: the system call returns 20 minus the niceness, which is never
+// negative.
 const noNice = 20
 
-// setThreadNice reports whether it changed the thread's niceness.
+// setThreadNice raises the niceness of a thread to nice, and reports whether it changed.
 func setThreadNice(thread string, nice int) (bool, error) {
 	id, err := strconv.Atoi(thread)
 	if err != nil {

@@ -31,7 +31,7 @@ const orphanPatience = 5 * time.Second
 
 // Serve is the main function of a child: it runs one verb and writes its result or error to stdout. It returns an error only
 // if it cannot write an answer. Serve also watches stdin: its end cancels the verb's context with ErrOrphaned. If the verb
-// still runs after 5 s, as code on a damaged database may, Serve returns without it, since no other process would end this
+// still runs 5 s later, as code on a damaged database may, Serve returns without its result: no other process would end this
 // one.
 func Serve(ctx context.Context, verb Verb, stdin io.Reader, stdout io.Writer) error {
 	return ServeItems(ctx, verb.WithoutItems(), stdin, stdout)
@@ -77,6 +77,7 @@ func ServeItems(ctx context.Context, verb ItemVerb, stdin io.Reader, stdout io.W
 	}
 }
 
+// answerOf returns the last line for the parent: the result, or err if it is not nil.
 func answerOf(result any, err error) line {
 	if err != nil {
 		return failed(err)

@@ -17,7 +17,7 @@ import (
 type Source struct {
 	Repository string         `json:"repository,omitempty"` // URL
 	Options    stores.Options `json:"options,omitzero"`
-	// Credentials are those of Options; nil: those of the environment.
+	// Credentials are those of Options, which JSON leaves out; nil: the credentials in the environment are used.
 	Credentials map[string][]byte `json:"credentials,omitempty"`
 	Cluster     string            `json:"cluster,omitempty"`
 	Trust       []string          `json:"trust,omitempty"` // public keys, one of which must have signed the data that is read

@@ -4,7 +4,7 @@ package filesystem
 // mounted at another path or on another machine. The zero Identity belongs to no directory.
 type Identity struct {
 	Inode uint64 `json:"inode"`
-	Born  int64  `json:"born,omitempty"` // in nanoseconds since 1970; 0: unknown. File systems use an inode number again after a removal.
+	Born  int64  `json:"born,omitempty"` // time of creation in nanoseconds since 1970; 0: unknown. File systems reuse inode numbers.
 }
 
 // Is reports whether i and j identify the same directory.

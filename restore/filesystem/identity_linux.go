@@ -24,6 +24,7 @@ func IdentityOf(path string) (Identity, error) {
 	return i, nil
 }
 
+// inodeOf returns the identity of the directory at path without its time of creation.
 func inodeOf(path string) (Identity, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

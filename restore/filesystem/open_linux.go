@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsOpen reports whether a process has the file at path open. The kernel knows that for the processes of all containers: it grants no
-// write lease then (fcntl(2), F_SETLEASE). Where leases are not permitted, IsOpen sees only the processes in /proc that it may inspect.
+// IsOpen reports whether a process has the file at path open. It asks the kernel for a write lease, which the kernel grants only if no
+// process of any container has the file open (fcntl(2), F_SETLEASE). Where leases are not permitted, IsOpen sees only the processes in
+// /proc that it may inspect.
 func IsOpen(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -2,7 +2,7 @@
 //
 // The server listens on a socket in a directory that only this user may enter, and on no port, because it has every Secret.
 //
-// It raises the cluster version in the data dir, so a data dir that an operator will use must never be booted here.
+// The server raises the cluster version in the data dir, so a data dir that an operator will use must never be booted here.
 package scratch
 
 import (
@@ -29,11 +29,11 @@ import (
 // Member and PeerURL identify the single member for which a data dir must have been restored to be booted here.
 const (
 	Member  = "scratch"
-	PeerURL = "http://127.0.0.1:2380" // its identity; it does not listen for peers
+	PeerURL = "http://127.0.0.1:2380" // part of the member's identity; the server does not listen on it
 )
 
-// clients is the directory of the socket, in the data dir.
 const (
+	// clients is the directory of the socket, in the data dir.
 	clients = "clients"
 	// longestSocket is the maximum length of a socket's path: the kernel stores it in 108 bytes, including the final zero. (unix(7))
 	longestSocket = 107
@@ -69,7 +69,7 @@ func Boot(ctx context.Context, dataDir string) (*Server, error) {
 	s := &Server{etcd: etcd, dir: dir, Endpoint: cfg.ListenClientUrls[0].String()}
 	select {
 	case <-etcd.Server.ReadyNotify():
-		err = s.answers(ctx)
+		err = s.awaitHealth(ctx)
 	case err = <-etcd.Err():
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -127,9 +127,9 @@ func socketDir(dataDir string) (string, error) {
 	return dir, err
 }
 
-// answers waits until the server responds to a client. It asks for the server's health, which needs no password even if users
-// are enabled.
-func (s *Server) answers(ctx context.Context) error {
+// awaitHealth waits until the server responds to a client that asks for its health. That request needs no password even if
+// users are enabled.
+func (s *Server) awaitHealth(ctx context.Context) error {
 	conn, err := grpc.NewClient(s.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -150,8 +150,8 @@ func (s *Server) Close() {
 	_ = os.RemoveAll(s.dir) // the data dir's removal removes the rest
 }
 
-// HashKV returns the hash of the key space at revision. It bypasses the API, because users may be enabled and their passwords
-// unknown.
+// HashKV returns the hash of the key space at revision. It does not use the API, which may need a password that dr does not
+// know.
 func (s *Server) HashKV(revision int64) (catalog.HashKV, error) {
 	hash, _, err := s.etcd.Server.KV().HashStorage().HashByRev(revision)
 	if err != nil {

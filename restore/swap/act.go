@@ -57,7 +57,8 @@ func (s *Swap) step(goal Goal) (more bool, err error) {
 	return true, nil
 }
 
-// refusal returns err, of next, with the object, or an error that names the restore to undo first.
+// refusal adds the name of s to err, which next returned for state. If a later restore is in the place of s, refusal returns an
+// error that names that restore as the one to undo first.
 func (s *Swap) refusal(goal Goal, state State, err error) error {
 	later := s.later(state)
 	if later == nil {
@@ -67,7 +68,8 @@ func (s *Swap) refusal(goal Goal, state State, err error) error {
 		s.ID, s.DataDir, fault.Refused, goal, later.ID, later.undoText())
 }
 
-// later returns the restore whose data or blocker is live while s is in a state that another one caused; nil if there is none.
+// later returns the restore that replaced the data of s, if state shows that one did: its new data or its blocker is live. It returns nil
+// if there is none.
 func (s *Swap) later(state State) *Swap {
 	if state != Blocked && state != Superseded {
 		return nil
@@ -85,7 +87,7 @@ func (s *Swap) later(state State) *Swap {
 	return nil
 }
 
-// act carries out a. live is the kind of its slot's live entry.
+// act carries out a. live is the kind of the live entry in the slot of a.
 func (s *Swap) act(a action, live Kind) error {
 	p := s.data
 	if a.part == log {
@@ -111,7 +113,8 @@ func (s *Swap) act(a action, live Kind) error {
 	return p.exchange(a.with)
 }
 
-// ready makes the disk ready for an exchange. What can fail is done before the live path is closed.
+// ready prepares the exchange a. While the old data is live, it gives the new data the owner and the mode of the old data: a failure must
+// come before the live path is closed. While a blocker is live, it checks that no process has other data open.
 func (s *Swap) ready(a action, live Kind) error {
 	if live == OldDir && a.part == data {
 		for _, p := range s.places() {
@@ -127,13 +130,13 @@ func (s *Swap) ready(a action, live Kind) error {
 	return nil
 }
 
-// lockTries and lockPause bound the wait for another Swap in the same directory, such as that of another member.
+// lockTries and lockPause bound the wait for a Swap of another data dir in the same directory, such as that of another member.
 const (
 	lockTries = 100
 	lockPause = 50 * time.Millisecond
 )
 
-// lock excludes other Swaps of the same data dir. The lock is on a directory that exists anyway, so that it leaves no file.
+// lock excludes other Swaps of the same data dir. It locks the directory that contains the Swap's folder, so no lock file is left.
 func (s *Swap) lock() (unlock func(), err error) {
 	parent, err := os.Open(filepath.Dir(s.data.folder))
 	if err != nil {

@@ -36,7 +36,8 @@ func (s *Swap) Check(ctx context.Context, p plan.Plan) error {
 	return s.checkSpace(data, wal)
 }
 
-// checkMember refuses if the live data is that of another member than p places. Only the log names its member.
+// checkMember refuses if the live data is that of another member than p places. Only the log contains the member's id, so checkMember
+// links a log in a directory of its own into a temporary data dir.
 func (s *Swap) checkMember(ctx context.Context, p plan.Plan) error {
 	dir := s.DataDir
 	if s.log != nil {
@@ -85,6 +86,7 @@ func (s *Swap) checkSpace(data, wal int64) error {
 	return enough(s.WALDir, *v.Log, wal, v.Running)
 }
 
+// checkLive refuses a live path that is missing or not a directory, and a data dir with a part on another disk.
 func (s *Swap) checkLive() error {
 	for _, p := range s.places() {
 		kind, err := p.kind(p.live, identities{})
@@ -106,8 +108,8 @@ func (s *Swap) checkLive() error {
 	return nil
 }
 
-// checkOnDisk refuses a directory of the member that is on another disk than its data dir. After a reboot the old log would be mounted
-// into the new data.
+// checkOnDisk refuses a dir of the member that is a symbolic link or a mount point: the new data would not have it, and a reboot would
+// mount the old log into the new data.
 func (s *Swap) checkOnDisk(dir string) error {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,8 +150,8 @@ func (s *Swap) checkLog() error {
 	return nil
 }
 
-// enough returns an error if need bytes do not fit. A member that runs meanwhile must not find its disk full: as much again must stay free,
-// or a fifth of the disk.
+// enough returns an error if need bytes do not fit. A member that runs meanwhile must not find its disk full: then the smaller of need and
+// a fifth of the disk must stay free too.
 func enough(dir string, space filesystem.Space, need int64, running bool) error {
 	spare := int64(0)
 	if running {

@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Choose returns the Swap for p, whose Into is the member's own place: the one on its disk that already has the new data of p, or a new
-// one, whose Record is missing. It takes back what an interrupted command for another plan did, and removes staged data of other plans.
+// Choose returns the Swap for p: the one on the disk that already has the new data of p, or a new one without a Record. p.Into must be the
+// member's own place. Choose undoes interrupted restores that cannot continue with p, and removes the staged data of other plans.
 func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
 	err := finishCleans(p.Into.DataDir)
 	if err != nil {
@@ -41,15 +41,15 @@ func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
 type use string
 
 const (
-	ignore   use = "ignore"
-	proceed  use = "proceed" // its new data is that of the plan
-	keep     use = "keep"    // its data that is aside may be the last copy
-	discard  use = "discard" // its new data was never in use
-	revert   use = "revert"  // a command that was interrupted is undone first
-	complain use = "complain"
+	ignore   use = "ignore"   // the blocker of another restore is live
+	proceed  use = "proceed"  // its new data is that of the plan
+	keep     use = "keep"     // its data that is aside may be the last copy
+	discard  use = "discard"  // its new data was never in use
+	revert   use = "revert"   // a command that was interrupted is undone first
+	complain use = "complain" // an operator must repair it first
 )
 
-// useOf returns what to do with a Swap in a state. same: its new data serves for the plan. unused: etcd has not started on that.
+// useOf returns what to do with a Swap in a state. same: its new data serves for the plan. unused: etcd has not started on its new data.
 func useOf(state State, same, unused bool) use {
 	switch state {
 	case Blocked:
@@ -79,7 +79,7 @@ func useOf(state State, same, unused bool) use {
 	return complain
 }
 
-// serves reports whether s can continue with p.
+// serves reports whether s can continue with p. If it cannot, serves keeps, removes or undoes s, as useOf decides.
 func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 	say := func(format string, args ...any) {
 		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(format, args...)})
@@ -130,7 +130,7 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 	return false, fmt.Errorf("%w: restore %s of %s is not complete: %w", fault.Refused, s.ID, s.DataDir, f.remedy())
 }
 
-// isBlocking reports whether the live data dir is the blocker of s.
+// isBlocking reports whether the blocker of s is at the live path of its data. It returns true if that path cannot be checked.
 func (s *Swap) isBlocking() bool {
 	live, err := s.data.kind(s.data.live, identities{})
 	return err != nil || live == Blocker
@@ -195,6 +195,7 @@ func (s *Swap) explain(err error) error {
 	return err
 }
 
+// exchangeAll closes the live path and places the staged data, after it has asked whether the old cluster answers.
 func (s *Swap) exchangeAll(ctx context.Context, report storage.Report) error {
 	v, err := s.Look()
 	if err != nil {
@@ -207,7 +208,7 @@ func (s *Swap) exchangeAll(ctx context.Context, report storage.Report) error {
 	if err != nil {
 		return err
 	}
-	if v.State == Placed || r.Result == nil {
+	if v.State == Placed || r.Result == nil { // Place does nothing, or returns the reason why it cannot
 		return s.Place()
 	}
 	err = restore.Ask(ctx, r.Plan, r.Result.ClusterID, report)

@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Clean removes everything that the restore id of a data dir has aside: after Place the old data, after Undo the restored data. It
-// refuses while the live data is blocked. walDir is that of Load.
+// Clean removes the data that the restore with this id keeps aside: after Place the old data, after Undo the restored data. It refuses
+// while the live path is blocked. walDir has the same meaning as in Load.
 func Clean(id, dataDir, walDir string) error {
 	s, err := Load(id, dataDir, walDir)
 	if errors.Is(err, fault.NotFound) {
@@ -23,7 +23,7 @@ func Clean(id, dataDir, walDir string) error {
 	return s.clean()
 }
 
-// finishClean completes a Clean that was killed; without one it returns missing.
+// finishClean completes a Clean that was killed. It returns missing if there was none.
 func finishClean(id, dataDir, walDir string, missing error) error {
 	s, err := New(id, dataDir, "")
 	if err != nil {
@@ -33,7 +33,7 @@ func finishClean(id, dataDir, walDir string, missing error) error {
 		return missing
 	}
 	r, err := s.readRecord(s.data.removed())
-	if err == nil { // without the record, the log's folder was removed before
+	if err == nil { // no record: the log's folder is removed first, so it is gone already
 		err = s.addRecordedLog(r, walDir)
 		if err != nil {
 			return err
@@ -88,8 +88,8 @@ func (s *Swap) needed(f Facts) error {
 	return f.remedy()
 }
 
-// remove removes the folders. The rename of the data's folder, which has the record, decides: from then on nothing in them is taken for
-// data, and after a kill the next Clean or Choose removes the rest.
+// remove removes the folders. It first renames the data's folder, which has the record: after the rename neither folder counts as a
+// restore, and after a kill the next Clean or Choose removes the rest.
 func (s *Swap) remove() error {
 	removed := s.data.removed()
 	err := os.RemoveAll(removed)
@@ -107,7 +107,7 @@ func (s *Swap) remove() error {
 	return s.removeRenamed()
 }
 
-// removeRenamed removes the log's folder, then the data's, which has the record of both.
+// removeRenamed removes the log's folder, then the data's renamed folder, which has the record of both.
 func (s *Swap) removeRenamed() error {
 	if s.log != nil {
 		err := os.RemoveAll(s.log.folder)
@@ -118,7 +118,8 @@ func (s *Swap) removeRenamed() error {
 	return os.RemoveAll(s.data.removed())
 }
 
-// removedSuffix ends the name of the folder while it is removed.
+// removedSuffix ends the name of the data's folder while Clean removes it.
 const removedSuffix = ".removed"
 
+// removed returns the path that the folder has while Clean removes it.
 func (p place) removed() string { return p.folder + removedSuffix }

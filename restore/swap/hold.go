@@ -16,8 +16,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// holdLocks takes the locks that etcd takes in the live data, so that no etcd begins to use it before it is aside. It refuses if
-// etcd has one of them.
+// holdLocks takes the locks that etcd takes in the live data, so that no etcd can start on the data before it is moved aside. It
+// refuses if etcd has one of them.
 func (s *Swap) holdLocks() (release func(), err error) {
 	var held []interface{ Close() error }
 	release = func() {
@@ -67,14 +67,14 @@ func lockDatabase(file string) (*os.File, error) {
 	return f, nil
 }
 
-// closeTries and closePause bound the wait for an etcd that opened data before it was moved aside.
+// closeTries and closePause bound the wait for an etcd that opened data before the data was moved aside.
 var closeTries = 200
 
 const closePause = 50 * time.Millisecond
 
-// checkNoneOpen refuses to open the data dir or the log again, for the data that is kept aside as name, while a process has other data that
-// is aside open. An etcd may have waited for the lock of that database since before it was moved. It takes the lock now, opens the log by
-// its path, and exits on the blocker; but it would use a log that had taken the place of the blocker.
+// checkNoneOpen must pass before the data that is aside as name replaces a blocker. It refuses while a process has the database of other
+// data that is aside open. An etcd may have opened that database before it was moved aside, and wait for its lock ever since. Once such an
+// etcd gets the lock, it opens the log by its path: it exits if a blocker is there, but would use a log that has replaced the blocker.
 func (s *Swap) checkNoneOpen(name string) error {
 	for _, other := range []string{newName, oldName, failedName} {
 		if other == name {

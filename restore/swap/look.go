@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// View describes the disk of a member.
+// View describes the disk of a member during a restore in place.
 type View struct {
 	State   State
 	Facts   Facts

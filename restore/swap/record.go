@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Record is stored with the new data, as state.json. Which steps are done is not in it: the directories show that.
+// Record is stored with the new data, as state.json. It does not contain which steps are done: the directories show that.
 type Record struct {
 	ID      string          `json:"id"`
 	DataDir string          `json:"dataDir"`
@@ -31,7 +31,7 @@ type Record struct {
 	New []filesystem.Identity `json:"new,omitempty"` // nil: the new data is not complete
 }
 
-// identities returns the identities for both slots.
+// identities returns the identities for both slots: of the data, then of the log. Those that are not recorded are zero.
 func (r Record) identities() (ids [2]identities) {
 	for i := range ids {
 		if i < len(r.Old) {
@@ -82,6 +82,7 @@ func (s *Swap) readRecord(folder string) (Record, error) {
 	return r, nil
 }
 
+// write replaces the record.
 func (s *Swap) write(r Record) error {
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -94,8 +95,8 @@ func (s *Swap) write(r Record) error {
 	return nil
 }
 
-// newFiles returns the directories of the new data, while it is aside.
-func (s *Swap) newFiles() []string {
+// newDirs returns the directories of the new data, while it is aside.
+func (s *Swap) newDirs() []string {
 	into := s.Into("")
 	dirs := []string{filepath.Join(into.DataDir, member)}
 	if into.WALDir != "" {

@@ -44,6 +44,7 @@ func (p place) look(ids identities) (s Slot, err error) {
 	return s, nil
 }
 
+// kind returns the kind of the entry at path.
 func (p place) kind(path string, ids identities) (Kind, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -82,8 +83,8 @@ func (ids identities) kind(path string) (Kind, error) {
 	return OtherDir, nil
 }
 
-// blockerID returns the id of the restore to which the blocker at path belongs, "" if that is another file. The rest of its text does not
-// count: the data dir has another path in a container, or on a rescue system.
+// blockerID returns the id of the restore to which the blocker at path belongs; "" if the file is no blocker. The rest of the blocker's
+// text is not compared: the data dir may have another path in a container or on a rescue system.
 func blockerID(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,7 +102,7 @@ func blockerID(path string) (string, error) {
 	return string(match[1]), nil
 }
 
-// exchange exchanges the live path with the one that is kept aside as name, and makes that durable.
+// exchange exchanges the live path with the one that is kept aside as name, and makes the exchange durable.
 func (p place) exchange(name string) error {
 	err := filesystem.Exchange(p.live, p.at(name))
 	if err != nil {
@@ -151,7 +152,7 @@ func byEtcd(dir string) string {
 	return dir
 }
 
-// copyMode copies all mode bits of one path to another. Change the owner first: that may clear some.
+// copyMode copies all mode bits of one path to another. Callers change the owner first: a change of the owner may clear mode bits.
 func copyMode(from, to string) error {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -160,7 +161,7 @@ func copyMode(from, to string) error {
 	return os.Chmod(to, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// block makes a blocker at path, which must be missing. The file appears with all of its text, or not at all: all blockers of a slot are
+// block makes a blocker at path, which must be missing. The file appears with all of its text, or not at all. All blockers of a slot are
 // links to one file, so only the first needs space on the disk.
 func (p place) block(path string) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o700)

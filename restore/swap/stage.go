@@ -25,7 +25,7 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 	defer lock.Close()
 	aside := p
 	aside.Into = s.Into(p.Into.Name)
-	aside.OldIsDead = true // that the old members are dead is checked before CloseLive
+	aside.OldIsDead = true // no check yet: Switch asks the old members before CloseLive
 	result, err := run(aside)
 	if err != nil {
 		return restore.Result{}, errors.Join(err, s.remove())
@@ -54,7 +54,7 @@ func (s *Swap) complete(r Record) error {
 			return err
 		}
 	}
-	r.Files, err = fileStates(s.newFiles())
+	r.Files, err = fileStates(s.newDirs())
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (p place) prepare() error {
 	return nil
 }
 
-// begin makes and locks the folders for the new data of p. The record names the log's folder before that is made, so that it is
-// removed after a kill.
+// begin makes and locks the folders for the new data of p. It makes the log's folder only after the record names it, so that Clean
+// finds that folder after a kill.
 func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	err := s.data.makeFolder()
 	if err != nil {
@@ -86,15 +86,15 @@ func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.vacate(p)
+	err = s.restart(p)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
 }
 
-// vacate records p, and removes new data of an earlier plan.
-func (s *Swap) vacate(p plan.Plan) error {
+// restart records p, makes the folders, and removes the new data of an earlier plan. It refuses a file system without exchanges.
+func (s *Swap) restart(p plan.Plan) error {
 	f, err := s.facts()
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *Swap) vacate(p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	// Before the removal: half of the new data is not complete.
+	// Before the removal: no record may call data complete while it is being removed.
 	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Old: old})
 	if err != nil {
 		return err

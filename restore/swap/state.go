@@ -37,7 +37,7 @@ type Facts struct {
 	Log  *Slot // nil: the log is in the data dir
 }
 
-// State is the state of a slot, or of both.
+// State is the state of one slot, or of both slots together.
 type State string
 
 // The states of a slot. In Closed and Withdrawn a blocker is at the live path.
@@ -49,20 +49,20 @@ const (
 	Withdrawn  State = "withdrawn"  // the new data was live, and is aside again
 	Undone     State = "undone"     // the old data is live again
 	Exposed    State = "exposed"    // the old data is aside, and its path is missing: etcd could begin an empty cluster
-	Vacated    State = "vacated"    // another has moved the live data away, before CloseLive or after Undo
+	Vacated    State = "vacated"    // an operator or another program has moved the live data away, before CloseLive or after Undo
 	Stale      State = "stale"      // the new data was built for a directory that is not live any more
 	Superseded State = "superseded" // after Place or Undo, data of another restore or of an operator became live
 	Blocked    State = "blocked"    // another restore of the same data dir has put its blocker there
-	Unknown    State = "unknown"    // not by this package
+	Unknown    State = "unknown"    // none that this package makes
 
 	none State = "" // of the log, if it has no slot
 )
 
-// The states of both slots that are between those of one.
+// The states in which CloseLive, Place or Undo has exchanged one of the two slots, and not yet the other.
 const (
-	Closing State = "closing"
-	Placing State = "placing"
-	Undoing State = "undoing"
+	Closing State = "closing" // the data is closed, the log is staged
+	Placing State = "placing" // the data is closed, the log is placed
+	Undoing State = "undoing" // the data is withdrawn, the log is placed or undone
 )
 
 // kinds is a set of kinds; nil contains all.
@@ -73,7 +73,7 @@ func (k kinds) has(one Kind) bool { return k == nil || slices.Contains(k, one) }
 var (
 	directory = kinds{OldDir, NewDir, OtherDir}
 	vacant    = kinds{Missing, Blocker}
-	vacated   = kinds{Missing, Blocker, NewDir} // of Failed, whether or not an undo filled it
+	anyFailed = kinds{Missing, Blocker, NewDir} // of Failed, whether or not an undo has put new data there
 )
 
 // layouts holds the kinds of the four entries of a slot in each state. The first row that matches counts.
@@ -86,15 +86,15 @@ var layouts = []struct {
 	{kinds{OldDir}, kinds{NewDir}, vacant, vacant, Staged},
 	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, vacant, Closed},
 	{kinds{NewDir}, kinds{Blocker}, kinds{OldDir}, vacant, Placed},
-	{kinds{Blocker}, kinds{Blocker}, kinds{OldDir}, vacated, Withdrawn},
-	{kinds{OldDir}, kinds{Blocker}, vacant, vacated, Undone},
+	{kinds{Blocker}, kinds{Blocker}, kinds{OldDir}, anyFailed, Withdrawn},
+	{kinds{OldDir}, kinds{Blocker}, vacant, anyFailed, Undone},
 	{directory, kinds{Missing, PartDir}, vacant, vacant, Unstaged},
 	{directory, kinds{NewDir}, vacant, vacant, Stale},
-	{directory, kinds{Blocker}, kinds{Missing, Blocker, OldDir}, vacated, Superseded},
-	{kinds{Missing}, kinds{Missing, PartDir, NewDir, Blocker}, vacant, vacated, Vacated},
+	{directory, kinds{Blocker}, kinds{Missing, Blocker, OldDir}, anyFailed, Superseded},
+	{kinds{Missing}, kinds{Missing, PartDir, NewDir, Blocker}, vacant, anyFailed, Vacated},
 }
 
-// state returns the state of s. Exchanges are atomic, so every kill leaves one of layouts.
+// state returns the state of s. Exchanges are atomic, so a kill at any moment leaves a row of layouts.
 func (s Slot) state() State {
 	for _, l := range layouts {
 		if l.live.has(s.Live) && l.new.has(s.New) && l.old.has(s.Old) && l.failed.has(s.Failed) {
@@ -199,8 +199,8 @@ const (
 	failedName = "failed"
 )
 
-// moves holds the action for each goal and state. The data dir is the gate: while it is blocked etcd does not start, whatever the log is.
-// So the data dir is closed first and opened last, and it never opens on a log of other data.
+// moves holds the action for each goal and state; the zero action means that the goal is reached. etcd does not start while the data dir
+// is blocked, in whatever state the log is. So the data dir is closed first and opened last, and never opens on a log of other data.
 var moves = map[Goal]map[pair]action{
 	Close: {
 		{Staged, none}:   {exchange, data, oldName},
@@ -233,7 +233,7 @@ var moves = map[Goal]map[pair]action{
 	},
 }
 
-// next returns the action that leads from f to goal; the zero action if f is there.
+// next returns the action that leads from f towards goal; the zero action if goal is reached.
 func next(goal Goal, f Facts) (action, error) {
 	p := f.pair()
 	if p.data == Exposed {
@@ -286,7 +286,7 @@ func (f Facts) remedy() error {
 	return fmt.Errorf("unexpected entries (data dir: %+v, log: %+v): move aside by hand what does not belong there", f.Data, f.Log)
 }
 
-// isStrange reports whether the live entry is not by this restore.
+// isStrange reports whether the live entry is unknown: neither data of this restore nor a blocker.
 func (s Slot) isStrange() bool { return s.Live == OtherDir || s.Live == Other }
 
 func (f Facts) slot(p part) Slot {
@@ -296,6 +296,7 @@ func (f Facts) slot(p part) Slot {
 	return f.Data
 }
 
+// at returns the kind of the entry that is kept aside as name.
 func (s Slot) at(name string) Kind {
 	switch name {
 	case newName:
@@ -306,8 +307,8 @@ func (s Slot) at(name string) Kind {
 	return s.Failed
 }
 
-// cleanable reports whether the directories that are aside can be removed. They are what the record expects there, and the live path has
-// a whole set of data, or its data was moved away by another.
+// cleanable reports whether the directories that are aside can be removed. In these states they are those of the record, and the live path
+// has complete data, or an operator or another program has moved its data away.
 func (f Facts) cleanable() bool {
 	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Placed, Undone, Superseded}, f.State())
 }

@@ -18,13 +18,15 @@
 //
 // Clean removes the directories that are aside.
 //
-// A data dir that is missing, or that contains nothing of etcd's, is no fence: with --initial-cluster-state=new etcd starts on it as a new,
-// empty cluster. So the live path is never missing. A blocker, a regular file, is in it while old and new data change places, and etcd
-// exits on that. Each step exchanges two names in one operation of the file system (filesystem.Exchange), so a kill or a power
-// failure leaves a state of the table in state.go. All blockers are made by Stage: a full disk stops neither Place nor Undo. Each method looks at the disk, then acts, and can be repeated after a kill.
+// If the data dir is missing or contains nothing of etcd's, etcd with --initial-cluster-state=new starts on it as a new, empty cluster. So
+// the live path is never missing. While old and new data change places, a blocker is there: a regular file, on which etcd exits. Each step
+// exchanges two names in one operation of the file system (filesystem.Exchange), so a kill or a power failure leaves a state of the table
+// in state.go. Stage makes all blockers, so a full disk stops neither Place nor Undo. Each method looks at the disk, then acts, and can be
+// repeated after a kill.
 //
 // The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed, and
-// one with other content must keep it: there only member is exchanged, and the directories are in .dr-swap-ID inside the data dir.
+// one with content besides member must keep that content. In both cases only member is exchanged, and the directories are in .dr-swap-ID
+// inside the data dir.
 // A log in a directory of its own is a second slot.
 package swap
 
@@ -62,8 +64,8 @@ const folderPrefix = ".dr-swap-"
 
 var validID = regexp.MustCompile(`^[0-9a-f]{8,32}$`)
 
-// New returns the Swap with this id, 8 to 32 hex digits, of the member with its data in dataDir and its log in walDir, "" if that is in
-// the data dir. It changes nothing on the disk.
+// New returns the Swap with this id, 8 to 32 hex digits, of the member with its data in dataDir and its log in walDir. A walDir of "" means
+// that the log is in the data dir. New changes nothing on the disk.
 func New(id, dataDir, walDir string) (*Swap, error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %q is no id of a restore in place: use one that dr restore --replace printed", fault.Usage, id)
@@ -85,7 +87,7 @@ func New(id, dataDir, walDir string) (*Swap, error) {
 	return s, s.addLog(walDir)
 }
 
-// dataPlace returns the place of a data dir: of member inside it, or of the whole.
+// dataPlace returns the place of the data dir dir: of member in it if inside is true, else of the whole data dir.
 func dataPlace(id, dir string, inside bool) place {
 	if inside {
 		return place{id: id, live: filepath.Join(dir, member), folder: filepath.Join(dir, folderPrefix+id), sub: member, text: blockerText(id, dir)}
@@ -93,8 +95,8 @@ func dataPlace(id, dir string, inside bool) place {
 	return place{id: id, live: dir, folder: filepath.Join(filepath.Dir(dir), prefixOf(dir)+id), text: blockerText(id, dir)}
 }
 
-// isInside reports whether only member is exchanged: where the folder of id is decides; for a new id, whether dir is a mount point
-// or contains anything else, such as certificates.
+// isInside reports whether only member in dir is exchanged. If the folder of id exists, its path shows that. For a new id only member is
+// exchanged if dir is a mount point, or contains anything besides member, such as certificates.
 func isInside(id, dir string) (bool, error) {
 	for _, inside := range []bool{true, false} {
 		p := dataPlace(id, dir, inside)
@@ -121,8 +123,8 @@ func exists(path string) bool {
 // member is the directory in a data dir that contains everything that etcd must keep.
 const member = "member"
 
-// addLog adds the slot of a log in a directory of its own. etcd itself cannot make its log in a mount point: it renames a directory onto
-// it.
+// addLog adds the slot of a log in a directory of its own. It refuses a mount point, in which etcd cannot make its log either: etcd
+// renames a directory to that path.
 func (s *Swap) addLog(walDir string) error {
 	var err error
 	s.WALDir, err = resolve(walDir)
@@ -142,7 +144,8 @@ func (s *Swap) addLog(walDir string) error {
 	return nil
 }
 
-// addRecordedLog adds the slot of the log that r has in a directory of its own. That is walDir now, or where r has it if walDir is "".
+// addRecordedLog adds the slot of the log, if r has one in a directory of its own. The log is now in walDir; if walDir is "", it is still
+// at the path in r.
 func (s *Swap) addRecordedLog(r Record, walDir string) error {
 	switch {
 	case r.WALDir == "" && walDir != "":
@@ -179,8 +182,8 @@ func blockerText(id, dataDir string) string {
 // blockerBegin matches the beginning of every blocker.
 var blockerBegin = regexp.MustCompile(`^dr restore ([0-9a-f]{8,32}) is replacing the data dir `)
 
-// Find returns all Swaps of a data dir that are on its disk. A Swap whose blocker is live is the first: until it is completed or undone,
-// the live data of the others is hidden by the blocker. Find includes a Swap with a damaged record; its Record returns the error.
+// Find returns all Swaps of a data dir that are on its disk. A Swap whose blocker is live comes first: the others cannot see any live data
+// until it is completed or undone. Find includes a Swap with a damaged record; its Record returns the error.
 func Find(dataDir string) (found []*Swap, err error) {
 	all, err := idsOf(dataDir, "")
 	if err != nil {
@@ -240,8 +243,8 @@ func Load(id, dataDir, walDir string) (*Swap, error) {
 	return s, nil
 }
 
-// load is Load for a Swap that may have been killed before it had a record. With an error that matches fault.Damaged it also returns the
-// Swap.
+// load is like Load, but a missing record is no error: the command may have been killed before it wrote one. With an error that matches
+// fault.Damaged it also returns the Swap.
 func load(id, dataDir, walDir string) (*Swap, error) {
 	s, err := New(id, dataDir, "")
 	if err != nil {
@@ -266,10 +269,10 @@ func (s *Swap) Into(name string) plan.Into {
 	return into
 }
 
-// OldData returns where the old data is after CloseLive: the data, and the log if it has a directory of its own.
+// OldData returns the directories of the old data after CloseLive: of the data, and of the log if it has a directory of its own.
 func (s *Swap) OldData() []string { return s.aside(oldName) }
 
-// Aside returns where the data is that a state does not use.
+// Aside returns the directories of the data that is not in use in state; nil unless state is Staged, Placed or Undone.
 func (s *Swap) Aside(state State) []string {
 	switch state {
 	case Placed:
