@@ -14,8 +14,8 @@ import (
 
 // CheckOptions configure Check.
 type CheckOptions struct {
-	NoHash bool      // do not compare the members' hashes: each stalls its member's writes, see HashKV
-	Quick  bool      // do not open a snapshot: for callers that take backups anyway
+	NoHash bool      // do not compare the members' hashes: hashing stalls a member's writes, see HashKV
+	Quick  bool      // do not open a snapshot; for callers that take backups, which test this anyway
 	Now    time.Time // the time with which the ends of certificates are compared
 }
 
@@ -27,7 +27,7 @@ type checked struct {
 	report   storage.Report
 }
 
-// checkSteps are the checks of a cluster. Offline ones need no answer.
+// checkSteps are the checks of a cluster. The offline ones run even if no member answers.
 var checkSteps = []struct {
 	name    string
 	offline bool
@@ -54,8 +54,8 @@ func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Repor
 	if err == nil {
 		defer c.Close()
 	}
-	at := &checked{Cluster: c, cfg: cfg, o: o, report: report}
-	lines := []check.Line{withName(answers, at.answers(err))}
+	state := &checked{Cluster: c, cfg: cfg, o: o, report: report}
+	lines := []check.Line{withName(answers, state.answers(err))}
 	for _, step := range checkSteps {
 		report.Say(storage.Event{Stage: "check", Message: "checking", Object: step.name})
 		l := found(check.NotRun, "", "interrupted")
@@ -64,13 +64,14 @@ func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Repor
 		case c == nil && !step.offline:
 			l = found(check.NotRun, "", "%q is %s", answers, check.Wanting)
 		default:
-			l = step.run(at, ctx)
+			l = step.run(state, ctx)
 		}
 		lines = append(lines, withName(step.name, l))
 	}
 	return lines
 }
 
+// found returns a line with the formatted text as Seen.
 func found(v check.Verdict, cure, format string, args ...any) check.Line {
 	return check.Line{Verdict: v, Seen: fmt.Sprintf(format, args...), Cure: cure}
 }
@@ -174,7 +175,7 @@ func (c *checked) size(context.Context) check.Line {
 	return found(check.OK, "", "%d bytes, %.0f%% of the quota", largest, 100*part)
 }
 
-// inStep gives members that lag a little time to catch up: at any moment some member lags.
+// inStep checks that no member lags. At any moment some member does, so each gets a little time to catch up.
 func (c *checked) inStep(ctx context.Context) check.Line {
 	var goal uint64
 	for _, s := range c.Servers {
@@ -182,11 +183,11 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 	}
 	var late, learners []string
 	for _, s := range c.Servers {
-		behind, err := s.behind(ctx, goal)
+		lag, err := s.lag(ctx, goal)
 		if err != nil {
 			late = append(late, err.Error())
-		} else if behind > 0 {
-			late = append(late, fmt.Sprintf("%s lags by %d entries", s.Endpoint, behind))
+		} else if lag > 0 {
+			late = append(late, fmt.Sprintf("%s lags by %d entries", s.Endpoint, lag))
 		}
 		if s.Status.IsLearner {
 			learners = append(learners, s.Endpoint)
@@ -204,8 +205,8 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 	return found(check.OK, "", "all have applied entry %d", goal)
 }
 
-// behind returns the number of entries that the member lacks to goal, after waiting for up to catchUp.
-func (s *Server) behind(ctx context.Context, goal uint64) (uint64, error) {
+// lag returns the number of entries that the member lacks to goal, after waiting for up to catchUp.
+func (s *Server) lag(ctx context.Context, goal uint64) (uint64, error) {
 	for end := time.Now().Add(catchUp); ; {
 		status, err := s.Now(ctx)
 		switch {
@@ -262,8 +263,8 @@ func (c *checked) snapshots(ctx context.Context) check.Line {
 	return found(check.OK, "", "%s has begun to send one", s.Endpoint)
 }
 
-// preferred returns the member for a check: the leader, as for a backup, or else a voting member that is not cut off, or
-// else any voting member, or nil.
+// preferred returns the member for a check: the first that exists of the leader, as for a backup, a voting member that
+// is not cut off, and any voting member. It returns nil if only learners answer.
 func (c *checked) preferred() *Server {
 	voters := c.voters()
 	leader := c.Leader()

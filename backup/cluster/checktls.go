@@ -16,15 +16,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
 
-// soon is how long before its end a certificate should have been renewed.
-const soon = 30 * 24 * time.Hour
+// renewBefore is how long before its end a certificate should have been renewed.
+const renewBefore = 30 * 24 * time.Hour
 
 const renew = "renew it: from that day on no client can connect"
 
 // serverCertificates checks the certificate of each endpoint, even of one that cannot be connected to: an expired
 // certificate may be the reason.
 func (c *checked) serverCertificates(ctx context.Context) check.Line {
-	var first, from = time.Time{}, ""
+	var first, from = time.Time{}, "" // the earliest end, zero if none was read, and its endpoint
 	var plain, unread []string
 	for _, endpoint := range c.endpoints() {
 		if !c.cfg.encrypts(endpoint) {
@@ -39,7 +39,7 @@ func (c *checked) serverCertificates(ctx context.Context) check.Line {
 		}
 	}
 	switch {
-	case !first.IsZero() && first.Sub(c.o.Now) < soon:
+	case !first.IsZero() && first.Sub(c.o.Now) < renewBefore:
 		return withExpiry(first, found(check.Wanting, renew, "that of %s %s", from, expiryText(first, c.o.Now)))
 	case len(unread) > 0:
 		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
@@ -140,7 +140,7 @@ func (c *checked) clientCertificate(context.Context) check.Line {
 		return found(check.Unknown, "", "%v", err)
 	}
 	end := earliestExpiry(chain)
-	if end.Sub(c.o.Now) < soon {
+	if end.Sub(c.o.Now) < renewBefore {
 		return withExpiry(end, found(check.Wanting, renew, "%s %s", c.cfg.Cert, expiryText(end, c.o.Now)))
 	}
 	return withExpiry(end, found(check.OK, "", "%s %s", c.cfg.Cert, expiryText(end, c.o.Now)))

@@ -37,7 +37,7 @@ type Silence struct {
 	Err      error
 }
 
-// Connect connects to every endpoint, and to every other member that they know, at once. It succeeds if at least one
+// Connect connects to all endpoints at once, and then to all other members that these know. It succeeds if at least one
 // answers. The caller must call Close.
 func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{}
@@ -88,7 +88,7 @@ func (c *Cluster) connectAll(ctx context.Context, cfg Config, endpoints []string
 	wg.Wait()
 	for i, s := range servers {
 		if errs[i] != nil {
-			c.Silent = append(c.Silent, Silence{endpoints[i], errs[i]})
+			c.Silent = append(c.Silent, Silence{Endpoint: endpoints[i], Err: errs[i]})
 			continue
 		}
 		known := slices.IndexFunc(c.Servers, func(known *Server) bool {
@@ -104,6 +104,7 @@ func (c *Cluster) connectAll(ctx context.Context, cfg Config, endpoints []string
 	slices.SortFunc(c.Servers, func(a, b *Server) int { return cmp.Compare(a.MemberID, b.MemberID) })
 }
 
+// allSilent returns the error of Connect if no endpoint answers.
 func (c *Cluster) allSilent(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if cause != nil { // the members had no time to answer
@@ -116,6 +117,7 @@ func (c *Cluster) allSilent(ctx context.Context) error {
 	return fmt.Errorf("%w: %s: name running members with --endpoints or ETCDCTL_ENDPOINTS", ErrSilent, strings.Join(why, "; "))
 }
 
+// identify sets ID. It returns ErrMixed if the servers do not all belong to one cluster.
 func (c *Cluster) identify() error {
 	c.ID = c.Servers[0].Status.Header.ClusterId
 	for _, s := range c.Servers {
@@ -185,14 +187,15 @@ func (c *Cluster) dropForeignServers() {
 		stranger := s.Status.Header.ClusterId != c.ID
 		if stranger {
 			s.client.Close()
-			c.Silent = append(c.Silent, Silence{s.Endpoint, fmt.Errorf("cluster %016x answers there", s.Status.Header.ClusterId)})
+			err := fmt.Errorf("cluster %016x answers there", s.Status.Header.ClusterId)
+			c.Silent = append(c.Silent, Silence{Endpoint: s.Endpoint, Err: err})
 		}
 		return stranger
 	})
 }
 
-// probeQuorum sets Reaches of the members through which a linearizable read succeeds, and Quorum: Status alone may
-// still name a leader that has failed. Learners serve no such reads.
+// probeQuorum makes a linearizable read through each member, and sets Reaches where it succeeds, and Quorum if it
+// succeeds anywhere. Status would not suffice: it may still name a leader that has failed. Learners serve no such reads.
 func (c *Cluster) probeQuorum(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range c.Servers {

@@ -15,9 +15,9 @@ import (
 
 const (
 	compareRounds = 5                      // a compaction between two members' hashes makes a round useless
-	comparePause  = time.Second            // between rounds: a compaction takes that long to reach all members
-	catchUp       = 10 * time.Second       // for a member to reach the revision
-	catchUpPause  = 100 * time.Millisecond // between two requests to it
+	comparePause  = time.Second            // between rounds: a compaction takes this long to reach all members
+	catchUp       = 10 * time.Second       // maximum wait for a member that lags
+	catchUpPause  = 100 * time.Millisecond // between two requests to a member that lags
 )
 
 // ErrIncomparable means that a compaction happened between the members' hashes in every round.
@@ -68,7 +68,7 @@ func (c *Cluster) hashAll(
 	return hashes, errs
 }
 
-// hashAt waits for a member that lags a little.
+// hashAt returns the hash of one member. It waits for up to catchUp for the member to reach the revision.
 func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashKV, error) {
 	for end := time.Now().Add(catchUp); ; {
 		hash, err := s.hashNow(ctx, revision, most)
@@ -91,7 +91,8 @@ func (s *Server) hashNow(ctx context.Context, revision, most int64) (catalog.Has
 	return s.HashKVUpTo(ctx, revision, now, most)
 }
 
-// comparable reports whether no compaction happened meanwhile, neither up to an older revision nor past the hashed one.
+// comparable reports whether no compaction happened while the members hashed, neither up to an older revision than the
+// hashed one nor past it.
 func comparable(hashes []catalog.HashKV, errs []error) bool {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrCompacted) }) {
 		return false
@@ -125,8 +126,8 @@ func describe(servers []*Server, hashes []catalog.HashKV) string {
 	return fmt.Sprintf("HashKV at revision %d: %s", revision, strings.Join(parts, ", "))
 }
 
-// CompareHashes is Compare from the leader, for members of one version. If not all could be compared, err has the
-// reasons.
+// CompareHashes is Compare at the leader's revision, for members of one version. If not all could be compared, err has
+// the reasons, and a is valid.
 //
 // With different versions the hashes of equal key spaces may differ for a while: until 3.4.34 and 3.5.16 a compaction
 // also deleted the tombstones of its own revision.
@@ -140,7 +141,7 @@ func (c *Cluster) CompareHashes(ctx context.Context, most int64) (a Agreement, e
 	}
 	difference, skipped, err := c.Compare(ctx, leader, most, nil)
 	err = errors.Join(append(skipped, err)...)
-	return Agreement{difference, difference == "" && err == nil && c.complete()}, err
+	return Agreement{Difference: difference, Equal: difference == "" && err == nil && c.complete()}, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -21,11 +21,11 @@ import (
 type Config struct {
 	Endpoints          []string
 	CACert, Cert, Key  string // files; the server's certificate is verified against CACert, or the system's roots
-	ServerName         string // the name for which every server's certificate must be valid; "": its own
-	InsecureSkipVerify bool   // do not verify it: for a test, or for a night when the CA is lost too
+	ServerName         string // the name for which every server's certificate must be valid; "": the host in its endpoint
+	InsecureSkipVerify bool   // do not verify the servers' certificates: for tests, or if the CA is lost too
 	User, Password     string
 	DialTimeout        time.Duration // to connect to one endpoint and log in
-	CommandTimeout     time.Duration // for one answer
+	CommandTimeout     time.Duration // for one answer of one member
 }
 
 // ErrConfig means that the configuration is not usable as written.
@@ -57,7 +57,7 @@ func (c Config) Validate() error {
 }
 
 func validEndpoint(endpoint string) error {
-	if strings.Contains(endpoint, "@") { // before any error that quotes the endpoint
+	if strings.Contains(endpoint, "@") { // checked first: the errors below quote the endpoint
 		return fmt.Errorf("%w: an endpoint contains a user or password: use --user", ErrConfig)
 	}
 	host := endpoint
@@ -90,7 +90,7 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 	cfg := clientv3.Config{
 		Endpoints:   []string{endpoint},
 		DialTimeout: c.DialTimeout,
-		// A vanished machine sends no reset: without these a broken stream would hang.
+		// A vanished machine sends no TCP reset: without keepalives a broken stream would hang.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
 		// Few tries, so that a failing endpoint returns its reason at once, and not the deadline after many tries. The

@@ -23,8 +23,8 @@ var reasons = []struct{ of, cure string }{
 	{"error reading server preface", "the server seems to require TLS: use https:// in --endpoints, and --cacert"},
 }
 
-// hungUp has parts of a client's error when a TLS server closes the connection. The server sends a reason, but unread
-// data may turn it into a broken connection.
+// hungUp lists parts of a client's error when a TLS server closes the connection. The server sends its reason first, but
+// if it has not read all data, the client may only see a broken connection.
 var hungUp = []string{"remote error: tls", "broken pipe", "connection reset"}
 
 // withCure adds the remedy to the error of a connection to endpoint.
@@ -43,7 +43,7 @@ func (c Config) withCure(endpoint string, err error) error {
 	return err
 }
 
-// certificateCure returns the remedy for a server that may have refused the client's certificate.
+// certificateCure returns the remedy for a client whose certificate the server may have refused.
 func (c Config) certificateCure(now time.Time) string {
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 	if err == nil {

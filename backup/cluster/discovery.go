@@ -11,7 +11,7 @@ import (
 // discovery finds the endpoints by SRV records of DNS, like etcdctl's flags of the same names.
 type discovery struct {
 	domain, name string
-	insecure     bool // trust the records: use http:// from them, and verify each server by its own name
+	insecure     bool // trust the records: use their http:// endpoints too, and verify each certificate for the name in its record
 }
 
 // lookup queries DNS for the records. Tests replace it.

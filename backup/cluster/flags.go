@@ -47,7 +47,7 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 			"%w: --user takes the name alone: a password in the command line can be read by every process of this machine; use --password-file",
 			ErrConfig)
 	}
-	named := f.set.Changed("endpoints") // by the flag, which precedes a domain in a variable
+	named := f.set.Changed("endpoints") // the flag --endpoints wins over a domain in ETCDCTL_DISCOVERY_SRV
 	if named && f.set.Changed("discovery-srv") {
 		return Config{}, fmt.Errorf("%w: --endpoints and --discovery-srv both name the members: use one", ErrConfig)
 	}
@@ -74,6 +74,7 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 	return c, c.Validate()
 }
 
+// fromEnv sets each flag that is not in the command line from its variable.
 func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 	for _, name := range []string{
 		"endpoints", "discovery-srv", "discovery-srv-name", "insecure-discovery", "cacert", "cert", "key", "insecure-skip-tls-verify", "user",
@@ -93,6 +94,7 @@ func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 	return err
 }
 
+// password splits c.User, and sets c.Password from the file, the user, the variable or the prompt, in this order.
 func (f *Flags) password(c *Config, getenv func(string) string, prompt func(string) (string, error)) (err error) {
 	name, password, both := strings.Cut(c.User, ":") // as in etcdctl, only ETCDCTL_USER may contain both
 	c.User = name

@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// A watch delivers each revision in a packet of its own. Waking the reader for each packet, several times over, costs
-// five times as much CPU as the rest. So a gathering connection collects packets for a moment before each read.
+// A watch delivers each revision in a packet of its own. Each packet wakes the reader, several times over, which costs
+// five times as much CPU as all other work. So a gathering connection collects packets for a moment before each read.
 const (
-	gatherTime  = 50 * time.Millisecond
-	gatherBytes = 128 << 10 // this much is read without waiting
-	// windowBytes is how much the member may send meanwhile.
+	gatherTime  = 50 * time.Millisecond // how long packets are collected
+	gatherBytes = 128 << 10             // this much is read without waiting
+	// windowBytes is how much the member may send while packets are collected.
 	windowBytes = 4 << 20
-	// passTime is longer than gathered data needs to reach its reader.
+	// passTime is longer than collected data needs to pass through gRPC to Recv.
 	passTime = 5 * time.Millisecond
 )
 
@@ -31,7 +31,8 @@ func gathered(c credentials.TransportCredentials) []grpc.DialOption {
 	}
 }
 
-// gatherCredentials wraps each new connection before its first read, independently of the dialer.
+// gatherCredentials makes each new connection a gathering one at its handshake, before its first read. This works with
+// any dialer.
 type gatherCredentials struct {
 	credentials.TransportCredentials
 }
@@ -63,13 +64,14 @@ func (g *gathering) Read(p []byte) (int, error) {
 	if g.drained {
 		time.Sleep(gatherTime)
 	}
-	n, err := g.next(p)
+	n, err := g.read(p)
 	g.drained = n+g.r.Buffered() < gatherBytes
 	return n, err
 }
 
-// next reads again after each timeout: too little data does not wake the reader.
-func (g *gathering) next(p []byte) (int, error) {
+// read returns data that has arrived, and waits if there is none. It reads again after each timeout, because less than
+// gatherBytes does not wake it (see waitForMany).
+func (g *gathering) read(p []byte) (int, error) {
 	for {
 		err := g.SetReadDeadline(time.Now().Add(gatherTime))
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForMany makes the kernel report a connection as readable only when that many bytes have arrived. Without this,
-// each packet wakes Go's runtime even if no goroutine reads. A failure only costs CPU.
+// waitForMany makes the kernel report a connection as readable only when so many bytes have arrived. Without this, each
+// packet wakes Go's runtime even if no goroutine reads. Errors are ignored: a failure only costs CPU.
 func waitForMany(conn net.Conn, bytes int) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// handshakes are TLS credentials that read their files before each handshake, because a connection is re-established
-// for months and a certificate lasts for weeks. They record the last handshake's error: gRPC does not return it once
-// the caller's deadline has passed.
+// handshakes are TLS credentials that read their files before each handshake: a process reconnects for months, but a
+// certificate may last for weeks. They record the last handshake's error: gRPC does not return it once the caller's
+// deadline has passed.
 type handshakes struct {
 	credentials.TransportCredentials
 	reread func() (*tls.Config, error)

@@ -19,15 +19,15 @@ import (
 // allKeys is the start of the key space and, as the end of a range, means no end.
 var allKeys = []byte{0}
 
-// Watch is one watch stream on its own gathering connection.
+// Watch is one watch stream on a connection of its own, which collects packets (see gathering).
 type Watch struct {
 	client *clientv3.Client
 	stream pb.Watch_WatchClient
-	waited bool // the last answer did not arrive at once
+	waited bool // Recv had to wait for the last answer
 }
 
 // Watch requests all changes of the key space from a revision on, until ctx ends. It uses etcd's stream without its
-// client's watcher, which joins the fragments of an answer: with much to send, an answer may need 1.5 GB. The stream
+// client's watcher, which joins the fragments of an answer: a large answer may need 1.5 GB of memory there. The stream
 // ends with an error when the member has no leader.
 func (s *Server) Watch(ctx context.Context, from int64) (*Watch, error) {
 	conf, err := s.config.client(s.Endpoint)
@@ -63,8 +63,8 @@ func watch(ctx context.Context, client *clientv3.Client, from int64) (pb.Watch_W
 	}}})
 }
 
-// Recv returns the next answer. After an answer that it waited for, it pauses until all data gathered with that answer
-// has arrived, so that the goroutine does not wake up for each.
+// Recv returns the next answer. If it had to wait for the previous answer, it first pauses until the rest of the
+// data that the connection collected has arrived, so that the goroutine does not wake up for each part.
 func (w *Watch) Recv() (*pb.WatchResponse, error) {
 	if w.waited {
 		time.Sleep(passTime)

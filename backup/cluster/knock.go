@@ -23,9 +23,9 @@ import (
 type Answer struct {
 	URL       string
 	Alive     bool
-	ClusterID string           // in hex; "" if it did not report it
-	Members   []catalog.Member // of its cluster; only with ClusterID
-	Revision  int64            // of its key space; 0 if it did not report it
+	ClusterID string           // in hex; "" if the server did not report it
+	Members   []catalog.Member // of the server's cluster; nil without a ClusterID
+	Revision  int64            // of the server's key space; 0 if the server did not report it
 }
 
 // knockTimeout is for one URL; all are tried at once.
@@ -71,14 +71,14 @@ func speaksTLS(ctx context.Context, host string) bool {
 	}
 	defer conn.Close()
 	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
-	alert, _ := errors.AsType[*net.OpError](err) // crypto/tls wraps the other side's alert in one
+	alert, _ := errors.AsType[*net.OpError](err) // crypto/tls wraps an alert from the other side in an OpError
 	return err == nil || ctx.Err() != nil || alert != nil && alert.Op == "remote error"
 }
 
 // queryEtcd sets the fields of a from an etcd server's answers. A process that accepts the connection and hangs, such
 // as a stopped one, counts as alive.
 func (a *Answer) queryEtcd(ctx context.Context, host string) {
-	// No proxy: one that cannot reach a live cluster would make it look dead.
+	// No proxy: a proxy that cannot reach a live cluster would make the cluster look dead.
 	conn, err := grpc.NewClient(
 		"passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 )
 
 // NewestRevision returns the newest revision that a server at one of the client URLs reports to a client without
-// credentials, or 0. It queries all at once and verifies no certificate, because it sends no secret.
+// credentials, or 0 if none does. It queries all URLs at once and verifies no certificate, because it sends no secret.
 func NewestRevision(ctx context.Context, urls []string) int64 {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
-	revisions := make([]int64, len(urls)+1)
+	revisions := make([]int64, len(urls)+1) // the last one stays 0, for slices.Max without URLs
 	var wg sync.WaitGroup
 	for i, u := range urls {
 		wg.Go(func() { revisions[i] = revisionAt(ctx, u) })

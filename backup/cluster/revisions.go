@@ -17,7 +17,7 @@ type place struct {
 	revision int64
 }
 
-// placeTries is how often each member's place is requested: a busy member rarely has one.
+// placeTries is how often each member's place is requested: on a busy member a try rarely succeeds.
 const placeTries = 3
 
 // Agreement is the result of comparing the members' key spaces.
@@ -26,9 +26,9 @@ type Agreement struct {
 	Equal      bool   // every member answers and was compared, and all are equal
 }
 
-// CompareRevisions compares the revisions of the answering members, which are equal at one position of the log. It
-// needs a few calls of Status, and finds members that have applied different requests. Only Compare finds different key
-// spaces at equal revisions.
+// CompareRevisions compares the revisions of the answering members: at the same position of the log they must be equal.
+// It makes a few calls of Status, and finds members that have applied different requests. Only Compare finds different
+// key spaces at equal revisions.
 func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 	var all []place
 	for range placeTries {
@@ -39,7 +39,7 @@ func (c *Cluster) CompareRevisions(ctx context.Context) Agreement {
 	for i, a := range all {
 		together := map[*Server]bool{}
 		for _, b := range all[i:] {
-			// After a place each request adds at most one revision.
+			// Each position between a and b adds 0 or 1 to the revision.
 			if b.revision < a.revision || b.revision > a.revision+int64(b.position-a.position) {
 				return Agreement{Difference: fmt.Sprintf("%s is at revision %d at position %d of the log, %s at revision %d at position %d",
 					a.server.ID(), a.revision, a.position, b.server.ID(), b.revision, b.position)}
@@ -59,7 +59,7 @@ func (c *Cluster) complete() bool {
 	return len(c.Silent) == 0 && len(c.Members) > 0 && !missing
 }
 
-// places queries all members at the same time: with few writes they are then usually at the same position.
+// places returns the members' places. It queries all at once: with few writes they are then usually at one position.
 func (c *Cluster) places(ctx context.Context) []place {
 	found := make([]place, len(c.Servers))
 	var asking sync.WaitGroup
@@ -70,9 +70,10 @@ func (c *Cluster) places(ctx context.Context) []place {
 	return slices.DeleteFunc(found, func(p place) bool { return p.server == nil })
 }
 
-// place uses two Status calls. A server reads its revision first, then the committed index, then the applied index
-// (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first call's applied index, the
-// second call's revision is exactly the one after this index. ok is false if they differ or the member does not answer.
+// place returns the member's place, from two Status calls. A server reads its revision first, then the committed index,
+// then the applied index (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first
+// call's applied index, the second call's revision is exactly the one after this index. ok is false if they are not
+// equal, or the member does not answer.
 func (s *Server) place(ctx context.Context) (p place, ok bool) {
 	first, err := s.Now(ctx)
 	if err != nil {
@@ -82,5 +83,5 @@ func (s *Server) place(ctx context.Context) (p place, ok bool) {
 	if err != nil || second.RaftIndex != first.RaftAppliedIndex || second.RaftIndex == 0 {
 		return place{}, false
 	}
-	return place{s, second.RaftIndex, second.Header.Revision}, true
+	return place{server: s, position: second.RaftIndex, revision: second.Header.Revision}, true
 }

@@ -31,8 +31,8 @@ type Server struct {
 	config   Config
 	client   *clientv3.Client
 	remote   pb.MaintenanceClient
-	timeout  time.Duration
-	noAccess bool
+	timeout  time.Duration // Config.CommandTimeout
+	noAccess bool          // a read was refused, so users are enabled
 }
 
 func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
@@ -73,15 +73,15 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 // loginFailed returns the reason of a failed login. etcd's client retries until its time is over and then drops the
 // reason, so loginFailed connects again without a login.
 func (c Config) loginFailed(ctx context.Context, endpoint string, err error) error {
-	// If the server's deadline passes first, the error is the server's, and 3.4's has no code.
+	// If the server's deadline passes before the client's, the error is the server's. A 3.4 server sends it without a code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
 	if c.User == "" || !late {
 		return c.withCure(endpoint, explain(err))
 	}
 	c.User, c.Password = "", ""
-	s, obstacle := connect(ctx, c, endpoint)
-	if obstacle != nil && !errors.Is(obstacle, errUsers) { // newer servers refuse their status without a login
-		return obstacle
+	s, connectErr := connect(ctx, c, endpoint)
+	if connectErr != nil && !errors.Is(connectErr, errUsers) { // newer servers refuse their status without a login
+		return connectErr
 	}
 	if s != nil {
 		s.client.Close()
@@ -95,7 +95,7 @@ func (c Config) statusFailed(endpoint string, err error) error {
 	return c.withCure(endpoint, explain(err))
 }
 
-// errUsers means that a request has no login and users are enabled.
+// errUsers means that users are enabled, but the request was made without a login.
 var errUsers = errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
 
 // explain returns err with the remedy if a login is wrong, and shortens gRPC's errors.
@@ -112,13 +112,13 @@ func explain(err error) error {
 	}
 	s, ok := status.FromError(err)
 	if ok && s.Code() == codes.Unavailable {
-		return errors.New(plain.Replace(s.Message()))
+		return errors.New(grpcWrapping.Replace(s.Message()))
 	}
 	return err
 }
 
-// plain removes gRPC's wrapping from a reason.
-var plain = strings.NewReplacer("connection error: desc = \"transport: ", "", "Error while dialing: ", "", "\"", "")
+// grpcWrapping removes gRPC's wrapping from an error message.
+var grpcWrapping = strings.NewReplacer("connection error: desc = \"transport: ", "", "Error while dialing: ", "", "\"", "")
 
 // ID returns the member's id as etcdctl prints it.
 func (s *Server) ID() string { return memberID(s.MemberID) }
@@ -199,8 +199,8 @@ func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
 // hashTimeout bounds one HashKV: the member reads its whole database, possibly from disk.
 const hashTimeout = 5 * time.Minute
 
-// HashKV returns the member's hash of its key space at revision; 0 means the newest one. It stalls the member's writes
-// meanwhile, for about 160 ms per cached GB. The error matches ErrFuture if the member has not reached the revision,
+// HashKV returns the member's hash of its key space at revision; 0 means the newest one. Hashing stalls the member's
+// writes, for about 160 ms per cached GB. The error matches ErrFuture if the member has not reached the revision,
 // and ErrCompacted if it has compacted it.
 func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
@@ -218,12 +218,13 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, er
 	return catalog.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
-// HashMax is the default of the flag --hash-max. With the smallest keys, of 60 bytes, that is a million keys, which a
-// member hashes in less than a second. With Kubernetes' objects of a kilobyte and more it takes a tenth of that.
+// HashMax is the default of the flag --hash-max, in bytes. With the smallest keys, of 60 bytes, this is a million keys,
+// which a member hashes in less than a second. With Kubernetes' objects of a kilobyte and more it takes a tenth of this
+// time.
 const HashMax = 64 << 20
 
-// HashKVUpTo is HashKV with a limit of bytes in use, most (0: HashMax). If the database with the status now is larger,
-// the error matches ErrTooLarge. Hashing stalls writes, so there is always a limit.
+// HashKVUpTo is HashKV with a limit: if the database uses more than most bytes (0: HashMax) according to the status now,
+// the error matches ErrTooLarge. There is always a limit, because hashing stalls writes.
 func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (catalog.HashKV, error) {
 	most = cmp.Or(most, HashMax)
 	if now.DbSizeInUse > most {
@@ -243,8 +244,8 @@ var (
 	ErrCompacted = errors.New("this revision is compacted")
 )
 
-// AuthEnabled reports whether users are enabled. It needs a quorum. Servers before 3.5 reveal it only in the answer to
-// a login.
+// AuthEnabled reports whether users are enabled. It needs a quorum; the value is valid even with an error if it is true.
+// Servers before 3.5 reveal it only in the answer to a login.
 func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -45,12 +45,13 @@ type Snapshot struct {
 // server's first message; 0 if the server did not announce it.
 func (s *Snapshot) SnapshotSize() int64 { return s.total }
 
-// Snapshot opens the stream. The database is the one of the moment when the first message was sent. If no byte arrives
+// Snapshot opens the stream. The database is as it was when the server sent the first message. If no byte arrives
 // for stallAfter, the stream ends with ErrStalled. Only bytes count, not messages, because a failed server may send empty
-// messages for ever. The time between Reads does not count, because it is the reader's. Cancelling ctx ends the stream;
-// the caller must call Close in any case.
+// messages for ever. The time between Reads does not count, because then the server waits for the reader. Cancelling ctx
+// ends the stream; the caller must call Close in any case.
 func (s *Server) Snapshot(ctx context.Context, stallAfter time.Duration) (*Snapshot, error) {
-	// The server does not get the deadline of ctx: it would end the stream a moment before the reason is known here.
+	// The server must not get the deadline of ctx: it might end the stream a moment before ctx ends, and its error would
+	// hide the cause of ctx.
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	snapshot := &Snapshot{ctx: own, from: s.Endpoint, cancel: cancel, stallAfter: stallAfter, digest: trailer{hash: sha256.New()}}
 	snapshot.unlink = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -123,7 +124,7 @@ func (s *Snapshot) Close() error {
 	return nil
 }
 
-// reason returns the cause of a cancelled call in place of gRPC's "canceled".
+// reason returns the cause of ctx if ctx has ended, in place of gRPC's "canceled", and err explained if it has not.
 func reason(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if cause != nil {
@@ -132,7 +133,8 @@ func reason(ctx context.Context, err error) error {
 	return explain(err)
 }
 
-// trailer hashes a stream whose last 32 bytes are the SHA-256 of the bytes before them. Its hash lags by these bytes.
+// trailer hashes a stream whose last 32 bytes are the SHA-256 of the bytes before them. It hashes bytes only when 32 more
+// have followed.
 type trailer struct {
 	hash hash.Hash
 	tail []byte // the last bytes seen, at most 32, not yet hashed
@@ -167,7 +169,7 @@ func (t *trailer) check() error {
 	return io.EOF
 }
 
-// whole returns the digest of everything, including the trailer. No write may follow.
+// whole returns the digest of the whole stream, including the last 32 bytes. No write may follow.
 func (t *trailer) whole() []byte {
 	t.hash.Write(t.tail)
 	t.tail = nil
