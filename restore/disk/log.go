@@ -9,16 +9,16 @@ import (
 
 // Log describes a member's log. It contains every entry from First to Last.
 type Log struct {
-	There    bool
-	First    uint64        // the first entry after the last hole; First = Last+1: there is no entry
-	Last     segment.End   // Digest is "" if the entry is not in the log, but came in a snapshot
+	There    bool          // false: the log cannot be read, and only Damage is set
+	First    uint64        // the first entry after the last hole; First = Last.Position+1: there is no entry
+	Last     segment.End   // the last entry; Digest is "" if a snapshot contains it and not the log
 	Commit   uint64        // the last position that the disk knows to be committed
-	Whole    bool          // it is undamaged up to its end
-	Torn     bool          // the last record is incomplete: it was never acknowledged
+	Whole    bool          // the log is undamaged up to its end
+	Torn     bool          // the last record is incomplete; it was never acknowledged
 	Damage   string        // the first fault; "" if none was found
 	Requests []uint64      // positions of the entries that change the database, ascending
 	Terms    []Place       // the beginning of each term
-	Ends     []segment.End // the entries at the ends of the archive's segments
+	Ends     []segment.End // its entries at the positions where segments of the repository end
 	Changes  []Change
 }
 
@@ -29,16 +29,16 @@ type Place struct{ Position, Term uint64 }
 type Change struct {
 	Position uint64
 	Member   string // id in hex
-	Voter    bool   // true: it becomes a voter; else it is removed, or a learner
+	Voter    bool   // true: the member becomes a voter; false: it is removed, or becomes a learner
 }
 
 // Count returns the number of requests after a position, up to and including upTo.
 func (l Log) Count(after, upTo uint64) int {
-	behind := func(p uint64) int {
+	upToPosition := func(p uint64) int {
 		i, _ := slices.BinarySearch(l.Requests, p+1)
 		return i
 	}
-	return max(0, behind(upTo)-behind(after))
+	return max(0, upToPosition(upTo)-upToPosition(after))
 }
 
 // Term returns the term of the entry at a position; 0 if unknown.

@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Obstacle is something that the catalog showed and that a run could not use.
+// Obstacle is something that the catalog showed and that a run could not use. Fields that do not apply are zero.
 type Obstacle struct {
 	Base     bool   `json:"base,omitempty"`     // the backup, or the disk's database
 	WrongKey bool   `json:"wrongKey,omitempty"` // with Base: it is encrypted, and no given key opens it
@@ -38,11 +38,11 @@ type Request struct {
 // ErrSameWay is Around's error if the only plan left meets the last obstacle again.
 var ErrSameWay = errors.New("the only way left is the one that failed")
 
-// Around returns a plan for r that avoids the obstacles met of earlier plans, in their order. Without obstacles it returns the
+// Around returns a plan for r that avoids the obstacles that earlier plans met, in their order. Without obstacles it returns the
 // same plan as New. If the target is not reachable, the error names the nearest point.
 func Around(r Request, met ...Blocked) (Plan, error) {
 	c, t := r.Catalog, r.Target
-	r.Layout.Known = max(r.Layout.Known, newestRevision(c)) // including the parts that are avoided
+	r.Layout.Known = max(r.Layout.Known, newestRevision(c)) // also from the parts of c that obstacles remove
 	var notes []string
 	for _, b := range met {
 		asked := t
@@ -65,7 +65,7 @@ func Around(r Request, met ...Blocked) (Plan, error) {
 	return p, nil
 }
 
-// note describes the detour that led from one target to the next.
+// note explains why another way was taken or, if the target changed from asked to t, why only the nearest point is reached.
 func (b Blocked) note(asked, t Target) string {
 	how := "another way was taken"
 	if t.Position != asked.Position || t.Revision != asked.Revision {
@@ -82,7 +82,8 @@ func (b Blocked) fold(c catalog.Catalog) (catalog.Segment, bool) {
 	return c.FoldOf(b.Plan.Log.Lineage, b.Obstacle.Segment)
 }
 
-// without returns c without the obstacle, and the nearest target that is still reachable. It returns an error if there is none.
+// without returns c without the obstacle, and t or the nearest target that is still reachable. It returns an error if there is none, or
+// if t.Best is not set and t is out of reach.
 func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, error) {
 	o, p, why := b.Obstacle, b.Plan, b.Err
 	switch {
@@ -135,33 +136,33 @@ func withEndRevision(l catalog.Lineage, seq uint64, revision int64) catalog.Line
 	return l
 }
 
-// aroundMark returns the catalog with only the backups after the last mark that held. If none of them leads to t, that mark is the
-// nearest point.
+// aroundMark returns c without the backups up to o.Marked, and t in the lineage of p. If none of the other backups leads to t, it returns
+// c, and the position o.Marked as the nearest target.
 func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catalog, Target, error) {
-	behind, same := c, t
-	behind.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
+	later, target := c, t
+	later.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
 		begin, _ := b.Span(p.Log.Source)
 		return begin <= o.Marked
 	})
-	same.Lineage, same.Best = p.Log.Lineage, false
-	_, err := findRoute(behind, same)
+	target.Lineage, target.Best = p.Log.Lineage, false
+	_, err := findRoute(later, target)
 	if err == nil {
-		same.Best = t.Best
-		return behind, same, nil
+		target.Best = t.Best
+		return later, target, nil
 	}
 	c.Backups = slices.Clone(c.Backups)
 	for i, b := range c.Backups {
-		if b.ID == p.Backup.ID { // the run reached the mark from it
+		if b.ID == p.Backup.ID { // the run reached o.Marked from this backup
 			c.Backups[i] = clampPosition(b, p.Log.Source, o.Marked)
 		}
 	}
-	held := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
-	r, err := findRoute(c, held)
+	atMark := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
+	r, err := findRoute(c, atMark)
 	if err == nil && !t.Best {
 		why := fmt.Sprintf("the log can be replayed only up to position %d", o.Marked)
 		err = &UnreachableError{Why: why, Nearest: r.describeEnd()}
 	}
-	return c, held, err
+	return c, atMark, err
 }
 
 // clampPosition returns b with its bounds limited to a position of the log.
@@ -206,7 +207,7 @@ func (d Disks) without(file string, why error) *Disks {
 	return &d
 }
 
-// endOfDisks returns the target after a replay of the whole log that did not reach the revision.
+// endOfDisks returns the target for disks whose logs ended at revision ended, before t. It is their end, or an error without t.Best.
 func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{
@@ -217,7 +218,8 @@ func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Tar
 	return c, t, nil
 }
 
-// beforeUnknown returns the target right before a request that cannot be applied.
+// beforeUnknown returns the target right before a request that cannot be applied, which is revision reached; or an error without
+// t.Best.
 func (t Target) beforeUnknown(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{

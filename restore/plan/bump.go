@@ -24,7 +24,7 @@ type Bump struct {
 	// Known is the newest revision that clients may have seen, in any history: the newest in the repository, on the disks and of a
 	// live cluster. 0: none is known.
 	Known  int64  `json:"known,omitempty"`
-	Auto   bool   `json:"auto,omitempty"` // only if the restored key space is Kubernetes', which is decided after the replay
+	Auto   bool   `json:"auto,omitempty"` // bump only if the restored key space is Kubernetes', which is decided after the replay
 	Reason string `json:"reason"`         // of the choice
 }
 
@@ -32,7 +32,7 @@ const (
 	// kubernetesBump is more than any cluster writes between its last known revision and its end: ten days at a thousand
 	// writes a second.
 	kubernetesBump = 1_000_000_000
-	// maxBump leaves room for as many revisions before and after it.
+	// maxBump limits the known revision, and the bump above it. Their sum is at most half of the largest int64.
 	maxBump = 1<<61 - 1
 )
 
@@ -66,7 +66,7 @@ func chooseBump(c catalog.Catalog, l Layout, p Plan, known int64) (Bump, error) 
 }
 
 // autoBump returns a bump above known if the cluster is Kubernetes', also if it is restored to a point before Kubernetes used it:
-// its API servers have seen newer revisions. If c does not show that it is, the run decides.
+// its API servers have seen newer revisions. If c does not show that the cluster is Kubernetes', the run decides.
 func autoBump(c catalog.Catalog, file string, known int64) Bump {
 	b := Bump{To: known + kubernetesBump, Known: known}
 	switch {
@@ -108,7 +108,8 @@ func (b Bump) ContinueFrom(latest int64, kubernetes bool) (int64, error) {
 	return latest + b.By, b.refuse(latest+b.By, latest)
 }
 
-// refuse returns an error if clients may have seen a revision above to: their caches would not notice the restore.
+// refuse returns an error unless to is above the revision after the newest that clients may have seen. A client's watch continues from
+// that next revision, and notices the restore only if the bump has compacted it.
 func (b Bump) refuse(to, latest int64) error {
 	known := max(b.Known, latest)
 	if to > known+1 {

@@ -20,7 +20,8 @@ func (p Plan) Command(m Member, dataDir string) []string {
 		"--initial-cluster", p.InitialCluster(), "--initial-cluster-token", p.Token, "--initial-cluster-state", "existing")
 }
 
-// listen returns the URLs to listen on for the advertised urls. etcd binds to addresses only, so for a name it listens on all.
+// listen returns the URLs to listen on for the advertised urls. etcd binds to addresses only, so a host name becomes
+// 0.0.0.0.
 func listen(urls []string) string {
 	var all []string
 	for _, text := range urls {

@@ -14,7 +14,7 @@ import (
 
 // known is a position at which a member, or the repository, knows the revision of its key space.
 type known struct {
-	who      string
+	who      string // a data dir, a member, or the repository
 	position uint64
 	revision int64
 }
@@ -47,10 +47,10 @@ func (d *Disks) places() (all []known) {
 			if db.Damage != "" || db.Index == 0 {
 				continue
 			}
-			all = append(all, known{disk.Dir, db.Index, db.Revision})
+			all = append(all, known{who: disk.Dir, position: db.Index, revision: db.Revision})
 			revision := d.archivedAt(db.Index)
 			if revision > 0 {
-				all = append(all, known{"the repository", db.Index, revision})
+				all = append(all, known{who: "the repository", position: db.Index, revision: revision})
 			}
 		}
 	}
@@ -85,11 +85,12 @@ func (d *Disks) slack() int64 {
 	return 0
 }
 
-// noticed is the longest time that a difference between members stays unnoticed: by default hashes are compared once an hour.
-const noticed = time.Hour
+// maxUnnoticed is the longest time that a difference between members stays unnoticed. By default the members' hashes are compared once
+// an hour.
+const maxUnnoticed = time.Hour
 
-// logNotes returns notes on data that the log of r does not contain, and on members that held different data when it was
-// written or soon after: its marks come from one member.
+// logNotes returns notes on data that the log of r does not contain, and on members that held different data when the log was written
+// or soon after. Such members matter because a log's marks come from one member.
 func logNotes(c catalog.Catalog, r route) (notes []string) {
 	if r.log == nil {
 		return nil
@@ -115,8 +116,8 @@ func logNotes(c catalog.Catalog, r route) (notes []string) {
 	return notes
 }
 
-// otherMember returns a note on whose data a restore from base returns, and on how to restore another member's. A log does not choose:
-// it contains the requests, which are equal on all members, or the changes that one member made.
+// otherMember returns a note that names the member whose data a restore from base returns, and how to restore another member's data.
+// The log does not decide this: it contains the requests, which are equal on all members, or the changes that one member made.
 func otherMember(c catalog.Catalog, base catalog.Backup) string {
 	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool {
 		return b.Member.ID != base.Member.ID && catalog.SameClusterID(b.ClusterID, base.ClusterID)
@@ -137,7 +138,7 @@ func (l Log) different(segments []catalog.Segment) string {
 		if s.Seq <= l.Last {
 			last = s.Written
 		}
-		if s.Diverged == "" || s.Seq < l.First || s.FirstSeq() > l.Last && s.Written.Sub(last) > noticed {
+		if s.Diverged == "" || s.Seq < l.First || s.FirstSeq() > l.Last && s.Written.Sub(last) > maxUnnoticed {
 			continue
 		}
 		return fmt.Sprintf(
@@ -167,13 +168,14 @@ func (l Log) disagreement(base catalog.Backup, segments []catalog.Segment) strin
 			if m.Revision == 0 {
 				continue
 			}
-			now := known{"member " + s.Member, m.Position, m.Revision}
+			now := known{who: "member " + s.Member, position: m.Position, revision: m.Revision}
 			fits := now.revision >= before.revision && now.revision-before.revision <= int64(now.position-before.position)
 			switch {
 			case before.who != "" && now.who != before.who && !fits:
 				return before.against(now)
 			case s.Member != base.Member.ID && contradicts(base, m):
-				return known{fmt.Sprintf("member %s in backup %s", base.Member.ID, base.ID), base.RaftIndex, base.Revision}.against(now)
+				who := fmt.Sprintf("member %s in backup %s", base.Member.ID, base.ID)
+				return known{who: who, position: base.RaftIndex, revision: base.Revision}.against(now)
 			}
 			before = now
 		}

@@ -17,7 +17,7 @@ type Layout struct {
 	// Token is the initial-cluster-token; "": one derived from everything that the members must have in common, so that hosts that
 	// restore one member each form one cluster.
 	Token string
-	Salt  string // makes a derived token unique to this restore; "": it depends on the cut alone
+	Salt  string // makes a derived token unique to this restore; "": hosts with the same cut derive the same token
 	Bump  string // "auto", "" (the same), or a number of revisions
 	Known int64  // the newest revision known outside of the catalog, such as a live cluster's; 0: none
 	Into  Into
@@ -38,8 +38,8 @@ type Member struct {
 
 // Into selects the members whose data dirs this host gets, and their place.
 type Into struct {
-	OutputDir string `json:"outputDir,omitempty"` // gets all members, one folder each
-	Name      string `json:"name,omitempty"`      // or of the only member
+	OutputDir string `json:"outputDir,omitempty"` // for all members, one folder each
+	Name      string `json:"name,omitempty"`      // of the only member that this host gets
 	DataDir   string `json:"dataDir,omitempty"`   // of that member
 	WALDir    string `json:"walDir,omitempty"`    // for its log, as etcd's --wal-dir; "": in the data dir
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// chooseMembers returns the members of the restored cluster, by name: those of l; the voters of the old cluster; or the only one that
-// l names.
+// chooseMembers returns the members of the restored cluster, sorted by name. They are those of l, else the voters of the old cluster,
+// else the only member that l names.
 func chooseMembers(l Layout, file string, old []catalog.Member) ([]Member, error) {
 	members := slices.Clone(l.Members)
 	if len(members) == 0 {
@@ -78,17 +78,17 @@ func memberNotes(c catalog.Catalog, l Layout, old Old) (notes []string) {
 	return append(notes, laterMembers(c, c.Backups[i])...)
 }
 
-// laterMembers returns a note if a backup newer than named, which names the members, names others.
-func laterMembers(c catalog.Catalog, named catalog.Backup) []string {
+// laterMembers returns a note if a backup newer than source names other members than source, from which the plan has its members.
+func laterMembers(c catalog.Catalog, source catalog.Backup) []string {
 	for _, b := range c.Backups { // newest first
-		if !b.Started.After(named.Started) {
+		if !b.Started.After(source.Started) {
 			return nil
 		}
-		if sameVoters(b.Members, named.Members) {
+		if sameVoters(b.Members, source.Members) {
 			continue
 		}
 		return []string{fmt.Sprintf("the members are those of %s (backup %s); backup %s of %s names others: %s. --initial-cluster chooses",
-			named.Started.UTC().Format(time.RFC3339), named.ID, b.ID, b.Started.UTC().Format(time.RFC3339),
+			source.Started.UTC().Format(time.RFC3339), source.ID, b.ID, b.Started.UTC().Format(time.RFC3339),
 			initialCluster(voters(b.Members)))}
 	}
 	return nil
@@ -104,7 +104,7 @@ func initialCluster(members []Member) string {
 	return strings.Join(parts, ",")
 }
 
-// named reports whether a member is called name.
+// named returns a function that reports whether a member is called name.
 func named(name string) func(Member) bool {
 	return func(m Member) bool { return m.Name == name }
 }
@@ -115,7 +115,7 @@ func sameVoters(a, b []catalog.Member) bool {
 	})
 }
 
-// sameURLs compares without regard to order.
+// sameURLs reports whether a and b contain the same URLs in any order.
 func sameURLs(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

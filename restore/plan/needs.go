@@ -7,9 +7,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Needs returns the folded segments of c that must be unfolded before a plan for t around met is exact; none if it is exact.
-// After they are unfolded it may return others: first those in which t may lie, then the one with which the way to it begins.
-// In the catalog of a long log most segments replace hundreds.
+// Needs returns the folded segments of c that must be unfolded before a plan for t around met is exact; none if it is exact. A folded
+// segment is a catalog's short form of up to hundreds of stored segments. Unfolding replaces it by these. Needs first returns the
+// segments in which t may lie. After they are unfolded, it may return the segment with which the way to t begins.
 func Needs(c catalog.Catalog, t Target, met ...Blocked) []catalog.Segment {
 	if t.Backup != "" || t.File != "" {
 		return nil
@@ -31,7 +31,7 @@ func Needs(c catalog.Catalog, t Target, met ...Blocked) []catalog.Segment {
 	}
 	r, err := findRoute(c, t)
 	if err != nil || r.log == nil {
-		return nil // NewPlan reports it
+		return nil // New reports it
 	}
 	folded, ok := c.FoldOf(r.log.Lineage, r.log.First)
 	if ok {
@@ -48,7 +48,7 @@ func (t Target) folds(c catalog.Catalog) (folds []catalog.Segment) {
 		}
 		for _, s := range l.Stretches() {
 			for i, one := range s.Segments {
-				last := t.Revision > 0 && i == len(s.Segments)-1 // its requests may reach further than its marks
+				last := t.Revision > 0 && i == len(s.Segments)-1 // the last segment's requests may reach further than its marks
 				if one.Folded > 0 && (last || t.mayContain(one)) {
 					folds = append(folds, one)
 				}
@@ -58,7 +58,7 @@ func (t Target) folds(c catalog.Catalog) (folds []catalog.Segment) {
 	return folds
 }
 
-// mayContain reports whether t is between the first and the last place that s knows.
+// mayContain reports whether t lies within the positions of s or, for a revision or a time, within its marks.
 func (t Target) mayContain(s catalog.Segment) bool {
 	switch {
 	case t.Revision > 0 && s.Source == segment.Watch:
@@ -73,7 +73,7 @@ func (t Target) mayContain(s catalog.Segment) bool {
 	return s.First <= t.Position && t.Position <= s.Last
 }
 
-// between reports whether one of marks is before a place and one after it.
+// between reports whether one of marks is before a target and one after it.
 func between(marks []segment.Mark, before, after func(segment.Mark) bool) bool {
 	return slices.ContainsFunc(marks, before) && slices.ContainsFunc(marks, after)
 }

@@ -11,21 +11,21 @@ import (
 
 // Old is the cluster that the restored one replaces. None of its members may run any more.
 type Old struct {
-	Backup     catalog.ID       `json:"backup,omitempty"`     // whose manifest names Members: the newest of that history up to the target
+	Backup     catalog.ID       `json:"backup,omitempty"`     // its manifest names Members: the newest of the restored history up to the target
 	Members    []catalog.Member `json:"members,omitempty"`    // none if neither a manifest nor a disk names them
 	ClusterIDs []string         `json:"clusterIDs,omitempty"` // of all clusters that the repository has under the name
 	ClientURLs []string         `json:"clientURLs,omitempty"` // that are contacted before anything is restored
 }
 
 const (
-	maxAsked   = 64     // URLs, all asked at once
+	maxAsked   = 64     // most URLs that are asked, all at once
 	clientPort = "2379" // of a member whose client URLs are not known
 )
 
-// port is where a server listens on its host.
+// port is the scheme and the number of a server's port.
 type port struct{ scheme, number string }
 
-// defaultPorts has both schemes, since that of a peer URL need not be that of the client URL.
+// defaultPorts has both schemes, since a member's peer URL and client URL may have different ones.
 var defaultPorts = []port{{"http", clientPort}, {"https", clientPort}}
 
 // oldCluster returns the members of the old cluster, and the ids of all clusters in c. It leaves ClientURLs to urlsToAsk.

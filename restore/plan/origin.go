@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// lossNotes returns notes on the known data that the route leaves out. Salvage has its own.
+// lossNotes returns notes on the known data that the route leaves out; none for a route with disks, which has salvageNotes.
 func lossNotes(r route, now time.Time) (notes []string) {
 	if r.isNone() || r.salvage != nil {
 		return nil
@@ -99,7 +99,7 @@ func originNotes(c catalog.Catalog, base catalog.Backup) (notes []string) {
 	return notes
 }
 
-// lastOther returns the newest backup before base that is unlike it; if base is the oldest, the oldest after it.
+// lastOther returns the newest backup before base that is unlike base. If there is none, it returns the oldest one after base.
 func lastOther(c catalog.Catalog, base catalog.Backup, like func(catalog.Backup) bool) (other catalog.Backup, found bool) {
 	for _, b := range c.Backups { // newest first
 		if like(b) {

@@ -8,15 +8,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Plain is the treatment of backups and segments that are not encrypted. If a key is given they are suspect: anyone who may write to the
+// Plain is the treatment of backups and segments that are not encrypted. They are suspect if a key is given: anyone who may write to the
 // repository can store them.
 type Plain int
 
 // The treatments.
 const (
-	PlainTaken   Plain = iota // like all others
+	PlainTaken   Plain = iota // used like encrypted ones
 	PlainRefused              // New refuses a plan that needs one
-	PlainSkipped              // as if they were not in the catalog
+	PlainSkipped              // treated as missing from the catalog
 )
 
 // encrypted returns c without the backups and segments that are not encrypted.

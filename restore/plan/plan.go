@@ -1,11 +1,11 @@
-// Package plan decides how a restore reaches its target, without any I/O: from a catalog, a target and a layout to a Plan.
+// Package plan decides how a restore reaches its target. Without any I/O it makes a Plan of a catalog, a target and a layout.
 //
 //	catalog ─► Needs ─► folded segments, read by the caller ─► Catalog.Unfold ──┐
 //	target, layout, time ──────────────────────────────────────────────────────►├─► New ─► Plan ─► restore.Run
 //	plans that were blocked, with their obstacles ─────────────────────────────►┴─► Around
 //
-// The same input gives the same plan, so that several hosts that restore one member each form one cluster. Package restore
-// carries out a Plan.
+// Needs explains folded segments. The same input gives the same plan. So several hosts can restore one member each, and these
+// members form one cluster. Package restore carries out a Plan.
 package plan
 
 import (
@@ -43,19 +43,19 @@ type Target struct {
 	Time     time.Time // the last state that is certainly not later; zero: any
 	Position uint64    // the state right after this position of Lineage; 0: any
 	Lineage  string    // in this history; "": in the newest that contains the target
-	Best     bool      // the nearest point before, if the target cannot be reached
+	Best     bool      // restore the nearest earlier point if the target cannot be reached
 	Plain    Plain     // how to treat backups and segments that are not encrypted
 
-	Disks *Disks // data dirs of stopped members, instead of backups and the log or after their end; nil: none
+	Disks *Disks // data dirs of stopped members, in place of backups and the log, or after the end of the log; nil: none
 }
 
-// Plan is the restore of one cluster to one point, as data. All hosts of a cluster restore the same Plan, apart from Into: only
-// members with the same data, members, token and revisions form one cluster.
+// Plan is the restore of one cluster to one point, as data. All hosts of a cluster restore the same Plan, apart from Into. Hosts
+// whose plans differ in data, members, token or revisions form no cluster.
 type Plan struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into: equal on all hosts
 
-	Cluster       string          `json:"cluster,omitempty"`       // in the repository
+	Cluster       string          `json:"cluster,omitempty"`       // name in the repository
 	Backup        *catalog.Backup `json:"backup,omitempty"`        // that is restored
 	Log           *Log            `json:"log,omitempty"`           // the log that is replayed onto the backup; nil if none is
 	Reach         *Reach          `json:"reach,omitempty"`         // the restored state
@@ -80,7 +80,8 @@ type Plan struct {
 	Into Into `json:"into"` // the members whose data dirs this host gets, and their place
 }
 
-// New returns the plan for t in c. Errors match ErrLayout, fault.Refused or the catalog's, and name the remedy.
+// New returns the plan for t in c. Errors match ErrLayout, fault.Refused or an error of package
+// catalog, and name the remedy.
 func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	err := checkTarget(c, t, l)
 	if err != nil {
@@ -136,20 +137,20 @@ func checkTarget(c catalog.Catalog, t Target, l Layout) error {
 	return nil
 }
 
-// follow sets the base, the log and the disks of p to those of r, which is zero for a plain file.
+// follow sets the base, the log and the disks of p to those of r. For a plain file it does nothing: r is zero.
 func (p *Plan) follow(c catalog.Catalog, r route) {
 	if p.File != "" {
 		return
 	}
 	if r.base.ID != "" {
-		r.base.Proofs, r.base.Pins = nil, nil // they may change, and the plan must not
+		r.base.Proofs, r.base.Pins = nil, nil // later proofs and pins must not change the plan's ID
 		p.Cluster, p.Backup = c.Cluster, &r.base
 	}
 	p.Log, p.Reach, p.Salvage = r.log, &r.reach, r.salvage
 	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
 }
 
-// checkCut refuses a cut that would not boot, or that holds damage known to the old cluster.
+// checkCut refuses a plan that validateCut refuses, and a backup with the alarm CORRUPT unless p.AllowCorrupt is set.
 func (p Plan) checkCut() error {
 	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
 		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
@@ -170,7 +171,7 @@ func (p Plan) Place(into Into) (Plan, error) {
 // digest returns the digest of everything in p but its place and the ID itself.
 func (p Plan) digest() string {
 	p.ID, p.Into = "", Into{}
-	data, _ := json.Marshal(p) // of plain fields: cannot fail
+	data, _ := json.Marshal(p) // cannot fail: all fields are plain data
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
 }
@@ -203,7 +204,7 @@ func Decode(data []byte) (Plan, error) {
 	return p, p.validateCut()
 }
 
-// BaseFile returns the file that is the base; "" if a backup is.
+// BaseFile returns the file that is the base; "" if the base is a backup.
 func (p Plan) BaseFile() string {
 	if p.Salvage != nil && p.Salvage.Database != nil {
 		return p.Salvage.Database.File

@@ -10,8 +10,8 @@ import (
 // to choose. It matches catalog.ErrNotFound.
 type ChooseError struct {
 	change catalog.Change
-	newest string // flags that restore the newest history
-	before string // and the one before
+	newest string // arguments that restore the newest history
+	before string // arguments that restore the history before it
 }
 
 func (e *ChooseError) Error() string {
@@ -22,9 +22,9 @@ func (e *ChooseError) Error() string {
 // Unwrap makes e match catalog.ErrNotFound.
 func (e *ChooseError) Unwrap() error { return catalog.ErrNotFound }
 
-// CheckAmbiguous returns a ChooseError if no restore by dr began the history of the newest backups in c, and that history is of the same
-// cluster started again without data, or of another cluster that is far smaller. Members that lost their data form an empty cluster,
-// whose backups must not pass for the newest state.
+// CheckAmbiguous returns a ChooseError if no restore by dr began the history of the newest backups in c, and the history is either of the
+// same cluster, started again without data, or of another cluster that is far smaller than the one before. Members that lost their data
+// form an empty cluster, and a backup of it must not pass for the newest state.
 func CheckAmbiguous(c catalog.Catalog) error {
 	change, ok := catalog.NewChange(c.Cluster, c.Backups)
 	if !ok || !change.SameCluster() && !change.Newest.FarSmaller(change.Before) {
@@ -33,7 +33,7 @@ func CheckAmbiguous(c catalog.Catalog) error {
 	return &ChooseError{change: change, newest: flagsFor(c, change.Newest), before: flagsFor(c, change.Before)}
 }
 
-// flagsFor returns the argument that restores the end of b's history.
+// flagsFor returns the arguments that restore the end of b's history.
 func flagsFor(c catalog.Catalog, b catalog.Backup) string {
 	for _, s := range stretches(c, "") {
 		if s.has(b) {

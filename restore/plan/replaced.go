@@ -12,8 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Equivalent reports whether data that was built for p serves for q. The plans of one member alone need not have the same token, which
-// is random, nor the same known revisions, as long as p continues far above those of q. Several members must have one plan.
+// Equivalent reports whether data that was built for p serves for q. Plans of several members must be equal. Plans of a single member
+// may differ in the token and in the known revisions, as long as p continues far above the revisions that are known for q.
 func (p Plan) Equivalent(q Plan) bool {
 	if len(p.Members) > 1 || len(q.Members) > 1 {
 		return p.ID == q.ID
@@ -31,7 +31,7 @@ func (p Plan) content() []byte {
 	p.ID, p.Into, p.Token, p.Notes, p.Estimate, p.Old, p.Reach = "", Into{}, "", nil, 0, Old{}, nil
 	p.OldIsDead = false
 	p.Bump.To, p.Bump.Known = 0, 0
-	text, _ := json.Marshal(p) // of plain fields: cannot fail
+	text, _ := json.Marshal(p) // cannot fail: all fields are plain data
 	return text
 }
 
@@ -52,7 +52,7 @@ func (p Plan) CheckReplaced(d disk.Disk) error {
 	return nil
 }
 
-// knows reports whether a cluster with this id, "" if it is not known, may be the one that p replaces.
+// knows reports whether the cluster with this id and these members may be the one that p replaces. The id is "" if unknown.
 func (p Plan) knows(clusterID string, members []catalog.Member) bool {
 	if clusterID != "" {
 		return !p.IsStranger(clusterID, members)

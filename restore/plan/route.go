@@ -13,28 +13,29 @@ import (
 // Log is the part of the log that a plan replays onto its backup.
 type Log struct {
 	Lineage string `json:"lineage"`
-	// Source is how the agent read it. A log from watch contains neither users nor leases without keys: they are as in the backup.
+	// Source is how the agent read the log. A log from watch contains neither users nor leases without keys: these remain as in
+	// the backup.
 	Source segment.Source `json:"source"`
 	First  uint64         `json:"first"` // number of the first segment
 	Last   uint64         `json:"last"`  // number of the last segment
 	// Digest is that of the last segment's header. It fixes all segments: each header contains the digest of the one before.
 	Digest   string `json:"digest"`
-	Segments int    `json:"segments"`        // how many
+	Segments int    `json:"segments"`        // number of segments
 	Requests int    `json:"requests"`        // in these segments; the backup may contain some of them
 	Bytes    int64  `json:"bytes"`           // as stored
-	Plain    int    `json:"plain,omitempty"` // segments that are not encrypted
-	// Revision and Position are where to stop: right after the request that made Revision, or after the last one up to Position. Both
-	// are 0 for the end.
+	Plain    int    `json:"plain,omitempty"` // number of segments that are not encrypted
+	// Revision and Position are where the replay stops: right after the request that made Revision, or after the last request up to
+	// Position. Both are 0 if it stops at the end.
 	Revision int64  `json:"revision,omitempty"`
 	Position uint64 `json:"position,omitempty"`
 }
 
 // Reach is the state of the cluster that a plan restores.
 type Reach struct {
-	Position uint64 `json:"position,omitempty"` // of the log, or the raft index; 0: only the replay will show it
-	Revision int64  `json:"revision,omitempty"` // of the key space; 0: only the replay will show it
-	// NotBefore and NotAfter are the bounds of its time: it contains every write acknowledged by NotBefore, and no write after
-	// NotAfter. Zero if unknown.
+	Position uint64 `json:"position,omitempty"` // a raft index, or a revision in a log from watch; 0: not known before the restore
+	Revision int64  `json:"revision,omitempty"` // of the key space; 0: not known before the restore
+	// NotBefore and NotAfter are the bounds of its time: the state contains every write acknowledged by NotBefore, and no write
+	// after NotAfter. Zero if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Newest is the newest point that the repository shows.
@@ -64,14 +65,15 @@ func (e *UnreachableError) Unwrap() error { return catalog.ErrNotFound }
 
 // route is a way to a target: a base, and the requests that are replayed onto it. It is zero for a plain file.
 type route struct {
-	base catalog.Backup // without an ID a disk's database is the base
-	// members is the newest backup of the same history up to the target, which names the members; without an ID none does.
+	base catalog.Backup // its ID is "" if the base is a disk's database
+	// members is the newest backup of the same history up to the target. Its manifest names the members. Its ID is "" if there is
+	// no such backup.
 	members catalog.Backup
 	log     *Log
 	reach   Reach
 	notes   []string
 
-	salvage *Salvage // instead of base, or after log
+	salvage *Salvage // in place of base, or after log; nil: no disk is used
 }
 
 // isNone reports whether r is the zero route.
@@ -81,10 +83,10 @@ func (r route) isNone() bool { return r.base.ID == "" && r.salvage == nil }
 type stretch struct {
 	catalog.Stretch
 	bases    []catalog.Backup // newest first
-	doubtful []catalog.Backup // newest first; only for points that no base leads to
+	doubtful []catalog.Backup // newest first; used only for points that no base leads to
 }
 
-// stretches returns the parts of the log that have a base, oldest first.
+// stretches returns the parts of the log that have a base, oldest first: those of one lineage, or of all if lineage is "".
 func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 	for _, l := range c.Lineages {
 		if lineage != "" && l.ID != lineage {
@@ -100,8 +102,8 @@ func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 	return usable
 }
 
-// findRoute returns the fastest way to t. If there is none, it returns the way to the nearest point with t.Best, else an error that
-// names that point. A plain file needs no route.
+// findRoute returns the fastest way to t. If there is none, it returns the way to the nearest point if t.Best is set, else an error
+// that names that point. For a plain file it returns the zero route.
 func findRoute(c catalog.Catalog, t Target) (route, error) {
 	if t.File != "" {
 		return route{}, nil
@@ -196,8 +198,8 @@ func newest(c catalog.Catalog) catalog.Point {
 	return p
 }
 
-// routeFrom returns the fastest way from an allowed base through the first upTo segments of s; from a doubtful backup only if no base is
-// allowed.
+// routeFrom returns the fastest way from an allowed base through the first upTo segments of s. It begins with a doubtful backup only
+// if no base is allowed. It returns false if there is no such way.
 func (s stretch) routeFrom(upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	r, ok := s.from(s.bases, upTo, allowed)
 	if !ok {
@@ -206,7 +208,8 @@ func (s stretch) routeFrom(upTo int, allowed func(catalog.Backup) bool) (route, 
 	return r, ok
 }
 
-// from returns the fastest way from one of the bases, newest first, that are allowed.
+// from returns the fastest way from an allowed one of the bases through the first upTo segments of s. bases are newest first; the newest
+// allowed one names the members.
 func (s stretch) from(bases []catalog.Backup, upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	var best route
 	var bestCost time.Duration
@@ -238,7 +241,8 @@ func (s stretch) hasBase(allowed func(catalog.Backup) bool) bool {
 	return slices.ContainsFunc(s.bases, allowed) || slices.ContainsFunc(s.doubtful, allowed)
 }
 
-// log returns the part of s after b, up to segment upTo. The backup's index is a lower bound; etcd 3.4 may write it one too high.
+// log returns the part of s after b, up to the end of its first upTo segments. It includes the segment that contains b's position, not
+// only later ones: etcd 3.4 may write a position that is one too high, and the request there would be missing.
 func (s stretch) log(b catalog.Backup, upTo int) *Log {
 	begin, _ := b.Span(s.Source())
 	from := min(max(s.SegmentsUpTo(max(begin, s.First())), 1), upTo) - 1
@@ -279,7 +283,7 @@ func (r route) estimate() time.Duration {
 // nearestNote begins the note on a plan that does not reach its target.
 const nearestNote = "not the requested point, and the nearest that can be restored"
 
-// orNearest returns r, the way to the nearest point, if t allows it; else an error that names that point.
+// orNearest returns r, the way to the nearest point, if t.Best is set; else an error that names that point and why.
 func (t Target) orNearest(r route, why string) (route, error) {
 	if !t.Best {
 		return route{}, &UnreachableError{Why: why, Nearest: r.describeEnd()}
@@ -306,7 +310,7 @@ func (r route) describeEnd() string {
 // exact formats t for a flag, with all fractions of a second.
 func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// nextPoint describes the first restorable point after an unreachable target, which is a backup; "" if there is none.
+// nextPoint describes the first usable backup after an unreachable target; "" if there is none.
 func nextPoint(c catalog.Catalog, t Target) string {
 	bases := c.Backups
 	if t.Lineage != "" {

@@ -15,12 +15,12 @@ import (
 // Salvage is the part of a plan that comes from data dirs of stopped members. Its positions are raft indexes.
 type Salvage struct {
 	ClusterID string           `json:"clusterID"`          // of the old cluster, in hex
-	Members   []catalog.Member `json:"members"`            // of the old cluster, as far as the disks name them
-	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are present and were read to their ends
+	Members   []catalog.Member `json:"members"`            // of the old cluster, by the furthest database or else the newest backup
+	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are undamaged, and none reaches beyond the base and Log
 	Disks     []Remains        `json:"disks"`              // one for each data dir
 	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if a backup is
 	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests are
-	Left      Part             `json:"left"`               // the end of the logs that is not restored
+	Left      Part             `json:"left"`               // the end of the log that is not restored
 	// Disagree describes how the members' key spaces contradict each other; "" if nothing shows that they do.
 	Disagree string `json:"disagree,omitempty"`
 }
@@ -53,7 +53,7 @@ type Remains struct {
 	Name     string   `json:"name"`     // "" if unknown
 	Database uint64   `json:"database"` // position of its database; 0: it has no usable one
 	Revision int64    `json:"revision"` // of its database
-	First    uint64   `json:"first"`    // from this position on its log has every entry
+	First    uint64   `json:"first"`    // from this position on its log has every entry; 0: no log can be read
 	Commit   uint64   `json:"commit"`   // up to this position its entries are known to be committed
 	Last     uint64   `json:"last"`     // position of its last entry
 	Term     uint64   `json:"term"`     // of its last entry
@@ -69,15 +69,15 @@ type DiskDatabase struct {
 	Revision int64  `json:"revision"` // of its key space
 }
 
-// DiskLog is the part of a member's log that is replayed, counted by how certain it is.
+// DiskLog is the part of a member's log that is replayed.
 type DiskLog struct {
 	Dir   string      `json:"dir"`
-	After segment.End `json:"after"` // the entry before it; after a database its digest is "", and its term may be 0 for unknown
-	UpTo  uint64      `json:"upTo"`  // the last position
-	End   segment.End `json:"end"`   // the last entry of the whole log, which fixes it
-	// Revision is where to stop, right after the request that made it; 0: at UpTo.
+	After segment.End `json:"after"` // the entry directly before this part; after a database its digest is "", and its term may be 0, unknown
+	UpTo  uint64      `json:"upTo"`  // position of the last entry of this part
+	End   segment.End `json:"end"`   // the last entry of the whole log; a log with another was changed
+	// Revision is where the replay stops, right after the request that made it; 0: it stops at UpTo.
 	Revision int64  `json:"revision,omitempty"`
-	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": the archive decides
+	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": the repository's log contains it
 
 	Certain  Part   `json:"certain"`  // known to be committed
 	Probable Part   `json:"probable"` // also replayed: the last acknowledged requests, and perhaps some that were never committed
@@ -86,16 +86,16 @@ type DiskLog struct {
 
 // Part counts a range of a log.
 type Part struct {
-	Positions uint64 `json:"positions"` // how many
-	Requests  int    `json:"requests"`  // the positions whose requests change the database
+	Positions uint64 `json:"positions"` // number of positions
+	Requests  int    `json:"requests"`  // number of positions whose requests change the database
 }
 
 // Tail is the treatment of the end of a log that no disk shows to be committed.
 type Tail string
 
-// The tails. The logs of a majority contain every acknowledged request, perhaps only one of them does.
+// The tails. Of the logs of a majority, at least one contains all acknowledged requests.
 const (
-	TailAuto Tail = ""    // all of it with a majority, else none
+	TailAuto Tail = ""    // all of it if the logs of a majority are present, else none
 	TailAll  Tail = "all" // all of it, perhaps with requests that were never committed
 )
 
@@ -103,14 +103,15 @@ const (
 type Disks struct {
 	Found   []disk.Disk
 	Tail    Tail
-	Base    string // the data dir whose database is the base, regardless of the archive; "": the furthest
+	Base    string // the data dir whose database is the base, regardless of the repository; "": the furthest that is needed
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
 
-	backup   *catalog.Backup   // names the members if no disk does
-	archived []catalog.Lineage // of the same cluster
+	backup   *catalog.Backup   // names the members if no disk does; nil: no backup
+	archived []catalog.Lineage // the repository's log, without lineages from a watch
 }
 
-// salvaged returns the way to t that uses the disks: alone, or after the end of the repository's log.
+// salvaged returns the way to t that uses the disks, alone or after the end of the repository's log. It uses no disk if the repository
+// reaches as far.
 func salvaged(c catalog.Catalog, t Target) (route, error) {
 	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
 	disks := *t.Disks
@@ -139,7 +140,7 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	return continuedByDisks(c, t)
 }
 
-// notOfDisks reports whether l is from a watch: it counts revisions, and no disk's log continues from one.
+// notOfDisks reports whether l is from a watch. Its positions are revisions, so no disk's log can continue it.
 func notOfDisks(l catalog.Lineage) bool {
 	return len(l.Segments) > 0 && l.Segments[0].Source == segment.Watch
 }
@@ -210,8 +211,8 @@ func shareMember(a, b disk.Disk) bool {
 		}
 		return append(all, d.Member)
 	}
-	of := ids(b)
-	return slices.ContainsFunc(ids(a), func(id string) bool { return id != "" && slices.Contains(of, id) })
+	others := ids(b)
+	return slices.ContainsFunc(ids(a), func(id string) bool { return id != "" && slices.Contains(others, id) })
 }
 
 func clusterIDs(c catalog.Catalog) (ids []string) {
@@ -233,7 +234,7 @@ func RefuseRunning(dir string) error {
 	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or pass --old-is-dead if no member runs there", fault.Refused, dir)
 }
 
-// remains describes the disks.
+// remains returns a description of each disk.
 func (d *Disks) remains() (all []Remains) {
 	for _, disk := range d.Found {
 		r := Remains{Dir: disk.Dir, Member: disk.Member, Findings: []string{}}
@@ -278,8 +279,8 @@ func (r *Remains) describe(d disk.Disk) {
 	}
 }
 
-// furthest returns the disk whose log is ahead of the others, as raft compares them: by the last term, then by the position. It
-// contains every committed entry of the other disks, for a leader has all that was committed before its term. ok is false if
+// furthest returns the disk whose log is ahead of the others, as raft compares them: by the last term, then by the position. Its log
+// contains every committed entry of the other disks, since a leader has all entries that were committed before its term. ok is false if
 // no log is usable.
 func (d *Disks) furthest(usable func(disk.Log) bool) (best disk.Disk, ok bool) {
 	for _, disk := range d.Found {
@@ -308,7 +309,7 @@ func (d *Disks) committed() (position uint64) {
 	return position
 }
 
-// members returns the members in the furthest database, and its position; else those in the newest backup.
+// members returns the members in the furthest database that names any, and its position; else those in the newest backup.
 func (d *Disks) members() (members []catalog.Member, at uint64) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
@@ -323,14 +324,14 @@ func (d *Disks) members() (members []catalog.Member, at uint64) {
 	return members, at
 }
 
-// majority reports whether the logs of more than half of the voters are here, undamaged. If l changes the membership later than at,
-// these changes may not be committed, so the logs must be a majority before and after each.
+// majority reports whether the logs of more than half of the voters are here, undamaged. known are the members at position at. If l
+// changes the membership after at, each change may or may not be committed, so the logs must be a majority before and after it.
 func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
 	voters := map[string]bool{}
 	for _, m := range known {
 		voters[m.ID] = !m.Learner
 	}
-	if !d.most(voters) {
+	if !d.hasMajorityOf(voters) {
 		return false
 	}
 	for _, c := range l.Changes {
@@ -338,15 +339,15 @@ func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
 			continue
 		}
 		voters[c.Member] = c.Voter
-		if !d.most(voters) {
+		if !d.hasMajorityOf(voters) {
 			return false
 		}
 	}
 	return true
 }
 
-// most reports whether the undamaged logs of more than half of voters are here.
-func (d *Disks) most(voters map[string]bool) bool {
+// hasMajorityOf reports whether the undamaged logs of more than half of voters are here. Ids with the value false do not vote.
+func (d *Disks) hasMajorityOf(voters map[string]bool) bool {
 	here, all := 0, 0
 	for id, votes := range voters {
 		if !votes {
@@ -360,7 +361,7 @@ func (d *Disks) most(voters map[string]bool) bool {
 	return 2*here > all
 }
 
-// version returns the version of the servers whose rules the replay follows.
+// version returns the version of the servers whose rules the replay follows; "" if neither the operator nor a database names it.
 func (d *Disks) version() string {
 	if d.Version != "" {
 		return d.Version
@@ -381,5 +382,5 @@ func (d *Disks) version() string {
 	return version
 }
 
-// anyPatch is higher than any patch release: databases name only the cluster's minor version.
+// anyPatch stands for the newest patch release, since databases name only the cluster's minor version.
 const anyPatch = "999"

@@ -11,7 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// withoutLog begins with a database on a disk; if none is usable, with the newest backup that a disk's log continues.
+// withoutLog returns the way to t without an archived log. It begins with a database on a disk or, if none leads to t, with the newest
+// backup that a disk's log continues.
 func withoutLog(c catalog.Catalog, t Target) (route, error) {
 	r, err := fromDisks(t)
 	if err == nil {
@@ -32,7 +33,7 @@ func withoutLog(c catalog.Catalog, t Target) (route, error) {
 	return route{}, err
 }
 
-// fromDisks returns the way from the furthest database that is not past the target.
+// fromDisks returns the way that begins with a database on a disk, not past the target, and reaches furthest.
 func fromDisks(t Target) (route, error) {
 	d, tooFar := t.Disks, int64(0)
 	var best route
@@ -93,9 +94,9 @@ func (d *Disks) onto(t Target, db disk.Database) route {
 		log = &l
 	}
 	if t.Revision > 0 && t.Revision == db.Revision {
-		log = nil // requests that do not change the key space may follow; none is needed
+		log = nil // the database is at the target; the log after it may begin with requests that make no revision
 	}
-	r.setDisks(t, &DiskDatabase{db.File, db.Size, db.Index, db.Term, db.Revision}, log)
+	r.setDisks(t, &DiskDatabase{File: db.File, Size: db.Size, Index: db.Index, Term: db.Term, Revision: db.Revision}, log)
 	return r
 }
 
@@ -126,7 +127,7 @@ func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 
 // countPart counts the part of l after one position, up to and including another.
 func countPart(l disk.Log, from, to uint64) Part {
-	return Part{max(to, from) - from, l.Count(from, to)}
+	return Part{Positions: max(to, from) - from, Requests: l.Count(from, to)}
 }
 
 // continuedByDisks returns the way through the repository's log, and then through a disk's. A target within the repository's log
@@ -150,7 +151,7 @@ func continuedByDisks(c catalog.Catalog, t Target) (route, error) {
 	if !ok || !t.Disks.holds(log.Dir, end) {
 		return t.routeIfDisjoint(last, end)
 	}
-	log.Version = t.Disks.Version // the repository's log knows the version more exactly than the disks
+	log.Version = t.Disks.Version // the repository's log contains the exact version, a disk only the minor one
 	all := len(last.Segments)
 	r, ok := last.routeFrom(all, func(b catalog.Backup) bool { return t.Revision == 0 || b.HighestRevision() <= t.Revision })
 	if !ok {
@@ -195,8 +196,8 @@ func (d *Disks) holds(dir string, end segment.End) bool {
 	})
 }
 
-// routeIfDisjoint returns the way if the disks' logs do not continue the repository's: from the disks alone, else from the
-// repository alone.
+// routeIfDisjoint returns the way to the nearest point if the disks' logs do not continue the repository's. It uses the disks alone, or
+// the repository alone if no database on the disks leads to t.
 func (t Target) routeIfDisjoint(last stretch, end segment.End) (route, error) {
 	why := fmt.Sprintf("the disks' logs do not continue the repository's log, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
 	ends, ok := t.Disks.furthest(func(l disk.Log) bool { return l.ContinuesFrom(end.Position) })
@@ -218,7 +219,7 @@ func (d *Disks) spans() string {
 	return strings.Join(all, ", ")
 }
 
-// toEndOfDisks returns the way to the end of the disks if t allows the nearest point.
+// toEndOfDisks returns r without its target revision, which leads to the end of the disks, if t.Best is set; else an error with why.
 func (t Target) toEndOfDisks(r route, why string) (route, error) {
 	if r.salvage.Log != nil {
 		log := *r.salvage.Log
@@ -247,7 +248,7 @@ func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	}
 }
 
-// left counts the part after the end of s of the log that s uses, or could use.
+// left counts the positions after the end of s in the log that s uses or, if it uses none, in the one that continues its database.
 func (d *Disks) left(s *Salvage) Part {
 	log := s.Log
 	if log == nil {
@@ -269,7 +270,7 @@ func (s *Salvage) end() uint64 {
 	return s.Database.Index
 }
 
-// unusableAhead returns a disk whose log is further than s and cannot be used; ok is false if there is none.
+// unusableAhead returns a disk whose log reaches further than s but cannot be used; ok is false if there is none.
 func (s *Salvage) unusableAhead() (d Remains, ok bool) {
 	from := s.end()
 	term := uint64(0) // of the last restored entry

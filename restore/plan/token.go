@@ -36,14 +36,14 @@ func chooseToken(c catalog.Catalog, l Layout, p Plan) (string, error) {
 	if l.Token != "" {
 		return l.Token, nil
 	}
-	same := cut{
+	shared := cut{
 		Cluster: c.Cluster, File: p.FileDigest, Log: p.Log, Salvage: p.Salvage, Members: p.Members, Bump: p.Bump,
 		KeepAlarms: p.KeepAlarms, KnownBefore: knownClusterIDs(c), Salt: l.Salt,
 	}
 	if p.Backup != nil {
-		same.Backup, same.Plain = p.Backup.ID, p.Backup.Plain.SHA256
+		shared.Backup, shared.Plain = p.Backup.ID, p.Backup.Plain.SHA256
 	}
-	data, err := json.Marshal(same)
+	data, err := json.Marshal(shared)
 	if err != nil {
 		return "", err
 	}
@@ -59,13 +59,13 @@ func tokenNotes(l Layout, p Plan) []string {
 		"each host's restore must print the same one, else they form no cluster", p.Token)}
 }
 
-// deriveToken returns the first token made from seed for which the cluster's id ends in mark.
-func deriveToken(seed [sha256.Size]byte, mark string, members []Member) string {
-	text := base32.StdEncoding.WithPadding(base32.NoPadding)
+// deriveToken returns the first token made from seed for which the cluster's id, in hex, ends in suffix.
+func deriveToken(seed [sha256.Size]byte, suffix string, members []Member) string {
+	encoding := base32.StdEncoding.WithPadding(base32.NoPadding)
 	for n := uint64(0); ; n++ {
 		sum := sha256.Sum256(binary.BigEndian.AppendUint64(seed[:], n))
-		token := "dr-" + strings.ToLower(text.EncodeToString(sum[:])[:20])
-		if strings.HasSuffix(fmt.Sprintf("%03x", clusterID(token, members)), mark) {
+		token := "dr-" + strings.ToLower(encoding.EncodeToString(sum[:])[:20])
+		if strings.HasSuffix(fmt.Sprintf("%03x", clusterID(token, members)), suffix) {
 			return token
 		}
 	}

@@ -51,11 +51,11 @@ func isWithin(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// validateCut checks everything in p but its place.
+// validateCut checks the cut, which is everything in p but its place. Errors match ErrLayout.
 func (p Plan) validateCut() error {
 	bases := 0
-	for _, there := range []bool{p.Backup != nil, p.File != "", p.Salvage != nil && p.Salvage.Database != nil} {
-		if there {
+	for _, present := range []bool{p.Backup != nil, p.File != "", p.Salvage != nil && p.Salvage.Database != nil} {
+		if present {
 			bases++
 		}
 	}
@@ -85,7 +85,7 @@ func (i Into) Target() string {
 	return filepath.Clean(i.DataDir)
 }
 
-// DataDirs returns the data dirs that this host gets.
+// DataDirs returns the data dirs that this host gets. p must have a place.
 func (p Plan) DataDirs() []DataDir {
 	if p.Into.OutputDir == "" {
 		i := slices.IndexFunc(p.Members, named(p.Into.Name))
@@ -98,7 +98,7 @@ func (p Plan) DataDirs() []DataDir {
 	return all
 }
 
-// DataDir is that of one member: a folder in Into.Target, or "" for the target itself.
+// DataDir is the data dir of one member. Folder is its name in Into.Target; "" if Into.Target itself is the data dir.
 type DataDir struct {
 	Member
 	Folder string

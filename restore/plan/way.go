@@ -10,7 +10,7 @@ import (
 )
 
 // toRevision returns the route that ends right after the request that created the revision. After a restore two histories may
-// contain the same revision: the newer one counts, unless t names a lineage.
+// contain the same revision. It takes the newest of them; usable has only one history if t names a lineage.
 func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	var r route
 	histories := map[string]bool{}
@@ -27,7 +27,7 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	if len(histories) > 0 {
 		return r, nil
 	}
-	exact := func(b catalog.Backup) bool { // taken of a cluster at rest
+	exact := func(b catalog.Backup) bool { // nothing was written while it was taken
 		return b.Revision == t.Revision && b.RevisionMax == t.Revision && b.CheckUsable() == nil
 	}
 	b, ok := newestAllowed(c, t, exact)
@@ -39,6 +39,8 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	return nearestRevision(c, t, usable)
 }
 
+// toRevision returns the way in s that ends right after the request that made revision n. It returns false if s certainly ends
+// before n, or has no base up to n.
 func (s stretch) toRevision(n int64) (route, bool) {
 	upTo, known := s.ForRevision(n)
 	if !known && n > s.MostRevision(s.bases) {
@@ -49,7 +51,7 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	if !ok {
 		return route{}, false
 	}
-	if r.base.Revision == n && r.base.RevisionMax == n {
+	if r.base.Revision == n && r.base.RevisionMax == n { // the base needs no log
 		members := r.members
 		r = backupRoute(r.base)
 		r.members = members
@@ -67,8 +69,8 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	return r, true
 }
 
-// timeBounds returns the times between which s reached a point in its first upTo segments, by its marks: held reports whether the
-// target state includes the state at a mark, reached whether the state at a mark includes the target.
+// timeBounds returns the times between which s reached a target state in its first upTo segments, as its marks show. held reports
+// whether the target state includes the state at a mark. reached reports whether the state at a mark includes the target state.
 func (s stretch) timeBounds(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
 	for _, segment := range s.Segments {
 		for _, m := range segment.Marks {
@@ -102,7 +104,7 @@ func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, erro
 	}
 	before := func(b catalog.Backup) bool { return b.HighestRevision() <= t.Revision }
 	for _, s := range slices.Backward(usable) {
-		if s.hasBase(before) { // toRevision searched it, so it ends before
+		if s.hasBase(before) { // toRevision did not find the revision in s, so s ends before it
 			return t.orNearest(t.orLater(c, s, s.toEnd(), before), why)
 		}
 	}
@@ -131,44 +133,45 @@ func (t Target) oldestWords(c catalog.Catalog, usable []stretch) string {
 
 // toTime returns the way to the last state that is certainly not later than t.Time.
 func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
-	by := func(b catalog.Backup) bool { return !b.Finished.After(t.Time) }
+	inTime := func(b catalog.Backup) bool { return !b.Finished.After(t.Time) }
 	for i, s := range slices.Backward(usable) {
-		r, goesOn, ok := s.toTime(t.Time)
+		r, reachesTime, ok := s.toTime(t.Time)
 		if !ok {
-			continue // all its bases are newer than t: an older stretch may contain the point before t
+			continue // all bases of s are newer than t: an older stretch may contain the point before t
 		}
 		end := r.reach.NotAfter
-		if goesOn || end.Equal(t.Time) {
+		if reachesTime || end.Equal(t.Time) {
 			return r, nil
 		}
 		why := fmt.Sprintf("the log's last known moment is %s, before %s", text(end), text(t.Time))
 		if i < len(usable)-1 {
 			why = fmt.Sprintf("%s is in a gap of the log, which ends at %s and continues later", text(t.Time), text(end))
 		}
-		return t.orNearest(t.orLater(c, s, r, by), why)
+		return t.orNearest(t.orLater(c, s, r, inTime), why)
 	}
 	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
-	b, ok := newestAllowed(c, t, by)
+	b, ok := newestAllowed(c, t, inTime)
 	if ok {
 		return t.orNearest(backupRoute(b), why)
 	}
 	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
 }
 
-// toTime returns the way to the last state of s that is certainly not later than t: that of a mark, or of a base after it. It
-// prefers a usable base without log to a route from a doubtful one. goesOn reports whether s is known up to t.
-func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
+// toTime returns the way to the last state of s that is certainly not later than t. It is the state at a mark, or that of a base after
+// the mark. A usable base without log is preferred to a route from a doubtful base. reachesTime reports whether s has a mark at t or
+// later. ok is false if s has no state that is certainly not later.
+func (s stretch) toTime(t time.Time) (r route, reachesTime, ok bool) {
 	mark, next, marked := s.AtTime(t)
 	if marked {
 		r, ok = s.toMark(mark)
 	}
-	by := func(b catalog.Backup) bool { return !b.Finished.After(t) }
+	inTime := func(b catalog.Backup) bool { return !b.Finished.After(t) }
 	doubtful := slices.ContainsFunc(s.doubtful, func(b catalog.Backup) bool { return b.ID == r.base.ID })
-	i := slices.IndexFunc(s.bases, by)
+	i := slices.IndexFunc(s.bases, inTime)
 	if i >= 0 && (!ok || doubtful || s.begins(s.bases[i]) > mark.Position) {
 		r, ok = backupRoute(s.bases[i]), true
 	}
-	i = slices.IndexFunc(s.doubtful, by)
+	i = slices.IndexFunc(s.doubtful, inTime)
 	if i >= 0 && !ok {
 		r, ok = backupRoute(s.doubtful[i]), true
 	}
@@ -178,11 +181,11 @@ func (s stretch) toTime(t time.Time) (r route, goesOn, ok bool) {
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
 }
 
-// noteworthy is the longest time by which a route may end before the requested time without a note: marks come about once a
-// second.
+// noteworthy is the time from which on a route that ends before the requested time gets a note. It allows for the usual distance of
+// marks, which is about a second.
 const noteworthy = 3 * time.Second
 
-// noteEarly adds a note to r if it ends long before t, with the mark after t that may be nearer.
+// noteEarly adds a note to r if r ends long before t. The note names next, the first mark after t, which may be nearer.
 func (r *route) noteEarly(t time.Time, next segment.Mark) {
 	early, late := t.Sub(r.reach.NotAfter), next.NotAfter.Sub(t)
 	if early < noteworthy {
@@ -200,6 +203,7 @@ func (r *route) noteEarly(t time.Time, next segment.Mark) {
 	r.notes = append(r.notes, note)
 }
 
+// toMark returns the way to the state at m. It returns false if s has no base up to m.
 func (s stretch) toMark(m segment.Mark) (route, bool) {
 	r, ok := s.routeFrom(max(1, s.SegmentsUpTo(m.Position)), func(b catalog.Backup) bool { return s.ends(b) <= m.Position })
 	if !ok {
@@ -232,6 +236,7 @@ func toPosition(t Target, usable []stretch) (route, error) {
 	return t.orNearest(nearest.toEnd(), why)
 }
 
+// toPosition returns the way in s that ends right after position p. It returns false if s has no base up to p.
 func (s stretch) toPosition(p uint64) (route, bool) {
 	upTo := max(1, s.SegmentsUpTo(p))
 	r, ok := s.routeFrom(upTo, func(b catalog.Backup) bool { return s.ends(b) <= p })
@@ -246,7 +251,7 @@ func (s stretch) toPosition(p uint64) (route, bool) {
 	return r, true
 }
 
-// begins and ends return bounds for the position of b's snapshot in s.
+// begins returns the lower bound, and ends the upper bound, of the position of b's snapshot in s.
 func (s stretch) begins(b catalog.Backup) uint64 {
 	position, _ := b.Span(s.Source())
 	return position
@@ -283,8 +288,8 @@ func (s stretch) toEnd() route {
 			r.reach.NotAfter = mark.NotAfter
 		}
 	}
-	// A cluster at rest writes no log: a later backup that contains no more than s proves that nothing was written before that
-	// backup started. One without a quorum proves nothing.
+	// A cluster at rest writes no log. So a later backup that contains no more than s proves that nothing was written from the end
+	// of s until that backup started. A backup without a quorum proves nothing.
 	for _, b := range s.bases {
 		if !b.NoQuorum && s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
 			r.reach.NotBefore = b.Started
@@ -296,8 +301,8 @@ func (s stretch) toEnd() route {
 	return r
 }
 
-// latestBackup returns the way to the newest backup; note explains why without the log. It leaves out a newer damaged backup only with
-// t.Best.
+// latestBackup returns the way to the newest backup. note explains why the log is not used; "": no note. If a newer backup is
+// damaged, it returns an error, or with t.Best the way to the newest undamaged one.
 func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	b, err := c.Latest()
 	if err != nil && (!t.Best || len(c.Backups) == 0) {
@@ -321,19 +326,19 @@ func newestBackupIsAfter(c catalog.Catalog, s stretch) bool {
 	b := c.Backups[0]
 	c.Backups = c.Backups[:1]
 	if len(c.Bases(s.Stretch)) > 0 {
-		return false // s continues it, regardless of the clocks
+		return false // s continues this backup, regardless of the clocks
 	}
 	return b.Started.After(s.End().Time) || b.Started.After(s.coveredUntil()) && s.begins(b) > s.Last()
 }
 
-// coveredUntil returns a time up to which every write is in s.
+// coveredUntil returns a time up to which every write is in s; zero if s has no marks.
 func (s stretch) coveredUntil() time.Time {
 	mark, _ := s.LastMark()
 	return mark.NotBefore
 }
 
-// newestAllowed returns the newest allowed backup, an unusable one only if there is no other. The history of a backup without a log is
-// unknown, so a lineage has none.
+// newestAllowed returns the newest allowed backup, one that fails CheckUsable only if there is no other. It returns false if t names a
+// lineage: the history of a backup without a log is unknown.
 func newestAllowed(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) (catalog.Backup, bool) {
 	if t.Lineage != "" {
 		return catalog.Backup{}, false
@@ -348,7 +353,8 @@ func newestAllowed(c catalog.Catalog, t Target, allowed func(catalog.Backup) boo
 	return c.Backups[i], true
 }
 
-// unrestorableAfter describes known data after the last usable stretch that cannot be restored; "" if there is none.
+// unrestorableAfter describes known data after the last usable stretch that cannot be restored; "" if there is none. It considers one
+// lineage, or all if lineage is "".
 func unrestorableAfter(c catalog.Catalog, last stretch, lineage string) string {
 	end := last.End()
 	for _, d := range c.DamagedLive() {
@@ -369,7 +375,8 @@ func unrestorableAfter(c catalog.Catalog, last stretch, lineage string) string {
 	return ""
 }
 
-// orLater returns r, which ends in s, or the way to a later backup alone.
+// orLater returns the way to the newest allowed backup, without log, if it is later than the end of r; else r. A base of s does not
+// count.
 func (t Target) orLater(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool) route {
 	b, ok := newestAllowed(c, t, allowed)
 	if ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {
