@@ -33,7 +33,7 @@ const (
 
 var raftRequest = (&pb.InternalRaftRequest{}).ProtoReflect().Descriptor()
 
-// leftOut holds the fields of the requests that change nothing.
+// leftOut maps the name of each kind of request to whether it changes nothing, so that it is left out of segments.
 var leftOut = func() map[protoreflect.Name]bool {
 	out := map[protoreflect.Name]bool{}
 	for i := range raftRequest.Fields().Len() {
@@ -68,7 +68,7 @@ func classify(it item) (request bool, err error) {
 // changesDatabase reports whether data is a request that changes the database. It returns an error unless data is
 // exactly one known request.
 func changesDatabase(data []byte) (bool, error) {
-	if len(data) == 0 { // each leader begins its term with one
+	if len(data) == 0 { // each leader begins its term with an empty entry
 		return false, nil
 	}
 	r, ok := parseV2(data)
@@ -166,10 +166,10 @@ func eachField(message []byte, do func(number protowire.Number, kind protowire.T
 	return nil
 }
 
-// HoldsPassword reports whether a request contains a user's password in plain text, as the log of servers before 3.5
-// does. Newer ones write its hash. data must be a request from Take.
+// HoldsPassword reports whether a request contains a user's password in plain text, as servers before 3.5 write it.
+// Newer servers write its hash. data must be a request from Take.
 func HoldsPassword(data []byte) bool {
-	const password = 2 // in both
+	const password = 2 // the field's number in both requests
 	found := false
 	scan := func(number protowire.Number, _ protowire.Type, value []byte) error {
 		if number == password {
@@ -204,9 +204,9 @@ func (r v2Request) check() error {
 }
 
 // parseV2 parses a bare v2 request, and reports false for an InternalRaftRequest: a v2 request always has the fields 2
-// and 3, method and path, and the other one never has both.
+// and 3, method and path, and an InternalRaftRequest never has both.
 func parseV2(data []byte) (r v2Request, ok bool) {
-	const method, path, value, previous, last = 2, 3, 4, 6, 17
+	const method, path, value, previous, last = 2, 3, 4, 6, 17 // field numbers
 	var hasMethod, hasPath bool
 	err := eachField(data, func(number protowire.Number, kind protowire.Type, content []byte) error {
 		want := protowire.VarintType

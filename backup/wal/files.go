@@ -17,10 +17,10 @@ import (
 type file struct {
 	*os.File
 	seq      uint64 // etcd numbers its files without a gap
-	index    uint64 // the next entry when the file was begun
+	index    uint64 // of the entry that was next when etcd began the file
 	offset   int64  // everything before it has been read
-	last     uint64 // the highest entry that was read from it
-	complete bool   // read to its end, and final
+	last     uint64 // the highest index of an entry that was read from the file
+	complete bool   // read to its end, and etcd will not write to it again
 	linked   bool   // still in the directory
 }
 
@@ -33,8 +33,8 @@ func parseName(name string) (seq, index uint64, ok bool) {
 	return seq, index, isLog && isPair && err == nil && err2 == nil
 }
 
-// Hold opens new files without reading them. Read calls it too. While a caller cannot read, because the store is
-// unreachable, it must call Hold at least every few seconds, or etcd purges files that were never opened.
+// Hold opens new files without reading them. Read calls Hold too. A caller that cannot read, because the store is
+// unreachable, must call Hold every few seconds: etcd may purge files that were never opened.
 func (l *Log) Hold() error {
 	now := time.Now()
 	dir, err := os.Stat(l.dir)
@@ -69,22 +69,22 @@ func (l *Log) Hold() error {
 	return nil
 }
 
-// listing records the directory at its last listing. To list the files in every poll costs more than to read the new
-// records.
+// listing records the directory at its last listing, so that an unchanged directory need not be listed again. To list the
+// files in every poll costs more than to read the new records.
 type listing struct {
 	dir fs.FileInfo // from before the listing
 	at  time.Time
 }
 
-// coarse is an upper bound for the time in which a directory can change twice with one modification time: file systems
-// use ticks of the clock.
-const coarse = 2 * time.Second
+// longestTick is an upper bound for the time in which a directory can change twice with one modification time: file
+// systems use ticks of the clock.
+const longestTick = 2 * time.Second
 
 // isCurrent reports whether dir is the same directory with the same files. A directory that had just changed at the
 // listing may have changed again within the same tick, and so is not current.
 func (l listing) isCurrent(dir fs.FileInfo) bool {
 	return l.dir != nil && os.SameFile(l.dir, dir) && l.dir.ModTime().Equal(dir.ModTime()) &&
-		l.at.Sub(dir.ModTime()) > coarse
+		l.at.Sub(dir.ModTime()) > longestTick
 }
 
 // openFile opens one file, unless it is known or older than the known ones.
@@ -106,33 +106,33 @@ func (l *Log) openFile(name string) error {
 }
 
 // checkReplaced updates which files are still in the directory. It returns ErrForked if the newest file is missing
-// without a newer one, or has become another file: then another member's data dir is in its place.
+// without a newer one, or if another file has its name: the data dir was replaced.
 func (l *Log) checkReplaced(logs []fs.DirEntry) error {
 	if len(l.files) == 0 {
 		return nil
 	}
-	there := map[uint64]bool{}
+	present := map[uint64]bool{} // by seq
 	for _, entry := range logs {
 		seq, _, _ := parseName(entry.Name())
-		there[seq] = true
+		present[seq] = true
 	}
 	for _, f := range l.files {
-		f.linked = there[f.seq]
+		f.linked = present[f.seq]
 	}
 	newest := l.files[len(l.files)-1]
 	highest, _, _ := parseName(logs[len(logs)-1].Name())
 	if !newest.linked && highest > newest.seq {
 		return nil
 	}
-	same, err := newest.isStill(newest.Name())
+	same, err := newest.isAt(newest.Name())
 	if err != nil || same {
 		return err
 	}
 	return fmt.Errorf("%w: %s is another file than before: the data dir was replaced", ErrForked, newest.Name())
 }
 
-// isStill reports whether path names this very file.
-func (f *file) isStill(path string) (bool, error) {
+// isAt reports whether path names this file, and not another one with the same name.
+func (f *file) isAt(path string) (bool, error) {
 	now, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -147,9 +147,7 @@ func (f *file) isStill(path string) (bool, error) {
 	return os.SameFile(now, opened), nil
 }
 
-// start closes the files that end before the position to begin at. A file's name contains the entry that was next when
-// it was begun. The last version of an entry is in the newest file that was begun at or before that entry, or in a
-// newer one.
+// start closes, before the first read, the files that are not needed for the entries from the anchor on.
 func (l *Log) start() {
 	if l.started {
 		return
@@ -158,7 +156,9 @@ func (l *Log) start() {
 	l.closeBefore(l.history.anchor.Position)
 }
 
-// closeBefore closes the files that end before the entry after position.
+// closeBefore closes the files that are not needed for the entries from position on. A file's name contains the index of
+// the entry that was next when etcd began the file. The last version of an entry is in the newest file that was begun at
+// or before this entry, or in a newer one.
 func (l *Log) closeBefore(position uint64) {
 	from := 0
 	for i, f := range l.files {
@@ -192,18 +192,18 @@ const segmentBytes = 64 * 1000 * 1000
 // Backlog describes the part of the log that is not stored yet, as far as Release was called for.
 type Backlog struct {
 	Files         int   // with content that is not stored, including the newest file
-	Unread        int64 // bytes of complete files that have not been read yet
+	Unread        int64 // unread bytes of all files except the newest
 	Held          int64 // bytes of entries in memory, not taken yet
 	UnlinkedBytes int64 // bytes of files that etcd has purged and that exist only because they are open
-	Read          int64 // bytes read since Open; their rate is the member's write rate
+	Read          int64 // bytes read since Open; once the log has caught up, they grow at the member's write rate
 	Room          int64 // bytes until etcd begins another file
-	purged        bool
+	purged        bool  // a file that is not completely stored is no longer in the directory
 }
 
 // UntilPurge returns how many bytes the member may write before it purges the oldest file that is not completely
-// stored. maxWALs is the number of files that it keeps (etcd's --max-wals, 5 by default). 0 means that the file may be
-// purged already: if this process ended now, that part of the log would be lost. ok is false if the member never
-// purges.
+// stored. 0 bytes means that the file may be purged already: if this process ended now, that part of the log would be
+// lost. maxWALs is the number of files that the member keeps (etcd's --max-wals, 5 by default). If it is 0, the member
+// never purges, and ok is false.
 func (b Backlog) UntilPurge(maxWALs int) (bytes int64, ok bool) {
 	if maxWALs == 0 {
 		return 0, false

@@ -12,26 +12,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// history is the raft log as far as it has been read and not been taken. It is pure: records go in, and committed
-// entries come out.
+// history is the part of the raft log that was read and not taken yet. It is pure: records go in, and committed entries
+// come out.
 //
-// A leader that was cut off has entries on its disk that no other member has. They may later lie below its commit
-// index, after it has received a snapshot: that replaces its log and leaves only a record in it. So
+// A leader that was cut off has entries on its disk that no other member has. Later they may lie below its commit index:
+// it has received a snapshot, which replaced its log, but of which the disk has only a snapshot record. So
 //   - an entry i discards everything held from i on,
 //   - a snapshot (S, T) whose entry S is not held with term T discards everything that is not known to be committed,
-//     and leaves a hole below: an item that is missing,
+//     and leaves a hole, which is a missing item, up to S,
 //   - a commit index counts only together with the term of its source (see acceptCommit).
 //
-// Holes never leave. The entries above a hole do if the caller asks for them.
+// A hole is never taken. The entries above it are, if the caller asks for them with Resume or Skip.
 type history struct {
 	held   []item // ascending, without gaps: missing entries are an item too
-	floor  item   // the last item that has left, without its data
+	floor  item   // the last item that was removed from the front of held, without its data
 	commit uint64 // everything up to here is committed
 	loose  bool   // the next entry may have any index: nothing was read, or files are missing
 	bytes  int64  // of data held
 
-	anchor segment.End // zero, or the expected entry at its position; entries before it are not needed
-	err    error       // a committed entry differs from the expected one
+	anchor segment.End // the entry after which the log must continue; entries before it are not needed; zero: any
+	err    error       // the committed entry at the anchor's position is not the anchor
 }
 
 // item is an entry, or a run of missing entries that ends at index. The term of a missing entry is 0 if unknown.
@@ -42,8 +42,8 @@ type item struct {
 	missing     bool
 }
 
-// claim is a commit index with the term of its source. The term is not lower than that of any leader the source had
-// heard of when it learned of the commit.
+// claim is a commit index with the term of its source, the member. The term is not lower than that of any leader known
+// to the member when it learned of the commit.
 type claim struct {
 	index, term uint64
 }
@@ -60,7 +60,7 @@ func (h *history) add(e *raftpb.Entry) error {
 	if i <= h.commit {
 		return fmt.Errorf("%w: entry %d is written again, but everything up to %d was committed", ErrForked, i, h.commit)
 	}
-	// A snapshot that arrived and was lost in a crash has no effect: the log continues below it.
+	// i may lie inside a hole: the member lost the snapshot in a crash, so its log continues below the snapshot.
 	mayJump := h.dropFrom(i) || h.loose
 	last := h.last()
 	if i > last.index+1 {
@@ -81,8 +81,9 @@ func (h *history) add(e *raftpb.Entry) error {
 	return nil
 }
 
-// snapshot adds a snapshot record. A member's own snapshot covers entries that it holds. A snapshot within a hole
-// changes nothing either: if it replaced the log, the next entry is the one after it and discards the wrong ones.
+// snapshot adds a snapshot record. It changes nothing if the snapshot is the member's own, which ends at an entry that the
+// member has. It changes nothing within a hole either: if the snapshot replaced the log, the next entry follows it and
+// discards the wrong ones.
 func (h *history) snapshot(index, term uint64) {
 	if index <= h.commit {
 		return
@@ -105,15 +106,15 @@ func (h *history) skipFiles() {
 }
 
 // acceptCommit processes a commit index that the member wrote to its log or reported. It returns whether all entries up
-// to it are known to be committed.
+// to this index are known to be committed.
 //
 // A claim counts only if the entry held at its index has exactly the claim's term. Proof: let t be the term of the
 // entry committed at this index; the claim's term is t or later. Suppose that the held entry has the claim's term and
-// that this is later than t. Then its leader would have had the committed entry at this index, which is a
-// contradiction. So the terms are equal, one leader wrote both entries, and by raft's log matching property everything
-// below is equal too. This holds whatever the order in which a snapshot, a commit index and the entries reach the disk
-// (it differs between versions of etcd), and with stale entries below the commit index. The delay is short: a leader
-// first commits an entry of its own term.
+// that this term is later than t. The leader of the later term had the committed entry, of term t, at this index, and
+// not the held one: a contradiction. So the terms are equal, one leader wrote both entries, and by raft's log matching
+// property everything below is equal too. This holds whatever the order in which a snapshot, a commit index and the
+// entries reach the disk (it differs between versions of etcd), and with stale entries below the commit index. The
+// delay is short: a leader first commits an entry of its own term.
 func (h *history) acceptCommit(c claim) bool {
 	if c.index <= h.commit {
 		return true
@@ -134,8 +135,8 @@ func (h *history) setAnchor(end segment.End) {
 	h.checkAnchor()
 }
 
-// matchAnchor commits the entry at the anchor if it is the expected one, which was committed elsewhere. A different
-// entry may be stale; checkAnchor compares it once it is known to be committed.
+// matchAnchor marks the entry at the anchor's position as committed if it is the anchor, because a stored entry was
+// committed. A different entry may be stale; checkAnchor compares it once it is known to be committed.
 func (h *history) matchAnchor() {
 	it, ok := h.find(h.anchor.Position)
 	if ok && !it.missing && it.end() == h.anchor {
@@ -144,8 +145,8 @@ func (h *history) matchAnchor() {
 	}
 }
 
-// checkAnchor drops committed entries before the anchor. Once the entry at the anchor is committed, it drops that too,
-// or sets err if the entry differs from the expected one.
+// checkAnchor drops committed entries before the anchor. Once the entry at the anchor's position is committed,
+// checkAnchor drops it too, or sets err if it is not the anchor.
 func (h *history) checkAnchor() {
 	at := h.anchor.Position
 	if at == 0 || h.err != nil {
@@ -167,7 +168,7 @@ func (h *history) checkAnchor() {
 	h.anchor = segment.End{}
 }
 
-// find returns the item at index or, if that entry is missing, the run that contains it.
+// find returns the item at index or, if its entry is missing, the run of missing entries that contains it.
 func (h *history) find(index uint64) (item, bool) {
 	k := sort.Search(len(h.held), func(k int) bool { return h.held[k].index >= index })
 	if k == len(h.held) || index <= h.floor.index {
@@ -206,7 +207,7 @@ func (h *history) dropTo(index uint64) {
 // pop removes and returns the first item.
 func (h *history) pop() item {
 	it := h.held[0]
-	h.held[0] = item{} // or the slice would keep the data alive
+	h.held[0] = item{} // frees the data, which the slice's array would keep
 	h.held = h.held[1:]
 	h.bytes -= int64(len(it.data))
 	h.floor = item{index: it.index, term: it.term}

@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// readFile reads the next records of f until budget is used up or none follows, and reports the latter. It makes a new
-// decoder each time, because a decoder reads the file's size once and etcd changes it.
+// readFile reads the next records of f until budget bytes are used up. ended reports that no further record can be read
+// now. readFile makes a new decoder in each call, because a decoder reads the file's size only once and etcd changes it.
 func (l *Log) readFile(f *file, newest bool, budget int64) (ended bool, err error) {
 	decoder, err := f.decoder(l.crc)
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *Log) applyRecord(f *file, decoder wal.Decoder, record *walpb.Record) er
 		var s raftpb.HardState
 		err = proto.Unmarshal(record.Data, &s)
 		if err == nil {
-			l.history.acceptCommit(claim{s.GetCommit(), s.GetTerm()})
+			l.history.acceptCommit(claim{index: s.GetCommit(), term: s.GetTerm()})
 		}
 	case wal.SnapshotType:
 		var s walpb.Snapshot
@@ -81,7 +81,7 @@ func (l *Log) applyRecord(f *file, decoder wal.Decoder, record *walpb.Record) er
 	return f.damaged(f.offset, err)
 }
 
-// checkIDs compares a file's metadata with the first file's: all files of a member have the same.
+// checkIDs compares a file's metadata with the ids from readIDs: all files of a member have the same.
 func (l *Log) checkIDs(data []byte) error {
 	var m pb.Metadata
 	err := proto.Unmarshal(data, &m)
@@ -95,7 +95,7 @@ func (l *Log) checkIDs(data []byte) error {
 	return nil
 }
 
-// readIDs reads the metadata at the head of a file.
+// readIDs sets the ids of the log from the metadata at the head of a file.
 func (l *Log) readIDs(f *file) error {
 	decoder, err := f.decoder(0)
 	if err != nil {
@@ -120,7 +120,7 @@ func (l *Log) readIDs(f *file) error {
 	return nil
 }
 
-// decoder returns a decoder of the file from f.offset on.
+// decoder returns a decoder of the file from f.offset on. crc is the checksum of the records before; 0: unknown.
 func (f *file) decoder(crc uint32) (wal.Decoder, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -135,7 +135,7 @@ func (f *file) decoder(crc uint32) (wal.Decoder, error) {
 	return d, nil
 }
 
-// part is the rest of a file with its own size: the decoder refuses lengths beyond it.
+// part is the rest of a file. Its FileInfo has the size of the rest, because the decoder refuses lengths beyond that size.
 type part struct {
 	io.Reader
 	whole fs.FileInfo
@@ -154,12 +154,12 @@ func (s sized) Size() int64 { return s.size }
 // sectorBytes is the unit in which a disk writes (storage/wal/decoder.go, minSectorSize).
 const sectorBytes = 512
 
-// mayBeUnfinished reports whether the newest file, whose next record cannot be decoded, may still become intact. The
-// record is damaged only if the member has written after it, because it writes in order; then the record must be
-// complete when it is read again. A record that lacks a sector was torn by a crash, and the member removes it when it
+// mayBeUnfinished reports whether the next record of the newest file, which cannot be decoded, may still become intact.
+// The record counts as damaged only if the member has written after it and it still cannot be decoded when it is read
+// again: the member writes in order. A record that lacks a sector was torn by a crash, and the member removes it when it
 // starts.
 //
-// So a record with a damaged length is detected only when the next file begins.
+// The end of a record with a damaged length is unknown, so such a record is detected only when the next file begins.
 func (f *file) mayBeUnfinished(crc uint32) bool {
 	record, ok := f.frame()
 	if !ok || record.next == 0 {
@@ -173,15 +173,14 @@ func (f *file) mayBeUnfinished(crc uint32) bool {
 	return !ok || record.torn
 }
 
-// frame describes a record: its size without its length field, whether it is torn, and the length field of the record
-// after it.
+// frame describes a record on disk.
 type frame struct {
-	size int64
-	torn bool
-	next uint64
+	size int64  // bytes, with padding and without the length field
+	torn bool   // it lacks a sector
+	next uint64 // the length field of the record after it; 0: unwritten space
 }
 
-// frame reads the record at f.offset and the length that follows it. ok is false if the file ends before.
+// frame reads the record at f.offset and the length field after it. ok is false if the file ends before them.
 func (f *file) frame() (r frame, ok bool) {
 	var length [8]byte
 	_, err := f.ReadAt(length[:], f.offset)
@@ -201,7 +200,8 @@ func (f *file) frame() (r frame, ok bool) {
 	return frame{size: int64(len(body)), torn: lacksSector(body, f.offset+8), next: binary.LittleEndian.Uint64(data[len(body):])}, true
 }
 
-// frameSize decodes a length field (storage/wal/encoder.go, encodeFrameSize).
+// frameSize decodes a length field into the sizes of the data and of its padding (storage/wal/encoder.go,
+// encodeFrameSize).
 func frameSize(length uint64) (size, padding int64) {
 	size = int64(length &^ (0xff << 56))
 	if length>>63 == 1 {
@@ -210,7 +210,7 @@ func frameSize(length uint64) (size, padding int64) {
 	return size, padding
 }
 
-// lacksSector reports whether one of the sectors of data is all zeros.
+// lacksSector reports whether one of the sectors of data, which begins at offset in the file, is all zeros.
 func lacksSector(data []byte, offset int64) bool {
 	for len(data) > 0 {
 		n := min(int64(len(data)), sectorBytes-offset%sectorBytes)

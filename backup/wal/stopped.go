@@ -15,11 +15,11 @@ import (
 )
 
 // Stopped is the log of a member that does not run any more, and whose disk may be the only one left. It is read once,
-// to its end: the whole raft log in its last state, with the entries known to be committed and those after them.
+// to its end. It yields the raft log in its last state: the entries known to be committed, and those after them.
 type Stopped struct {
 	log    *Log
-	damage error
-	torn   bool
+	damage error // returned by Damage
+	torn   bool  // returned by Torn
 }
 
 // Entry is one entry of a raft log, or a run of missing entries up to Position.
@@ -28,8 +28,8 @@ type Entry struct {
 	Kind           raftpb.EntryType
 	Data           []byte
 	Request        bool // it changes the database
-	Committed      bool // certainly; otherwise the entry may be committed without this member's disk knowing it
-	Missing        bool
+	Committed      bool // known to be committed; if false, the entry may be committed, but this disk does not prove it
+	Missing        bool // e is a run of missing entries
 }
 
 // End identifies e as the last entry of a history.
@@ -37,8 +37,9 @@ func (e Entry) End() segment.End {
 	return item{index: e.Position, term: e.Term, data: e.Data}.end()
 }
 
-// OpenStopped opens the log of the member with the data dir dir, without a lock. It begins with the file in which entry
-// after+1 was first written, so that damage in older files does not matter. With 0 it begins with the oldest file.
+// OpenStopped opens the log of the member with the data dir dir, without a lock. It begins with the newest file that etcd
+// had begun at or before entry after, so that damage in older files does not matter. With 0 it begins with the oldest
+// file.
 func OpenStopped(dir string, after uint64) (*Stopped, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true, started: true}
 	l.history.loose = true
@@ -46,7 +47,7 @@ func OpenStopped(dir string, after uint64) (*Stopped, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := len(l.files) - 1; i >= 0; i-- { // the head of one file may be damaged
+	for i := len(l.files) - 1; i >= 0; i-- { // any file will do, and the head of one may be damaged
 		err = l.readIDs(l.files[i])
 		if err == nil {
 			break
@@ -99,8 +100,8 @@ func (s *Stopped) Entries(ctx context.Context) iter.Seq2[Entry, error] {
 	}
 }
 
-// yieldReady yields the entries up to the commit index. An entry of an unknown kind ends it, because no later entry may
-// be used.
+// yieldReady yields the entries up to the commit index. It returns false if yield does, or at an entry of an unknown kind,
+// which it records as damage: no later entry may be used.
 func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool {
 	h := &s.log.history
 	for h.ready() {
@@ -123,28 +124,28 @@ func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool
 
 // checkTail checks the bytes after the last readable record, to find out whether the log ends there. A running member
 // may be about to finish a record, but a stopped one is not. etcd fills its files with zeros in advance, and removes a
-// torn record when it starts. So the end is followed by zeros, or by one record that lacks sectors. Anything else had
-// been written, was perhaps acknowledged to clients, and is lost.
+// torn record when it starts. So in an intact log only zeros follow, or one record that lacks sectors and then zeros.
+// Other bytes are entries that were written, were perhaps acknowledged to clients, and are lost.
 func (l *Log) checkTail() (torn bool, err error) {
 	f := l.files[len(l.files)-1]
 	info, err := f.Stat()
 	if err != nil {
 		return false, fmt.Errorf("read the log of an etcd member: %w", err)
 	}
-	end, record := f.offset, int64(0)
+	end, size := f.offset, int64(0) // of the record after the last readable one; size 0: there is none
 	r, ok := f.frame()
 	if ok {
 		end, torn = f.offset+8+r.size, r.torn
-		record = r.size
+		size = r.size
 	}
-	if record == 0 {
+	if size == 0 {
 		end, torn = f.offset, false
 	}
 	zero, err := onlyZeros(io.NewSectionReader(f.File, end, info.Size()-end))
 	switch {
 	case err != nil:
 		return false, f.damaged(f.offset, err)
-	case zero && (torn || record == 0):
+	case zero && (torn || size == 0):
 		return torn, nil
 	}
 	return false, f.damaged(f.offset, errors.New("the rest is unreadable"))

@@ -6,9 +6,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Take returns the committed entries that were not taken yet, up to about maxBytes of them and at least one. If there
-// is none, it returns an empty batch. It fails with
-//   - *GapError if the log does not have the next position. The error repeats until Resume or Skip.
+// Take returns committed entries that were not taken yet, of about maxBytes in total, but at least one entry. If there is
+// none, it returns an empty batch, whose First is 0. The errors are
+//   - *GapError if the log does not have the next position. Take returns it again until Resume or Skip is called.
 //   - ErrForked if the log does not continue after the expected entry.
 //   - ErrEntry if the next entry is not a request that this version knows.
 func (l *Log) Take(maxBytes int) (segment.Batch, error) {
@@ -53,11 +53,11 @@ func (l *Log) seek() error {
 		case first.index < l.next, l.anywhere && first.missing:
 			h.pop()
 		case first.missing:
-			return &GapError{l.next, first.index}
+			return &GapError{From: l.next, To: first.index}
 		case !l.anywhere && first.index > l.next:
-			return &GapError{l.next, first.index - 1}
-		case h.anchor.Position != 0:
-			return &GapError{l.next, l.next - 1}
+			return &GapError{From: l.next, To: first.index - 1}
+		case h.anchor.Position != 0: // the entry at the anchor, before l.next, is missing
+			return &GapError{From: l.next, To: l.next - 1}
 		default:
 			return nil
 		}
@@ -82,8 +82,8 @@ func addToBatch(b *segment.Batch, it item, request bool) {
 	}
 }
 
-// Skip makes the log continue with the entry that follows to, the last one that another archiver has stored. The entry
-// named by to must be the same in this log: otherwise Skip returns ErrForked or, if the entry has not been read yet, Read
+// Skip makes the log continue with the entry that follows the one named by to, the last stored one. The entry named by to
+// must be the same in this log. If it is another one, Skip returns ErrForked or, if the entry has not been read yet, Read
 // or Take does later. Skip never makes Take repeat an entry. With the zero End it does nothing.
 func (l *Log) Skip(to segment.End) error {
 	if l.err != nil || to.Position == 0 {
@@ -102,7 +102,7 @@ func (l *Log) Skip(to segment.End) error {
 	return l.err
 }
 
-// Resume continues, after a *GapError, at the first position from from on that the log has.
+// Resume continues, after a *GapError, at the first position that the log has and that is not before from.
 func (l *Log) Resume(from uint64) {
 	l.history.anchor = segment.End{}
 	l.next, l.anywhere = max(l.next, from), true

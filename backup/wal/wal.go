@@ -3,9 +3,9 @@
 //
 //	member/wal/*.wal ── Read ──► entries held ── HardState, Confirm ──► committed ── Take ──► requests
 //
-// Such a log is a journal of edits to a raft log and not the log itself: entries in it may never be committed, may be
-// overwritten, and may be replaced by another member's snapshot. The type history has the rules. Only entries that are
-// known to be committed leave, in order and without a hole.
+// Such a log is a journal of edits to a raft log and not the log itself: an entry in it may never be committed, may be
+// overwritten, or may be replaced by another member's snapshot. The type history has the rules. Take returns only
+// entries that are known to be committed, in order and without a hole.
 //
 // No file is ever locked or written: etcd locks its files when it starts, and would fail.
 package wal
@@ -24,13 +24,14 @@ var (
 	// ErrForked means that the log does not continue the entries read or stored before. It has another history, for
 	// example after etcd's --force-new-cluster or after a restore.
 	ErrForked = errors.New("the member's log has another history")
-	// ErrEntry means that a committed entry is not a request that this version knows. It must not be omitted.
+	// ErrEntry means that a committed entry is not a request that this version knows. The log ends there, because no
+	// entry may be omitted.
 	ErrEntry = errors.New("entry of an unknown kind")
 )
 
 // GapError means that this log does not have the positions From to To, both inclusive: they were purged, or the member
-// received them in a snapshot. To is From-1 if only the entry is missing that would prove that From continues the
-// stored ones.
+// received them in a snapshot. To is From-1 if From exists, but the entry before it is missing, which would prove that
+// From continues the stored entries.
 type GapError struct {
 	From, To uint64
 }
@@ -44,25 +45,25 @@ func (e *GapError) Error() string {
 type Log struct {
 	dir     string
 	files   []*file // in order, without those that are completely stored
-	at      int     // the file being read
-	started bool    // the files that are not needed have been closed
-	crc     uint32  // of all records up to here; 0: unknown
-	read    int64   // bytes, in total
+	at      int     // index in files of the file being read
+	started bool    // start has closed the files that are not needed
+	crc     uint32  // of all records read so far; 0: unknown
+	read    int64   // bytes read since Open
 	listing listing // the last listing of the directory
 
 	cluster, member uint64
 
 	history  history
 	reported claim       // from the last Confirm
-	next     uint64      // the next position to take, or with anywhere the lowest
-	anywhere bool        // the first position from next on that the log has will do
+	next     uint64      // the next position to take; with anywhere, the lowest allowed one
+	anywhere bool        // take may continue at any position from next on
 	end      segment.End // of the entry that was taken last
-	err      error       // permanent
+	err      error       // ends the log: each later call returns it
 }
 
-// Open opens the log of the member with the data dir dir. The member need not run. The log continues with the entry
-// that follows after, and the entry named by after must exist and be the same. With the zero End the log begins with the
-// oldest entry.
+// Open opens the log of the member with the data dir dir. The member need not run. The log continues with the entry that
+// follows the one named by after, which must exist and be the same. With the zero End the log begins with the oldest
+// entry.
 func Open(dir string, after segment.End) (*Log, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true}
 	l.history.loose = true
@@ -94,10 +95,10 @@ func (l *Log) IDs() (cluster, member uint64) { return l.cluster, l.member }
 // readAtOnce bounds the bytes of one Read: 4 MiB, or a single record if that is larger.
 const readAtOnce = 4 << 20
 
-// Read reads new records, or a part of them; more reports that there are more. If the caller takes after each Read,
-// memory stays bounded however far this log lags.
+// Read reads new records, or a part of them; more reports that there are more. If the caller calls Take after each Read,
+// memory stays bounded, however much of the log is unread.
 //
-// An error that matches storage.ErrDamaged or ErrForked repeats in every call.
+// After an error that matches storage.ErrDamaged or ErrForked, every call returns this error.
 func (l *Log) Read() (more bool, err error) {
 	if l.err != nil {
 		return false, l.err
@@ -140,17 +141,17 @@ func (l *Log) readFiles(budget int64) (more bool, err error) {
 }
 
 // Confirm passes on the member's report: applied is the RaftAppliedIndex of one Status, term the RaftTerm of a later
-// one. It returns whether the entries up to applied are known to be committed. If they have not been read yet, the
-// report applies once they are.
+// Status. It returns whether the entries up to applied are known to be committed. If they have not been read yet, the
+// report takes effect once they are.
 //
-// The order matters: a member that applies an entry has at least the entry's term, and has it before. So if the held
-// entry at applied has a term as high as the one reported later, it is the entry that was applied.
+// The order of the two Status matters: before a member applies an entry, it has reached at least the entry's term. So if
+// the held entry at applied has the term that is reported later, it is the entry that was applied.
 func (l *Log) Confirm(applied, term uint64) bool {
-	l.reported = claim{applied, term}
+	l.reported = claim{index: applied, term: term}
 	return l.history.acceptCommit(l.reported)
 }
 
-// damaged returns an error that matches storage.ErrDamaged, with the place.
+// damaged returns an error that matches storage.ErrDamaged and names the file and the offset.
 func (f *file) damaged(offset int64, cause error) error {
 	return fmt.Errorf("read %s at offset %d: %w: %w", f.Name(), offset, storage.ErrDamaged, cause)
 }

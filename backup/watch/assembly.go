@@ -12,8 +12,8 @@ import (
 
 // assembly collects the events of one revision, which a member sends in one answer or in several fragments of one.
 type assembly struct {
-	next   int64           // the revision being collected, or the next one
-	events []*mvccpb.Event // of that revision
+	next   int64           // the revision of events or, if there are none, of the next event
+	events []*mvccpb.Event // collected so far
 }
 
 // errProgress means that the member reports progress past a revision that it has not sent.
@@ -50,7 +50,7 @@ func (a *assembly) add(answer *pb.WatchResponse) (whole []change, err error) {
 	return whole, nil
 }
 
-// close ends a revision: no more of its events will come.
+// close appends the collected revision to whole, and begins the next one.
 func (a *assembly) close(whole []change) ([]change, error) {
 	c, err := newChange(a.next, a.events)
 	if err != nil {

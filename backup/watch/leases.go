@@ -15,10 +15,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
-// A watch shows the lease of a key, but not its TTL. So the TTL is requested from the member and, if the lease has
-// ended by then, guessed.
+// A watch shows the lease of a key, but not the lease's TTL. So the TTL is requested from the member and, if the lease
+// has ended by then, guessed.
 const (
-	guessedTTL = 60 // seconds
+	guessedTTL = 60 // seconds; used if the TTL was never known
 	askers     = 16 // concurrent requests
 	// maxLeases bounds the cache. Beyond it, TTLs are requested again.
 	maxLeases = 100_000
@@ -31,21 +31,21 @@ type Leases struct {
 }
 
 type lease struct {
-	seconds int64
-	guessed bool
-	asked   time.Time
+	seconds int64     // the TTL
+	guessed bool      // the lease had ended when the member was asked
+	asked   time.Time // when the member answered
 }
 
 // NewLeases returns an empty cache of the TTLs that s reports.
 func NewLeases(s *cluster.Server) *Leases { return &Leases{server: s, known: map[int64]lease{}} }
 
-// grants are the lease grants that a batch needs, by lease id. Each is stored once per batch: a batch is never in two
-// segments, and a reader that begins with a segment must find them in it.
+// grants are the lease grants that a batch needs, by lease id. Each is stored once per batch: a batch is never split over
+// two segments, and each segment must contain the grants that its changes need.
 type grants map[int64]grant
 
 type grant struct {
 	data    []byte
-	guessed bool
+	guessed bool // the TTL
 }
 
 // grantsFor returns the grants of the leases that the changes use.
@@ -67,12 +67,13 @@ func (l *Leases) grantsFor(ctx context.Context, changes []change) (grants, error
 		if err != nil {
 			return nil, fmt.Errorf("encode lease %x: %w", id, err)
 		}
-		found[id] = grant{data, known.guessed}
+		found[id] = grant{data: data, guessed: known.guessed}
 	}
 	return found, nil
 }
 
-// query requests the leases that are not cached. After its TTL a lease may have ended, and another one may have its id.
+// query requests the wanted leases that are not cached, and those cached for longer than their TTL: such a lease may have
+// ended, and another lease may have its id.
 func (l *Leases) query(ctx context.Context, wanted map[int64]bool) error {
 	if len(l.known) > maxLeases {
 		clear(l.known)
@@ -105,6 +106,7 @@ func (l *Leases) query(ctx context.Context, wanted map[int64]bool) error {
 	return nil
 }
 
+// queryLease requests the TTL of a lease. If the lease has ended, it guesses last, the last known TTL, or guessedTTL if last is 0.
 func (l *Leases) queryLease(ctx context.Context, id, last int64) (lease, error) {
 	seconds, ok, err := l.server.LeaseTTL(ctx, id)
 	if err != nil {

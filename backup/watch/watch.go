@@ -27,8 +27,8 @@ import (
 // revision has other changes.
 var ErrForked = errors.New("the key space has another history")
 
-// GapError means that the revisions From to To, both inclusive, are lost: they were compacted. To, the cluster's
-// compact revision, still exists, but servers before 3.4.34 and 3.5.16 have dropped its deletions.
+// GapError means that the revisions From to To, both inclusive, are lost: they were compacted. To is the cluster's compact
+// revision. It still exists, but counts as lost, because servers before 3.4.34 and 3.5.16 have dropped its deletions.
 type GapError struct {
 	From, To int64
 }
@@ -47,27 +47,27 @@ func (e *JumpError) Error() string {
 	return fmt.Sprintf("the watch has omitted the revisions %d to %d", e.From, e.To)
 }
 
-// held is the largest number of bytes of changes that wait to be taken, besides the newest one. Beyond it the stream is
-// not read: the member then keeps the changes in its own key space, and not in memory.
-const held = 8 << 20
+// maxReady limits the bytes of changes that wait for Take, apart from the newest change. At the limit the stream is not
+// read: the member then keeps further changes in its key space, and this process does not need memory for them.
+const maxReady = 8 << 20
 
 // Stream is one watch. Its methods are for one goroutine at a time.
 type Stream struct {
 	cancel  context.CancelFunc
 	reading sync.WaitGroup
 	leases  *Leases
-	room    *semaphore.Weighted
-	full    chan struct{}
-	arrived chan struct{}
+	room    *semaphore.Weighted // for ready
+	full    chan struct{}       // receives a value when put waits for room
+	arrived chan struct{}       // receives a value when ready, reached or err changes
 
-	anchor segment.End // of the revision before the first one wanted; zero: unknown
-	whole  assembly    // used only by the reading goroutine
+	anchor segment.End // the stored revision that the next answer must repeat; zero: none, or it was repeated
+	whole  assembly    // like anchor, used only by the reading goroutine
 
 	mu      sync.Mutex
-	heard   time.Time // when the last answer arrived
-	ready   []change
-	reached int64 // complete up to this revision
-	err     error // of the reading goroutine, after its end
+	heard   time.Time // when the last answer arrived; zero: none has
+	ready   []change  // waiting for Take
+	reached int64     // complete up to this revision
+	err     error     // of the reading goroutine, after its end
 }
 
 // change is one complete revision.
@@ -77,8 +77,8 @@ type change struct {
 	leases   []int64
 }
 
-// Follow returns a Stream that continues after a revision, which must exist and be the same. Otherwise Take returns
-// ErrForked, or GapError if the revision is compacted.
+// Follow returns a Stream that continues after the revision named by after. If the key space has another one in its
+// place, or has not reached it, Follow or Take returns ErrForked. If the revision is compacted, Take returns *GapError.
 func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segment.End) (*Stream, error) {
 	now, err := s.Revision(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func Follow(ctx context.Context, s *cluster.Server, leases *Leases, after segmen
 	if now < int64(after.Position) {
 		return nil, fmt.Errorf("%w: its revision is %d, but was %d before", ErrForked, now, after.Position)
 	}
-	return open(ctx, s, leases, start{after, int64(after.Position)})
+	return open(ctx, s, leases, start{anchor: after, from: int64(after.Position)})
 }
 
 // From returns a Stream that begins with a revision, without an expectation about the one before.
@@ -97,22 +97,22 @@ func From(ctx context.Context, s *cluster.Server, leases *Leases, revision int64
 
 // start is the point at which a Stream begins.
 type start struct {
-	anchor segment.End // of the revision before; zero: unknown
-	from   int64       // the first revision
+	anchor segment.End // the stored revision that the watch must repeat first; zero: none
+	from   int64       // the first revision to watch; with an anchor, its revision
 }
 
 func open(ctx context.Context, server *cluster.Server, leases *Leases, at start) (*Stream, error) {
-	watching, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it ends with Close
-	opening := context.AfterFunc(ctx, cancel)
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx)) // Close ends it
+	detach := context.AfterFunc(ctx, cancel)                           // the end of ctx ends only the opening
 	answers, err := server.Watch(watching, at.from)
-	opening()
+	detach()
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	s := &Stream{
 		cancel: cancel, leases: leases, anchor: at.anchor, whole: assembly{next: at.from}, reached: at.from - 1,
-		room: semaphore.NewWeighted(held), full: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
+		room: semaphore.NewWeighted(maxReady), full: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}
 	s.reading.Go(func() {
 		defer answers.Close()
@@ -141,21 +141,22 @@ func (s *Stream) Heard() time.Time {
 	return s.heard
 }
 
-// Reached waits until everything up to a revision has arrived, patience is over, or the stream has ended.
+// Reached waits until everything up to a revision has arrived. It returns early when patience is over, when ctx or the
+// stream has ended, or when Take must make room first.
 func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		there := s.reached >= revision || s.err != nil
+		done := s.reached >= revision || s.err != nil
 		s.mu.Unlock()
-		if there {
+		if done {
 			return
 		}
 		select {
 		case <-s.arrived:
-		case <-s.full: // the caller must take changes first
-			signal(s.full)
+		case <-s.full:
+			signal(s.full) // for the receiver of Full
 			return
 		case <-timer.C:
 			return
@@ -165,9 +166,9 @@ func (s *Stream) Reached(ctx context.Context, revision int64, patience time.Dura
 	}
 }
 
-// Take returns the revisions that have arrived and were not taken yet, up to about maxBytes of them and at least one.
+// Take returns revisions that have arrived and were not taken yet, of about maxBytes in total, but at least one revision.
 // If there is none, it returns an empty batch, or the error that ended the stream: *GapError, *JumpError, ErrForked, or
-// an error of the connection.
+// an error of the connection. After an error the caller must close the stream, because changes may be missing from it.
 func (s *Stream) Take(ctx context.Context, maxBytes int) (segment.Batch, error) {
 	changes, err := s.pop(maxBytes)
 	if len(changes) == 0 {
@@ -202,6 +203,7 @@ func (c change) end() segment.End {
 	return segment.End{Position: uint64(c.revision), Digest: hex.EncodeToString(digest[:])}
 }
 
+// pop removes and returns changes of about maxBytes from ready. If there is none, it returns s.err.
 func (s *Stream) pop(maxBytes int) ([]change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +225,7 @@ func (s *Stream) pop(maxBytes int) ([]change, error) {
 }
 
 // weight returns the room that c needs: its data and a fixed part, at most the whole room.
-func (c change) weight() int64 { return min(int64(len(c.data))+100, held) }
+func (c change) weight() int64 { return min(int64(len(c.data))+100, maxReady) }
 
 // read reads answers until an error, which it returns.
 func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
@@ -252,7 +254,7 @@ func (s *Stream) read(ctx context.Context, answers *cluster.Watch) error {
 	}
 }
 
-// endReason returns the error if the answer ends the watch.
+// endReason returns an error if the answer ends the watch. An anchor is already stored, so a gap begins after it.
 func (s *Stream) endReason(a *pb.WatchResponse) error {
 	switch next := s.whole.next; {
 	case a.CompactRevision > 0 && s.anchor.Position > 0:
@@ -265,7 +267,8 @@ func (s *Stream) endReason(a *pb.WatchResponse) error {
 	return nil
 }
 
-// put makes a change available to Take, once there is room for it.
+// put makes a change available to Take, once there is room for it. If there is an anchor, the first change must be equal to
+// it, and is dropped.
 func (s *Stream) put(ctx context.Context, c change) error {
 	if s.anchor.Position > 0 {
 		if c.end() != s.anchor {
@@ -289,6 +292,7 @@ func (s *Stream) put(ctx context.Context, c change) error {
 	return nil
 }
 
+// signal sends a value, unless one is waiting already.
 func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
