@@ -10,12 +10,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// decoded is a record with its decoded data. Unlike the record, it remains valid after the next one is read.
+// decoded is a record with its decoded data. Unlike the record's Data, it remains valid after the next record is read.
 type decoded struct {
-	segment.Record // without Data
-	request        *pb.InternalRaftRequest
-	version        string
-	err            error // why the data cannot be decoded; reading ends with this record
+	segment.Record                         // without Data
+	request        *pb.InternalRaftRequest // nil for a mark, and up to the database's position
+	version        string                  // of a ServerVersion
+	err            error                   // why the data cannot be decoded; reading ends with this record
 }
 
 // Batches keep the cost of the channel low and bound the memory. A batch is full when it reaches batchRecords or batchBytes.
@@ -27,8 +27,8 @@ const (
 
 type batch struct {
 	records []decoded
-	bytes   int
-	err     error
+	bytes   int   // of the data of records
+	err     error // the error of the log after records; nil: none
 }
 
 // ahead yields the records in decoded batches. It reads and decodes them on a goroutine of its own, which has ended when the
@@ -54,6 +54,7 @@ func ahead(ctx context.Context, records iter.Seq2[segment.Record, error], base u
 	}
 }
 
+// decodeAll sends the records in batches until they end, one cannot be read or decoded, or ctx ends.
 func decodeAll(ctx context.Context, records iter.Seq2[segment.Record, error], base uint64, to chan<- batch) {
 	send := func(b batch) bool {
 		select {

@@ -24,6 +24,7 @@ func (m *member) apply(at place, r *pb.InternalRaftRequest) error {
 	return err
 }
 
+// dispatch applies r by the shortest path that has the effect of etcd's applier under the rules of the server version.
 func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	switch {
 	case wal.ChangesNothing(r):
@@ -66,7 +67,7 @@ func hasTopLevelPut(t *pb.TxnRequest) bool {
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
 }
 
-// plain reports whether p does not depend on the existing value. Most requests in many logs are such puts.
+// plain reports whether p neither uses nor returns the existing value. Most requests in many logs are such puts.
 func plain(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
 
 // put applies a plain put as the applier does without authentication and alarms (etcdserver/txn, Put), but without its traces
@@ -81,7 +82,8 @@ func (m *member) put(p *pb.PutRequest) {
 	tx.End()
 }
 
-// compact waits until the revisions are deleted, so that every run leaves the same bytes for the next request.
+// compact applies a compaction, and waits until the revisions are deleted, so that every run leaves the same bytes for the next
+// request.
 func (m *member) compact(r *pb.InternalRaftRequest) {
 	result := m.submit(r)
 	if result.Physc != nil {

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// guessedTTL is the time to live, in seconds, of a lease of which only the id is known.
+// guessedTTL is the time to live, in seconds, that a lease gets if the log contains only its id.
 const guessedTTL = 60
 
 // decodeChange decodes a change from a log of source Watch: the grant of a lease, or puts and deletes of single keys.
@@ -86,7 +86,8 @@ func validGrant(g *pb.LeaseGrantRequest) error {
 	return nil
 }
 
-// nextRevision checks that a change follows the one before it: no revision is missing and none is made twice.
+// nextRevision checks that the revision next of a change follows that of the record before it: no revision is missing, and none
+// is made twice. The grants of leases for a revision come before its change, and have the same position.
 func (r *run) nextRevision(next uint64) error {
 	last := r.seen.position
 	begun := last > r.base // last came from the log, not from the database
@@ -104,7 +105,7 @@ func (r *run) nextRevision(next uint64) error {
 	return nil
 }
 
-// endsWhole returns an error if the log ends with leases that were granted for a revision without the revision itself.
+// endsWhole returns an error if the log ends with the leases for a revision, without the revision itself.
 func (r *run) endsWhole() error {
 	last := r.seen.position
 	if last > r.at.Position {
@@ -113,6 +114,7 @@ func (r *run) endsWhole() error {
 	return nil
 }
 
+// halfMade returns the error for a revision of which the log contains only the leases.
 func (r *run) halfMade(revision uint64) error {
 	return r.badRecord(r.at.Position, fmt.Errorf("%w: of revision %d there are the leases alone", ErrForeign, revision))
 }
@@ -155,8 +157,8 @@ func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
 	return request.Txn.GetSuccess()
 }
 
-// changeAll makes one revision of ops, whose sub-revisions follow their order. It returns false and changes nothing if a key
-// to delete does not exist.
+// changeAll makes one revision with sub-revisions in the order of ops. It returns false and changes nothing if a key to delete
+// does not exist.
 func (m *member) changeAll(ops []*pb.RequestOp) bool {
 	tx := m.kv.Write(m.quiet)
 	defer tx.End()
@@ -174,7 +176,7 @@ func (m *member) changeAll(ops []*pb.RequestOp) bool {
 	return true
 }
 
-// canDelete reports whether each key that ops delete exists at that point: in the key space, or put by an earlier op.
+// canDelete reports whether each key exists when its delete in ops is reached: in the key space, or put by an earlier op.
 func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
 	if !slices.ContainsFunc(ops, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
 		return true
@@ -199,13 +201,15 @@ func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
 	return true
 }
 
+// has reports whether the key space contains key.
 func has(tx mvcc.TxnWrite, key []byte) bool {
 	found, err := tx.Range(context.Background(), key, nil, mvcc.RangeOptions{CountOnly: true})
 	return err == nil && found.Count == 1
 }
 
-// grant does nothing if the lease exists: the log repeats a grant wherever it may be missing. An existing lease without keys
-// and with another time to live is an older lease with the same id, whose end the watch could not see; it is replaced.
+// grant grants a lease. It does nothing if the lease exists: the log repeats a grant wherever the lease may be missing. But an
+// existing lease without keys and with another time to live is an older lease with the same id, whose end the watch could not
+// see: grant replaces it.
 func (m *member) grant(g *pb.LeaseGrantRequest) error {
 	id := lease.LeaseID(g.ID)
 	held := m.lessor.Lookup(id)

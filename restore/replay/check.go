@@ -29,7 +29,7 @@ func Check(ctx context.Context, log Log) error {
 	return r.endsWhole()
 }
 
-// check does the checks of record, for a database at the position before the first request.
+// check does the checks that run.record does without a database. It assumes a database at the position before the first request.
 func (r *run) check(d *decoded) error {
 	err := r.ofSource(d)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *run) check(d *decoded) error {
 	if d.err != nil {
 		return r.badRecord(d.Position-1, d.err)
 	}
-	if d.request.LeaseGrant == nil || d.Term != 0 { // the revision of a grant in a log of source Watch follows
+	if d.request.LeaseGrant == nil || d.Term != 0 { // term 0: source Watch, where the revision of a grant comes after it
 		r.at.Position = d.Position
 	}
 	return nil

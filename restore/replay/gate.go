@@ -18,7 +18,7 @@ type gate struct {
 	auth.AuthStore
 	be    auth.AuthBackend
 	rules rules
-	lift  bool // grants every permission: refuses has already decided by an older rule
+	lift  bool // grants every permission: checkOldRules has already decided by an older rule
 }
 
 func (g *gate) IsPutPermitted(who *auth.AuthInfo, key []byte) error {
@@ -49,8 +49,8 @@ func (g *gate) IsAdminPermitted(who *auth.AuthInfo) error {
 	return g.AuthStore.IsAdminPermitted(who)
 }
 
-// checkOldRules reports whether an older rule refuses r. If an older rule permits r, it sets lift, so that the newer rules do not
-// refuse it.
+// checkOldRules reports whether an older rule refuses r. If an older rule permits r and a newer one might refuse it, checkOldRules
+// sets lift.
 func (m *member) checkOldRules(r *pb.InternalRaftRequest) bool {
 	m.auth.lift = false
 	if !m.auth.IsAuthEnabled() {
@@ -119,6 +119,7 @@ func (g *gate) oldOp(who *auth.AuthInfo, op *pb.RequestOp) error {
 	return nil
 }
 
+// leaseKeys checks the permission to write each key of a lease.
 func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 	held := m.lessor.Lookup(id)
 	if held == nil {
@@ -153,6 +154,7 @@ func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.Auth
 	return g.AuthStore.UserChangePassword(r)
 }
 
+// hashOfNothing returns a hash of the empty password, as the auth store keeps it.
 func hashOfNothing() string {
 	hash, err := bcrypt.GenerateFromPassword(nil, bcryptCost)
 	if err != nil {
@@ -161,7 +163,8 @@ func hashOfNothing() string {
 	return base64.StdEncoding.EncodeToString(hash)
 }
 
-// RoleGrantPermission writes a permission that today's store refuses as the store of 3.4.23 wrote it.
+// RoleGrantPermission grants a permission. If the rules allow an empty range, which today's store refuses, it writes that
+// permission as the store of 3.4.23 did.
 func (g *gate) RoleGrantPermission(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
 	response, err := g.AuthStore.RoleGrantPermission(r)
 	if err == auth.ErrInvalidAuthMgmt && g.rules.emptyPermissions {
@@ -170,6 +173,7 @@ func (g *gate) RoleGrantPermission(r *pb.AuthRoleGrantPermissionRequest) (*pb.Au
 	return response, err
 }
 
+// grantEmpty writes a permission for an empty range of keys.
 func (g *gate) grantEmpty(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
 	tx := g.be.BatchTx()
 	tx.Lock()
@@ -195,7 +199,7 @@ func (g *gate) grantEmpty(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGra
 	return &pb.AuthRoleGrantPermissionResponse{}, nil
 }
 
-// byKey sorts like etcd. The sort is not stable, so the algorithm must be the same too.
+// byKey sorts permissions as etcd does. sort.Sort is not stable, so etcd's order of equal keys needs the same algorithm.
 type byKey []*authpb.Permission
 
 func (p byKey) Len() int           { return len(p) }

@@ -15,12 +15,13 @@ import (
 // lastPosition is at or after the position of every mark.
 const lastPosition = math.MaxUint64
 
-// marks are ordered by position and wait until the replay reaches it. All marks of a segment precede its first request.
+// marks holds the marks whose positions the replay has not reached yet, ordered by position. In a segment all marks come before
+// the first request.
 type marks []mark
 
 type mark struct {
 	segment.Record
-	version string
+	version string // of a ServerVersion
 }
 
 // add stores a mark until its position is reached. The database was at position base at the start; the last request that was
@@ -70,7 +71,7 @@ func (r *run) compareMark(m mark) error {
 	case m.Kind == segment.CompactionMark:
 		return r.compactTo(m.CompactRevision)
 	case m.Kind == segment.HashMark:
-		return r.holdHash(m)
+		return r.compareHash(m)
 	}
 	if m.Revision != r.at.Revision {
 		return r.differs(m.Position, m.Revision)
@@ -80,13 +81,14 @@ func (r *run) compareMark(m mark) error {
 	return nil
 }
 
-// differs returns the error for a revision that is not the member's.
+// differs returns the error for a database whose revision is not want, the member's.
 func (r *run) differs(position uint64, want int64) error {
 	return &MismatchError{Position: position, Want: want, Got: r.at.Revision, Last: r.held}
 }
 
-// holdHash ignores a hash that was computed after a different compaction: it covers different bytes.
-func (r *run) holdHash(m mark) error {
+// compareHash compares the hash of the database with that of a mark. It ignores a hash that was computed after a different
+// compaction, because such a hash covers different bytes.
+func (r *run) compareHash(m mark) error {
 	got, err := r.hash(m)
 	switch {
 	case errors.Is(err, mvcc.ErrFutureRev):
@@ -106,8 +108,8 @@ func (r *run) holdHash(m mark) error {
 }
 
 // hash returns the hash of the database at the mark's revision. In a log of source Watch the mark also names the revision to
-// compact to first. A compaction to exactly the mark's revision leaves a cached hash that was computed from the previous
-// compaction, so hash then asks for the newest revision (0).
+// compact to first. After a compaction to exactly the mark's revision, etcd would return a cached hash that was computed from the
+// previous compaction. So for such a log hash asks for revision 0, which means the newest and is not cached.
 func (r *run) hash(m mark) (mvcc.KeyValueHash, error) {
 	revision := m.Revision
 	if r.source == segment.Watch {

@@ -33,14 +33,15 @@ const (
 	// minTTL is the shortest time to live of a lease, in seconds, of a server with etcd's default election timeout: 1.5 times
 	// the timeout, rounded up (etcdserver.NewServer). A lease granted for less gets this much.
 	minTTL = 2
-	// compactionBatch is the number of revisions that a compaction deletes before it yields; nothing else waits here.
+	// compactionBatch is the number of revisions that a compaction deletes before it yields. A large batch delays nothing here.
 	compactionBatch = 10_000
-	// bcryptCost is etcd's default. Each member of 3.4 hashes a password when it applies the request, with its own salt.
+	// bcryptCost is etcd's default for hashing passwords. The log of a member of 3.4 has passwords in plain text: each member hashes
+	// them with its own salt when it applies the request.
 	bcryptCost = 10
 	// noQuota lifts the quota: a member also applies the request that exceeds it, and the alarm that it then raises is in the
 	// log.
 	noQuota = -1
-	// never is longer than any request takes: etcd logs requests that take longer.
+	// never is longer than any replay. It disables commits by time, and etcd's warnings about slow requests.
 	never = 1000 * time.Hour
 )
 
@@ -62,8 +63,8 @@ type member struct {
 }
 
 // open opens a database as etcdserver's bootstrap does. It panics if the database cannot be read. It refuses a database with
-// keys but without a consistent index, which has no position in a member's log. A database without either is at the log's
-// beginning: etcd 3.4 writes the index with the first key.
+// keys but without a consistent index, which has no position in a member's log. A database with neither keys nor an index is at
+// the log's beginning: etcd 3.4 writes the index with the first key.
 func open(db string, source segment.Source) (*member, error) {
 	log := LastWords()
 	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
@@ -130,7 +131,7 @@ func (m *member) openAppliers(log *zap.Logger) error {
 	return nil
 }
 
-// noAlarms is a backend without alarms.
+// noAlarms is a store of alarms that stays empty.
 type noAlarms struct{}
 
 func (noAlarms) CreateAlarmBucket()                       {}
@@ -139,7 +140,7 @@ func (noAlarms) MustDeleteAlarm(*pb.AlarmMember)          {}
 func (noAlarms) GetAllAlarms() ([]*pb.AlarmMember, error) { return nil, nil }
 func (noAlarms) ForceCommit()                             {}
 
-// close closes in the order that etcd needs: a compaction of the store must not outlive the backend.
+// close closes the parts of m in the order that etcd needs: a compaction of the store must not outlive the backend.
 func (m *member) close() error {
 	m.awaitCompactions()
 	m.lessor.Stop()

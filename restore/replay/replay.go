@@ -46,7 +46,7 @@ type At struct {
 	Revision        int64  // of the key space
 	CompactRevision int64  // -1: never compacted
 	Keys            int64  // in the key space; set only after an Apply without an error
-	Kubernetes      bool   // whether some keys are below /registry/; set as Keys
+	Kubernetes      bool   // whether some keys are below /registry/; set only after an Apply without an error
 	Requests        int    // applied by this run, including those that both the member and the replay refused
 	GuessedLeases   int    // granted by this run for 60 s, for puts on unknown leases; only with source Watch
 	Marked          uint64 // position of the last RevisionMark that matched; 0: none
@@ -70,10 +70,10 @@ var (
 type MismatchError struct {
 	Position uint64 // of the mark
 	Hashed   int64  // the revision whose hash differs; 0: the revision itself differs
-	Absent   bool   // a change, not a mark: it deletes a key that does not exist
+	Absent   bool   // true: no mark differs, but a change at Position deletes a key that does not exist
 	Want     int64  // the member's revision or hash
 	Got      int64  // the replay's revision or hash
-	Last     At     // at the last mark that matched; its Marked is 0 if there was none
+	Last     At     // the state at the last RevisionMark that matched; its Marked is 0 if there was none
 }
 
 func (e *MismatchError) Error() string {
@@ -112,8 +112,8 @@ func (e *RecordError) Unwrap() error { return e.err }
 // Apply reads ahead on a goroutine of its own, which has ended when Apply returns. Its memory grows with the database's keys,
 // not with the log, and is free again afterwards.
 //
-// A request that cannot touch the keys of o.Watch costs a comparison. For the others Apply reads back the revision that they
-// made, and calls Tell for each change.
+// A request that cannot change the keys of o.Watch costs one comparison. After any other request Apply reads the revision that
+// the request made, and calls o.Watch.Tell for each change of a watched key.
 //
 // bbolt and etcd's packages panic on a damaged database, partly on goroutines of their own, so Apply must run in a process
 // that may die. After such a panic the file stays open.
@@ -127,7 +127,7 @@ func Apply(ctx context.Context, db string, log Log, o Options) (At, error) {
 	}
 	r := &run{member: member, source: log.Source, stop: o.Stop, watch: o.Watch, report: o.Report}
 	r.begin()
-	// A trace stores every step except those within another step.
+	// A trace stores every step except those within another step. One step around the whole replay keeps the trace small.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")
 	if err == nil {
 		r.at.Keys, r.at.Kubernetes, err = CountKeys(ctx, member.kv)
@@ -147,10 +147,10 @@ type run struct {
 	report storage.Report
 
 	at    At
-	held  At        // at the last mark that matched
+	held  At        // the state at the last RevisionMark that matched
 	base  uint64    // the database's position at the start
 	seen  place     // of the last request that was read
-	marks marks     // whose positions are not reached yet
+	marks marks     // not compared yet
 	said  time.Time // when progress was last reported
 }
 
@@ -195,11 +195,11 @@ func (r *run) all(ctx context.Context, records iter.Seq2[segment.Record, error])
 	return r.compareMarks(lastPosition)
 }
 
-// alreadyThere compares the database with the stop before any record is read.
+// alreadyThere sets Stopped if the database is at the stop before any record is read. It returns ErrPast if the database is past it.
 func (r *run) alreadyThere() error {
-	behind := r.stop.Revision != 0 && r.at.Revision > r.stop.Revision ||
+	isPast := r.stop.Revision != 0 && r.at.Revision > r.stop.Revision ||
 		r.stop.Position != 0 && r.at.Position > r.stop.Position
-	if behind {
+	if isPast {
 		return fmt.Errorf("replay to revision %d, position %d: %w: it is at revision %d, position %d; take an older backup",
 			r.stop.Revision, r.stop.Position, ErrPast, r.at.Revision, r.at.Position)
 	}
@@ -213,6 +213,7 @@ func (r *run) arrived() bool {
 		r.stop.Position != 0 && r.at.Position >= r.stop.Position
 }
 
+// record checks one record. It keeps a mark for later, and applies a request that the database does not contain yet.
 func (r *run) record(d *decoded) error {
 	err := r.ofSource(d)
 	if err != nil {
@@ -291,7 +292,7 @@ func (r *run) inOrder(next place) error {
 }
 
 func (r *run) request(d *decoded) error {
-	if d.request.LeaseGrant != nil && r.source == segment.Watch { // its revision follows
+	if d.request.LeaseGrant != nil && r.source == segment.Watch { // the revision that needs the lease comes after it
 		return r.grant(d.request.LeaseGrant)
 	}
 	err := r.applyWatched(place{d.Position, d.Term}, d.request)

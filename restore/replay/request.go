@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// decode decodes a request and refuses it if any part is unknown: otherwise the request of a newer server would silently be
-// applied in part or not at all.
+// decode decodes a request. It refuses a request with any unknown part: such a request of a newer server would silently be
+// applied only in part, or not at all.
 func decode(data []byte) (*pb.InternalRaftRequest, error) {
 	err := onlyOne(data)
 	if err != nil {
@@ -22,7 +22,7 @@ func decode(data []byte) (*pb.InternalRaftRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	if r.Put != nil { // most requests are puts, which contain no messages
+	if r.Put != nil { // a shortcut for most requests: a put contains no other messages
 		return r, errFirst(nothingUnknown(r.Put.ProtoReflect()), nothingUnknown(r.Header.ProtoReflect()))
 	}
 	return r, allKnown(r.ProtoReflect())
@@ -45,7 +45,7 @@ var requestFields = (&pb.InternalRaftRequest{}).ProtoReflect().Descriptor().Fiel
 
 // onlyOne checks that exactly one of the outermost fields carries a request, and that none is unknown.
 func onlyOne(data []byte) error {
-	asks := 0
+	requests := 0
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
@@ -62,14 +62,15 @@ func onlyOne(data []byte) error {
 		if requestFields.ByNumber(number) == nil {
 			return fmt.Errorf("%w: it has a field %d: a newer etcd-dr may know it", ErrRequest, number)
 		}
-		asks++
+		requests++
 	}
-	if asks != 1 {
-		return fmt.Errorf("%w: it asks for %d things, not one", ErrRequest, asks)
+	if requests != 1 {
+		return fmt.Errorf("%w: it asks for %d things, not one", ErrRequest, requests)
 	}
 	return nil
 }
 
+// nothingUnknown returns an error if m itself contains an unknown field. It does not look into the messages in m.
 func nothingUnknown(m protoreflect.Message) error {
 	unknown := m.GetUnknown()
 	if len(unknown) > 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // rules are the differences between a server's version and the version whose code is linked, as far as they change the effect
-// of a request. The zero value means the newest version.
+// of a request. Each "until" names the first releases without the old rule. The zero value has none of the old rules.
 type rules struct {
 	// cluster is the version by which the lessor decides whether to store checkpoints of leases, which it does from 3.6 on.
 	cluster semver.Version
@@ -55,7 +55,7 @@ func rulesOf(version string) (rules, error) {
 		minor := v.Minor - 4
 		return minor < int64(len(fixed)) && v.Patch < fixed[minor]
 	}
-	const all = 1 << 30
+	const all = 1 << 30 // every patch release of the minor version
 	return rules{
 		cluster:            semver.Version{Major: v.Major, Minor: v.Minor},
 		nestedTxnUnchecked: before(42, 28, 9),

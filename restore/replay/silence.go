@@ -5,8 +5,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// LastWords returns a logger for etcd's packages. It writes nothing, and panics with the message where they would log it and
-// end the process.
+// LastWords returns a logger for etcd's packages. It writes nothing. For a message with which they would end the process or
+// panic, it panics with that message and its errors.
 func LastWords() *zap.Logger {
 	return zap.NewNop().WithOptions(zap.WithFatalHook(panicHook{}), zap.WithPanicHook(panicHook{}))
 }

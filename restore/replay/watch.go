@@ -35,7 +35,7 @@ type Change struct {
 	Deleted  bool             // false: the key was put
 	KV       *mvccpb.KeyValue // after the change; only the key if it was deleted
 	Request  RequestKind      // the request's kind
-	Keys     int              // the number of changes of any keys by the request
+	Keys     int              // the number of changes that the request made, of watched keys or not
 }
 
 // RequestKind is the kind of request that changed a key.
@@ -65,7 +65,7 @@ func (k Keys) Has(key []byte) bool {
 	return bytes.Compare(key, k.From) >= 0 && (openEnd(k.To) || bytes.Compare(key, k.To) < 0)
 }
 
-// meet reports whether some key is in both.
+// meet reports whether some key is in both k and other.
 func (k Keys) meet(other Keys) bool {
 	switch {
 	case len(other.To) == 0:
@@ -103,7 +103,7 @@ func (m *member) touches(k Keys, r *pb.InternalRaftRequest) RequestKind {
 // a lease.
 func (m *member) kindOf(change *pb.InternalRaftRequest, kind RequestKind) RequestKind {
 	ops := opsOf(change)
-	on := map[lease.LeaseID]bool{}
+	on := map[lease.LeaseID]bool{} // the leases of the deleted keys
 	for _, op := range ops {
 		d := op.GetRequestDeleteRange()
 		if d == nil {
@@ -150,6 +150,7 @@ func (k Keys) inOp(op *pb.RequestOp) bool {
 	return false
 }
 
+// onLease reports whether the lease has a key in k.
 func (m *member) onLease(k Keys, id lease.LeaseID) bool {
 	held := m.lessor.Lookup(id)
 	if held == nil {
@@ -213,8 +214,8 @@ func (r *run) tell(at place, revision int64, kind RequestKind) error {
 	return nil
 }
 
-// made returns the keys and values of a revision. Readers see them as soon as the request is applied; a write transaction
-// would sort all uncommitted changes when it is unlocked.
+// made returns the keys and values of a revision. It uses a read transaction, which sees them as soon as the request is applied:
+// a write transaction would sort all uncommitted changes when it is unlocked.
 func (r *run) made(revision int64) (keys, values [][]byte) {
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 	to := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
