@@ -19,8 +19,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// databases returns the databases of a data dir, the one with the highest index first. Next to member/snap/db there may be one
-// from the leader that the member had not yet moved into its place (server/storage/backend.go, RecoverSnapshotBackend).
+// databases returns the databases of a data dir, the one with the highest index first. Next to member/snap/db there may be
+// databases that the leader sent, and that the member had not yet moved there (server/storage/backend.go,
+// RecoverSnapshotBackend).
 func databases(dir string) (found []disk.Database, err error) {
 	snap := filepath.Join(dir, "member", "snap")
 	files, err := filepath.Glob(filepath.Join(snap, "*.snap.db"))
@@ -67,6 +68,7 @@ func look(file string) (d disk.Database, err error) {
 	return d, nil
 }
 
+// readPlace reads the index and the term of the last entry in the database.
 func readPlace(d *disk.Database, t *tree) error {
 	meta, ok, err := t.bucket(schema.Meta.Name())
 	if err != nil || !ok {
@@ -87,11 +89,12 @@ func readPlace(d *disk.Database, t *tree) error {
 	return missing(d.Index == 0, "its place in the log")
 }
 
-func missing(yes bool, what string) error {
-	if !yes {
+// missing returns the error for a missing part of a database; nil if isMissing is false.
+func missing(isMissing bool, part string) error {
+	if !isMissing {
 		return nil
 	}
-	return fmt.Errorf("%s is missing", what)
+	return fmt.Errorf("%s is missing", part)
 }
 
 func readRevision(d *disk.Database, t *tree) error {
@@ -106,7 +109,7 @@ func readRevision(d *disk.Database, t *tree) error {
 	return err
 }
 
-// revisionBytes is the length of a revision as a key: 8 bytes, an underscore, 8 bytes. A tombstone's mark may follow.
+// revisionBytes is the length of a revision as a key: 8 bytes, an underscore, 8 bytes. The key of a deletion has one byte more.
 const revisionBytes = 17
 
 func readMembers(d *disk.Database, t *tree) error {

@@ -15,9 +15,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It only
-// queries the locks and takes none: an etcd that starts at that moment would fail. It cannot see the locks of another machine
-// that has mounted the disk.
+// Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It queries the
+// locks and takes none, because an etcd that starts at that moment would fail. It cannot see the locks of another machine that
+// has mounted the disk.
 func Running(dir string) (bool, error) { return RunningWith(dir, filepath.Join(dir, "member", "wal")) }
 
 // RunningWith is Running for a data dir with its log in walDir.
@@ -65,7 +65,7 @@ func Locked(file string) (bool, error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	list, err := os.Open("/proc/locks")
 	if err != nil || !ok {
-		return false, nil // without them nothing is known
+		return false, nil // without the list of locks, or the file's inode number, no lock can be found
 	}
 	defer list.Close()
 	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)

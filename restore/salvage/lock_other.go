@@ -2,7 +2,7 @@
 
 package salvage
 
-// Running returns false: locks can be queried without taking them only on Linux.
+// Running returns false: only Linux lets a process query locks without taking them.
 func Running(string) (bool, error) { return false, nil }
 
 // Locked returns false, as Running does.

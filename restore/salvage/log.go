@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// readLog reads the log of a data dir to its end. If the log is damaged before the position of an intact database, readLog
-// reads it from that position.
+// readLog reads the log of a data dir to its end. If the log is damaged, readLog also reads it from the position of each intact
+// database, and returns the reading that ends at the highest position.
 func readLog(ctx context.Context, dir string, databases []disk.Database, ends map[uint64]bool) (l disk.Log, cluster, member uint64, err error) {
 	l, cluster, member, err = readLogFrom(ctx, dir, 0, ends)
 	if err != nil {
@@ -41,6 +41,8 @@ func readLog(ctx context.Context, dir string, databases []disk.Database, ends ma
 	return l, cluster, member, nil
 }
 
+// readLogFrom reads the log from the file that has the entry after the position after; 0: from the oldest file. cluster and member
+// are the ids in the log; 0: unknown.
 func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]bool) (l disk.Log, cluster, member uint64, err error) {
 	s, err := wal.OpenStopped(dir, after)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrDamaged) {
@@ -72,7 +74,7 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 	return l, cluster, member, nil
 }
 
-// add adds a record's entry to l, and to l.Ends if its position is in ends.
+// add adds an entry to l. It also adds the entry to l.Ends if its position is in ends.
 func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	if e.Committed {
 		l.Commit = e.Position
@@ -133,11 +135,11 @@ type Part struct {
 	Dir   string
 	After segment.End // the part begins after it; a Term of 0 or a Digest of "" is unknown and not compared
 	UpTo  uint64      // the last position of the part
-	End   segment.End // of the whole log, which must not have changed
+	End   segment.End // of the whole log when the plan was made
 }
 
-// Records yields the requests of a part, in order. It checks the end of the log last: the caller must discard the result if an
-// error follows. Errors match ErrChanged or ErrForeign, or come from the disk.
+// Records yields the requests of a part, in order. It compares the end of the log with p.End last, so the caller must discard all
+// requests if an error follows them. Errors match ErrChanged or ErrForeign, or come from the disk.
 func (p Part) Records(ctx context.Context) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		s, err := wal.OpenStopped(p.Dir, p.After.Position)
@@ -175,7 +177,7 @@ func (p Part) Records(ctx context.Context) iter.Seq2[segment.Record, error] {
 	}
 }
 
-// fits checks that an entry is in sequence and continues p.After.
+// fits checks that an entry leaves no hole at the position next, and that the entry at p.After is the one that p.After describes.
 func (p Part) fits(e wal.Entry, next uint64) error {
 	after := p.After
 	switch {

@@ -38,11 +38,12 @@ const (
 	minPage  = 512
 	maxPage  = 64 << 10
 	maxRead  = 256 << 20 // bytes of one page with its overflow pages; etcd's largest values are far smaller
-	mostRead = 1 << 30   // bytes in one look
+	mostRead = 1 << 30   // bytes that are read from one file
 )
 
 var errPages = errors.New("invalid page")
 
+// openTree reads the newer of the two meta pages.
 func openTree(r io.ReaderAt, size int64) (*tree, error) {
 	t := &tree{r: r, size: size, left: mostRead}
 	var newest uint64
@@ -59,6 +60,7 @@ func openTree(r io.ReaderAt, size int64) (*tree, error) {
 	return t, nil
 }
 
+// meta has the fields of a meta page that a reader needs.
 type meta struct {
 	pageSize   int64
 	root, txid uint64
@@ -74,7 +76,7 @@ func readMeta(r io.ReaderAt, at int64) (m meta, ok bool) {
 	u32, u64 := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
 	sum := fnv.New64a()
 	sum.Write(b[:56])
-	m = meta{int64(u32(b[8:])), u64(b[16:]), u64(b[48:])}
+	m = meta{pageSize: int64(u32(b[8:])), root: u64(b[16:]), txid: u64(b[48:])}
 	valid := u32(b) == boltMagic && u32(b[4:]) == boltVersion && u64(b[56:]) == sum.Sum64()
 	return m, valid && m.pageSize >= minPage && m.pageSize <= maxPage && (at == 0 || at == m.pageSize)
 }
@@ -90,13 +92,14 @@ func parsePage(data []byte) (p page, err error) {
 	if len(data) < pageHeader {
 		return p, errPages
 	}
-	p = page{data, binary.LittleEndian.Uint16(data[8:]), int(binary.LittleEndian.Uint16(data[10:]))}
+	p = page{data: data, flags: binary.LittleEndian.Uint16(data[8:]), count: int(binary.LittleEndian.Uint16(data[10:]))}
 	if p.flags != branchPage && p.flags != leafPage || pageHeader+p.count*elementHeader > len(data) {
 		return p, errPages
 	}
 	return p, nil
 }
 
+// page reads the page with that id, with its overflow pages.
 func (t *tree) page(id uint64) (page, error) {
 	if id > uint64(t.size/t.pageSize) {
 		return page{}, errPages
@@ -123,10 +126,11 @@ func (t *tree) page(id uint64) (page, error) {
 // element is an element of a leaf (key, value) or of a branch (first key, child).
 type element struct {
 	key, value []byte
-	isBucket   bool
-	child      uint64
+	isBucket   bool   // the value is a bucket
+	child      uint64 // page id; 0 in a leaf
 }
 
+// element returns the element with index i.
 func (p page) element(i int) (e element, err error) {
 	at := pageHeader + i*elementHeader
 	u32 := func(offset int) int { return int(binary.LittleEndian.Uint32(p.data[at+offset:])) }
@@ -172,6 +176,7 @@ func wrapPages(name []byte, err error) error {
 	return fmt.Errorf("bucket %q: %w", name, err)
 }
 
+// first returns the first page of the bucket.
 func (b bucket) first() (page, error) {
 	if b.root == 0 {
 		return parsePage(b.inline)
@@ -246,6 +251,7 @@ func (b bucket) walkPage(id uint64, do func(key, value []byte) error) error {
 	return b.walk(p, do)
 }
 
+// walk calls do for every key in p and in the pages below it.
 func (b bucket) walk(p page, do func(key, value []byte) error) error {
 	for i := range p.count {
 		e, err := p.element(i)

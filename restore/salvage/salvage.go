@@ -26,8 +26,9 @@ import (
 // ErrNoMember reports a directory that is not a member's data dir.
 var ErrNoMember = fault.New(fault.Usage, "not a data dir of etcd")
 
-// Survey reads each data dir, and records its entry at the end of each segment in c. It returns an error that matches
-// ErrNoMember, or one of the file system. Damage is not an error: the Disk describes it.
+// Survey reads each data dir. Each Disk also contains its log's entries at the positions where the segments in c end, for
+// comparison with them. Survey returns an error that matches ErrNoMember, or one of the file system. Damage is not an error: the
+// Disk describes it.
 func Survey(ctx context.Context, c catalog.Catalog, dirs []string, report storage.Report) ([]disk.Disk, error) {
 	ends := segmentEnds(c)
 	var disks []disk.Disk
@@ -53,6 +54,7 @@ func segmentEnds(c catalog.Catalog) map[uint64]bool {
 	return ends
 }
 
+// survey reads one data dir.
 func survey(ctx context.Context, dir string, ends map[uint64]bool) (d disk.Disk, err error) {
 	d.Dir = dir
 	for _, sub := range []string{"snap", "wal"} {

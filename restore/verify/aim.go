@@ -25,7 +25,7 @@ type Aim struct {
 // exercise is one restore of a drill.
 type exercise struct {
 	plan   plan.Plan
-	drill  catalog.Drill    // its known fields
+	drill  catalog.Drill    // the fields that are known before the restore
 	hashes []catalog.HashKV // of the member, up to the plan's end, newest first
 }
 
@@ -55,9 +55,10 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 type point struct {
 	target plan.Target
 	words  string
-	seed   uint64 // that drew it; 0: not drawn
+	seed   uint64 // with which the target was drawn; 0: not drawn
 }
 
+// points returns the targets of a. The error reports that there is no backup, if Targets is empty.
 func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	for _, t := range a.Targets {
 		points = append(points, point{target: t, words: wordsOf(t)})
@@ -76,8 +77,8 @@ func (a Aim) points(c catalog.Catalog) (points []point, err error) {
 	return points, err
 }
 
-// cutOff returns an error if the newest lineage has a fault and no restorable stretch after it. The drawn position lies before
-// the fault, so its restore would not find the loss.
+// cutOff returns an error if the newest lineage has a fault and no restorable stretch after it. A drill of a drawn position would
+// not find this loss: the position is before the fault.
 func cutOff(c catalog.Catalog) error {
 	if len(c.Lineages) == 0 {
 		return nil
@@ -109,6 +110,7 @@ func (a Aim) draw(windows []catalog.Window) (point, bool) {
 	return point{plan.Target{Lineage: w.Lineage, Position: at}, words, a.Seed}, true
 }
 
+// wordsOf returns the description of t.
 func wordsOf(t plan.Target) string {
 	switch {
 	case t.Backup != "":

@@ -42,15 +42,16 @@ type found struct {
 	Revision   int64               `json:"revision,omitempty"`
 	Keys       int64               `json:"keys,omitempty"`
 	Replayed   *restore.Replayed   `json:"replayed,omitempty"`
-	RTO        float64             `json:"rtoSeconds,omitempty"` // from the start of the child until the server was ready
+	RTO        float64             `json:"rtoSeconds,omitempty"` // from the start of the child's work until the server was ready
 	Steps      []catalog.Step      `json:"steps,omitempty"`
 	Assertions []catalog.Assertion `json:"assertions,omitempty"`
 
 	Met        *restore.EncodedObstacle `json:"met,omitempty"` // the obstacle to a target after the backup; nil if there was none
-	sealedOnly bool
+	sealedOnly bool                     // only the sealed bytes were compared: there was no key
 }
 
-func (f found) tell(p *catalog.Proof) {
+// fillProof sets the fields of p that the child determines.
+func (f found) fillProof(p *catalog.Proof) {
 	p.Key, p.HashKV, p.Revision, p.Keys = f.Key, f.HashKV, f.Revision, f.Keys
 }
 
@@ -68,7 +69,7 @@ func inChild(ctx context.Context, j job, dir string, report storage.Report) (f f
 	if err != nil {
 		return found{}, err
 	}
-	defer func() { _ = own.Remove() }() // for a child that died
+	defer func() { _ = own.Remove() }() // the child removes its content, unless it dies
 	path, err := filepath.Abs(own.Path)
 	if err != nil {
 		return found{}, err
@@ -90,7 +91,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	defer func() { _ = child.RemoveDir(j.Dir) }() // for a parent that died
+	defer func() { _ = child.RemoveDir(j.Dir) }() // the parent removes it too, unless it died
 	err = j.Limits.Apply()
 	if err != nil {
 		return nil, err
@@ -117,6 +118,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	return f, err
 }
 
+// foundIn returns the findings of a restore.
 func foundIn(r restore.Result) found {
 	f := found{Key: r.Key, HashKV: r.HashKV, Revision: r.Revision, Keys: r.Keys, Replayed: r.Replayed}
 	if r.Replayed != nil {
@@ -182,7 +184,7 @@ func (f *found) compare(ctx context.Context, server *scratch.Server, hashes []ca
 	for _, want := range hashes {
 		got, err := server.HashKV(want.Revision)
 		if err != nil || got.CompactRevision != want.CompactRevision {
-			continue // f.HashKV already contains the reason
+			continue // not comparable; f.HashKV keeps the description of the restore's own comparison
 		}
 		if got.Hash != want.Hash {
 			return fmt.Errorf("%w: the booted server's HashKV at revision %d is %08x, the member's was %08x",

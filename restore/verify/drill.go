@@ -47,6 +47,7 @@ func Drill(
 	return proofs, all
 }
 
+// run restores one point into a temporary server, and appends the proof.
 func (e exercise) run(
 	ctx context.Context, c *repository.Cluster, r DrillRequest, report storage.Report,
 ) (catalog.Proof, error) {
@@ -55,7 +56,7 @@ func (e exercise) run(
 	j := job{Plan: e.plan, Level: catalog.Booted, Source: r.Source, Hashes: e.hashes, Assertions: r.Assertions, Limits: r.Limits}
 	found, err := inChild(ctx, j, r.Dir, report)
 	blames := blame(e.plan, found, err)
-	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // at most one of them is not nil
+	err = errors.Join(child.Died(err), found.Met.Err(), unmet(found.Assertions)) // no more than one of these is not nil
 	marked := e.plan.Backup.CheckCluster()
 	if err == nil && marked != nil {
 		blames, err = catalog.BlameBackup, fmt.Errorf("%w: %w", catalog.ErrDamaged, marked)
@@ -64,14 +65,14 @@ func (e exercise) run(
 		Format: catalog.Proofs.Format, Backup: e.plan.Backup.ID, Level: catalog.Booted, Time: begin.UTC(), By: r.By,
 		Seconds: time.Since(begin).Seconds(), Drill: &e.drill,
 	}
-	found.tell(&proof)
-	found.tellDrill(proof.Drill)
+	found.fillProof(&proof)
+	found.fillDrill(proof.Drill)
 	proof.Verdict, proof.Finding = judge(catalog.Booted, found, err)
 	if proof.Verdict == catalog.Failed {
 		proof.Drill.Blames = blames
 	}
 	if ctx.Err() != nil {
-		return proof, context.Cause(ctx) // as in Run
+		return proof, context.Cause(ctx) // an interrupted run has no verdict
 	}
 	if err != nil {
 		err = fmt.Errorf("drill %s: %w", e.drill.Target, err)
@@ -79,15 +80,16 @@ func (e exercise) run(
 	return proof, errors.Join(err, keep(ctx, c, proof, report))
 }
 
-func (f found) tellDrill(d *catalog.Drill) {
+// fillDrill sets the fields of d that the child determines.
+func (f found) fillDrill(d *catalog.Drill) {
 	d.RTO, d.Steps, d.Assertions = f.RTO, f.Steps, f.Assertions
 	if f.Replayed != nil {
 		d.Position, d.Requests, d.Replay = f.Replayed.Position, f.Replayed.Requests, f.Replayed.Proven
 	}
 }
 
-// blame returns the part that a finding is about; the caller ignores it if there is no finding. The backup is to blame if no
-// log is restored, or if the child died before it replayed any log.
+// blame returns the part that a finding is about: an assertion, the backup or the log. The caller ignores it if there is no
+// finding. The backup is to blame if no log is restored, if the obstacle is the base, or if the child died before the replay.
 func blame(p plan.Plan, f found, err error) catalog.Blame {
 	dead, died := errors.AsType[*child.DiedError](err)
 	switch {

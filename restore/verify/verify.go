@@ -1,6 +1,6 @@
-// Package verify proves backups up to a level: stored, hashed, opened or booted. A drill does more: it restores a point in
-// backups and log, measures the duration, boots the data, checks assertions, and removes the result. Both append their result
-// to the backup as a proof.
+// Package verify proves backups up to a level: stored, hashed, opened or booted (Run). A drill does more (Drill): it restores a
+// point in backups and log, measures the duration, boots the data, checks assertions, and removes the restored data. Run and
+// Drill append their result to the backup as a proof.
 package verify
 
 import (
@@ -29,14 +29,14 @@ type Request struct {
 	By      string       // host and version of dr, for the proof
 }
 
-// Run proves a backup up to the level of r, and appends the proof. It returns the proof even with an error, which
-// describes why the backup is bad or could not be proven. A proof that cannot be stored is an error too, unless the repository
-// is opened as of a past time.
+// Run proves a backup up to the level of r, and appends the proof. It returns the proof even with an error. The error describes
+// why the backup is bad, could not be proven, or why the proof could not be stored. In a repository that is opened as of a past
+// time no proof is stored, and that is no error.
 func Run(ctx context.Context, r Request, report storage.Report) (catalog.Proof, error) {
 	begin := time.Now()
 	proof := catalog.Proof{Format: catalog.Proofs.Format, Backup: r.Backup.ID, Level: r.Level, Time: begin.UTC(), By: r.By}
 	found, err := r.verify(ctx, report)
-	found.tell(&proof)
+	found.fillProof(&proof)
 	proof.Seconds = time.Since(begin).Seconds()
 	proof.Verdict, proof.Finding = judge(r.Level, found, err)
 	if ctx.Err() != nil {
@@ -45,7 +45,7 @@ func Run(ctx context.Context, r Request, report storage.Report) (catalog.Proof, 
 	return proof, errors.Join(err, keep(ctx, r.Cluster, proof, report))
 }
 
-// keep appends p. A repository as of a past time is read-only: keep then reports a warning.
+// keep appends p. A repository that is opened as of a past time is read-only: for it keep reports a warning in place of an error.
 func keep(ctx context.Context, c *repository.Cluster, p catalog.Proof, report storage.Report) error {
 	err := c.Append(ctx, p)
 	if errors.Is(err, storage.ErrUnsupported) {
@@ -69,6 +69,7 @@ func judge(level catalog.Level, f found, err error) (catalog.Verdict, string) {
 	return catalog.NotRun, err.Error()
 }
 
+// verify does the checks of the level.
 func (r Request) verify(ctx context.Context, report storage.Report) (found, error) {
 	switch r.Level {
 	case catalog.Stored:
@@ -90,6 +91,7 @@ func scratchPlan(b catalog.Backup) (plan.Plan, error) {
 	return plan.New(catalog, plan.Target{Backup: b.ID}, scratchLayout(), time.Now())
 }
 
+// memberHash returns the member's hash in the manifest of b, if it has one.
 func memberHash(b catalog.Backup) []catalog.HashKV {
 	if b.HashKV == nil {
 		return nil
@@ -97,6 +99,7 @@ func memberHash(b catalog.Backup) []catalog.HashKV {
 	return []catalog.HashKV{*b.HashKV}
 }
 
+// hashed reads the backup to its end, which compares the digests. Without a key it reads only the sealed bytes.
 func (r Request) hashed(ctx context.Context, report storage.Report) (found, error) {
 	b := r.Backup
 	if b.Seal.Encryption != "" && r.Keys.None() {
