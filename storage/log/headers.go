@@ -15,19 +15,19 @@ import (
 // than headersFor ago, is read again. A Headers must be used for one cluster of one repository under one Policy only. The
 // zero Headers is empty; a nil *Headers caches nothing. It is safe for concurrent use.
 type Headers struct {
-	mu      sync.Mutex
-	newer   map[string]keptHeader // by key
-	earlier map[string]keptHeader // by key; dropped when newer is full
-	folds   map[string]keptFold   // by key of the index
-	foldsTo time.Time             // when all folds are dropped
-	count   *atomic.Int64         // of folds, a part of foldsKept; nil before the first
+	mu         sync.Mutex
+	newer      map[string]keptHeader // by key
+	earlier    map[string]keptHeader // by key; dropped when newer is full
+	folds      map[string]keptFold   // by key of the index
+	foldsUntil time.Time             // when all folds are dropped
+	count      *atomic.Int64         // the number of folds, which foldsKept includes; nil before the first
 }
 
 // keptFold is a folded index.
 type keptFold struct {
 	segments []catalog.Segment
 	listed   uint64 // listing.sum of its segments
-	last     uint64 // seq; higher than that of segments if the next index overlaps this one
+	last     uint64 // the last seq of the stored index; higher than that of segments if the next index overlaps this one
 }
 
 // maxFolds limits the folded indexes that a process caches, of about 3 KiB each. A log of 60 days at --flush 2s has 5,000.
@@ -36,9 +36,10 @@ const maxFolds = 16384
 // foldsKept is the number of folded indexes in all Headers.
 var foldsKept atomic.Int64
 
+// keptHeader is a segment whose header was read.
 type keptHeader struct {
 	segment catalog.Segment
-	until   time.Time
+	until   time.Time // when it is read again
 }
 
 const (
@@ -82,16 +83,16 @@ func (h *Headers) put(key string, kept keptHeader) {
 	h.newer[key] = kept
 }
 
-// fold returns the folded index under key, if its segments are still listed with the same sizes and it covers the same seqs.
+// fold returns the folded index under key, if stored still lists its segments with the same sizes and it covers the same seqs.
 // next is the first seq of the next index; 0 if there is none.
-func (h *Headers) fold(key string, there listing, next uint64) ([]catalog.Segment, bool) {
+func (h *Headers) fold(key string, stored listing, next uint64) ([]catalog.Segment, bool) {
 	if h == nil {
 		return nil, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	kept, ok := h.folds[key]
-	if !ok || time.Now().After(h.foldsTo) {
+	if !ok || time.Now().After(h.foldsUntil) {
 		return nil, false
 	}
 	first, last := kept.segments[0].Seq, kept.segments[len(kept.segments)-1].Seq
@@ -99,13 +100,13 @@ func (h *Headers) fold(key string, there listing, next uint64) ([]catalog.Segmen
 	if next > 0 {
 		cut = min(cut, next-1)
 	}
-	sum, whole := there.sum(first, last)
+	sum, whole := stored.sum(first, last)
 	return slices.Clone(kept.segments), whole && sum == kept.listed && cut == last
 }
 
 // rememberFold caches segments, the folded index under key, whose last seq is last. It does nothing if they were not folded,
 // or if the process has cached maxFolds.
-func (h *Headers) rememberFold(key string, segments []catalog.Segment, there listing, last uint64) {
+func (h *Headers) rememberFold(key string, segments []catalog.Segment, stored listing, last uint64) {
 	if h == nil || len(segments) == 0 || segments[len(segments)-1].Folded == 0 {
 		return
 	}
@@ -115,9 +116,9 @@ func (h *Headers) rememberFold(key string, segments []catalog.Segment, there lis
 		h.count = &atomic.Int64{}
 		runtime.AddCleanup(h, func(count *atomic.Int64) { foldsKept.Add(-count.Load()) }, h.count)
 	}
-	if h.folds == nil || time.Now().After(h.foldsTo) {
+	if h.folds == nil || time.Now().After(h.foldsUntil) {
 		foldsKept.Add(-h.count.Swap(0))
-		h.folds, h.foldsTo = map[string]keptFold{}, time.Now().Add(headersFor)
+		h.folds, h.foldsUntil = map[string]keptFold{}, time.Now().Add(headersFor)
 	}
 	_, known := h.folds[key]
 	if !known && foldsKept.Load() >= maxFolds {
@@ -127,6 +128,6 @@ func (h *Headers) rememberFold(key string, segments []catalog.Segment, there lis
 		h.count.Add(1)
 		foldsKept.Add(1)
 	}
-	sum, _ := there.sum(segments[0].Seq, segments[len(segments)-1].Seq)
+	sum, _ := stored.sum(segments[0].Seq, segments[len(segments)-1].Seq)
 	h.folds[key] = keptFold{slices.Clone(segments), sum, last}
 }

@@ -41,8 +41,8 @@ type index struct {
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"`
 	Lineage string `json:"lineage"`
-	First   uint64 `json:"first"` // seq
-	Last    uint64 `json:"last"`  // seq
+	First   uint64 `json:"first"` // seq of the first segment
+	Last    uint64 `json:"last"`  // seq of the last segment
 	// Headers are the headers' documents, byte for byte as in the segments, concatenated and compressed with zstd to about a
 	// fifth. To read them: jq -r .headers | base64 -d | zstd -d.
 	Headers []byte `json:"headers"`
@@ -135,7 +135,7 @@ func (x index) Segments(ctx context.Context, decode headerDecoder) ([]catalog.Se
 	}
 	defer unpacking.Release(size + unpackOverhead)
 	dec, err := zstd.NewReader(bytes.NewReader(x.Headers), zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: a single-segment frame has its size as window
+		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: the window of a single-segment frame is its content
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func inOrder(cluster, lineage string, first uint64, segments []catalog.Segment) 
 func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catalog.Segment) error {
 	data, err := EncodeIndex(segments)
 	if err == nil {
-		err = log.owns(segments[0].Header)
+		err = log.checkCluster(segments[0].Header)
 	}
 	if err == nil && segments[0].Lineage != lineage {
 		err = fmt.Errorf("its segments are of lineage %s", segments[0].Lineage)

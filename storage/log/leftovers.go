@@ -34,7 +34,7 @@ func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	}
 }
 
-// nextLineage returns the first lineage with a key after that one; "" if there is none. It skips lineages that cannot be
+// nextLineage returns the first lineage with a key that sorts after the given one; "" if there is none. It skips lineages that cannot be
 // listed.
 func (log *Log) nextLineage(ctx context.Context, after string) (string, error) {
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster), After: after}) {
@@ -81,7 +81,7 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 	}
 	var leftovers []catalog.Leftover
 	highest := cuts[len(cuts)-1]
-	var lowest, next uint64 // seqs of the first segment up to the highest cut, and after it
+	var lowest, next uint64 // seqs of the first segment up to the highest cut, and of the first one after it; 0 if there is none
 	err = log.listLogNames(ctx, lineage, "", func(n catalog.LogName, o storage.Object) bool {
 		if n.Kind != catalog.LogSegment || n.Seq > highest.Upto {
 			if n.Kind == catalog.LogSegment {
@@ -113,7 +113,7 @@ func firstCut(cuts []Cut, seq uint64) Cut {
 	return cuts[slices.IndexFunc(cuts, func(cut Cut) bool { return cut.Upto >= seq })]
 }
 
-// leftSince returns the leftover for o, pruned by cut. Its grace begins when both were stored.
+// leftSince returns the leftover for o, pruned by cut. Its grace begins when o or the tombstone was stored, at the later time.
 func leftSince(cut Cut, o storage.Object) catalog.Leftover {
 	return catalog.Leftover{Key: o.Key, Size: o.Size, Since: slices.MaxFunc([]time.Time{o.ModTime, cut.object.ModTime}, time.Time.Compare)}
 }

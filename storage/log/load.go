@@ -145,7 +145,7 @@ func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, erro
 	if err != nil {
 		return nil, fmt.Errorf("read the log of cluster %s: %w", log.store.Cluster, err)
 	}
-	return inHistory(lineages), nil
+	return sortByHistory(lineages), nil
 }
 
 // LoadLineage returns one lineage of the log, as Load does without details. The error matches catalog.ErrName if id is
@@ -210,7 +210,7 @@ func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (cat
 		if err != nil {
 			return catalog.Lineage{}, err
 		}
-		unread = l.markDoubtfulIndexes(lineage) // the faults must name single segments
+		unread = l.doubtFolded(lineage) // the faults must name single segments
 		if len(unread) == 0 {
 			return lineage, nil
 		}
@@ -219,10 +219,10 @@ func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (cat
 
 // lineage returns the lineage that the indexes and the headers of all other segments describe.
 func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
-	l.learn()
-	l.lay()
+	l.collectIndexed()
+	l.makeSlots()
 	l.fillFromIndexes()
-	for again := true; again; again = l.doubtIndexes() {
+	for again := true; again; again = l.emptyDoubtfulSlots() {
 		err := l.readHeaders(ctx)
 		if err != nil {
 			return catalog.Lineage{}, err
@@ -235,8 +235,8 @@ func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).WithMisfits(), nil
 }
 
-// markDoubtfulIndexes returns the first seqs of the folded indexes that break the chain or are a fault, and marks them as doubted.
-func (l *lineageLoad) markDoubtfulIndexes(lineage catalog.Lineage) (indexes []uint64) {
+// doubtFolded adds the folded indexes that break the chain or are a fault to doubted, and returns the first seqs of those added.
+func (l *lineageLoad) doubtFolded(lineage catalog.Lineage) (indexes []uint64) {
 	doubt := func(run *catalog.Segment) {
 		if run.Folded > 0 && !l.doubted[run.IndexSeq()] {
 			l.doubted[run.IndexSeq()] = true
@@ -259,8 +259,8 @@ func (l *lineageLoad) markDoubtfulIndexes(lineage catalog.Lineage) (indexes []ui
 	return indexes
 }
 
-// readIndexes reads the indexes with those first seqs. One that is damaged, or was pruned in the meantime, is left out: the
-// segments are then read one by one.
+// readIndexes reads the indexes with the given first seqs. An index that is damaged, or was pruned in the meantime, is left out,
+// and its segments are read one by one.
 func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	refused := make([]error, len(l.indexes))
 	err := records.Parallel(ctx, indexReaders, len(firsts), func(ctx context.Context, n int) error {
@@ -295,8 +295,8 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	return err
 }
 
-// learn fills known and runs from the indexes.
-func (l *lineageLoad) learn() {
+// collectIndexed fills known and runs from the indexes.
+func (l *lineageLoad) collectIndexed() {
 	l.known, l.runs, l.slots = map[uint64]*catalog.Segment{}, map[uint64]*catalog.Segment{}, nil
 	for _, segments := range l.indexes {
 		for i := range segments {
@@ -327,8 +327,8 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 	}
 }
 
-// lay makes a slot for each segment of the listing, and one for all segments that are folded together.
-func (l *lineageLoad) lay() {
+// makeSlots makes one slot for each folded segment, and one for each other segment of the listing.
+func (l *lineageLoad) makeSlots() {
 	var folded uint64 // the last seq of the latest folded segment
 	for one := range l.folder.segments.all() {
 		if one.seq <= folded {
@@ -337,7 +337,7 @@ func (l *lineageLoad) lay() {
 		s := slot{listed: one}
 		run := l.runs[one.seq]
 		if run != nil {
-			s = slot{listed{run.Seq, run.Size}, run, true, nil}
+			s = slot{listed: listed{seq: run.Seq, size: run.Size}, segment: run, indexed: true}
 			folded = run.Seq
 		}
 		l.slots = append(l.slots, s)
@@ -355,12 +355,12 @@ func (l *lineageLoad) fillFromIndexes() {
 	}
 }
 
-// doubtIndexes empties the slots that come from an index and break the chain, and reports whether there were any. An archiver
+// emptyDoubtfulSlots empties the slots that come from an index and break the chain, and reports whether there were any. An archiver
 // that lost a race can have indexed its own segment in place of the winner's.
-func (l *lineageLoad) doubtIndexes() (any bool) {
+func (l *lineageLoad) emptyDoubtfulSlots() (any bool) {
 	for i := 1; i < len(l.slots); i++ {
 		a, b := &l.slots[i-1], &l.slots[i]
-		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // markDoubtfulIndexes handles folded segments
+		if !a.contradicts(b) || a.segment.Folded+b.segment.Folded > 0 { // doubtFolded handles folded segments
 			continue
 		}
 		for _, s := range []*slot{a, b} {
@@ -452,7 +452,7 @@ func (l *lineageLoad) holes() []catalog.Fault {
 		}
 		next = s.seq + 1
 	}
-	if next <= last && next != 0 {
+	if next <= last && next != 0 { // 0: nothing is listed or in an index
 		holes = append(holes, catalog.Fault{Seq: next, Upto: last})
 	}
 	return holes
@@ -473,7 +473,7 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 	return first, last
 }
 
-// missing returns run with its key and error, and with the positions that an index has for it.
+// missing returns run with its key and error, and with its positions as far as an index has them.
 func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	run.Key = catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, run.Seq)
 	run.Err = Missing(run.Key)
@@ -509,9 +509,9 @@ func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 	return lineage
 }
 
-// inHistory returns lineages sorted by the time at which their first segment was written, oldest first. A lineage never
-// precedes the one that it follows, even if the clocks differed.
-func inHistory(lineages []catalog.Lineage) []catalog.Lineage {
+// sortByHistory returns lineages sorted by the time at which their first segment was written, oldest first. A lineage always
+// comes after the one that it follows, even if the clocks differed.
+func sortByHistory(lineages []catalog.Lineage) []catalog.Lineage {
 	slices.SortStableFunc(lineages, func(a, b catalog.Lineage) int {
 		return cmp.Or(a.Begun().Compare(b.Begun()), cmp.Compare(a.ID, b.ID))
 	})

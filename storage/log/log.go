@@ -54,7 +54,7 @@ func (e *TakenError) Unwrap() error { return catalog.ErrTaken }
 // continued, and records.ErrUnsigned if the policy has no key and the newest backup is signed.
 func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	lineage, seq := e.Header.Lineage, e.Header.Seq
-	err := log.owns(e.Header)
+	err := log.checkCluster(e.Header)
 	if err != nil {
 		return fmt.Errorf("store segment %d of lineage %s: %w", seq, lineage, err)
 	}
@@ -81,8 +81,8 @@ func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	return nil
 }
 
-// owns returns an error unless h belongs to the log's cluster and has a valid lineage.
-func (log *Log) owns(h segment.Header) error {
+// checkCluster returns an error unless h belongs to the log's cluster and has a valid lineage.
+func (log *Log) checkCluster(h segment.Header) error {
 	if h.Cluster != log.store.Cluster {
 		return fmt.Errorf("it is of cluster %q, not of %q", h.Cluster, log.store.Cluster)
 	}

@@ -68,13 +68,13 @@ func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, err
 	if err != nil {
 		return logFolder{}, err
 	}
-	sorted := inHistory(begins)
+	sorted := sortByHistory(begins)
 	newest := sorted[len(sorted)-1].ID
 	return folders[slices.IndexFunc(folders, func(f logFolder) bool { return f.lineage == newest })], nil
 }
 
-// findLast sets tail.Last to the last segment with a valid header. It sets tail.Broken if there are later segments, or none
-// at all.
+// findLast sets tail.Last to the last segment with a valid header. It sets tail.Broken if there are later segments, or no
+// segments at all.
 func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 	for s := range f.segments.backward() {
 		last, err := log.ReadSegment(ctx, f.lineage, s.seq)

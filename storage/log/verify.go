@@ -36,7 +36,7 @@ func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (cat
 	for _, s := range l.Segments {
 		v.total += s.Size
 	}
-	var whole []catalog.Segment // of l, unfolded if one of them is bad
+	var whole []catalog.Segment // those of l, each chunk with a bad segment unfolded
 	for some := range slices.Chunk(l.Segments, verifiedAtOnce) {
 		left, err := v.read(ctx, some)
 		if err != nil {
@@ -60,9 +60,9 @@ type verifying struct {
 	log  *Log
 	with Reader
 
-	mu          sync.Mutex // guards done and bad
-	done, total int64      // bytes
-	bad         map[uint64]error
+	mu          sync.Mutex       // guards done and bad
+	done, total int64            // bytes
+	bad         map[uint64]error // by seq
 }
 
 // read reads all segments that some include. It returns some, or all of these segments if one of them is bad.
@@ -98,7 +98,7 @@ func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	return err
 }
 
-// verifySegment reads one segment to its end. An error of the segment itself comes before one of with.Check.
+// verifySegment reads one segment to its end. If the segment itself and with.Check fail, it returns the error of the segment.
 func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with Reader) error {
 	if with.Keys.None() && s.Seal.Encryption != "" {
 		return log.checkSegment(ctx, s)
