@@ -15,6 +15,7 @@ var rules = map[string]func(*judgement, check.Line){
 	"client certificate":  (*judgement).certificate,
 }
 
+// lineIs returns a rule that adds the named condition with the severity.
 func lineIs(name Name, s Severity) func(*judgement, check.Line) {
 	return func(j *judgement, l check.Line) { j.line(name, s, l) }
 }
@@ -50,7 +51,7 @@ func (j *judgement) alarms(l check.Line) {
 	}
 }
 
-// certificate adds that a certificate expires within the limit. dr check reports that earlier.
+// certificate adds that a certificate expires within the limit. dr check reports it earlier, while more time is left.
 func (j *judgement) certificate(l check.Line) {
 	left := l.Ends.Sub(j.now)
 	if left < j.Limits.Certificate {

@@ -51,7 +51,7 @@ const (
 	MembersDiverged    Name = "MembersDiverged"    // members' key spaces differ at one revision, or an alarm reports so
 	NoQuorum           Name = "NoQuorum"           // the cluster cannot write
 	MembersAway        Name = "MembersAway"        // members do not answer
-	AlarmRaised        Name = "AlarmRaised"        // NOSPACE
+	AlarmRaised        Name = "AlarmRaised"        // a member has raised an alarm such as NOSPACE, or its database nears the quota
 	CertificateExpires Name = "CertificateExpires" // a certificate expires soon, or has expired
 	ClocksApart        Name = "ClocksApart"        // a backup seems to be from the future
 	ConfigRefused      Name = "ConfigRefused"      // the cluster's configuration has a fault

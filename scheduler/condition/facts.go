@@ -23,8 +23,8 @@ type Facts struct {
 
 // Agreed contains the promises of the configuration.
 type Agreed struct {
-	Written   bool          // false: there is no configuration, and the other fields are unknown
-	Suspended bool          // then no backup is late
+	Written   bool          // the cluster has a configuration; false: the other fields are unknown
+	Suspended bool          // no job is started, so no backup is late
 	Slack     time.Duration // how late a backup may be
 	Encrypted bool
 	Proven    bool      // backups are to be proven regularly
@@ -67,7 +67,7 @@ type Log struct {
 	Spool    int64         // bytes that wait for the store
 	SpoolMax int64         // 0: no spool
 	Diverged string        // how the members' key spaces differ; "": no difference is known
-	Gap      string        // the reason of a gap that no backup has come after; "": there is none, or only the log has it
+	Gap      string        // the reason of a gap that no backup has come after; "": none, or an earlier agent recorded it
 }
 
 // Limits holds the thresholds of conditions. Zero fields mean the defaults, which the comments name.
@@ -76,14 +76,14 @@ type Limits struct {
 	Shrunk      float64       // fraction of the usual size or number of keys, 0 to 1; 0.5
 	Proven      time.Duration // age of the last verify or drill; 7 days
 	DrillLate   time.Duration // delay of a drill; 6 hours
-	Lag         time.Duration // 5 minutes
+	Lag         time.Duration // age of the oldest request that is not stored; 5 minutes
 	Spool       float64       // fraction of the spool in use, 0 to 1; 0.8
-	Certificate time.Duration // before its end; 14 days
+	Certificate time.Duration // remaining validity of a certificate; 14 days
 	Accept      []Name        // conditions that are accepted, and never reported
 }
 
 const (
-	certificateCritical = 48 * time.Hour
+	certificateCritical = 48 * time.Hour   // remaining validity
 	lagCritical         = 6                // times Lag
 	logStopped          = 10 * time.Minute // how long after the end of the log a good backup was taken
 )

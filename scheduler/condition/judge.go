@@ -129,21 +129,21 @@ func (j *judgement) late(r Repository) time.Duration {
 	return j.now.Sub(r.Due)
 }
 
-// inTimeBeside reports whether another repository has a good backup and is not late.
-func (j *judgement) inTimeBeside(r Repository) bool {
+// anotherInTime reports whether another repository has a good backup and is not late.
+func (j *judgement) anotherInTime(r Repository) bool {
 	return slices.ContainsFunc(j.Repositories, func(o Repository) bool {
 		return o.Repository != r.Repository && o.Problem == "" && o.Good != nil && j.late(o) == 0
 	})
 }
 
 func (j *judgement) backups(r Repository) {
-	beside := warningIf(j.inTimeBeside(r))
+	severity := warningIf(j.anotherInTime(r))
 	if r.Problem != "" {
-		j.add(RepositoryAway, finding{beside, r.Repository, j.command("check", r)}, "%s", r.Problem)
+		j.add(RepositoryAway, finding{severity, r.Repository, j.command("check", r)}, "%s", r.Problem)
 	}
 	switch late := j.late(r); {
 	case r.Good == nil && (r.Problem == "" || !r.At.IsZero()):
-		j.add(NoBackup, finding{beside, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
+		j.add(NoBackup, finding{severity, r.Repository, j.command("backup", r) + ", with the cluster's endpoints and recipients"},
 			"%s", cmp.Or(r.Doubt, "there is no backup"))
 	case r.Good != nil && late > 0:
 		j.backupLate(r, late)
@@ -170,9 +170,9 @@ func (j *judgement) backups(r Repository) {
 // divergedCure begins the remedy of MembersDiverged.
 const divergedCure = "find out which member is right, replace the other"
 
-// backupLate adds that a backup is late. While it waits for its turn that is a warning, until the next slot has passed too.
+// backupLate adds that a backup is late. If the backup waits for its turn, the condition is a warning until the next slot.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
-	w := finding{warningIf(j.inTimeBeside(r)), r.Repository, fmt.Sprintf("on its host check that dr serve runs, and read its log; dr trigger --cluster %s takes one now", j.Cluster)}
+	w := finding{warningIf(j.anotherInTime(r)), r.Repository, fmt.Sprintf("on its host check that dr serve runs, and read its log; dr trigger --cluster %s takes one now", j.Cluster)}
 	waiting := ""
 	if j.Jobs.Queued {
 		waiting, w.cure = "; it waits for its turn among other clusters", "raise concurrency in dr.yaml, or spread the schedules by a larger jitter"
@@ -217,9 +217,9 @@ func (j *judgement) isShrunk(is, usual int64) bool {
 	return float64(is) < j.Limits.Shrunk*float64(usual)
 }
 
-// proofs adds that backups were not proven for too long. Unproven time counts from the oldest kept backup, or from j.Since if
-// that is earlier: with a short retention all backups are young. If the configuration promises no proof and there never was
-// one, no condition holds.
+// proofs adds that backups were not proven for too long. The unproven time begins with the oldest kept backup, or at
+// j.Since if that is earlier: with a short retention all backups are young. No condition holds if the configuration promises no
+// proof and no proof was ever made.
 func (j *judgement) proofs(r Repository) {
 	if r.Backups == 0 || j.Agreed.Written && !j.Agreed.Proven && r.Verified.IsZero() {
 		return
@@ -240,8 +240,8 @@ func (j *judgement) proofs(r Repository) {
 	}
 }
 
-// drill adds a failed drill that no later one covers, and a last drill that was not run. The last one may be known only to this
-// service, if its proof could not be stored.
+// drill adds a failed drill that no later one covers, and a last drill that was not run. Only this service knows a drill
+// whose proof could not be stored: j.Jobs.Drills has it.
 func (j *judgement) drill(r Repository) {
 	last, failed := drillOf(r.Repository, r.Drill), drillOf(r.Repository, r.FailedDrill)
 	for _, d := range j.Jobs.Drills {
@@ -269,7 +269,8 @@ func drillOf(in string, p *catalog.Proof) Drill {
 	return Drill{in, p.Time, p.Verdict, p.Finding}
 }
 
-// fault adds that the configuration is refused. That is critical if no earlier one is in force: then the cluster is not backed up.
+// fault adds that the configuration is refused. The condition is critical if no earlier configuration is in
+// force: the cluster is not backed up.
 func (j *judgement) fault() {
 	if j.Fault == "" {
 		return
@@ -313,7 +314,7 @@ func (j *judgement) encryption() {
 
 func (j *judgement) log(r Repository) {
 	gap := r.Gap
-	if r.Logged && j.Log != nil { // the log has a gap only with the first segment after it
+	if r.Logged && j.Log != nil { // the stored log shows a gap only when the first segment after it is stored
 		gap = cmp.Or(gap, j.Log.Gap)
 	}
 	if gap != "" {
@@ -336,8 +337,8 @@ func (j *judgement) log(r Repository) {
 	}
 }
 
-// neverLogged reports whether r should have contained log for a while. If this service archives the log, LogLagging reports
-// better: an idle cluster writes no log.
+// neverLogged reports whether r should have contained log for a while. If this service archives the log, it returns false:
+// LogLagging knows whether there were writes to store.
 func (j *judgement) neverLogged(r Repository) bool {
 	return r.Logged && j.Log == nil && !j.Agreed.Suspended && j.now.Sub(r.Good.Started) > logStopped
 }

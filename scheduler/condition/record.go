@@ -37,7 +37,8 @@ type Current struct {
 // operator.
 const Settle = time.Minute
 
-// Record follows conditions over several surveys: since when they hold, and which were reported. The zero Record is empty.
+// Record follows conditions over several surveys. It holds since when each holds, and whether it was reported. The
+// zero Record is empty.
 type Record struct {
 	held map[place]*held
 }
@@ -49,9 +50,9 @@ type place struct {
 
 // held is a condition that holds, or is over for less than Settle.
 type held struct {
-	last Condition
-	gone time.Time // since when it is over; zero: it holds
-	told Severity  // severity of the last reported begin; "": none
+	last     Condition
+	gone     time.Time // since when it is over; zero: it holds
+	reported Severity  // severity of the last reported begin; "": none
 }
 
 // Update takes the result of Judge. It returns the conditions with their true Since, and the changes to report.
@@ -68,8 +69,8 @@ func (r *Record) Update(judged []Condition, now time.Time) (current []Condition,
 		current = append(current, c)
 		h := r.held[at]
 		settled := now.Sub(c.Since) >= Settle
-		if settled && h.told != Critical && h.told != c.Severity {
-			h.told = c.Severity
+		if settled && h.reported != Critical && h.reported != c.Severity {
+			h.reported = c.Severity
 			changes = append(changes, Change{Begins, now.UTC(), c})
 		}
 	}
@@ -102,7 +103,7 @@ func (r *Record) forget(there map[place]bool, now time.Time) (changes []Change) 
 			continue
 		}
 		delete(r.held, at)
-		if h.told != "" {
+		if h.reported != "" {
 			changes = append(changes, Change{Ends, now.UTC(), h.last})
 		}
 	}
@@ -114,7 +115,7 @@ func (r *Record) forget(there map[place]bool, now time.Time) (changes []Change) 
 func (r *Record) Current(cluster string, now time.Time) Current {
 	c := Current{State: Holds, Time: now.UTC(), Cluster: cluster, Conditions: []Condition{}}
 	for _, h := range r.held {
-		if h.told != "" {
+		if h.reported != "" {
 			c.Conditions = append(c.Conditions, h.last)
 		}
 	}
@@ -125,7 +126,7 @@ func (r *Record) Current(cluster string, now time.Time) Current {
 // Close empties r, and returns the ends of all conditions that were reported: nothing observes the cluster any longer.
 func (r *Record) Close(now time.Time) (changes []Change) {
 	for _, h := range r.held {
-		if h.told != "" {
+		if h.reported != "" {
 			changes = append(changes, Change{Ends, now.UTC(), h.last})
 		}
 	}
@@ -137,7 +138,7 @@ func (r *Record) Close(now time.Time) (changes []Change) {
 // Unsettled reports whether a begin or an end was not reported yet. Then the next survey should come after Settle.
 func (r *Record) Unsettled() bool {
 	for _, h := range r.held {
-		if h.told != h.last.Severity && h.told != Critical || !h.gone.IsZero() {
+		if h.reported != h.last.Severity && h.reported != Critical || !h.gone.IsZero() {
 			return true
 		}
 	}

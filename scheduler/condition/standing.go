@@ -21,7 +21,7 @@ type Standing struct {
 	Bytes   int64     `json:"bytes"`           // the stored size of all backups
 	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest began
 	Good    *Good     `json:"good,omitempty"`  // the newest good backup; absent: there is none
-	Doubt   string    `json:"doubt,omitempty"` // what is known against the newest backup that was read and is not good
+	Doubt   string    `json:"doubt,omitempty"` // why a backup that was read is not good
 	// Diverged describes how the members differed at the last comparison, by a backup or by the agent that cut the newest segment
 	// of the log; absent if they were equal.
 	Diverged string     `json:"diverged,omitempty"`
@@ -33,18 +33,18 @@ type Standing struct {
 	Changed string `json:"changed,omitempty"`
 
 	UsualSize int64 `json:"usualSize,omitempty"` // median size of the databases before Good's; absent: too few
-	Keys      int64 `json:"keys,omitempty"`      // in the last count by a verify or a drill
+	Keys      int64 `json:"keys,omitempty"`      // number of keys, as a verify or a drill last counted them
 	UsualKeys int64 `json:"usualKeys,omitempty"` // median of the counts before; absent: too few
 
 	Verified  time.Time      `json:"verified,omitzero"`  // when a backup last passed more than "stored"
 	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last proven to open a backup
 	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
-	Drill     *catalog.Proof `json:"drill,omitempty"`    // of the newest drill, with any verdict
+	Drill     *catalog.Proof `json:"drill,omitempty"`    // proof of the newest drill, with any verdict
 	// FailedDrill is the newest failed drill that no later one covers; absent: there is none.
 	FailedDrill *catalog.Proof `json:"failedDrill,omitempty"`
 
 	Window     *catalog.Window `json:"window,omitempty"`     // the newest; absent: there is none
-	Gaps       int             `json:"gaps"`                 // how many
+	Gaps       int             `json:"gaps"`                 // number of gaps in the log
 	Gap        string          `json:"gap,omitempty"`        // the newest gap with no good backup after it; absent: there is none
 	LogDamaged int             `json:"logDamaged,omitempty"` // how many of the log's indexes, tombstones and folders cannot be used
 	LogDoubt   string          `json:"logDoubt,omitempty"`   // why the first of them cannot be used
@@ -83,11 +83,11 @@ func SurveyOptions(drills bool, now time.Time) repository.SurveyOptions {
 }
 
 const (
-	newest = 6  // the newest backup, and those before it for a median
-	plenty = 32 // proofs, after which it is clear that none was made with a key
-	few    = 3  // the least number for a median
+	newest = 6  // backups that are read: the newest, and those before it for a median
+	plenty = 32 // proofs: if none of so many was made with a key, no earlier one is read to find one
+	few    = 3  // the fewest values that have a median
 
-	plentyDrills = 8 // later drills without the failure, after which it is forgotten
+	plentyDrills = 8 // drills: if none of so many is a failed one without cover, no earlier one is read to find one
 )
 
 func countDrills(proofs []catalog.Proof) (n int) {
@@ -99,7 +99,8 @@ func countDrills(proofs []catalog.Proof) (n int) {
 	return n
 }
 
-// NewStanding returns the standing of s's cluster in the repository called in, at the time now. next is its schedule.
+// NewStanding returns the standing of s's cluster in the repository called in, at the time now. next returns the first
+// slot of its schedule after a time, or the zero Time.
 func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time, now time.Time) Standing {
 	d := Standing{
 		Repository: in, At: now.UTC(), Backups: s.Kept, Damaged: len(s.Damaged) + len(s.Untrusted), Bytes: s.Bytes, Oldest: s.Oldest,
@@ -141,7 +142,8 @@ func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 	d.UsualSize = median(sizes)
 }
 
-// changed compares the histories. Past contains those that the newest backups do not show.
+// changed sets Changed by the histories of the backups. s.Past contains backups of histories that the newest backups do not
+// show.
 func (d *Standing) changed(s repository.Survey, now time.Time) {
 	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b catalog.Backup) bool { return b.Started.After(now.Add(ClockAllowance)) })
 	change, ok := catalog.NewChange(s.Cluster, past)
@@ -190,25 +192,26 @@ func good(b catalog.Backup) *Good {
 	}
 }
 
-// proven sets the facts about proofs, newest first. It ignores proofs from the future, which would hide all until that time.
+// proven sets the facts about latest, which is sorted newest first. It ignores proofs from the future, which would hide all
+// proofs until their time.
 func (d *Standing) proven(latest []catalog.Proof, now time.Time) {
-	var later []catalog.Proof // drills
+	var later []catalog.Proof // of drills after p
 	for _, p := range latest {
 		if p.Time.After(now.Add(ClockAllowance)) {
 			continue
 		}
 		passed := p.Verdict == catalog.Passed
 		if passed && p.Level != catalog.Stored {
-			first(&d.Verified, p.Time)
+			setOnce(&d.Verified, p.Time)
 		}
 		if p.Key != "" {
-			first(&d.Decrypted, p.Time)
+			setOnce(&d.Decrypted, p.Time)
 		}
 		if p.Drill == nil {
 			continue
 		}
 		if passed {
-			first(&d.Drilled, p.Time)
+			setOnce(&d.Drilled, p.Time)
 		}
 		if d.Drill == nil {
 			d.Drill = &p
@@ -220,7 +223,8 @@ func (d *Standing) proven(latest []catalog.Proof, now time.Time) {
 	}
 }
 
-func first(at *time.Time, t time.Time) {
+// setOnce sets at to t, unless it is set already.
+func setOnce(at *time.Time, t time.Time) {
 	if at.IsZero() {
 		*at = t
 	}
@@ -276,7 +280,7 @@ func (d *Standing) log(c catalog.Catalog) {
 	}
 	for _, l := range c.Lineages {
 		for _, f := range l.Faults {
-			if f.Seq == 0 { // not of a segment: an unusable segment is a gap
+			if f.Seq == 0 { // the fault of a segment has a Seq, and is counted as a gap
 				d.LogDamaged++
 				d.LogDoubt = cmp.Or(d.LogDoubt, f.Err.Error())
 			}

@@ -29,7 +29,7 @@ type Identity struct {
 	By      string // host and version
 }
 
-// NewService returns a Service that does all jobs but Prune, whose result the caller records.
+// NewService returns a Service that does all jobs but Prune. The caller sets Prune, since it records the result.
 func NewService(who Identity, report storage.Report) *scheduler.Service {
 	return &scheduler.Service{
 		Open:     open,
@@ -63,7 +63,7 @@ func (who Identity) archive(ctx context.Context, c archive.Config, to *repositor
 	return archive.Run(ctx, c, to)
 }
 
-// drill restores the newest backup and the point of the log that the seed draws, each in a child process.
+// drill restores the newest backup and the point of the log that the seed selects, each in a child process.
 func (who Identity) drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
 	s := d.Spec
 	r := verify.DrillRequest{
@@ -109,7 +109,7 @@ func Check(ctx context.Context, s spec.Spec) []check.Line {
 
 // Pruned is the result of one Prune.
 type Pruned struct {
-	Catalog   catalog.Catalog // before
+	Catalog   catalog.Catalog // before the pruning
 	Decisions retention.Decisions
 	Result    repository.PruneResult
 }

@@ -11,13 +11,14 @@ import (
 const (
 	// clockAllowance bounds the difference between the clocks of hosts that take backups and that prune.
 	clockAllowance = 5 * time.Minute
-	// learned is the number of far smaller backups in a row, of similar sizes, after which their size becomes the measure: the
-	// cluster was defragmented, or the size before was forged. The condition BackupShrunk ends about then too.
-	learned = 3
+	// learnAfter is the number of far smaller backups in a row, of similar sizes, after which their size becomes the measure: the
+	// cluster was defragmented, or the size before was forged. The condition BackupShrunk ends at about the same
+	// time.
+	learnAfter = 3
 )
 
-// judge sets the doubt of each candidate that is not good. Candidates are sorted newest first; doubtful marks backups of
-// histories that are not the cluster's own. A backup that is not good is no measure for others.
+// judge sets the doubt of each candidate that is not good. Candidates are sorted newest first. doubtful is true for backups of
+// histories that are not the cluster's own. The size of a backup that is not good is no measure for others.
 func judge(candidates []*candidate, doubtful map[catalog.ID]bool, now time.Time) {
 	var s sizes
 	for _, c := range slices.Backward(candidates) {
@@ -33,13 +34,13 @@ func judge(candidates []*candidate, doubtful map[catalog.ID]bool, now time.Time)
 
 // sizes compares the sizes of the backups' databases, oldest first.
 type sizes struct {
-	measure *candidate   // the newest good one
-	small   []*candidate // after measure: far smaller, and of similar sizes
+	measure *candidate   // the newest good backup
+	small   []*candidate // backups after measure, far smaller than it, and of similar sizes
 
-	// A learned size is valid until a backup has the earlier size again. Then learning it was a mistake: after pruning, small
-	// backups that were taken far apart are in a row.
+	// A learned size is valid until a backup has the earlier size again. Such a backup shows that the learned size was wrong:
+	// pruning can leave small backups in a row that were taken far apart.
 	before *candidate   // the measure that the learned size replaced; nil if none is learned
-	since  []*candidate // good ones of the learned size
+	since  []*candidate // good backups of the learned size
 }
 
 // judge compares c with the measure, and sets its doubt or makes it the measure.
@@ -50,7 +51,7 @@ func (s *sizes) judge(c *candidate) {
 			small.doubt = smallerThan(s.before, small)
 		}
 		*s = sizes{measure: c}
-	case s.measure != nil && wasOpened(c.Backup):
+	case s.measure != nil && wasOpened(c.Backup): // its size is right, large or small
 		*s = sizes{measure: c}
 	case s.measure == nil || !c.FarSmaller(s.measure.Backup):
 		s.measure, s.small = c, nil
@@ -60,7 +61,7 @@ func (s *sizes) judge(c *candidate) {
 	default:
 		c.doubt = smallerThan(s.measure, c)
 		s.small = append(similarTo(c, s.small), c)
-		if len(s.small) == learned {
+		if len(s.small) == learnAfter {
 			s.learn(c)
 		}
 	}
@@ -78,7 +79,7 @@ func (s *sizes) learn(c *candidate) {
 	s.measure, s.small = c, nil
 }
 
-// returned reports whether c has the size from before the learned one again.
+// returned reports whether c is far larger than the learned size, and not far smaller than the size before.
 func (s *sizes) returned(c *candidate) bool {
 	return s.before != nil && s.measure.FarSmaller(c.Backup) && !c.FarSmaller(s.before.Backup)
 }
@@ -87,7 +88,7 @@ func smallerThan(measure, c *candidate) string {
 	return fmt.Sprintf("its database has %d bytes, that of the one before %d: verify it, and it counts", c.Plain.Size, measure.Plain.Size)
 }
 
-// similarTo returns small if c's size is similar to all of theirs, otherwise nil.
+// similarTo returns small if the size of c is similar to the sizes of all in small, otherwise nil.
 func similarTo(c *candidate, small []*candidate) []*candidate {
 	other := func(s *candidate) bool { return s.FarSmaller(c.Backup) || c.FarSmaller(s.Backup) }
 	if slices.ContainsFunc(small, other) {

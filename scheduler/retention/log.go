@@ -9,19 +9,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// stretch is a stretch of the log, with the backups that it continues from.
+// stretch is a run of segments without a gap, with the backups that it continues from.
 type stretch struct {
 	catalog.Stretch
 	lineage int          // index in the catalog
 	until   time.Time    // time of the last known state
 	newest  bool         // an archiver may append to it
 	bases   []*candidate // oldest first; none if the stretch is of no use
-	bytes   []int64      // the sum of the first i segments
+	bytes   []int64      // bytes[i] is the total size of the first i segments
 
 	doubtful bool // its history is not the cluster's own
 }
 
-// readLog collects the stretches.
+// readLog sets k.log.
 func (k *keeping) readLog() {
 	for i, l := range k.catalog.Lineages {
 		for _, s := range l.Stretches() {
@@ -87,7 +87,7 @@ func (s *stretch) windowBase(begins time.Time) *candidate {
 	return cmp.Or(newest, s.bases[0])
 }
 
-// keptFrom returns how many of the first segments of s go, and why. Folded segments stay or go together.
+// keptFrom returns the number n of segments to remove from the start of s, and why. A folded segment stays or goes as a whole.
 func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 	switch base := k.baseOf(s); {
 	case base != nil:
@@ -95,7 +95,7 @@ func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
 		if k.policy.Window > 0 && !base.Finished.After(k.windowBegins()) {
 			reason = "it is older than the window of " + Span(k.policy.Window) + ", which begins on " + string(base.ID)
 		}
-	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // a base may still appear
+	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // n is 0: a base may still appear
 	default:
 		n, reason = len(s.Segments), "no kept backup is a base for it"
 	}
@@ -133,8 +133,8 @@ func (k *keeping) oldestUse() (t time.Time) {
 	return t
 }
 
-// from returns how many of the first segments of s a restore from b does not need. The segment of b's own position stays, which
-// may contain its time, and so does one with an earlier mark, which proves that b is of this history.
+// from returns how many segments at the start of s a restore from b does not need. It needs the segment with b's own position,
+// and a mark before that position, which proves that b belongs to this history.
 func (s *stretch) from(b catalog.Backup) int {
 	own, _ := b.Span(s.Source())
 	i := max(0, s.SegmentsUpTo(own)-1)
@@ -148,10 +148,10 @@ func hasMarkBefore(s catalog.Segment, position uint64) bool {
 	return len(s.Marks) > 0 && s.Marks[0].Position < position
 }
 
-// front is the first segment of a lineage that stays; later segments stay too. If none stays, seq exceeds the last one's.
+// front is the boundary between the segments of a lineage that go and those that stay.
 type front struct {
-	seq    uint64
-	reason string
+	seq    uint64 // of the first segment that stays; if none stays, the last seq plus 1
+	reason string // why the segments before it go
 }
 
 // fronts returns the front of each lineage, by its index in the catalog.

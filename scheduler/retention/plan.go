@@ -15,8 +15,8 @@ import (
 type Decisions struct {
 	Backups []Decision // newest first
 	Log     []Cut      // oldest lineage first, each at most once
-	Kept    int64      // stored bytes that are kept
-	Removed int64      // stored bytes that are removed
+	Kept    int64      // stored bytes of backups and log that are kept
+	Removed int64      // stored bytes of backups and log that go
 	Over    int64      // bytes by which Kept exceeds MaxSize; 0 if it does not
 }
 
@@ -24,7 +24,7 @@ type Decisions struct {
 type Decision struct {
 	catalog.Backup
 	Keep    bool
-	Reasons []string // all that keep it, or the one for which it goes
+	Reasons []string // why it is kept, or the one reason for which it goes
 	Doubt   string   // why it is not good; "" for a good one
 }
 
@@ -37,15 +37,15 @@ type Cut struct {
 	Reason   string
 }
 
-// Plan returns the decisions of p at the time now. The catalog must contain proofs and log, but nothing that is not trusted.
+// Plan returns the decisions of p at the time now. The catalog must contain proofs and log, and only trusted objects.
 //
 // Plan never removes the newest backup, the newest good one, the last one that was proven to each level, pinned ones, the bases
 // of the log that is kept, and the first and newest backup of each history that is not the cluster's own. Without any good
 // backup it removes none.
 //
 // A backup is good if it is usable, not from the future, of the cluster's own history, and not far smaller than the good one
-// before it. A far smaller one is good if it was proven, or is one of three in a row that no backup of the earlier size
-// follows. Backups that are not good have slots of their own, so they displace no good one.
+// before it. A far smaller one is good if a check has opened its database, or if it is one of three in a row
+// that no backup of the earlier size follows. Backups that are not good have slots of their own, so they displace no good one.
 func Plan(catalog catalog.Catalog, p Policy, now time.Time) (Decisions, error) {
 	err := p.Validate()
 	if err != nil {
@@ -87,10 +87,10 @@ type keeping struct {
 // candidate is a backup during a Plan.
 type candidate struct {
 	catalog.Backup
-	doubt   string
+	doubt   string   // why it is not good; "" for a good one
 	reasons []string // why it is kept
 	firm    bool     // MaxSize does not remove it
-	dropped bool     // because of MaxSize
+	dropped bool     // removed because of MaxSize
 
 	learning bool // it may be one of several whose size becomes the measure
 	doubtful bool // its history is not the cluster's own
@@ -125,7 +125,7 @@ func newKeeping(catalog catalog.Catalog, p Policy, now time.Time) *keeping {
 	return k
 }
 
-// readHistories finds the histories, and the doubts about each backup.
+// readHistories sets k.histories, and judges each backup.
 func (k *keeping) readHistories() {
 	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b catalog.Backup) bool { return ofFuture(b, k.now) })
 	k.histories = catalog.Histories(k.catalog.Cluster, past)

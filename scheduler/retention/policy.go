@@ -15,18 +15,18 @@ var ErrPolicy = fault.New(fault.Usage, "bad retention policy")
 // Policy holds rules. A backup that any rule keeps is kept. The zero Policy is refused: it would keep nothing.
 type Policy struct {
 	// Last keeps the newest backups. The next rules keep the newest backup of each of the newest hours, days, weeks (from
-	// Monday), months and years that have one. If there are fewer of these, the rule keeps the oldest backup too, from which a
-	// long rule starts.
+	// Monday), months and years that have one. If there are fewer than the rule asks for, it also keeps the oldest
+	// backup, which a yearly rule, for example, needs while it has no backup of an earlier year.
 	Last, Hourly, Daily, Weekly, Monthly, Yearly int
-	// Within keeps younger backups. It counts back from the newest good backup, or from now if that is earlier: if backups
-	// stop, none expires.
+	// Within keeps backups that are younger than it. Ages are measured at the start of the newest good backup, or now if now is
+	// earlier: if backups stop, none expires.
 	Within time.Duration
 	// Window keeps everything that is needed to restore any point between that long ago and now: all backups of that time, the
-	// newest one before, and the log from there on. Earlier log goes. If Window is 0, the log is kept from the oldest kept
-	// backup on.
+	// newest backup before it, and the log from that backup on. Earlier log goes. If Window is 0, the log is kept from the
+	// oldest kept backup on.
 	Window time.Duration
-	// MaxSize bounds the stored bytes of backups and log together. If the rules keep more, the oldest backups go, but none that
-	// Window or MinCopies needs, nor any that Plan never removes. Without another rule everything that fits is kept.
+	// MaxSize bounds the stored bytes of backups and log together. If the rules keep more, the oldest backups go, except
+	// those that Window or MinCopies needs and those that Plan never removes. Without another rule everything that fits is kept.
 	MaxSize int64
 	// MinCopies is the number of newest good backups that stay in any case.
 	MinCopies int

@@ -67,7 +67,7 @@ func (r slotRule) apply(candidates []*candidate, zone *time.Location) {
 	}
 }
 
-// keepForAge applies Within and Window. They do not keep backups from the future, which would stay until that time comes.
+// keepForAge applies Within and Window. Neither keeps a backup from the future, which would stay until its time comes.
 func (k *keeping) keepForAge(c *candidate) {
 	p := k.policy
 	if p.Window == 0 && !p.hasRules() {
@@ -93,8 +93,8 @@ func (k *keeping) lastGood() time.Time {
 	return k.good[0].Started
 }
 
-// windowBegins returns the start of the window. It counts back from the newest state of a good backup or of the log, or from now
-// if that is earlier: if backups stop, nothing expires.
+// windowBegins returns the start of the window. The window ends at the newest state of a good backup or of the log, or now if
+// now is earlier: if backups stop, nothing expires.
 func (k *keeping) windowBegins() time.Time {
 	var last time.Time
 	if len(k.good) > 0 {
@@ -112,7 +112,7 @@ func (k *keeping) windowBegins() time.Time {
 }
 
 // keepWindowBases keeps the backups from which the start of the window is restored: the newest good one before it, and the base
-// of each stretch of the log that reaches into it.
+// of each stretch of the log that reaches into the window.
 func (k *keeping) keepWindowBases() {
 	if k.policy.Window == 0 {
 		return

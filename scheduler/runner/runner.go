@@ -1,5 +1,5 @@
-// Package runner is the state machine of one job, from due or requested to done. Backups, prunings, copies,
-// drills and the backup that an archived log needs all take the same way:
+// Package runner is the state machine of one job that is due or requested. Backups, prunings, copies, drills and the backup
+// that an archived log needs all pass the same states:
 //
 //	Queued      waits for its turn among the clusters with the same repositories
 //	  │ ─────────────────────── new settings ──────────────► Drop
@@ -19,8 +19,8 @@
 //	  ▼
 //	Recording   records the result, under the lease but without the slot ──► Done
 //
-// An error in any state ends the run with Retry, or Report if a person requested the job; with GiveUp if the lease was lost
-// or the service stopped the job; with Drop if the service is stopping.
+// An error in any state ends the run with GiveUp if the lease was lost or the service stopped the job, else with Drop if the
+// service is stopping, else with Report if a person requested the job, else with Retry.
 //
 // Next is pure. Package scheduler carries its actions out and collects the facts.
 package runner
@@ -46,9 +46,9 @@ type Action string
 // The actions that lead to a next state.
 const (
 	Queue          Action = "queue"           // wait for a turn: the first action, in state Queued
-	ReadSuspension Action = "read suspension" // and record which repositories respond
+	ReadSuspension Action = "read suspension" // in the repositories, and record which of them respond
 	AcquireLease   Action = "acquire lease"
-	ReadStored     Action = "read stored"
+	ReadStored     Action = "read stored" // results that other services have stored
 	TakeSlot       Action = "take slot"
 	Work           Action = "work"
 	Record         Action = "record"
@@ -68,9 +68,9 @@ const (
 	GiveUp   Action = "give up"  // leave the job to another service
 )
 
-// Facts are the results of the last action. Facts that it did not check are false.
+// Facts are the results of the last action. Facts that the action did not check are false.
 type Facts struct {
-	Requested bool // a person requested the job; otherwise it is due
+	Requested bool // a person requested the job; false: the job is due
 	Withdrawn bool // by Queue: the settings have changed meanwhile
 	Suspended bool // by ReadSuspension
 	Held      bool // by AcquireLease: this service has the lease
@@ -117,8 +117,8 @@ func Next(s State, f Facts) (State, Action) {
 	return Ended, Done
 }
 
-// failure returns the end of a run after an error. A lost lease comes first: a job that the stopping service gave up is
-// recorded.
+// failure returns the end of a run after an error. Lost comes before Stopping: if a stopping service stopped a running job,
+// GiveUp records that, and Drop would not.
 func (f Facts) failure() Action {
 	switch {
 	case f.Lost:

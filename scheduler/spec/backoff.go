@@ -8,7 +8,7 @@ import (
 // FirstWait is the wait of Backoff after a first failure.
 const FirstWait = 15 * time.Second
 
-const mostDoublings = 20 // FirstWait doubled so often exceeds every longest wait
+const mostDoublings = 20 // after so many, FirstWait has grown beyond any longest wait
 
 // Backoff returns how long to wait after the nth failure in a row, counted from 1. The wait doubles each time up to
 // longest, and is shorter by up to a fifth, which seed determines: clusters that failed together do not retry together.
@@ -19,8 +19,8 @@ func Backoff(n int, longest time.Duration, seed string) time.Duration {
 	return wait - time.Duration(Hash(fmt.Sprint(seed, "/", n))%fifth)
 }
 
-// Retry returns when to try again after the nth failure in a row, and how many failures count from then on. A slot of s
-// that comes first ends the waiting, and with it the row.
+// Retry returns when to try again after the nth failure in a row, and the number of failures in the row by then. If a slot
+// of s comes first, the next try is at the slot, and a new row begins: failures is 0.
 func (s Schedule) Retry(n int, longest time.Duration, seed string, now time.Time) (again time.Time, failures int) {
 	again = now.Add(Backoff(n, longest, seed))
 	slot := s.Next(now)

@@ -16,8 +16,8 @@ const (
 	LabelArchive = "archive"  // why the log needed a backup
 )
 
-// NextBackup returns when the schedule makes the backup after last due. Without a last backup that is now, if there is a
-// schedule or a trigger. Of several missed slots only the first counts, so one backup catches up. The zero Time means never.
+// NextBackup returns when the schedule makes the backup after last due; the zero Time: never. If last is zero and there is a
+// schedule or a trigger, a backup is due now. Of several missed slots only the first counts, so one backup catches up.
 func (s Spec) NextBackup(last condition.Last, now time.Time) time.Time {
 	if last.Started.IsZero() && !(s.Schedule.None() && s.Triggers.None()) {
 		return now
@@ -25,7 +25,7 @@ func (s Spec) NextBackup(last condition.Last, now time.Time) time.Time {
 	return s.Schedule.Next(last.Started)
 }
 
-// NextDrill returns when the drill after last is due: now without a last one. The zero Time means never.
+// NextDrill returns when the drill after last is due; the zero Time: never. If last is zero, a drill is due now.
 func (d Drill) NextDrill(last, now time.Time) time.Time {
 	if d.Schedule.None() {
 		return time.Time{}
@@ -39,8 +39,8 @@ func (d Drill) NextDrill(last, now time.Time) time.Time {
 // Triggers make a backup due in addition to the schedule. The zero Triggers never do.
 type Triggers struct {
 	Revisions int64         // since the last backup; 0: does not trigger
-	Bytes     int64         // of archived log since the last backup; 0: does not trigger
-	Gap       bool          // in the archived log, later than the last backup
+	Bytes     int64         // of log archived since the last backup; 0: does not trigger
+	Gap       bool          // a gap in the archived log that ends after the last backup began
 	Every     time.Duration // between two checks of the triggers
 }
 

@@ -24,8 +24,8 @@ type Schedule struct {
 	zone  *time.Location
 	delay time.Duration // by which jitter delays each moment
 
-	every  time.Duration      // above 0 for @every
-	fields *cron.SpecSchedule // nil for @every
+	every  time.Duration      // the interval of @every; 0: fields has the moments
+	fields *cron.SpecSchedule // nil for @every and in the zero Schedule
 }
 
 // everyHour has the bits of all hours set.
@@ -34,8 +34,9 @@ const everyHour = 1<<24 - 1
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // ParseSchedule parses five cron fields in zone's time, or @hourly, @daily, @weekly, @monthly, @yearly, or @every with a
-// duration in whole seconds, which counts from a Monday at midnight UTC. Every moment is delayed by a part of jitter that
-// seed, usually the cluster's name, determines: many clusters do not start at once. Errors match ErrSchedule.
+// duration in whole seconds, whose multiples since midnight UTC of Monday, January 1 of year 1 are the moments. Each moment is
+// delayed by a part of jitter that seed, usually the cluster's name, determines, so that many clusters do not start at once.
+// Errors match ErrSchedule.
 func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed string) (Schedule, error) {
 	text = strings.TrimSpace(text)
 	if strings.Contains(text, "TZ=") { // cron's parser accepts it, and panics if nothing follows
@@ -115,7 +116,8 @@ func (s Schedule) Next(t time.Time) time.Time {
 	return next.Add(s.delay).In(s.zone)
 }
 
-// next iterates over the wall times that match. Their instants are in the same order, so the first after t is the result.
+// next returns the first moment after t, without the delay. It iterates over the wall times that match. The instants at which
+// clocks first show them are in the same order.
 func (s Schedule) next(t time.Time) time.Time {
 	for wall := onTheWall(t.In(s.zone)); ; {
 		wall = s.fields.Next(wall)
@@ -137,7 +139,7 @@ func (s Schedule) nextHourly(t time.Time) time.Time {
 		return at
 	}
 	next := s.next(t)
-	_, end := t.ZoneBounds()
+	_, end := t.ZoneBounds() // right after end, clocks may show wall times for the second time
 	at, ok = instantInPeriod(s.fields.Next(onTheWall(end).Add(-time.Second)), end)
 	if ok && at.Before(next) {
 		return at

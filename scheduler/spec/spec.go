@@ -18,9 +18,9 @@ import (
 type Config struct {
 	Specs       []Spec        // each cluster once
 	Concurrency int           // backups at a time, at least 1
-	Lease       time.Duration // how long another service waits before it takes over; from MinLease to repository.MaxLease
-	// Faulty maps each cluster with an invalid configuration to its fault. If the cluster also has a Spec, that is the last
-	// valid one, which stays in force.
+	Lease       time.Duration // how long another service waits before it takes over; from MinLease to lease.MaxLease
+	// Faulty maps each cluster with an invalid configuration to its fault. A Spec of such a cluster comes from its last valid
+	// configuration, and stays in force.
 	Faulty map[string]string
 }
 
@@ -59,14 +59,14 @@ type Etcd struct {
 
 // Backup holds how a backup is taken and where it must arrive.
 type Backup struct {
-	From           string // leader, follower, any, or one of the endpoints
-	NoHash         bool   // do not ask the member for its HashKV
-	HashMax        int64  // bytes in use up to which the member is asked for it; 0: the default
-	CompareMembers bool   // compare the HashKV of all members
-	To             seal.Recipients
-	MaxStream      time.Duration // for the member's whole snapshot; above 0
-	Spool          string        // folder that holds the sealed snapshot until it is uploaded; "": none
-	Plain          bool          // without recipients, even if earlier backups are encrypted
+	From           string          // leader, follower, any, or one of the endpoints
+	NoHash         bool            // do not ask the member for its HashKV
+	HashMax        int64           // bytes in use up to which the member is asked for its HashKV; 0: the default
+	CompareMembers bool            // compare the HashKV of all members
+	To             seal.Recipients // who can open the backup; none: it is not encrypted
+	MaxStream      time.Duration   // for the member's whole snapshot; above 0
+	Spool          string          // folder that holds the sealed snapshot until it is uploaded; "": none
+	Plain          bool            // without recipients, even if earlier backups are encrypted
 	Labels         catalog.Labels
 	Require        Require
 	Grace          time.Duration // age from which leftovers are removed
@@ -77,29 +77,29 @@ type Require string
 
 // The values of Require.
 const (
-	All Require = "all" // each of them
+	All Require = "all" // all
 	Any Require = "any" // at least one; the others catch up later
 )
 
 // Drill holds how the restore of a cluster is practised.
 type Drill struct {
 	Schedule   Schedule  // the zero Schedule: only on request
-	Repository string    // that is restored from
+	Repository string    // whose backups are restored
 	Assertions []string  // expectations about the restored data, in the syntax of assertion.Parse
-	Keys       seal.Keys // that open the backups; without a key, encrypted backups are not drilled
-	Dir        string    // of the scratch copies; "": the system's temporary directory
+	Keys       seal.Keys // open the backups; without a key, a drill of an encrypted backup is not run
+	Dir        string    // holds the scratch copies; "": the system's temporary directory
 	Memory     int64     // bytes that the restoring process aims not to exceed; 0: no limit
 	Nice       int       // of that process, from 0 to 19
 }
 
-// SegmentSize is the bytes of requests at which an archived log's segment is uploaded.
+// SegmentSize is the size, in bytes of requests, at which a segment of the archived log is uploaded.
 const SegmentSize = 8 << 20
 
 // Archive holds how a cluster's log is archived from its client port (source watch) into its first repository.
 type Archive struct {
-	Flush    time.Duration // how long a request waits at most before its upload; 0: the log is not archived
+	Flush    time.Duration // the longest wait of a request before its upload; 0: the log is not archived
 	Spool    string        // folder that holds segments while the store is unreachable; "": none
-	SpoolMax int64         // bytes that it holds at most
+	SpoolMax int64         // the most bytes in Spool
 }
 
 // Repository is a place for backups.
@@ -114,7 +114,7 @@ type Repository struct {
 	// CredentialsDir is the folder that Credentials come from, for the commands that are shown; "": none.
 	CredentialsDir string
 	Policy         records.Policy
-	// Retention replaces the cluster's in this repository. The zero Policy does not.
+	// Retention replaces the cluster's in this repository; the zero Policy: the cluster's applies.
 	Retention retention.Policy
 }
 
