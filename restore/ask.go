@@ -13,7 +13,7 @@ import (
 )
 
 // Ask refuses while a member of the cluster that p replaces answers. restored is the id of the restored cluster, whose members may
-// run already; "": none does.
+// already run; "": Ask refuses for them too.
 func Ask(ctx context.Context, p plan.Plan, restored string, report storage.Report) error {
 	r := &run{plan: p, report: report, result: Result{ClusterID: restored}}
 	return r.ask(ctx)
@@ -42,7 +42,7 @@ func (r *run) ask(ctx context.Context) error {
 	return nil
 }
 
-// refuseHeld checks the data dirs again, since a member may have been started after the plan was made.
+// refuseHeld refuses while a process has locked one of the plan's disks. A member may have been started after the plan was made.
 func (r *run) refuseHeld() error {
 	if r.plan.Salvage == nil {
 		return nil
@@ -59,8 +59,8 @@ func (r *run) refuseHeld() error {
 	return nil
 }
 
-// LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. It belongs in
-// Layout.Known: the hosts that run one plan may reach different members.
+// LiveRevision returns the newest revision that a live cluster reports at any client URL that p asks; 0 if none does. The caller stores
+// it in Layout.Known, because the hosts that run one plan may reach different members.
 func LiveRevision(ctx context.Context, p plan.Plan) int64 {
 	return cluster.NewestRevision(ctx, p.Old.ClientURLs)
 }

@@ -30,8 +30,8 @@ import (
 )
 
 // build makes the data dirs in the work dir. It uses etcd's packages as etcdutl's snapshot.Restore does, but edits the database once
-// for all members, where etcdutl copies and hashes it for each: with three members that is most of the time. A test compares
-// the result with etcdutl's.
+// for all members. etcdutl copies and hashes the database for each member, which takes most of its time with three members. A test
+// compares the result with etcdutl's.
 func (r *run) build(ctx context.Context) error {
 	debug.FreeOSMemory() // the whole database is about to be mapped: return the memory of the key space first
 	m, err := newMembership(r.plan)
@@ -132,7 +132,7 @@ func copyFile(ctx context.Context, to, from string) error {
 	return context.Cause(ctx)
 }
 
-// membershipOf is the new cluster's membership, equal in every member's data dir.
+// membershipOf contains the new cluster's membership, which is equal in every member's data dir.
 type membershipOf struct {
 	cluster *membership.RaftCluster
 }
@@ -152,6 +152,7 @@ func newMembership(p plan.Plan) (*membershipOf, error) {
 // firstTerm is the term of the new log's first entries: one per member, all committed.
 const firstTerm = 1
 
+// commit returns the index of the last of these entries.
 func (m *membershipOf) commit() uint64 { return uint64(len(m.cluster.MemberIDs())) }
 
 // write replaces the members in the database, and sets its consistent index to the end of the new log.
@@ -169,7 +170,8 @@ func (m *membershipOf) write(be backend.Backend) error {
 	return nil
 }
 
-// writeLog writes a member's WAL and raft snapshot (etcdutl/snapshot, saveWALAndSnap). Members differ only in these.
+// writeLog writes a member's WAL and raft snapshot (etcdutl/snapshot, saveWALAndSnap). The data dirs of the members differ only in
+// these two.
 func (m *membershipOf) writeLog(snapDir, walDir, name string) error {
 	//nolint:staticcheck // as etcdutl does: before the first start only the name identifies a member
 	self := m.cluster.MemberByName(name)

@@ -30,7 +30,7 @@ import (
 type facts struct {
 	index, term uint64 // of the last entry in it; the term is 0 if unknown
 	alarms      []*pb.AlarmMember
-	latest      mvcc.Revision // the last one in the key bucket
+	latest      mvcc.Revision // the last revision in the key bucket
 	revision    int64         // of the key space
 	keys        int64
 	kubernetes  bool
@@ -64,7 +64,8 @@ func (r *run) check(context.Context) error {
 	})
 }
 
-// checkPages reads all findings: otherwise the checker's goroutine would block for ever.
+// checkPages returns an error if bbolt's checker finds damage. It reads all findings, because the checker's goroutine blocks until
+// each is read.
 func checkPages(tx *bolt.Tx) error {
 	var first error
 	count := 0
@@ -97,6 +98,7 @@ func checkSmall(tx *bolt.Tx) error {
 	})
 }
 
+// readFacts reads the facts except those of the loaded key space: revision, keys and kubernetes.
 func readFacts(tx *bolt.Tx) (facts, error) {
 	var f facts
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
@@ -132,6 +134,7 @@ func number(b *bolt.Bucket, key []byte) uint64 {
 	return 0
 }
 
+// checkAlarms refuses a database with the alarm CORRUPT, unless the plan allows it.
 func (r *run) checkAlarms() error {
 	for _, alarm := range r.facts.alarms {
 		if alarm.Alarm == pb.AlarmType_CORRUPT && !r.plan.AllowCorrupt {
@@ -142,7 +145,7 @@ func (r *run) checkAlarms() error {
 }
 
 // prove loads the key space as a server does, and compares its hash with the member's. It must run before the bump, which compacts the
-// old revision, so that it has no hash any more.
+// old revision: a compacted revision has no hash.
 func (r *run) prove(ctx context.Context) error {
 	err := withBackend(r.db, func(be backend.Backend) error {
 		loadRest(be)
@@ -174,6 +177,7 @@ func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
 	return r.compareHash(store)
 }
 
+// compareHash compares the key space's hash with that in the manifest, and sets the result's description of the comparison.
 func (r *run) compareHash(store mvcc.KV) error {
 	if r.plan.Backup == nil || r.plan.Backup.HashKV == nil {
 		r.result.HashKV = "not compared: no HashKV was recorded"
@@ -231,8 +235,8 @@ func (r *run) editBackend(be backend.Backend, m *membershipOf) error {
 	return nil
 }
 
-// bump sets the revision like etcdutl snapshot restore --bump-revision --mark-compacted (etcdutl/snapshot,
-// modifyLatestRevision): it writes one empty revision at to, and schedules a compaction up to it.
+// bump sets the revision to the one named to, as etcdutl snapshot restore --bump-revision --mark-compacted does (etcdutl/snapshot,
+// modifyLatestRevision): it writes that revision without content, and schedules a compaction up to it.
 func bump(be backend.Backend, to int64) {
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
@@ -241,6 +245,7 @@ func bump(be backend.Backend, to int64) {
 	mvcc.UnsafeSetScheduledCompact(tx, to)
 }
 
+// clearAlarms removes the alarms, and returns the name of each kind.
 func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) {
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
@@ -258,7 +263,7 @@ func clearAlarms(be backend.Backend, alarms []*pb.AlarmMember) (names []string) 
 }
 
 // withBackend opens the database for writing, calls do, and closes it. It syncs nothing: the run syncs everything at its end. If do
-// panics, the database stays open: closing could block for ever on locks that are held. The process is about to end then.
+// panics, the database stays open, because closing could block for ever on locks that are held. After such a panic the process ends soon.
 func withBackend(path string, do func(backend.Backend) error) error {
 	be := backend.New(backend.BackendConfig{
 		Path: path, UnsafeNoFsync: true, BatchLimit: 10000, BatchInterval: time.Hour, Logger: replay.LastWords(), Timeout: time.Second,
@@ -267,6 +272,7 @@ func withBackend(path string, do func(backend.Backend) error) error {
 	return errors.Join(err, be.Close())
 }
 
+// announce reports the changes of the database that an operator should know.
 func (r *run) announce() {
 	if len(r.result.Cleared) > 0 {
 		r.say("build", storage.Note, "cleared the alarms %s", strings.Join(r.result.Cleared, ", "))

@@ -34,8 +34,8 @@ type Description struct {
 	Alarms              []string `json:"alarms"`
 }
 
-// Describe reads the description of the database in the file db, and may finish a compaction in it that its server had begun. Like
-// Run it may end the process.
+// Describe reads the description of the database in the file db. It may write to the file: etcd's store finishes a compaction that the
+// server had begun. A damaged database may end the process, as with Run.
 func Describe(ctx context.Context, db string) (d Description, err error) {
 	err = withBackend(db, func(be backend.Backend) error {
 		store := mvcc.NewStore(replay.LastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})

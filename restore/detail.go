@@ -11,7 +11,7 @@ import (
 // Unfold returns the segments that a folded one replaces, as log.Log.Unfold in storage does.
 type Unfold func(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error)
 
-// Detail returns the catalog of r with every segment unfolded that a plan for r around met needs: see plan.Needs.
+// Detail returns the catalog of r, in which every segment is unfolded that plan.Needs names for a plan that avoids the obstacles met.
 func Detail(ctx context.Context, r plan.Request, unfold Unfold, met ...plan.Blocked) (catalog.Catalog, error) {
 	c := r.Catalog
 	for {

@@ -49,7 +49,7 @@ func (r *run) fetch(ctx context.Context) error {
 		return fmt.Errorf("fetch %s: %w", r.name(), err)
 	}
 	if r.plan.File == "" {
-		return r.trim(f, written) // the stream checked a backup's digests, and a member's own database has none
+		return r.trim(f, written) // without a check: the stream checked a backup's digests, and a member's own database has none
 	}
 	return r.checkFile(f, written)
 }
@@ -76,6 +76,7 @@ func (r *run) open(ctx context.Context) (io.ReadCloser, int64, error) {
 	return snapshot, r.plan.Backup.Plain.Size, nil
 }
 
+// name returns the name of the base for messages.
 func (r *run) name() string {
 	if r.plan.Backup != nil {
 		return "backup " + string(r.plan.Backup.ID)
@@ -142,8 +143,8 @@ func (r *run) checkSameFile(f *os.File, size int64) error {
 	return err
 }
 
-// FileDigest returns a digest that identifies a plain snapshot: the one at its end, which the restore checks; or that of all its bytes
-// if it has none or skipHashCheck is true.
+// FileDigest returns a digest that identifies a plain snapshot: the digest at its end, which the restore checks. If the file has none or
+// skipHashCheck is true, it returns the digest of all bytes.
 func FileDigest(path string, skipHashCheck bool) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -171,7 +172,7 @@ func fileDigest(f io.ReaderAt, size int64, all bool) (string, error) {
 // earlyWriter makes the kernel write to the disk early, so that the final sync has little left to do.
 type earlyWriter struct {
 	f                *os.File
-	written, started int64
+	written, started int64 // bytes that were written to f; bytes of these that the kernel began to write to the disk
 }
 
 func (w *earlyWriter) Write(p []byte) (int, error) {

@@ -8,7 +8,7 @@ import (
 )
 
 // guard calls do, and returns a panic on this goroutine as an error. bbolt and etcd's packages panic on damaged data. A panic on another
-// goroutine ends the process, and Spawn finds the same words on its stderr.
+// goroutine ends the process, and Spawn finds the panic's message on the process's stderr.
 func guard(stage string, do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // a page beyond the file's end faults in the mapping
 	defer func() {

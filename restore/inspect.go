@@ -38,11 +38,11 @@ type Inspection struct {
 	Digest   bool   `json:"digest"`            // the file ends with its SHA-256; false: without one
 }
 
-// InspectVerb is the verb under which a child serves Inspect: see ServeInspect.
+// InspectVerb is the verb of the child process that runs ServeInspect.
 const InspectVerb = "inspect"
 
-// Inspect checks a plain snapshot file in a child process, and only reads. The error of a damaged file matches catalog.ErrDamaged, that
-// of a missing one fs.ErrNotExist.
+// Inspect checks a plain snapshot file in a child process. It does not change the file. The error for a damaged file matches
+// catalog.ErrDamaged, the error for a missing file fs.ErrNotExist.
 func Inspect(ctx context.Context, file string, report storage.Report) (i Inspection, err error) {
 	info, err := os.Stat(file)
 	if err != nil {

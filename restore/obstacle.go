@@ -43,7 +43,8 @@ func (m *EncodedObstacle) Err() error {
 	return &ObstacleError{m.Obstacle, m.Error.Err()}
 }
 
-// asObstacle returns damage that is no ObstacleError yet as one of the base.
+// asObstacle returns an error that reports damage, and is no ObstacleError yet, as an obstacle of the base. It returns any other error,
+// and any error for a plan to restore a file, as it is.
 func asObstacle(p plan.Plan, err error) error {
 	_, known := errors.AsType[*ObstacleError](err)
 	if known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
@@ -75,9 +76,9 @@ type Attempt struct {
 	Run    func(context.Context, plan.Plan) (Result, error) // Spawn, or another way to run a plan
 }
 
-// RunTarget plans and runs until the target is reached. It goes around obstacles, as by an older backup and more of the log. If
-// there is no way left, the error names the nearest point; with Target.Best that one is restored. It returns the plan that
-// was run last in any case.
+// RunTarget plans and runs until the target is reached. It avoids obstacles, such as by an older backup and more of the log. If no way
+// is left, the error names the nearest point that can be restored; with Target.Best RunTarget restores that point. It also returns the
+// plan that was run last, even with an error.
 func RunTarget(ctx context.Context, a Attempt) (plan.Plan, Result, error) {
 	planned, err := a.plan(ctx)
 	if err != nil {

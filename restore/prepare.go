@@ -28,7 +28,7 @@ type Preparation struct {
 }
 
 // Prepare runs the stages of the plan that make its database: fetch, check, prove, replay. It asks no member and builds no data
-// dir. It returns the errors of Run. Like Run it may end the process.
+// dir. It returns the errors of Run. A damaged database may end the process, as with Run.
 func (p Preparation) Prepare(ctx context.Context) (Prepared, error) {
 	r := p.run()
 	prove := func(ctx context.Context) error {
@@ -65,5 +65,5 @@ func (r *run) prepared() Prepared {
 	return Prepared{DB: r.db, Revision: r.facts.revision, Replayed: r.result.Replayed}
 }
 
-// Obstructed returns err with its obstacle, as received from a child.
+// Obstructed returns the ObstacleError of an obstacle and an error that were received from a child.
 func Obstructed(o plan.Obstacle, err error) error { return &ObstacleError{o, err} }

@@ -29,7 +29,7 @@ type Replayed struct {
 	To       int64          `json:"to"`       // of the key space after the replay
 	// Proven describes how the replay was compared with the member's own revisions and hashes.
 	Proven string `json:"proven"`
-	// Unseen describes the state that the log does not contain: see plan.UnseenBy.
+	// Unseen describes the state that the log does not contain; "": it contains everything.
 	Unseen string `json:"unseen,omitempty"`
 	// GuessedLeases is the number of leases in these segments whose time to live the agent guessed.
 	GuessedLeases int `json:"guessedLeases,omitempty"`
@@ -38,7 +38,7 @@ type Replayed struct {
 // replay brings the database from the backup's point to the target's.
 func (r *run) replay(ctx context.Context) error { return r.replayWatched(ctx, nil) }
 
-// replayWatched is like replay; w, if not nil, is called with every change.
+// replayWatched is like replay, and passes the changes of the watched keys to w; nil: no keys are watched.
 func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	log := plan.Log{Source: segment.WAL} // the source of a disk's log
 	var segments iter.Seq2[catalog.Segment, error] = noSegments
@@ -69,8 +69,10 @@ func (r *run) replayWatched(ctx context.Context, w *replay.Watch) error {
 	return r.rereadFacts(at)
 }
 
+// noSegments yields nothing.
 func noSegments(func(catalog.Segment, error) bool) {}
 
+// oneAfterTheOther yields the records of each sequence in turn, up to the first error.
 func oneAfterTheOther(all ...iter.Seq2[segment.Record, error]) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		for _, records := range all {
@@ -99,6 +101,7 @@ func (r *run) rereadFacts(at replay.At) error {
 	return errors.Join(err, r.checkAlarms())
 }
 
+// provenText returns the description for Replayed.Proven.
 func provenText(at replay.At) string {
 	switch {
 	case at.Proven > 0:
@@ -109,7 +112,8 @@ func provenText(at replay.At) string {
 	return "not compared: the log contains neither a revision nor a hash of the member"
 }
 
-// segments returns the plan's segments. It compares the last one with the plan first: the log may have changed since.
+// segments returns the plan's segments. It first compares the last segment with the plan: the log may have changed since the plan was
+// made.
 func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Segment, error], error) {
 	lineage, err := r.cluster.Log().LoadLineage(ctx, log.Lineage)
 	if err != nil {
@@ -135,6 +139,7 @@ func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Seg
 	}
 }
 
+// firstFault returns the first faulty segment of l that log needs; the first segment of log if l has no such fault.
 func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	for _, f := range l.Faults {
 		if f.Upto >= log.First && f.Seq <= log.Last {
@@ -144,8 +149,8 @@ func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	return log.First
 }
 
-// segmentsAhead is the number of segments that are fetched and unsealed ahead of the replay. Each is held in memory.
-const segmentsAhead = 2
+// segmentsHeld is the number of segments in memory: the one that is replayed, and one that is fetched and unsealed meanwhile.
+const segmentsHeld = 2
 
 // records yields the records of the segments in order. It yields a segment's records only after it has checked the whole segment.
 func (r *run) records(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) iter.Seq2[segment.Record, error] {
@@ -183,7 +188,7 @@ type fetched struct {
 
 // fetchAhead fetches segments ahead, and returns a queue of their results in order. It closes the queue after the last one.
 func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) <-chan chan fetched {
-	queue := make(chan chan fetched, segmentsAhead-1)
+	queue := make(chan chan fetched, segmentsHeld-1)
 	go func() {
 		defer close(queue)
 		for s, err := range segments {
@@ -206,7 +211,8 @@ func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment
 	return queue
 }
 
-// maxArena bounds the memory that is allocated by a header's unproven size; a longer segment grows it.
+// maxArena bounds the buffer that is allocated for the size in a segment's header, which is not verified yet. The buffer grows if the
+// segment is longer.
 const maxArena = 64 << 20
 
 // fetchSegment returns all records of one segment.
@@ -238,7 +244,7 @@ func badSegment(s catalog.Segment, err error) error {
 	return err
 }
 
-// explain returns the ObstacleError for an error of the replay that another way may avoid.
+// explain returns an error of the replay that another way may avoid as an ObstacleError. It returns any other error without an obstacle.
 func (r *run) explain(err error) error {
 	m, ok := errors.AsType[*replay.MismatchError](err)
 	if ok {
@@ -257,8 +263,8 @@ func (r *run) explain(err error) error {
 	return err
 }
 
-// CheckSegment returns an error if a replay could not apply the records of s, as far as that shows without a database. It matches
-// catalog.ErrDamaged, or is the error of the records.
+// CheckSegment returns an error if a replay could not apply the records of s. It finds only the faults that show without a database. The
+// error matches catalog.ErrDamaged, or is the error of the records.
 func CheckSegment(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error {
 	err := replay.Check(ctx, replay.Log{Source: s.Source, Records: records})
 	bad, ok := errors.AsType[*replay.RecordError](err)

@@ -54,7 +54,8 @@ type Phase struct {
 }
 
 // Run executes p in this process. Nothing appears under p.Into before every check has passed; a failure, even of the power, leaves
-// nothing there that boots. A damaged backup may end the process: see Spawn. A plan of a file does not use from.Cluster.
+// nothing there that boots. A damaged backup may end the process, but not that of a caller of Spawn. A plan to restore a file does
+// not use from.Cluster.
 func Run(ctx context.Context, p plan.Plan, from child.Opened, report storage.Report) (Result, error) {
 	err := p.Validate()
 	if err != nil {
@@ -72,6 +73,7 @@ func Run(ctx context.Context, p plan.Plan, from child.Opened, report storage.Rep
 	return r.result, asObstacle(p, err)
 }
 
+// run is one execution of a plan, or of the stages of a Preparation.
 type run struct {
 	plan    plan.Plan
 	cluster *repository.Cluster
@@ -178,7 +180,7 @@ func (r *run) say(stage string, level storage.Level, format string, args ...any)
 // walSpace is the most that a member's log needs, in bytes: its WAL file, and the next one, which etcd preallocates meanwhile.
 const walSpace = 2 * 64 << 20
 
-// space returns the most that the run needs on disk, in bytes: for each member a database and its log.
+// space returns the most that the run needs on disk, in bytes: for each member a database and a log.
 func (r *run) space() int64 {
 	const slack = 1 << 20
 	var size int64
@@ -196,8 +198,8 @@ func (r *run) space() int64 {
 	return int64(len(r.plan.DataDirs()))*(size+walSpace) + slack
 }
 
-// rename publishes the --wal-dir first, then the data dirs: etcd does not start on a log without its data dir, but may treat a data dir
-// without its log as that of a new member.
+// rename publishes the --wal-dir first, then the data dirs: etcd does not start on a log without its data dir, but may start as a new
+// member on a data dir without its log.
 func (r *run) rename(context.Context) error {
 	if r.wal != nil {
 		err := r.work.refuseOccupied()

@@ -35,14 +35,14 @@ func (r *run) checkPlace() error {
 	return nil
 }
 
-// diskRecords yields the requests of a plan's disk log, and remembers their positions.
+// diskRecords yields the requests of the disk's log in a plan, and records their positions.
 type diskRecords struct {
-	log  *plan.DiskLog
-	from salvage.Part
-	came []uint64 // positions, ascending
+	log       *plan.DiskLog // nil: the plan uses no disk's log
+	from      salvage.Part
+	positions []uint64 // of the requests so far, ascending
 }
 
-// fromDisk returns the requests of the disk's log, and moves stop to the end that the plan has for them.
+// fromDisk returns the requests of the disk's log. If the plan ends them at a revision, fromDisk sets it in stop.
 func (r *run) fromDisk(stop *replay.Stop) diskRecords {
 	log := r.plan.DiskLog()
 	if log == nil {
@@ -56,6 +56,7 @@ func (r *run) fromDisk(stop *replay.Stop) diskRecords {
 	return diskRecords{log: log, from: salvage.Part{Dir: log.Dir, After: after, UpTo: log.UpTo, End: log.End}}
 }
 
+// records yields the server version of the disk's log, if it is known, and the requests.
 func (d *diskRecords) records(ctx context.Context) iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		if d.log == nil {
@@ -69,7 +70,7 @@ func (d *diskRecords) records(ctx context.Context) iter.Seq2[segment.Record, err
 		}
 		for record, err := range d.from.Records(ctx) {
 			if err == nil {
-				d.came = append(d.came, record.Position)
+				d.positions = append(d.positions, record.Position)
 			}
 			if !yield(record, err) {
 				return
@@ -78,10 +79,10 @@ func (d *diskRecords) records(ctx context.Context) iter.Seq2[segment.Record, err
 	}
 }
 
-// count returns how many records came after a position, up to and including upTo.
+// count returns the number of requests so far after a position, up to and including upTo.
 func (d *diskRecords) count(after, upTo uint64) int {
 	upToPosition := func(p uint64) int {
-		i, _ := slices.BinarySearch(d.came, p+1)
+		i, _ := slices.BinarySearch(d.positions, p+1)
 		return i
 	}
 	return max(0, upToPosition(upTo)-upToPosition(after))

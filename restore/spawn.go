@@ -11,7 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// ChildVerb is the verb under which a child serves Spawn: see Serve.
+// ChildVerb is the verb of the child process that runs Serve.
 const ChildVerb = "restore"
 
 type job struct {

@@ -10,7 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// trusted compares the plan's backup with the signed one in the repository: the plan is a file, and may have been made without --trust.
+// trusted returns an error if the plan's backup differs from the signed one in the repository: the plan may come from a file that was made
+// without --trust.
 func (r *run) trusted(ctx context.Context) error {
 	if r.plan.Backup == nil || r.cluster.Policy().Trust.None() {
 		return nil

@@ -22,13 +22,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// work is the directory in which a restore is built, on the file system of its target: next to it, or inside it if the target is a mount
-// point, which cannot be replaced. Its owner holds a lock on it; without a lock it is left over from a killed restore.
+// work is the directory in which a restore is built, on the file system of its target: next to the target, or inside it if the target is
+// a mount point, which cannot be replaced. The running restore holds a lock on it. A work dir without a lock was left by a killed restore.
 type work struct {
 	target string
 	dir    string
 	tree   string // in dir; becomes the target
-	inside bool
+	inside bool   // dir is in target
 	lock   *fileutil.LockedFile
 }
 
@@ -92,7 +92,8 @@ func isLostAndFound(dir string, e fs.DirEntry) bool {
 	return len(found) == 0 && (err == nil || errors.Is(err, fs.ErrPermission))
 }
 
-// followLink resolves target if it is a symbolic link: a directory cannot be renamed over a link, and the rename comes last.
+// followLink resolves target if it is a symbolic link: a directory cannot be renamed over a link, and without followLink the run would
+// fail only at its end.
 func followLink(target string) (string, error) {
 	info, err := os.Lstat(target)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
@@ -126,7 +127,7 @@ func (w *work) prefix() string {
 // locked.
 func (w *work) create() error {
 	err := os.MkdirAll(w.dir, 0o700)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // another run removed one meanwhile
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // another run removed a part of the path meanwhile
 		return child.ErrTaken
 	}
 	if err != nil {
@@ -139,8 +140,8 @@ func (w *work) create() error {
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", w.dir, err)
 	}
-	err = os.MkdirAll(w.tree, 0o700)
-	if err != nil { // only after the lock
+	err = os.MkdirAll(w.tree, 0o700) // only after the lock: before it another run may remove the dir
+	if err != nil {
 		return errors.Join(fmt.Errorf("make a work dir for %s: %w", w.target, err), lock.Close())
 	}
 	w.lock = lock
@@ -210,7 +211,7 @@ func (w *work) clearStale(patience time.Duration, report storage.Report) error {
 	return nil
 }
 
-// planID matches Plan.ID. Without it the work dirs of /data/etcd-events would match those of /data/etcd.
+// planID matches Plan.ID. Without this check the work dirs of /data/etcd-events would count as those of /data/etcd.
 var planID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // others returns the existing work dirs of the target.
@@ -231,7 +232,7 @@ func (w *work) others() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// takeStale locks a work dir, also one that has no lock yet: a run that is making it then finds it taken.
+// takeStale locks a work dir, even one without a lock file: a run that has just made that dir finds it taken.
 func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error) {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		lock, err := child.LockDir(dir)
@@ -242,7 +243,8 @@ func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error)
 	}
 }
 
-// renameAndRemove renames dir, then removes it: another run of the same plan may make and lock a dir of that name as soon as the lock is gone.
+// renameAndRemove renames dir, then removes it. Without the rename it could remove the new dir of another run of the same plan, which makes
+// and locks a dir of the same name as soon as the lock is gone.
 func (w *work) renameAndRemove(dir string) error {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -284,7 +286,8 @@ func (w *work) sync() error {
 	})
 }
 
-// publish renames the tree to the target, in one step; in a mount point in one step for each folder. An empty target keeps its owner.
+// publish renames the tree to the target in one step. In a mount point it renames each folder of the tree in a step of its own. An empty
+// target keeps its owner.
 func (w *work) publish() error {
 	err := w.refuseOccupied()
 	if err != nil {
@@ -319,7 +322,7 @@ func (w *work) publish() error {
 	return filesystem.Sync(w.target)
 }
 
-// remove removes and unlocks the work dir. It may be gone already.
+// remove removes and unlocks the work dir, which may be missing already.
 func (w *work) remove() {
 	_ = w.renameAndRemove(w.dir)
 	w.lock.Close()
