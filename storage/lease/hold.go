@@ -23,7 +23,7 @@ type Hold struct {
 }
 
 const (
-	// longestConfirm limits the wait of Hold before it reads the lease again.
+	// longestConfirm limits how long Hold waits before it reads the lease again.
 	longestConfirm = time.Second
 	// longestRelease limits the time of a Release, as the process is about to end.
 	longestRelease = 5 * time.Second
@@ -57,8 +57,8 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 	return h, held, err
 }
 
-// honorsConditions reports whether the store honors conditions. It asks the store to replace again the version that l replaced, which
-// such a store refuses. A store that ignores the condition stores l once more, which changes nothing.
+// honorsConditions reports whether the store honors conditions. It asks the store to replace again the version that l replaced. A
+// store that honors the condition refuses this. A store that ignores it stores l once more, which changes nothing.
 func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 	data, err := Kind.Encode(l.Lease)
 	if err == nil {
@@ -69,7 +69,7 @@ func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 
 // Keep renews h every third of its ttl until ctx ends, and returns the result of Release. If another process has taken the
 // lease, Keep returns an error that matches ErrLost. A renewal that fails for another reason is tried again, so Keep survives
-// an unreachable store. After each renewal Keep calls renewed, unless it is nil, with the time from which the ttl counts.
+// an unreachable store. After each renewal Keep calls renewed, unless it is nil, with the time at which the ttl began.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	for {
 		select {

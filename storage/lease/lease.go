@@ -3,14 +3,14 @@
 //
 //	<cluster>/leases/<job>.json
 //
-// names the process that works now and until when. Each change of it replaces exactly the version that was read, so of
-// several processes one gets the lease, and a process that slept past the end of its lease cannot take it back.
+// names the process that works now and until when. Each change replaces exactly the version that was read, so of several
+// processes one gets the lease, and a process that slept past the end of its lease cannot take it back.
 //
 // A lease prevents duplicate work; it does not guarantee mutual exclusion: a process may sleep between the check of its lease
 // and a write. Objects that must exist only once have create-only names instead.
 //
-// Some stores that speak S3 ignore or refuse the condition (storage.PutOptions.IfVersion). Hold detects them: it then
-// waits and reads the lease again, so that two processes have it at once only if one is slower than that wait.
+// Some stores that speak S3 ignore or refuse the condition (storage.PutOptions.IfVersion). Hold detects these stores. It
+// then waits and reads the lease again, so that two processes have the lease at once only if one is slower than this wait.
 package lease
 
 import (
@@ -84,7 +84,7 @@ func (l Lease) same(other Lease) bool {
 	return l.Holder == other.Holder && l.Generation == other.Generation
 }
 
-// Acquire takes the lease on job for holder, for the term t. If another process holds it, held is false and Acquire
+// Acquire takes the lease on job for holder, for the term t. If another process holds the lease, held is false and Acquire
 // returns that process's Lease. In a store that honors conditions, only one of several processes gets the lease; for other
 // stores use Hold. The job has up to 100 lower-case letters, digits and dashes, the holder's name must be unique to the
 // process, and t.TTL is at most MaxLease. An invalid job or an empty holder gives catalog.ErrName.
@@ -99,7 +99,7 @@ type taken struct {
 	replaced string
 }
 
-// acquire implements Acquire; next has the job, the holder and LogEnd.
+// acquire implements Acquire. It takes the job, the holder and LogEnd from next.
 func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held bool, err error) {
 	if !jobName.MatchString(next.Job) || next.Holder == "" {
 		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
@@ -138,7 +138,7 @@ type Term struct {
 // take replaces old by next. If the lease is missing, take first creates it, already ended, so that all processes that take it
 // replace the same version. It returns storage.ErrChanged if another process was first.
 func (a *Access) take(ctx context.Context, next Lease, old version, t Term) (taken, error) {
-	if old.name == "" {
+	if old.id == "" {
 		data, err := Kind.Encode(Lease{Job: next.Job, Holder: next.Holder})
 		if err != nil {
 			return taken{}, fmt.Errorf("lease %s: %w", a.key(next.Job), err)
@@ -150,10 +150,10 @@ func (a *Access) take(ctx context.Context, next Lease, old version, t Term) (tak
 		if err != nil {
 			return taken{}, err
 		}
-		old.name = created.Version
+		old.id = created.Version
 	}
-	l, err := a.replace(ctx, next, old.name, t)
-	return taken{l, old.name}, err
+	l, err := a.replace(ctx, next, old.id, t)
+	return taken{l, old.id}, err
 }
 
 // Live returns the lease on job that is held now, or the zero Lease if there is none.
@@ -180,7 +180,7 @@ func (a *Access) Renew(
 		if err != nil || !stored.same(l) {
 			return stored.Lease, false, err
 		}
-		renewed, err = a.replace(ctx, l, stored.name, Term{ttl, now})
+		renewed, err = a.replace(ctx, l, stored.id, Term{ttl, now})
 		if !errors.Is(err, storage.ErrChanged) {
 			return renewed, err == nil, err
 		}
@@ -194,14 +194,14 @@ func (a *Access) Release(ctx context.Context, l Lease, now time.Time) error {
 	return err
 }
 
-// replace stores l for the term t in place of the named version. If the store refuses the condition, replace stores l without
+// replace stores l for the term t in place of the version with that id. If the store refuses the condition, replace stores l without
 // it.
-func (a *Access) replace(ctx context.Context, l Lease, named string, t Term) (Lease, error) {
+func (a *Access) replace(ctx context.Context, l Lease, id string, t Term) (Lease, error) {
 	l, data, err := a.encode(l, t)
 	if err != nil {
 		return Lease{}, err
 	}
-	_, err = a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: named})
+	_, err = a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: id})
 	if errors.Is(err, storage.ErrUnsupported) {
 		_, err = a.put(ctx, l.Job, data, storage.PutOptions{})
 	}
@@ -236,7 +236,7 @@ func (a *Access) put(ctx context.Context, job string, data []byte, o storage.Put
 // version is a stored lease with the version of its object.
 type version struct {
 	Lease
-	name string // storage.Object.Version; "" if the lease is missing
+	id string // storage.Object.Version; "" if the lease is missing
 }
 
 // read returns the stored lease, or the zero Lease if it is missing or damaged. If the store refuses to return it, the error
@@ -247,34 +247,34 @@ func (a *Access) read(ctx context.Context, job string) (version, error) {
 		return version{}, nil
 	}
 	if errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err) {
-		return version{name: stored.Version}, nil
+		return version{id: stored.Version}, nil
 	}
 	if err != nil {
 		return version{}, fmt.Errorf("read lease %s: %w", a.key(job), err)
 	}
 	l, err := Kind.Decode(data)
 	if err != nil || l.Job != job {
-		return version{name: stored.Version}, nil
+		return version{id: stored.Version}, nil
 	}
 	return version{l, stored.Version}, nil
 }
 
-// readToReplace is read, but returns the zero Lease with its version if the store refuses to return the lease.
+// readToReplace is read, but if the store refuses to return the lease, it returns the zero Lease with the stored version.
 func (a *Access) readToReplace(ctx context.Context, job string) (version, error) {
 	v, err := a.read(ctx, job)
 	if !errors.Is(err, catalog.ErrDamaged) {
 		return v, err
 	}
 	stored, err := a.store.Bucket.Stat(ctx, a.key(job))
-	return version{name: stored.Version}, err
+	return version{id: stored.Version}, err
 }
 
-// clockJob is the job of a lease that is written only for its time.
+// clockJob is the job of a lease that is written only to learn its date in the store.
 const clockJob = "clock"
 
 // StoreTime returns the current time by the store's clock: the date of an object that StoreTime writes.
 func (a *Access) StoreTime(ctx context.Context) (time.Time, error) {
-	_, data, err := a.encode(Lease{Job: clockJob, Holder: clockJob, Generation: 1}, Term{0, time.Now()})
+	_, data, err := a.encode(Lease{Job: clockJob, Holder: clockJob, Generation: 1}, Term{Now: time.Now()})
 	if err == nil {
 		_, err = a.put(ctx, clockJob, data, storage.PutOptions{})
 	}

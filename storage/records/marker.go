@@ -48,8 +48,8 @@ func (s *Store) markerKey(public []string) string {
 	return s.Cluster + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
 }
 
-// ids returns the keys of the valid markers by their ids. Valid are those that trusted keys have signed or, without trusted
-// keys, all.
+// ids returns the keys of the valid markers, by the ids in them. A marker is valid if the trusted key after which it is named has
+// signed it. Without trusted keys all readable markers are valid.
 func (s *Store) ids(ctx context.Context) (ids map[string]string, err error) {
 	ids = map[string]string{}
 	signers := map[string]sign.Trust{}
@@ -138,13 +138,13 @@ func (s *Store) makeMarker(ctx context.Context, key string) (Marker, error) {
 	return m, nil
 }
 
-// EnsureMarker creates the marker if it is missing. The caller calls it after it has stored something, so that a failed write
+// EnsureMarker creates the marker if it is missing. Callers call it after they have stored data, so that a failed write
 // leaves no marker. EnsureMarker ignores errors, since the data is stored already, and a later call tries again. It tries at
-// most once every markAgain: a log is written every few seconds, and every try fails if the agent is only allowed to write
+// most once every markerRetry: a log is written every few seconds, and every try fails if the agent is only allowed to write
 // the log.
 func (s *Store) EnsureMarker(ctx context.Context) {
 	s.marker.Lock()
-	due := s.marker.id == "" && time.Since(s.marker.tried) >= markAgain
+	due := s.marker.id == "" && time.Since(s.marker.tried) >= markerRetry
 	if due {
 		s.marker.tried = time.Now()
 	}
@@ -152,14 +152,14 @@ func (s *Store) EnsureMarker(ctx context.Context) {
 	if !due {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, markTime)
+	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
 	_, _ = s.RepositoryID(ctx)
 }
 
 const (
-	markTime  = 15 * time.Second // the longest that EnsureMarker delays its caller
-	markAgain = 10 * time.Minute // the least time between two tries
+	markerTimeout = 15 * time.Second // the longest that EnsureMarker delays its caller
+	markerRetry   = 10 * time.Minute // the least time between two tries
 )
 
 // KnownID returns the id of the store's own marker, "" if s has neither read nor created it.
@@ -169,8 +169,8 @@ func (s *Store) KnownID() string {
 	return s.marker.id
 }
 
-// CheckDistinct returns an error that matches ErrSameID if a valid marker of s has the id of a valid one of other. Then
-// another program has copied one repository to the other, or an attacker has stored one's marker in the other.
+// CheckDistinct returns an error that matches ErrSameID if a valid marker of s has the id of a valid one of other. This happens
+// if another program has copied one repository to the other, or an attacker has stored the marker of one in the other.
 func (s *Store) CheckDistinct(ctx context.Context, other *Store) error {
 	ids, err := s.ids(ctx)
 	if err != nil {

@@ -46,11 +46,11 @@ type Store struct {
 type Policy struct {
 	Lock  Lock       // for all objects but leases and suspensions, which are replaced
 	Key   sign.Key   // signs all documents but leases
-	Trust sign.Trust // required signers, see Trusted; another document is damaged, and its error matches sign.ErrUntrusted
+	Trust sign.Trust // required signers, see Trusted; a document without their signature is damaged, and matches sign.ErrUntrusted
 }
 
-// Trusted returns the keys whose signatures count: Trust or, if that is empty, the public key of Key. Otherwise a process
-// that signs its own backups would accept forged ones.
+// Trusted returns the keys whose signatures count: Trust or, if that is empty, the public key of Key. So a process that signs
+// its own backups does not accept forged ones.
 func (p Policy) Trusted() sign.Trust {
 	if p.Trust.None() {
 		return p.Key.Trust()
@@ -60,8 +60,8 @@ func (p Policy) Trusted() sign.Trust {
 
 // Lock prevents an object from being deleted or replaced for a time. The zero Lock does not lock.
 type Lock struct {
-	For        time.Duration
-	Compliance bool // not even the owner of the account can lift it
+	For        time.Duration // from the time at which the object is stored
+	Compliance bool          // not even the owner of the account can lift it
 }
 
 // New returns the store of the cluster called name. The caller must set NewestIsSigned unless p has a key or nothing is
@@ -76,8 +76,8 @@ func (s *Store) Read(ctx context.Context, key string) ([]byte, error) {
 	return s.ReadUpTo(ctx, key, document.MaxKind)
 }
 
-// Create stores an object of about that many bytes, locked by the policy. The error matches storage.ErrExist if the object
-// exists.
+// Create stores the content of r as an object, locked by the policy. about is the expected number of bytes; 0: unknown. The error
+// matches storage.ErrExist if the object exists.
 func (s *Store) Create(ctx context.Context, key string, r io.Reader, about int64) error {
 	o := storage.PutOptions{IfAbsent: true, Compliance: s.Policy.Lock.Compliance, SizeHint: about}
 	if s.Policy.Lock.For > 0 {
@@ -101,8 +101,8 @@ func (s *Store) CreateSigned(ctx context.Context, key string, data []byte) error
 	return s.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
 }
 
-// ReadSigned returns a document. If the policy has trusted keys, one of them must have signed it: otherwise the error matches
-// catalog.ErrDamaged and sign.ErrUntrusted.
+// ReadSigned returns a document. If the policy has trusted keys, one of them must have signed the document. If none has, the error
+// matches catalog.ErrDamaged and sign.ErrUntrusted.
 func (s *Store) ReadSigned(ctx context.Context, key string) ([]byte, error) {
 	data, err := s.Read(ctx, key)
 	if err != nil {
@@ -135,8 +135,8 @@ func (s *Store) ReadObject(ctx context.Context, key string, limit int64) ([]byte
 }
 
 // ReadError returns err, the error of reading one object. The result matches catalog.ErrDamaged if only this object is
-// affected and a retry does not help, for example if it is archived or belongs to another account: the caller can then use
-// the other objects.
+// affected and a retry does not help, for example if it is archived or belongs to another account. The caller can then continue
+// with the other objects.
 func ReadError(err error) error {
 	if storage.Unreadable(err) {
 		return fmt.Errorf("%w: it cannot be read: %w", catalog.ErrDamaged, err)

@@ -21,7 +21,7 @@ import (
 )
 
 // Suspension is the latest decision whether services may start work for a cluster. It is one object that is replaced, so that
-// a single request reads it, and so that a store that denies deletes accepts its end too.
+// a single request reads it, and so that a suspension can end even in a store that denies deletes.
 type Suspension struct {
 	Format     int       `json:"format"`
 	Repository string    `json:"repository"` // the id of the repository in which it counts
@@ -40,10 +40,10 @@ type Unsuspend struct {
 	Repository string    `json:"repository"` // the repository's id
 	Ends       string    `json:"ends"`       // the id of the suspension
 	Time       time.Time `json:"time"`
-	By         string    `json:"by"`
+	By         string    `json:"by"` // the person or program that ended it
 }
 
-// Kind reads and writes stored suspensions, Unsuspends the documents that end them.
+// Kind reads and writes stored suspensions. Unsuspends reads and writes the documents that end them.
 var (
 	Kind       = document.Kind[Suspension]{Format: 1}
 	Unsuspends = document.Kind[Unsuspend]{Format: 1}
@@ -58,8 +58,8 @@ func New(store *records.Store) *Switch { return &Switch{store} }
 func (w *Switch) suspensionKey() string { return w.store.Cluster + "/suspension" + catalog.JSONSuffix }
 
 // Read returns the latest suspension; the zero Suspension if there is none. The error matches catalog.ErrDamaged if the
-// stored one is damaged or not trusted. The caller then treats the cluster as not suspended, since an attacker could
-// otherwise stop its backups.
+// stored one is damaged or not trusted. The caller must then treat the cluster as not suspended, so that an attacker
+// cannot stop its backups.
 func (w *Switch) Read(ctx context.Context) (s Suspension, err error) {
 	data, err := w.store.ReadSigned(ctx, w.suspensionKey())
 	if records.IsAbsent(err) {
@@ -110,9 +110,9 @@ func (w *Switch) hasEnded(ctx context.Context, id string) (bool, error) {
 	return u.Ends == id, nil
 }
 
-// end stores the Unsuspend of old, with the repository, time and author of by.
-func (w *Switch) end(ctx context.Context, old, by Suspension) error {
-	u := Unsuspend{Format: Kind.Format, Repository: by.Repository, Ends: old.ID, Time: by.Time, By: by.By}
+// end stores the Unsuspend of old, with the repository, time and author of next, the suspension that replaces old.
+func (w *Switch) end(ctx context.Context, old, next Suspension) error {
+	u := Unsuspend{Format: Kind.Format, Repository: next.Repository, Ends: old.ID, Time: next.Time, By: next.By}
 	data, err := Unsuspends.Encode(u)
 	if err == nil {
 		err = w.store.CreateSigned(ctx, w.unsuspendKey(old.ID), data)
