@@ -19,7 +19,7 @@ type visit struct {
 // a secret in the wrong place.
 type checker struct {
 	src  *source
-	seen map[visit]bool // ends cycles of aliases, and bounds the work
+	seen map[visit]bool // prevents endless visits of aliases in a cycle, and bounds the work
 }
 
 // check records the faults of v's node and of the nodes in it.

@@ -60,7 +60,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	return l.refuse(c)
 }
 
-// refuse moves the clusters with faults from c.Specs to c.Refused. It fails if no Spec is left.
+// refuse moves the clusters with faults from c.Specs to c.Refused, and sets c.Faulty. It fails if no Spec is left.
 func (l *loader) refuse(c Config) (Config, error) {
 	good := []spec.Spec{}
 	c.files = map[string]string{}
@@ -89,8 +89,8 @@ func (l *loader) refuse(c Config) (Config, error) {
 // loader holds the state of one Load.
 type loader struct {
 	file    file
-	source  *source            // of the file itself
-	sources map[string]*source // of each cluster
+	source  *source            // of dr.yaml
+	sources map[string]*source // by cluster
 	getenv  func(string) string
 	read    stamps
 }
@@ -132,7 +132,7 @@ func (l *loader) repositories() declared.Repositories {
 	return all
 }
 
-// credentials returns the files in a folder with credentials, nil for "".
+// credentials returns the contents of the files in dir by their names; nil if dir is "".
 func (l *loader) credentials(dir string) (map[string][]byte, error) {
 	if dir == "" {
 		return nil, nil
@@ -164,7 +164,7 @@ func (l *loader) spec(name string, part clusterPart, repositories declared.Repos
 	return s
 }
 
-// in is a place in the file.
+// in is a place in dr.yaml or, for a cluster, in the file that declares it.
 type in struct {
 	l    *loader
 	path []string
@@ -211,7 +211,8 @@ func (i in) read(path string, below ...string) string {
 	return string(content)
 }
 
-// secret returns the first line of a file, or else the value of a variable.
+// secret returns the first line of a file, or the value of a variable; "" if neither is named. The last element of below is
+// the key without its ending File or Env.
 func (i in) secret(file, variable string, below ...string) string {
 	name := below[len(below)-1]
 	below = below[:len(below)-1]

@@ -50,8 +50,7 @@ func (i in) cluster(part clusterPart) declared.Cluster {
 	}
 }
 
-// unreadable replaces a password that could not be read. That is a fault already; unreadable prevents a second fault for a
-// missing password.
+// unreadable replaces a password that could not be read, which is a fault. It prevents a second fault for a missing password.
 const unreadable = "unreadable"
 
 func (i in) etcd(part etcdPart) spec.Etcd {

@@ -28,7 +28,7 @@ type file struct {
 	clustersPart `yaml:",inline"`
 }
 
-// clustersPart holds the keys that included files may have too.
+// clustersPart holds the keys that dr.yaml and included files may have.
 type clustersPart struct {
 	Clusters  map[string]clusterPart  `yaml:"clusters"`
 	Templates map[string]templatePart `yaml:"templates"`
@@ -309,9 +309,10 @@ func filledIn(n *yaml.Node, cluster string) *yaml.Node {
 // sealing lists the keys that together determine who can open the backups.
 var sealing = []string{"recipients", "recipientsFile", "passphraseFile", "passphraseEnv"}
 
-// replaceSealing drops the defaults' recipients and passphrase if the cluster has its own: only those may open its backups.
+// replaceSealing drops the defaults' recipients and passphrase if own, the cluster's node, sets any of the
+// keys in sealing: only the cluster's own recipients may open its backups.
 func (c *clusterPart) replaceSealing(own *yaml.Node) {
-	var keys map[string]yaml.Node // with those that the cluster merges
+	var keys map[string]yaml.Node // including keys from YAML merges (<<)
 	_ = own.Decode(&keys)
 	for _, key := range sealing {
 		_, found := keys[key]

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// Refused is a cluster, or an included file with all its clusters, that has a fault while the rest can be used.
+// Refused is a cluster with a fault, or an included file whose clusters are all refused. The other clusters can be used.
 type Refused struct {
 	Cluster string // "" if the clusters of the file are unknown
 	File    string

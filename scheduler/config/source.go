@@ -43,7 +43,7 @@ func (s *source) decode(data []byte, v any) error {
 	}
 	checker{s, map[visit]bool{}}.check(visit{s.root.Content[0], reflect.TypeOf(v).Elem(), ""})
 	err = s.root.Decode(v)
-	_, complete := errors.AsType[*yaml.TypeError](err) // it decoded all values without faults
+	_, complete := errors.AsType[*yaml.TypeError](err) // the decoder has set all values that have no fault
 	switch {
 	case len(s.faults) == 0 && err != nil:
 		return s.malformed(err)
@@ -121,7 +121,7 @@ func entry(node *yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// err returns all faults, in the file's order, if at least one affects the whole file.
+// err returns all faults, in the file's order, if at least one affects the whole file; nil if none does.
 func (s *source) err() error {
 	if s.faultsOf("") == nil {
 		return nil

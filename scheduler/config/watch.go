@@ -14,7 +14,7 @@ type Watcher struct {
 	Path   string
 	Getenv func(string) string
 	Reload <-chan os.Signal    // each signal loads the file
-	Tell   func(Config, error) // receives the result of each Load
+	Tell   func(Config, error) // is called with the result of each Load
 }
 
 // Watch loads the file again when it or a file that it names has changed, and on each signal from Reload, until ctx ends. first
@@ -62,7 +62,7 @@ func (s stamps) changed() bool {
 }
 
 // stampOf returns a file's stamp, the zero stamp if it is missing. It follows links: Kubernetes updates mounted files by
-// replacing one.
+// replacing a link.
 func stampOf(file string) stamp {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -26,14 +26,14 @@ import (
 const (
 	minObserve   = 10 * time.Second // a shorter interval would mean reading without a pause
 	minFlush     = 100 * time.Millisecond
-	minSpool     = 8 * spec.SegmentSize // bytes; the agent's buffer in memory must fit
-	defaultSpool = 2 << 30
-	minMemory    = 64 << 20 // bytes: with less, a server only collects garbage
+	minSpool     = 8 * spec.SegmentSize // bytes; the agent's buffer in memory must fit into the spool
+	defaultSpool = 2 << 30              // bytes
+	minMemory    = 64 << 20             // bytes: with less, an etcd server spends its time on garbage collection
 	maxNice      = 19
 )
 
-// Build returns the Spec of the named cluster, and the faults of its declaration. With faults the Spec must not be used.
-// Faults of the repositories themselves are those of BuildRepositories.
+// Build returns the Spec of the named cluster, and the faults of its declaration. If there are faults, the Spec must not
+// be used. BuildRepositories returns the faults of the repositories themselves.
 func Build(name string, c Cluster, all Repositories) (spec.Spec, []Fault) {
 	b := &builder{}
 	err := catalog.ValidCluster(name)
@@ -197,8 +197,8 @@ func (b *builder) conditions(c Cluster) {
 	}
 }
 
-// archive returns the settings of the log archive. Without a flush they are zero, also with a spool, so that a cluster can
-// switch off an archive that the defaults declare.
+// archive returns the settings of the log archive. Without a flush they are zero, even if a spool is set: a cluster can switch
+// off an archive that the defaults declare.
 func (b *builder) archive(a spec.Archive, to seal.Recipients) spec.Archive {
 	if a.Flush == 0 {
 		return spec.Archive{}

@@ -1,5 +1,5 @@
 // Package declared turns the declaration of a cluster, as dr.yaml or another source has it, into its Spec. It is pure:
-// secrets are values in a declaration, and their source is the caller's matter.
+// a declaration contains secrets as values, which the caller has read.
 package declared
 
 import (
@@ -12,8 +12,8 @@ import (
 
 // Fault is an error in a declaration.
 type Fault struct {
-	// Path names the field by the keys of dr.yaml, from the cluster or repository on: backup, from. An empty Path means
-	// the declaration as a whole.
+	// Path names the field by the keys of dr.yaml below the cluster or repository, such as {"backup", "from"}. An empty Path
+	// means the declaration as a whole.
 	Path []string
 	Err  error // contains no secret
 }
@@ -67,10 +67,10 @@ type Cluster struct {
 type Schedule struct {
 	Cron   string
 	Zone   string        // a name of the tz database
-	Jitter time.Duration // upper limit of the delay that all moments of a cluster have
+	Jitter time.Duration // upper limit of the delay, which is the same for all moments of a cluster
 }
 
-// Retention declares which backups are kept. Its Zone replaces the Policy's.
+// Retention declares which backups are kept. Zone is used in place of Policy.Zone.
 type Retention struct {
 	retention.Policy
 	Zone string // a name of the tz database; "": that of the schedule

@@ -26,10 +26,10 @@ type Repositories struct {
 	declared map[string]Repository
 	built    map[string]spec.Repository
 	places   map[address.Address]string // repository names by address
-	refused  map[string]error           // by repository that no cluster can use
+	refused  map[string]error           // faults of credentials, by repository; no cluster can use it
 }
 
-// Refuse adds a fault of its credentials to each cluster that uses the repository.
+// Refuse makes Build return err, a fault of the repository's credentials, for each cluster that uses the repository.
 func (r Repositories) Refuse(name string, err error) { r.refused[name] = err }
 
 // BuildRepositories returns the repositories and their faults. The first element of a fault's path is the repository's name.
@@ -59,7 +59,8 @@ func BuildRepositories(declared map[string]Repository) (Repositories, []Fault) {
 	return all, faults
 }
 
-// credentials returns the credentials of a repository with that scheme. It refuses the repository if they are not usable.
+// credentials returns the credentials of a repository whose URL has the scheme. It refuses the repository if its credentials
+// are not usable.
 func (r Repositories) credentials(name, scheme string) credentials.Credentials {
 	files := r.declared[name].Credentials
 	if files == nil {
@@ -126,8 +127,8 @@ func (b *builder) keys(d Repository) (p records.Policy) {
 	return p
 }
 
-// noCluster is the name of the cluster where no cluster is meant. It is longer than any valid name, and it may be a part of a
-// bucket's name.
+// noCluster replaces the cluster's name in a URL that is checked for no cluster. It is longer than any valid name, so it is no
+// cluster's; and it may be a part of a bucket's name.
 var noCluster = strings.Repeat("x", 101)
 
 // placeOf returns the address of url with the name of a cluster filled in.
@@ -168,7 +169,7 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 }
 
 // filled returns r with the cluster's name in its URL, and adds its address to own. It adds a fault if another repository has
-// that address: one of all, which have no placeholder, or one of own, which the cluster uses too.
+// that address. all has the addresses of all repositories by their declared URLs, own those that the cluster uses.
 func (b *builder) filled(r spec.Repository, cluster string, all, own map[address.Address]string) spec.Repository {
 	place, err := placeOf(r.URL, cluster)
 	if err != nil {

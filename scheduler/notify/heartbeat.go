@@ -17,7 +17,7 @@ const (
 // beat calls the heartbeat's URL until ctx ends. The first call comes after Every: a service that crashes again and again must
 // not seem alive.
 func (n *Notifier) beat(ctx context.Context) {
-	well := true // the last beat was delivered
+	delivered := true // the last beat was delivered
 	for {
 		config, changed := n.used()
 		h := config.Heartbeat
@@ -36,17 +36,18 @@ func (n *Notifier) beat(ctx context.Context) {
 			continue
 		case <-time.After(h.Every):
 		}
-		well = n.once(ctx, h, well)
+		delivered = n.sendBeat(ctx, h, delivered)
 	}
 }
 
-// once sends one beat. It reports when beats begin to fail, and when they succeed again.
-func (n *Notifier) once(ctx context.Context, h Heartbeat, well bool) bool {
+// sendBeat sends one beat, and returns whether it was delivered. before is the result for the beat before it. sendBeat reports
+// when beats begin to fail, and when they succeed again.
+func (n *Notifier) sendBeat(ctx context.Context, h Heartbeat, before bool) bool {
 	target := h.Target
 	problem := n.Healthy(time.Now())
 	if problem != nil {
 		if h.Fail == "" {
-			return well
+			return before // no beat is sent
 		}
 		failed := *target.URL
 		failed.Path += h.Fail
@@ -60,10 +61,10 @@ func (n *Notifier) once(ctx context.Context, h Heartbeat, well bool) bool {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return well
-	case err != nil && well:
+		return before
+	case err != nil && before:
 		n.warn("the heartbeat: %v", err)
-	case err == nil && !well:
+	case err == nil && !before:
 		n.say(storage.Note, "the heartbeat is heard again")
 	}
 	return err == nil

@@ -1,5 +1,5 @@
-// Package notify sends conditions to other systems: a webhook receives each that begins or ends, and a heartbeat continues
-// while no condition is critical, so that silence is an alarm too.
+// Package notify sends conditions to other systems. A webhook receives each condition that begins or ends. A heartbeat
+// continues while the service is healthy, so that silence is an alarm too.
 package notify
 
 import (
@@ -27,7 +27,7 @@ type Target struct {
 	Header http.Header
 }
 
-// Heartbeat is a dead man's switch that is called at the interval Every while the service is healthy.
+// Heartbeat is a dead man's switch, which the service calls at the interval Every while it is healthy.
 type Heartbeat struct {
 	Target
 	Every time.Duration // above 0
@@ -63,15 +63,15 @@ type Notifier struct {
 	mu      sync.Mutex
 	config  Config
 	changed chan struct{} // closed by Use
-	box     box           // not yet accepted by the webhook
-	told    chan struct{} // signals a notice in box
+	box     box           // notices that the webhook has not accepted yet
+	wakes   chan struct{} // signals a notice in box
 }
 
 // New returns a Notifier without receivers.
 func New(healthy func(now time.Time) error, report storage.Report) *Notifier {
 	return &Notifier{
 		Transport: http.DefaultTransport, Healthy: healthy, Report: report,
-		changed: make(chan struct{}), told: make(chan struct{}, 1),
+		changed: make(chan struct{}), wakes: make(chan struct{}, 1),
 	}
 }
 
@@ -80,7 +80,7 @@ func (n *Notifier) Use(c Config) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.config = c
-	n.box.again()
+	n.box.requeue()
 	close(n.changed)
 	n.changed = make(chan struct{})
 	n.wake()
@@ -92,7 +92,7 @@ func (n *Notifier) used() (c Config, changed <-chan struct{}) {
 	return n.config, n.changed
 }
 
-// Run sends until ctx ends, and drops the messages that still wait: the next service finds the same conditions.
+// Run sends until ctx ends, and drops the notices that still wait: the next service finds the same conditions.
 func (n *Notifier) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { n.deliver(ctx) })
@@ -127,10 +127,11 @@ func (n *Notifier) call(ctx context.Context, method string, t Target, body io.Re
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 64<<10) // lets the connection be reused
-	return judge(t, response.StatusCode)
+	return checkStatus(t, response.StatusCode)
 }
 
-func judge(t Target, status int) error {
+// checkStatus returns the error that a status of t's response means, or nil.
+func checkStatus(t Target, status int) error {
 	err := fmt.Errorf("call %s: it answers %d %s", t, status, http.StatusText(status))
 	switch {
 	case status >= 200 && status < 300:

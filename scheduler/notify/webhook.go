@@ -48,17 +48,17 @@ func newNotice(about subject, state condition.State, document any) notice {
 	return notice{about, state, string(body)}
 }
 
-// box holds the notices that the webhook has not accepted yet, only the newest of each subject: a receiver that was
+// box holds the notices that the webhook has not accepted yet. It holds only the newest of each subject, so a receiver that was
 // unreachable gets the present state. Notifier.mu guards it.
 type box struct {
 	waiting []notice         // oldest first
 	refused []notice         // by the present receiver; another one may accept them
 	begun   map[subject]bool // accepted as begun, and not yet as ended
-	sending subject          // of the request in flight
+	sending subject          // of the request in flight; zero: none
 }
 
-// put adds c and drops an older notice of its subject. It ignores the end of a condition whose begin was neither
-// accepted nor is in flight.
+// put adds c and drops an older notice of its subject. It ignores the end of a condition whose begin was not
+// accepted and is not in flight.
 func (b *box) put(c notice) {
 	same := func(other notice) bool { return other.subject == c.subject }
 	b.waiting, b.refused = slices.DeleteFunc(b.waiting, same), slices.DeleteFunc(b.refused, same)
@@ -77,8 +77,8 @@ func (b *box) first() (c notice, ok bool) {
 	return b.waiting[0], true
 }
 
-// answered removes c, unless a newer notice has replaced it. accepted reports whether the receiver has accepted it; a refused notice
-// waits for another receiver.
+// answered removes c, unless a newer notice has replaced it. If accepted is false, the receiver has refused c,
+// which waits for another receiver.
 func (b *box) answered(c notice, accepted bool) {
 	b.sending = subject{}
 	i := slices.Index(b.waiting, c)
@@ -99,8 +99,8 @@ func (b *box) answered(c notice, accepted bool) {
 	}
 }
 
-// again makes refused notices wait again, for another receiver.
-func (b *box) again() {
+// requeue makes refused notices wait again, for another receiver.
+func (b *box) requeue() {
 	b.waiting, b.refused = append(b.refused, b.waiting...), nil
 }
 
@@ -123,10 +123,11 @@ func (n *Notifier) send(c notice) {
 	n.wake()
 }
 
+// wake wakes deliver.
 func (n *Notifier) wake() {
 	select {
-	case n.told <- struct{}{}:
-	default:
+	case n.wakes <- struct{}{}:
+	default: // it was woken already
 	}
 }
 
@@ -150,7 +151,7 @@ func (n *Notifier) deliver(ctx context.Context) {
 		if !ok {
 			select {
 			case <-ctx.Done():
-			case <-n.told:
+			case <-n.wakes:
 			}
 			continue
 		}
