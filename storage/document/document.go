@@ -69,7 +69,7 @@ func appendFrame(covered []byte, signature string) []byte {
 	return slices.Concat(covered, []byte(digestField+hex.EncodeToString(sum[:])+signatureField), quoteSignature(signature), []byte(documentEnding))
 }
 
-// quoteSignature returns a signature as JSON. There is only one valid encoding: else a signature could be rewritten
+// quoteSignature returns a signature as JSON. split accepts only this encoding, so that a signature cannot be rewritten
 // with other bytes.
 func quoteSignature(signature string) []byte {
 	var line bytes.Buffer
@@ -198,8 +198,8 @@ func Decode(data []byte, format int, v any) error {
 	return nil
 }
 
-// formatIn returns the format that body names. After a successful decoding it reads the format from v: parsing the body
-// twice is slow with thousands of documents.
+// formatIn returns the format that body names; err is the error of decoding body into v. Without an error it reads the
+// format from v, because parsing the body twice is slow with thousands of documents.
 func formatIn(body []byte, v any, err error) (format int, ok bool) {
 	if err == nil {
 		return int(reflect.ValueOf(v).Elem().FieldByName("Format").Int()), true

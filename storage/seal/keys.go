@@ -71,6 +71,7 @@ func (r Recipients) Seal() Seal {
 	return s
 }
 
+// with returns r and one more recipient. r stays unchanged.
 func (r Recipients) with(recipient age.Recipient, fingerprint string) Recipients {
 	return Recipients{
 		recipients:   append(r.recipients[:len(r.recipients):len(r.recipients)], hidden(recipient)),
@@ -78,6 +79,7 @@ func (r Recipients) with(recipient age.Recipient, fingerprint string) Recipients
 	}
 }
 
+// unhidden returns the recipients themselves.
 func (r Recipients) unhidden() []age.Recipient {
 	all := make([]age.Recipient, len(r.recipients))
 	for i, recipient := range r.recipients {
@@ -99,7 +101,7 @@ type Keys struct{ keys []key }
 
 type key struct {
 	identity    func() age.Identity
-	secret      func() string // the text it was parsed from, for Secrets
+	secret      func() string // the text from which identity was parsed, for Secrets
 	fingerprint string
 }
 
@@ -163,9 +165,9 @@ func (k Keys) And(more Keys) Keys {
 // None reports whether there is no key at all.
 func (k Keys) None() bool { return len(k.keys) == 0 }
 
-// among returns a key that should open a stream for the recipients, and reports whether there is one. Passphrases are
-// ignored: all of them have the same fingerprint.
-func (k Keys) among(recipients []string) (fingerprint string, ok bool) {
+// keyFor returns the fingerprint of a key that should open a stream for the recipients, and reports whether there is one.
+// It ignores passphrases, because all of them have the same fingerprint.
+func (k Keys) keyFor(recipients []string) (fingerprint string, ok bool) {
 	for _, key := range k.keys {
 		if key.fingerprint != passphraseFingerprint && slices.Contains(recipients, key.fingerprint) {
 			return key.fingerprint, true
@@ -177,8 +179,8 @@ func (k Keys) among(recipients []string) (fingerprint string, ok bool) {
 // String returns the number of keys, so that %v and logs do not show them.
 func (k Keys) String() string { return fmt.Sprintf("%d keys", len(k.keys)) }
 
-// Secrets returns the keys as text, to send them to a child process through a pipe: age identities and passphrases
-// apart. They must appear neither in argv nor in a log.
+// Secrets returns the keys as text, age identities apart from passphrases, to send them to a child process through a
+// pipe. They must appear neither in argv nor in a log.
 func (k Keys) Secrets() (identities, passphrases []string) {
 	for _, key := range k.keys {
 		if key.fingerprint == passphraseFingerprint {
@@ -208,6 +210,7 @@ func (k Keys) identities(used *string) []age.Identity {
 	return wrapped
 }
 
+// recorder is an age.Identity that writes the fingerprint of key to used when key has opened a stream.
 type recorder struct {
 	key  key
 	used *string

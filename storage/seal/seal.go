@@ -63,7 +63,7 @@ func New(src io.Reader, to Recipients) (io.ReadCloser, error) {
 	pr, pw := io.Pipe()
 	enc, err := zstd.NewWriter(pw,
 		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(2),
-		zstd.WithZeroFrames(true)) // without one, an empty stream would look like one that was cut to nothing
+		zstd.WithZeroFrames(true)) // without a frame, an empty stream would look like one that was cut to nothing
 	if err != nil {
 		return nil, fmt.Errorf("start compressing: %w", err)
 	}
@@ -107,10 +107,11 @@ func Bytes(plain []byte, to Recipients) ([]byte, error) {
 	return sealed.Bytes(), err
 }
 
+// sealer is the reader that New returns.
 type sealer struct {
 	pipe   *io.PipeReader
-	stream io.Reader // pipe, encrypted or not
-	done   chan struct{}
+	stream io.Reader     // pipe, encrypted or not
+	done   chan struct{} // closed when compress has returned
 }
 
 // compress owns enc and pw. It ends the pipe with the source's error: a failed source must not look like a short one.
@@ -160,7 +161,7 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 		decrypted, err := age.Decrypt(o.src, keys.identities(&used)...)
 		_, ok := errors.AsType[*age.NoIdentityMatchError](err)
 		if ok {
-			fitting, ok := keys.among(s.Recipients)
+			fitting, ok := keys.keyFor(s.Recipients)
 			if ok {
 				return Opened{}, o.explain(fmt.Errorf("its header lacks %s, for which it was encrypted", fitting))
 			}
@@ -180,6 +181,7 @@ func Open(src io.Reader, s Seal, keys Keys) (Opened, error) {
 	return Opened{ReadCloser: o, Key: used}, nil
 }
 
+// opener is the reader that Open returns.
 type opener struct {
 	src    *watched // the stored stream
 	frames *watched // after decryption, before decompression; src itself if it is not encrypted
@@ -223,11 +225,12 @@ func (o *opener) Close() error {
 	return nil
 }
 
-// watched records how a stream ended, which decoders wrap, hide or replace. After an error it stays ended.
+// watched records the error with which a stream ended, because the decoders that read it wrap, hide or replace the error.
+// All later reads return the same error.
 type watched struct {
 	io.Reader
-	size int64
-	err  error
+	size int64 // bytes read so far
+	err  error // nil before the end
 }
 
 func (w *watched) Read(p []byte) (int, error) {

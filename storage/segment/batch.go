@@ -7,6 +7,6 @@ type Batch struct {
 	// Requests are requests or changes. In a log from WAL they are the entries that change the database: raft's own
 	// entries and those about the membership are omitted.
 	Requests []Record
-	// GuessedLeases has the meaning of Header.GuessedLeases.
+	// GuessedLeases is the number of lease grants whose TTL was no longer known. Only in a log from Watch.
 	GuessedLeases int
 }

@@ -84,7 +84,7 @@ type Reader struct {
 	body   *bufio.Reader // reads plain
 	block  []byte        // the unread rest of the last block
 	large  bytes.Buffer  // a block that is longer than body's buffer
-	begun  bool
+	begun  bool          // Records has begun, and cannot begin again
 }
 
 // readAhead is larger than a usual block, so that most blocks need no copy.
@@ -110,9 +110,9 @@ func Open(r io.Reader, keys seal.Keys) (*Reader, error) {
 }
 
 // Records yields the content of the segment: the server's version, all marks by position, and then the requests or
-// changes. It can be ranged over once. A request is yielded only after the checksum over it was verified. That no
-// request is missing or added is certain only when the sequence has ended without an error. Any difference from the
-// header ends it with an error that matches storage.ErrDamaged; an error of the source is yielded unchanged.
+// changes. It can be ranged over once. A request is yielded only after the checksum over it was verified. Only after
+// the sequence has ended without an error is it certain that no request is missing or added. Any difference from the
+// header ends the sequence with an error that matches storage.ErrDamaged; an error of the source is yielded unchanged.
 func (r *Reader) Records() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if r.begun {
@@ -248,13 +248,13 @@ func (r *Reader) readBytes(size int) ([]byte, error) {
 
 // checkEnd compares count and the last request with the body's end and the header, and checks that nothing follows.
 func (r *Reader) checkEnd(count int, last Record) error {
-	said, err := binary.ReadUvarint(r.body)
+	declared, err := binary.ReadUvarint(r.body)
 	if err != nil {
 		return r.explain(err)
 	}
-	if said != uint64(count) || count != r.Header.Requests {
+	if declared != uint64(count) || count != r.Header.Requests {
 		return fmt.Errorf("%w: it has %d requests, according to its end %d, to its header %d",
-			storage.ErrDamaged, count, said, r.Header.Requests)
+			storage.ErrDamaged, count, declared, r.Header.Requests)
 	}
 	err = r.Header.validateLast(last)
 	if err != nil {

@@ -37,11 +37,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Encoded is a segment that is ready to be stored.
 type Encoded struct {
 	Header Header // as DecodeHeader returns it
-	Digest string // of the header's document as stored, 64 hex digits: Previous in the next segment
+	Digest string // of the header's document as stored, 64 hex digits; the next segment has it as Previous
 	Bytes  []byte // the whole segment
 }
 
-// Encode returns a segment with the header h and the requests, which must match. It sets Format, Requests, Plain,
+// Encode returns a segment with the header h and the requests, which must fit h. It sets Format, Requests, Plain,
 // Stored and Seal of h. It needs memory for the body twice, plain and sealed.
 func Encode(h Header, requests []Record, to seal.Recipients) (Encoded, error) {
 	e, err := encode(h, requests, to)
@@ -131,6 +131,7 @@ func encodeBody(before Record, requests []Record) []byte {
 	return binary.AppendUvarint(body, uint64(len(requests)))
 }
 
+// appendBlock appends block with its length and its checksum.
 func appendBlock(body, block []byte) []byte {
 	body = binary.AppendUvarint(body, uint64(len(block)))
 	body = append(body, block...)

@@ -29,7 +29,7 @@ type Header struct {
 	Reason string `json:"reason,omitempty"`
 	After  *After `json:"after,omitempty"`
 
-	Requests int    `json:"requests"` // or changes; 0 only in a segment with marks alone, for a longer run of raft's own entries
+	Requests int    `json:"requests"` // number of requests or changes; 0 only in a segment of marks alone, for a longer run of raft's own entries
 	Marks    []Mark `json:"marks"`    // ascending by position and time
 	Hashes   []Hash `json:"hashes,omitempty"`
 	// GuessedLeases is the number of lease grants whose TTL was no longer known. Only in a log from Watch.
@@ -37,14 +37,14 @@ type Header struct {
 
 	Source        Source    `json:"source"`
 	ClusterID     string    `json:"clusterID"`          // etcd's, in hex
-	Member        string    `json:"member"`             // the member whose log was read or that was watched: id in hex
-	Diverged      string    `json:"diverged,omitempty"` // how the members' key spaces were known to differ when the segment was cut
-	ServerVersion string    `json:"serverVersion"`      // of that member: selects the rules for applying requests
+	Member        string    `json:"member"`             // id in hex of the member whose log was read or that was watched
+	Diverged      string    `json:"diverged,omitempty"` // how the members' key spaces differed when the segment was made; "" if unknown or equal
+	ServerVersion string    `json:"serverVersion"`      // of that member; selects the rules for applying requests
 	Writer        string    `json:"writer"`             // random name of the archiver's run
 	Written       time.Time `json:"written"`            // by the archiver's clock
 	DRVersion     string    `json:"drVersion"`
 
-	Plain  Blob      `json:"plain"`  // the body's records
+	Plain  Blob      `json:"plain"`  // the body before it was sealed
 	Stored Blob      `json:"stored"` // the body, sealed
 	Seal   seal.Seal `json:"seal"`
 
@@ -58,7 +58,7 @@ type After struct {
 	Lineage  string    `json:"lineage"`
 	Seq      uint64    `json:"seq"`
 	Position uint64    `json:"position"`
-	Time     time.Time `json:"time"` // its last mark's notAfter
+	Time     time.Time `json:"time"` // its last mark's notAfter; without marks, when its last segment was written
 }
 
 // Mark ties a position to the member's own report: at some moment of Interval its state was the one directly after
@@ -72,7 +72,7 @@ type Mark struct {
 	Interval
 }
 
-// Hash is the member's HashKV. The key space had reached Revision by Position.
+// Hash is the member's HashKV at Revision. The key space had reached Revision by Position.
 type Hash struct {
 	Position        uint64 `json:"position"`
 	Revision        int64  `json:"revision"`

@@ -41,7 +41,7 @@ type Record struct {
 	Term     uint64 // Request: raft term of the entry
 
 	Revision        int64  // RevisionMark: directly after Position; HashMark: the hashed revision
-	CompactRevision int64  // CompactionMark; HashMark: the start of the hash; -1: never compacted
+	CompactRevision int64  // CompactionMark: the compacted revision; HashMark: that of the hashed key space, -1: never compacted
 	Hash            uint32 // HashMark: etcd's HashKV
 
 	Time Interval // TimeMark
@@ -50,12 +50,12 @@ type Record struct {
 	// It is valid until the next record is requested.
 	//
 	// Of the Changes with one position the last one is a put, a delete of one key, or a transaction of these without a
-	// comparison. The others, before it, grant the leases to which it attaches keys; a reader that has such a lease
-	// already skips them.
+	// comparison. The Changes before it grant the leases to which it attaches keys. A reader skips the grant of a lease
+	// that it already has.
 	Data []byte
 }
 
-// Interval contains a moment that is known to lie between two times, both inclusive.
+// Interval bounds a moment that lies between two times, both inclusive.
 type Interval struct {
 	NotBefore time.Time `json:"notBefore"`
 	NotAfter  time.Time `json:"notAfter"`

@@ -84,7 +84,8 @@ func (h Header) validateSpan() error {
 	if h.First == 0 || h.Last < h.First {
 		return fmt.Errorf("positions %d to %d are no span", h.First, h.Last)
 	}
-	if h.End.Position != h.Last || (h.End.Term == 0) != (h.Source == Watch) || !isHex(h.End.Digest, 64) {
+	hasTerm, needsTerm := h.End.Term != 0, h.Source == WAL
+	if h.End.Position != h.Last || hasTerm != needsTerm || !isHex(h.End.Digest, 64) {
 		return fmt.Errorf("end: position %d, term %d, digest %q do not describe the entry at %d",
 			h.End.Position, h.End.Term, h.End.Digest, h.Last)
 	}
@@ -122,7 +123,7 @@ func (h Header) validateChanges() error {
 func (h Header) validateMarks() error {
 	var before Mark
 	for i, m := range h.Marks {
-		err := h.contains(m.Position)
+		err := h.checkPosition(m.Position)
 		if err != nil {
 			return fmt.Errorf("mark %d: %w", i, err)
 		}
@@ -146,14 +147,14 @@ func (h Header) validateMarks() error {
 				i, m.Revision, before.Revision, before.Position)
 		}
 		if m.Revision == 0 {
-			m.Revision = before.Revision
+			m.Revision = before.Revision // the last known one
 		}
 		before = m
 	}
 	return nil
 }
 
-// validateMark checks the fields that only marks of one source have.
+// validateMark checks the fields that depend on the source. compacted is the CompactRevision of the mark before m.
 func (h Header) validateMark(m Mark, compacted int64) error {
 	if h.Source == WAL && m.CompactRevision != 0 {
 		return errors.New("it has a compactRevision, but its log has the compactions themselves")
@@ -167,10 +168,11 @@ func (h Header) validateMark(m Mark, compacted int64) error {
 	return nil
 }
 
+// validateHashes checks the hashes and their order.
 func (h Header) validateHashes() error {
 	var before uint64
 	for i, hash := range h.Hashes {
-		err := h.contains(hash.Position)
+		err := h.checkPosition(hash.Position)
 		if err != nil {
 			return fmt.Errorf("hash %d: %w", i, err)
 		}
@@ -188,15 +190,15 @@ func (h Header) validateHashes() error {
 	return nil
 }
 
-// contains returns an error unless position is in the segment or directly before it, where marks may also be.
-func (h Header) contains(position uint64) error {
+// checkPosition returns an error unless position is in the segment or directly before it, where marks may also be.
+func (h Header) checkPosition(position uint64) error {
 	if position < h.First-1 || position > h.Last {
 		return fmt.Errorf("position %d is outside of %d to %d", position, h.First-1, h.Last)
 	}
 	return nil
 }
 
-// validateNext returns an error if a request at position, of that term, cannot follow before.
+// validateNext returns an error if a request with that position and term cannot follow before.
 func (h *Header) validateNext(before *Record, position, term uint64) error {
 	if h.Source == Watch {
 		return h.validateChange(before, position, term)

@@ -13,14 +13,14 @@ import (
 )
 
 // verified passes a stream on, but ends it with an error in place of io.EOF unless size and digest are as expected. It
-// records how the stream ended, which the decoders above it wrap, hide or replace.
+// records the error with which the stream ended, because the decoders that read it wrap, hide or replace the error.
 type verified struct {
 	r    io.Reader
 	name string
 	want Blob
 	hash hash.Hash
-	size int64
-	err  error
+	size int64 // bytes read so far
+	err  error // io.EOF after an intact stream; nil before the end
 }
 
 func newVerified(r io.Reader, name string, want Blob) *verified {
@@ -38,6 +38,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	return n, v.err
 }
 
+// checkEnd returns the error for a Read whose source has returned err: nil before the end.
 func (v *verified) checkEnd(err error) error {
 	switch {
 	case err != nil && err != io.EOF:

@@ -24,7 +24,7 @@ var (
 // Key is a secret key. The zero Key signs nothing.
 type Key struct {
 	private minisign.PrivateKey
-	some    bool
+	some    bool // false in the zero Key
 }
 
 // Generate returns a new key pair. secret is a file without a password, as `minisign -G -W` writes it, and public is
@@ -78,7 +78,7 @@ const MaxSignature = 512
 // Trust is a set of public keys. The zero Trust requires no signature.
 type Trust struct {
 	keys  []minisign.PublicKey
-	texts []string
+	texts []string // of the keys, for Keys
 }
 
 // ParseTrust parses public keys, each the text of a .pub file or its line of base64. Errors match ErrKey. They do not
