@@ -28,7 +28,7 @@ type app struct {
 	cluster string
 	store   storeFlags
 	output  string
-	path    string // the verb that ran, such as "dr config check"
+	path    string // the command that ran, such as "dr config check"
 }
 
 func (a *app) root() *cobra.Command {
@@ -105,7 +105,7 @@ func (a *app) load(ctx context.Context, o backups.LoadOptions) (catalog.Catalog,
 	return catalog, err
 }
 
-// unfold returns the segments that a folded segment of the cluster's catalog replaces.
+// unfold returns the segments that were folded into one segment of the cluster's catalog.
 func (a *app) unfold(ctx context.Context, folded catalog.Segment) ([]catalog.Segment, error) {
 	c, err := a.open(ctx)
 	if err != nil {
@@ -204,7 +204,7 @@ func secretFile(path string) (string, error) {
 }
 
 func isTerminal(w io.Writer) bool {
-	p, ok := w.(*printed)
+	p, ok := w.(*checkedWriter)
 	if ok {
 		w = p.Writer
 	}
@@ -212,7 +212,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func oneArg(kind string) cobra.PositionalArgs {
+// atMostOne allows one argument or none. kind names it in the error, such as "backup".
+func atMostOne(kind string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return usagef("at most one %s, not %d", kind, len(args))
@@ -228,7 +229,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// parseID returns the ID in args, "" for no argument and for latest.
+// parseID returns the ID in args; "", which selects the newest backup, without an argument and for latest.
 func parseID(args []string) (catalog.ID, error) {
 	if len(args) == 0 || args[0] == "latest" {
 		return "", nil

@@ -29,7 +29,7 @@ import (
 func (a *app) archive() *cobra.Command {
 	var config archive.Config
 	var listen, spoolMax string
-	var to sealFlags
+	var encryption sealFlags
 	cmd := &cobra.Command{
 		Use:   "archive",
 		Short: "Archive a cluster's log continuously, so that any revision or second can be restored",
@@ -65,7 +65,7 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)
 	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals, from which the headroom before etcd purges its log is computed; 0: it purges nothing")
 	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")
-	to.add(cmd, a.getenv)
+	encryption.add(cmd, a.getenv)
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.writeFlags(cmd, a.getenv)
@@ -84,11 +84,11 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 			return usagef("--spool-max %s: use a form like 2GiB", spoolMax)
 		}
 		config.SpoolMax = int64(most)
-		config.To, err = to.load()
+		config.To, err = encryption.load()
 		if err != nil {
 			return err
 		}
-		config.Plain = to.plain
+		config.Plain = encryption.plain
 		config.Etcd, err = etcd.Config(a.getenv, a.ask)
 		if err != nil {
 			return err
@@ -103,12 +103,12 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 	return cmd
 }
 
-// archiveMemory is the agent's memory limit in bytes, without eight segments. The agent runs next to a member: when it lags it
-// should rather spend CPU on garbage collection than take memory from the member.
+// archiveMemory is the agent's soft memory limit in bytes, to which eight segments are added. The agent runs next to a member: when
+// the agent lags, it should rather spend CPU on garbage collection than take memory from the member.
 const archiveMemory = 48 << 20
 
-// lastStore bounds how long a stopped agent may take to store pending requests and release its lease.
-const lastStore = 28 * time.Second
+// stopLimit bounds how long a stopped agent may take to store pending requests and release its lease.
+const stopLimit = 28 * time.Second
 
 // runArchive runs the agent and its status page.
 func (a *app) runArchive(ctx context.Context, config archive.Config, c *repository.Cluster, listen string) error {
@@ -117,7 +117,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 	}
 	config.Version = version()
 	config.Host, _ = os.Hostname() // for people only
-	defer a.endBy(ctx, lastStore)()
+	defer a.exitLate(ctx, stopLimit)()
 	report, done := a.progress()
 	defer done()
 	config.Snapshot = snapshotOf(config, c, report)
@@ -132,7 +132,7 @@ func (a *app) runArchive(ctx context.Context, config archive.Config, c *reposito
 	return archive.Run(ctx, config, c)
 }
 
-// snapshotOf returns a function that takes a backup from the leader.
+// snapshotOf returns a function that takes a backup from the leader, and stores the reason why as a label.
 func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Report) func(context.Context, string) error {
 	return func(ctx context.Context, why string) error {
 		_, err := backup.Run(ctx, config.Etcd, []backup.Store{{Cluster: c}}, backup.Request{

@@ -48,7 +48,7 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 		if err != nil {
 			return err
 		}
-		with, err := keys.load()
+		loaded, err := keys.load()
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 		cat = cat.Since(since)
 		depth := "headers"
 		if !headers {
-			depth, err = a.readLog(cmd.Context(), c, &cat, with)
+			depth, err = a.readLog(cmd.Context(), c, &cat, loaded)
 			if err != nil {
 				return err
 			}
@@ -76,13 +76,14 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 	return cmd
 }
 
-// readLog reads every segment, and adds the damage that it finds to the catalog.
+// readLog reads every segment, and adds the damage that it finds to the catalog. It returns how deeply it checked: "stored" without
+// keys, and "opened" with them.
 func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *catalog.Catalog, keys seal.Keys) (depth string, err error) {
 	report, done := a.progress()
 	defer done()
-	with := log.Reader{Keys: keys, Report: report, Check: restore.CheckSegment}
+	reader := log.Reader{Keys: keys, Report: report, Check: restore.CheckSegment}
 	for i, l := range catalog.Lineages {
-		catalog.Lineages[i], err = c.Log().Verify(ctx, l, with)
+		catalog.Lineages[i], err = c.Log().Verify(ctx, l, reader)
 		if err != nil {
 			return "", err
 		}
@@ -101,13 +102,13 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	if a.output == "json" {
 		return errors.Join(a.json(document.Line{Result: d}), failed)
 	}
-	words := map[string]string{
+	depths := map[string]string{
 		"headers": "headers read, bodies not checked",
 		"stored":  "every stored byte matches its digest; not decrypted (no key was given)",
 		"opened":  "every segment decrypted, every request decoded as a restore does",
 	}
 	a.printf("log of cluster %s%s: %s\n", d.Cluster, sinceWords(d.Since), d.Verdict)
-	a.facts("found", fmt.Sprintf("%d segments, %s requests, %s", d.Found, humanize.Comma(d.Requests), size(d.Bytes)), "depth", words[d.Depth])
+	a.facts("found", fmt.Sprintf("%d segments, %s requests, %s", d.Found, humanize.Comma(d.Requests), size(d.Bytes)), "depth", depths[d.Depth])
 	var rows [][]string
 	for _, f := range d.Missing {
 		rows = append(rows, []string{"missing", f.Key, f.Message})
@@ -122,7 +123,7 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	return failed
 }
 
-// logFault returns the findings in d as an error, nil if there is none.
+// logFault returns the findings in d, whose verdict is "failed", as an error.
 func logFault(d document.ArchiveVerify) error {
 	log := fmt.Sprintf("the log of cluster %s%s", d.Cluster, sinceWords(d.Since))
 	lost, recorded := d.Holes()

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// Defaults, also for backups that dr archive takes.
+// Defaults of --max-stream and --grace. dr archive uses them for the backups that it takes.
 const (
 	maxStream = 5 * time.Minute
 	grace     = 24 * time.Hour
@@ -85,10 +85,10 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	return cmd
 }
 
-// repositories are those that one backup goes to.
+// repositories holds the values of --repo and --credentials for one backup that several repositories store.
 type repositories struct {
 	urls    []string
-	folders []string // with credentials: see foldersOf
+	folders []string // with credentials: none, one for all stores, or one for each store, in their order
 }
 
 // repositoriesFlags is like repositoryFlags, with a --repo and a --credentials that may be given several times.
@@ -108,7 +108,8 @@ func (a *app) repositoriesFlags(cmd *cobra.Command) *repositories {
 	return r
 }
 
-// foldersOf returns the folder with the credentials of each repository.
+// foldersOf returns one folder with credentials for each of repos; "" for a directory, which needs none, and for all if folders is
+// empty. A single folder serves all stores.
 func foldersOf(repos, folders []string) ([]string, error) {
 	all, used := make([]string, len(repos)), 0
 	for n, repo := range repos {
@@ -128,7 +129,7 @@ func foldersOf(repos, folders []string) ([]string, error) {
 // places opens the repositories for a verb that may write the first backup, and creates missing ones.
 func (a *app) places(ctx context.Context, r repositories) (places []backup.Store, err error) {
 	if len(r.urls) == 0 {
-		r.urls = []string{""} // create returns the error
+		r.urls = []string{""} // create returns the error for it
 	}
 	folders, err := foldersOf(r.urls, r.folders)
 	if err == nil {
@@ -170,7 +171,7 @@ func (a *app) printBackup(r backup.Result) error {
 		"revision", fmt.Sprintf("%d%s", r.Revision, hashText(r.Manifest)),
 		"database", size(r.Plain.Size),
 		"stored", fmt.Sprintf("%s, %s", size(r.Stored.Size), sealText(r.Backup)),
-		"marks", strings.Join(marks(r.Backup), ", "),
+		"marks", strings.Join(notices(r.Backup), ", "),
 		"took", tookText(r.Manifest),
 	)
 	a.printStores(r.Stores)
@@ -204,7 +205,7 @@ func tookText(m catalog.Manifest) string {
 	return seconds(m.Finished.Sub(m.Started).Seconds())
 }
 
-// printStores prints which of several repositories have the backup.
+// printStores prints which of several repositories have the backup. It prints nothing for a single repository.
 func (a *app) printStores(outcomes []backup.Outcome) {
 	if len(outcomes) < 2 {
 		return
@@ -221,7 +222,7 @@ func (a *app) printStores(outcomes []backup.Outcome) {
 // hashMaxHelp is the usage of --hash-max.
 const hashMaxHelp = "ask for the HashKV only if the database uses at most this many bytes: hashing stalls the member's writes for about a second per million keys (default 64MiB)"
 
-// byteSize is the value of a flag for a number of bytes, such as 64MiB.
+// byteSize is the value of a flag for a number of bytes, such as 64MiB. 0 means that the flag is not given.
 type byteSize int64
 
 // String implements pflag.Value.
@@ -262,8 +263,9 @@ func sealText(b catalog.Backup) string {
 	return "encrypted for " + strings.Join(b.Seal.Recipients, ", ")
 }
 
-// marks returns the properties of a backup that an operator should notice, such as missing encryption.
-func marks(b catalog.Backup) []string {
+// notices returns the texts of the column MARKS: the properties of a backup that an operator should notice, such as missing
+// encryption.
+func notices(b catalog.Backup) []string {
 	var m []string
 	if b.Origin != nil && b.Origin.Salvage != nil {
 		m = append(m, "salvaged")

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// errCheckFailed reports that a check found something that would fail when it is needed.
+// errCheckFailed reports that dr check or dr status found something wanting: it would fail when a backup or a restore needs it.
 var errCheckFailed = fault.New(fault.Damaged, "wanting")
 
 // shortestLock is long enough to try a lock on a slow store.
@@ -51,13 +51,13 @@ With --lock one small object stays until its lock ends: choose a short time.`,
 		if err != nil {
 			return err
 		}
-		named := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != "" ||
+		hasEndpoints := cmd.Flags().Changed("endpoints") || a.getenv("ETCDCTL_ENDPOINTS") != "" ||
 			cmd.Flags().Changed("discovery-srv") || a.getenv("ETCDCTL_DISCOVERY_SRV") != ""
-		if a.repo == "" && !named {
+		if a.repo == "" && !hasEndpoints {
 			return usagef("nothing to check: use --repo or DR_REPO, --endpoints or ETCDCTL_ENDPOINTS")
 		}
 		live := liveCheck{noHash: noHash}
-		if named {
+		if hasEndpoints {
 			live.config, err = etcd.Config(a.getenv, a.ask)
 			if err != nil {
 				return err
@@ -109,7 +109,7 @@ type liveCheck struct {
 	noHash bool
 }
 
-// runChecks checks the repository and the cluster, each if the flags name it.
+// runChecks checks the repository if the flags name one, and the cluster if they name its endpoints.
 func (a *app) runChecks(ctx context.Context, o check.Options, live liveCheck, report storage.Report) (document.Check, error) {
 	var store, etcd []check.Line
 	shown := ""
@@ -158,18 +158,18 @@ func (a *app) endCheck(ctx context.Context, doc document.Check, err error) error
 func (a *app) printCheck(doc document.Check) {
 	var rows [][]string
 	for _, part := range []struct {
-		of    string
-		lines []check.Line
+		subject string // for lines that name none
+		lines   []check.Line
 	}{{"store", doc.Store}, {"etcd", doc.Etcd}} {
 		for _, l := range part.lines {
-			of, verdict := part.of, string(l.Verdict)
+			subject, verdict := part.subject, string(l.Verdict)
 			if l.Of != "" {
-				of = l.Of
+				subject = l.Of
 			}
 			if l.Verdict == check.Wanting {
 				verdict = strings.ToUpper(verdict)
 			}
-			rows = append(rows, []string{of, l.Name, verdict, l.Seen})
+			rows = append(rows, []string{subject, l.Name, verdict, l.Seen})
 			if l.Cure != "" {
 				rows = append(rows, []string{"", "", "", "→ " + l.Cure})
 			}

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	completeTime = 5 * time.Second // for the store's response: the user waits at a prompt
-	completeIDs  = 20              // the newest ones; each costs a request
+	completeTimeout = 5 * time.Second // for all requests to the store: the user waits at a prompt
+	completeIDs     = 20              // how many of the newest IDs are offered; each costs a request
 )
 
-// complete registers shell completion of backup IDs and cluster names from the repository.
+// complete registers shell completion: of backup IDs and cluster names from the repository, of folders, and of output formats.
 func (a *app) complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if !strings.HasSuffix(cmd.Use, " FILE") {
@@ -27,11 +27,11 @@ func (a *app) complete(root *cobra.Command) {
 			cmd.ValidArgsFunction = a.completeID
 		}
 		if cmd.Flags().Lookup("cluster") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // the flag exists
+			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // no error: the flag exists
 		}
 		for _, folder := range []string{"credentials", "from-credentials", "to-credentials"} {
 			if cmd.Flags().Lookup(folder) != nil {
-				_ = cmd.MarkFlagDirname(folder) // the flag exists
+				_ = cmd.MarkFlagDirname(folder) // no error: the flag exists
 			}
 		}
 		if cmd.Flags().Lookup("output") != nil {
@@ -45,7 +45,7 @@ func (a *app) completeID(cmd *cobra.Command, args []string, _ string) (ids []cob
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	c, err := a.open(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *app) completeID(cmd *cobra.Command, args []string, _ string) (ids []cob
 }
 
 func (a *app) completeCluster(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	bucket, err := a.bucket(ctx)
 	if err != nil {

@@ -99,18 +99,18 @@ func (a *app) printConfig(c document.ConfigCluster) {
 		"drills", drillsText(c.Drill), "expecting", expectedText(c.Drill))
 }
 
-// signedText returns "" if all repositories are written with signatures.
+// signedText warns of repositories that are written without signatures; "" if there are none.
 func signedText(c document.ConfigCluster) string {
-	var not []string
+	var unsigned []string
 	for _, r := range c.Repositories {
 		if !r.Signed {
-			not = append(not, r.Name)
+			unsigned = append(unsigned, r.Name)
 		}
 	}
-	if len(not) == 0 {
+	if len(unsigned) == 0 {
 		return ""
 	}
-	return "no: anyone who may write to " + strings.Join(not, " or ") + " can forge backups there: set signKeyFile"
+	return "no: anyone who may write to " + strings.Join(unsigned, " or ") + " can forge backups there: set signKeyFile"
 }
 
 // drillsText returns "" if there are no drills.
@@ -151,7 +151,7 @@ func nextDrillText(c document.ConfigCluster) string {
 	return "next drill at " + inZone(c.Drill.Next[0], c.Drill.Zone)
 }
 
-// thenText returns the times after the first.
+// thenText returns the times in next after the first one.
 func thenText(next []time.Time, zone string) string {
 	var then []string
 	for _, at := range next[min(1, len(next)):] {

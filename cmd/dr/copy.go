@@ -55,7 +55,7 @@ that no trusted key has signed are reported and not copied; the rest is copied, 
 		if a.repo == "" || to.repo == "" {
 			return usagef("source or target missing: set --from and --to")
 		}
-		o := copying.Options{Deletions: deletions, By: identity()}
+		o := copying.Options{Deletions: deletions, By: author()}
 		var err error
 		o.Since, err = sinceFlag(since)
 		if err != nil {
@@ -108,7 +108,7 @@ func (a *app) runCopy(ctx context.Context, to copyTarget, o copying.Options) err
 	o.Report, done = a.progress()
 	// The target is read with the same trusted keys: a forged tombstone there would keep the objects that it names from being
 	// copied.
-	target := copyRun{bucket, records.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}, o}
+	target := copyRun{bucket: bucket, policy: records.Policy{Lock: policy.Lock, Trust: policy.Trust, Key: policy.Key}, options: o}
 	var found error
 	for _, from := range sources {
 		var faults error
@@ -122,7 +122,7 @@ func (a *app) runCopy(ctx context.Context, to copyTarget, o copying.Options) err
 	return errors.Join(err, a.printCopy(doc), found) // print also what was copied before an error
 }
 
-// copyRun copies clusters into a bucket.
+// copyRun is one dr copy into a bucket.
 type copyRun struct {
 	bucket  storage.Bucket
 	policy  records.Policy
@@ -147,7 +147,7 @@ func (r copyRun) cluster(ctx context.Context, from *repository.Cluster, doc *doc
 	return found, err
 }
 
-// faultOf returns the fault's error. An object that differs counts as damaged, at either side, and so gets exit code 3.
+// faultOf returns the fault's error. An object that differs from the target's counts as damaged, and so gets exit code 3.
 func faultOf(f copying.Fault) error {
 	if errors.Is(f.Err, copying.ErrDiffers) {
 		return fmt.Errorf("%w (%w)", f.Err, catalog.ErrDamaged)

@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) diff() *cobra.Command {
-	var keys keysFlags
+	var keys selectionFlags
 	var in searchFlags
 	var values, best bool
 	var lineage string
@@ -47,7 +47,7 @@ with --values in full. A key that was rewritten with the same value does not dif
 	in.plain.add(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		asked, err := keys.keys(cmd, true)
+		selected, err := keys.keys(cmd, true)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ with --values in full. A key that was rewritten with the same value does not dif
 				return err
 			}
 			points[i].Best = best
-			if points[i].Backup == "" {
+			if points[i].Backup == "" { // a backup has its own lineage
 				points[i].Lineage = lineage
 			}
 		}
@@ -67,16 +67,16 @@ with --values in full. A key that was rewritten with the same value does not dif
 		if err != nil {
 			return err
 		}
-		search, err := a.searchIn(catalog, &in, asked)
+		search, err := a.searchIn(catalog, &in, selected)
 		if err != nil {
 			return err
 		}
 		for i := range points {
-			points[i].Plain = in.plain.with(in.keys)
+			points[i].Plain = in.plain.mode(in.keys)
 		}
 		report, done := a.searching()
 		search.Report = report
-		compared, err := search.Diff(cmd.Context(), points, values, a.differing(values))
+		compared, err := search.Diff(cmd.Context(), points, values, a.differencePrinter(values))
 		done()
 		if err != nil {
 			return err
@@ -109,8 +109,8 @@ func parsePoint(text string, now time.Time) (t plan.Target, err error) {
 	return t, usagef("%q is not a point: use an ID, a revision such as r4711, a time, or latest", text)
 }
 
-// differing returns a function that prints a difference.
-func (a *app) differing(values bool) func(find.Difference) error {
+// differencePrinter returns a function that prints a difference. In the table, values shows the values in full.
+func (a *app) differencePrinter(values bool) func(find.Difference) error {
 	if a.output == "json" {
 		return func(d find.Difference) error { return a.json(document.Line{Item: convert.Different(d)}) }
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// asNotRun returns the error of a drill without a result. It hides the kind of err, except of a refusal: a missing key on the
-// drill's host must not look like a damaged backup.
+// asNotRun returns the error of a drill that could not run because of err. It hides the kind of err unless that is a refusal: a missing
+// key on the drill's host must not look like a damaged backup.
 func asNotRun(err error) error {
 	if fault.KindOf(err) == fault.Refused {
 		return fmt.Errorf("the drill was not run: %w", err)
@@ -32,7 +32,7 @@ func asNotRun(err error) error {
 // drillFlags holds the flags of dr drill.
 type drillFlags struct {
 	to         string
-	revision   int64
+	revision   int64 // the value of --to-revision
 	lineage    string
 	seed       uint64
 	assertions []string
@@ -57,7 +57,7 @@ for example without the right key.`,
 		Example: `  dr drill --identity key.txt
   dr drill --identity key.txt --assert key=/registry/namespaces/default --assert prefix=/registry/pods/:100
   dr drill --identity key.txt --to "2h ago" --nice 19 --memory-limit 2GiB`,
-		Args: oneArg("backup"),
+		Args: atMostOne("backup"),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "",
@@ -116,7 +116,7 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 
 // request returns the drill that the flags describe. It reads nothing from the repository.
 func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (r verify.DrillRequest, err error) {
-	r.Dir, r.By, r.Seed, r.Now = f.dir, identity(), f.seed, now
+	r.Dir, r.By, r.Seed, r.Now = f.dir, author(), f.seed, now
 	if !cmd.Flags().Changed("seed") {
 		r.Seed = uint64(rand.Uint32()) // short enough to be typed again
 	}
@@ -139,7 +139,7 @@ func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (
 	return r, err
 }
 
-// targets returns the points that the flags and arguments name; with none, a drill selects its own.
+// targets returns the points that the flags and arguments name. Without any, the drill selects its own.
 func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (targets []plan.Target, err error) {
 	if cmd.Flags().Changed("to") {
 		t := plan.Target{Lineage: f.lineage}
@@ -169,8 +169,8 @@ func (f *drillFlags) targets(cmd *cobra.Command, args []string, now time.Time) (
 
 // limitFlags bound a child's memory and CPU, for hosts with other work.
 type limitFlags struct {
-	memory string
-	nice   int
+	memory string // "": no limit
+	nice   int    // 0: unchanged
 }
 
 func (f *limitFlags) add(cmd *cobra.Command) {

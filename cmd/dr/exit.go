@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// The exit codes. They are part of the interface: docs/cli.md says what each means.
+// The exit codes. They are part of the interface, which docs/cli.md describes.
 const (
 	exitDone        = 0
 	exitOther       = 1
@@ -27,7 +27,7 @@ func usagef(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
 }
 
-// exitCode returns the code for err. Only a signal, which ends ctx, makes an interruption.
+// exitCode returns the code for err. It is exitInterrupted if a signal has ended ctx, and in no other case.
 func exitCode(ctx context.Context, err error) int {
 	if err != nil && ctx.Err() != nil {
 		return exitInterrupted

@@ -25,7 +25,7 @@ import (
 
 func (a *app) extract() *cobra.Command {
 	f := &restoreFlags{}
-	var keys keysFlags
+	var keys selectionFlags
 	var in searchFlags
 	var dir, form string
 	var rebuild kubernetes.RebuildOptions
@@ -44,7 +44,7 @@ that controllers create again (owned objects, except Secrets and claims), Events
 		Example: `  dr extract --namespace prod --to-revision 4710 | kubectl apply -f -
   dr extract --before-revision 4711 --key /registry/deployments/prod/web | kubectl apply -f -
   dr extract --to "2h ago" --prefix /registry/configmaps/prod/ --output-dir found && kubectl apply -R -f found`,
-		Args: oneArg("backup"),
+		Args: atMostOne("backup"),
 	}
 	keys.add(cmd)
 	flags := cmd.Flags()
@@ -73,7 +73,7 @@ that controllers create again (owned objects, except Secrets and claims), Events
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		asked, err := keys.keys(cmd, false)
+		selected, err := keys.keys(cmd, false)
 		if err != nil {
 			return err
 		}
@@ -86,8 +86,8 @@ that controllers create again (owned objects, except Secrets and claims), Events
 		if err != nil {
 			return err
 		}
-		f.target.Plain = in.plain.with(in.keys)
-		search, err := a.searchIn(catalog, &in, asked)
+		f.target.Plain = in.plain.mode(in.keys)
+		search, err := a.searchIn(catalog, &in, selected)
 		if err != nil {
 			return err
 		}
@@ -116,10 +116,10 @@ type extraction struct {
 	*app
 	form string // yaml, json or raw
 	dir  string // "": stdout
-	one  bool   // a single key was asked for
+	one  bool   // --key selects a single key
 
-	keys, unreadable int
-	bytes            int64
+	keys, unreadable int   // how many
+	bytes            int64 // of all values
 	why              error // of the first unreadable value
 }
 
@@ -128,8 +128,8 @@ func (x *extraction) prepare() error {
 	if x.dir == "" {
 		return nil
 	}
-	there, err := os.ReadDir(x.dir)
-	if err == nil && len(there) > 0 {
+	entries, err := os.ReadDir(x.dir)
+	if err == nil && len(entries) > 0 {
 		return usagef("--output-dir: %s is not empty: choose another", x.dir)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -160,7 +160,7 @@ func (x *extraction) add(e find.Entry) error {
 		return errors.Join(err, x.put(d, ".json", append(text, '\n')))
 	case d.Unreadable != "":
 		return x.put(d, ".yaml", x.comment(d, d.Unreadable))
-	case object == nil && x.dir == "" && !x.one: // it could be read as one of the objects
+	case object == nil && x.dir == "" && !x.one: // kubectl could take the value for one of the objects
 		return x.put(d, ".yaml", x.comment(d, fmt.Sprintf("not a Kubernetes object, %d bytes", len(e.Value))))
 	case object == nil:
 		return x.put(d, ".raw", e.Value)
@@ -188,7 +188,7 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(path, text, 0o600) // it may be a secret
+		return os.WriteFile(path, text, 0o600) // the value may be a secret
 	}
 	if suffix == ".yaml" {
 		x.printf("---\n")
@@ -200,7 +200,8 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 	return err
 }
 
-// finish prints a summary unless stdout contains the values, and returns an error if there are none or some are unreadable.
+// finish prints a summary with --output-dir and for JSON. It returns an error if no key was found or, for YAML, if values are
+// unreadable. JSON on stdout reports both in its result, without an error.
 func (x *extraction) finish(at find.At) error {
 	if x.form == "json" && x.dir == "" {
 		return x.json(document.Line{Result: document.Extract{
@@ -235,10 +236,10 @@ func fileOf(key, suffix string) string {
 	for i, part := range parts {
 		parts[i] = escaped(part)
 		last := i == len(parts)-1
-		for _, ours := range []string{".yaml", ".json", ".raw"} {
-			name, ends := strings.CutSuffix(parts[i], ours)
-			if ends && !last {
-				parts[i] = name + "%2E" + ours[1:]
+		for _, ending := range []string{".yaml", ".json", ".raw"} {
+			name, found := strings.CutSuffix(parts[i], ending)
+			if found && !last {
+				parts[i] = name + "%2E" + ending[1:]
 			}
 		}
 	}
@@ -253,7 +254,7 @@ func escaped(part string) string {
 	name := url.PathEscape(part)
 	switch {
 	case part == "":
-		return "%%" // no other escaped part contains two of them in a row
+		return "%%" // no other escaped part contains two percent signs in a row
 	case part == "." || part == "..":
 		return strings.ReplaceAll(part, ".", "%2E")
 	case len(name) > longestName:

@@ -26,7 +26,7 @@ func (a *app) fetch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fetch [ID|latest] --to snapshot.db",
 		Short: "Download a backup as a plain snapshot.db, for etcdutl",
-		Args:  oneArg("backup"),
+		Args:  atMostOne("backup"),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
 	keys.add(cmd, a.getenv)
@@ -44,7 +44,7 @@ func (a *app) fetch() *cobra.Command {
 		if to == "" {
 			return usagef("no file: set --to, such as --to snapshot.db")
 		}
-		with, err := keys.load()
+		loaded, err := keys.load()
 		if err != nil {
 			return err
 		}
@@ -52,11 +52,11 @@ func (a *app) fetch() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if b.Seal.Encryption == "" && plain.with(keys) != plan.PlainTaken {
+		if b.Seal.Encryption == "" && plain.mode(keys) != plan.PlainTaken {
 			return plan.RefusePlain("backup " + string(b.ID))
 		}
 		report, done := a.progress()
-		doc, err := fetching{c, b, with, report}.into(cmd.Context(), to)
+		doc, err := download{cluster: c, backup: b, keys: loaded, report: report}.save(cmd.Context(), to)
 		done()
 		if err != nil {
 			return err
@@ -70,16 +70,16 @@ func (a *app) fetch() *cobra.Command {
 	return cmd
 }
 
-// fetching fetches a backup.
-type fetching struct {
+// download describes the download of a backup.
+type download struct {
 	cluster *repository.Cluster
 	backup  catalog.Backup
 	keys    seal.Keys
 	report  storage.Report
 }
 
-// into writes a temporary file in the same directory and links it to its name, so that a file of that name is always complete.
-func (f fetching) into(ctx context.Context, to string) (document.Fetch, error) {
+// save writes a temporary file in the directory of to, and then links it to the name to: a file of that name is always complete.
+func (f download) save(ctx context.Context, to string) (document.Fetch, error) {
 	b := f.backup
 	_, err := os.Lstat(to)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +106,7 @@ func (f fetching) into(ctx context.Context, to string) (document.Fetch, error) {
 		return document.Fetch{}, err
 	}
 	err = os.Link(temporary.Name(), to)
-	if err != nil { // unlike a rename, it never replaces
+	if err != nil { // unlike a rename, a link never replaces a file
 		return document.Fetch{}, err
 	}
 	return document.Fetch{Backup: b.ID, File: to, Size: b.Plain.Size, SHA256: b.Plain.SHA256, Key: snapshot.Key}, nil

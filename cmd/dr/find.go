@@ -22,17 +22,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// keysFlags selects keys.
-type keysFlags struct{ key, prefix, namespace string }
+// selectionFlags selects keys of etcd.
+type selectionFlags struct{ key, prefix, namespace string }
 
-func (f *keysFlags) add(cmd *cobra.Command) {
+func (f *selectionFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.key, "key", "", "this key")
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "all keys with this prefix; empty: all keys")
 	cmd.Flags().StringVar(&f.namespace, "namespace", "", "all objects of this Kubernetes namespace, and the namespace itself")
 }
 
-// keys returns the selected keys. If no flag is given, that is all keys if all is allowed, and otherwise an error.
-func (f *keysFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
+// keys returns the selected keys. Without a flag it returns all keys if all is set, and an error if not.
+func (f *selectionFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
 	key, prefix, namespace := cmd.Flags().Changed("key"), cmd.Flags().Changed("prefix"), cmd.Flags().Changed("namespace")
 	switch {
 	case key && prefix, namespace && (key || prefix):
@@ -51,9 +51,9 @@ func (f *keysFlags) keys(cmd *cobra.Command, all bool) (find.Keys, error) {
 
 // searchFlags holds the flags of verbs that read keys from backups and the log.
 type searchFlags struct {
-	keys  keyFlags
+	keys  keyFlags // to decrypt
 	plain plainFlags
-	dir   string
+	dir   string // "": the system's temporary directory
 }
 
 func (a *app) searchFlags(cmd *cobra.Command, f *searchFlags) {
@@ -66,7 +66,7 @@ func (a *app) searchFlags(cmd *cobra.Command, f *searchFlags) {
 	a.store.transferFlags(cmd)
 }
 
-// searchIn returns the search in a catalog that the flags describe.
+// searchIn returns a search for the selected keys in a catalog.
 func (a *app) searchIn(catalog catalog.Catalog, f *searchFlags, selected find.Keys) (find.Search, error) {
 	keys, err := f.keys.load()
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *app) searchIn(catalog catalog.Catalog, f *searchFlags, selected find.Ke
 }
 
 func (a *app) search() *cobra.Command {
-	var keys keysFlags
+	var keys selectionFlags
 	var in searchFlags
 	var from, to string
 	var window find.Window
@@ -106,7 +106,7 @@ space for one copy of the database.`,
 	a.searchFlags(cmd, &in)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		asked, err := keys.keys(cmd, false)
+		selected, err := keys.keys(cmd, false)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ space for one copy of the database.`,
 		if err != nil {
 			return err
 		}
-		search, err := a.searchIn(catalog, &in, asked)
+		search, err := a.searchIn(catalog, &in, selected)
 		if err != nil {
 			return err
 		}
@@ -135,6 +135,7 @@ space for one copy of the database.`,
 	return cmd
 }
 
+// setWindow parses the times --from and --to into w, and checks w.
 func setWindow(w *find.Window, from, to string, now time.Time) (err error) {
 	for _, bound := range []struct {
 		flag, text string
@@ -169,9 +170,11 @@ func (a *app) searching() (storage.Report, func()) {
 	}, func() {}
 }
 
+// foundLine is the format of one row of the table of changes. Its columns have fixed widths, since rows are printed as they are found.
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
-// findPrinter prints changes and unseen parts as they are found; the table omits the changes unless changes is set.
+// findPrinter returns functions that print changes and unseen parts of the history as they are found. The table contains changes only
+// if changes is set.
 func (a *app) findPrinter(changes bool) find.Teller {
 	if a.output == "json" {
 		return find.Teller{
@@ -185,14 +188,14 @@ func (a *app) findPrinter(changes bool) find.Teller {
 			},
 		}
 	}
-	headed := false
+	hasHeader := false
 	return find.Teller{
 		Change: func(c find.Change) error {
 			if !changes {
 				return nil
 			}
-			if !headed {
-				headed = true
+			if !hasHeader {
+				hasHeader = true
 				a.printf(foundLine, "REVISION", "CHANGE", "NOT BEFORE", "NOT AFTER", "BY", "KEY")
 			}
 			d := convert.Change(c)
@@ -207,6 +210,7 @@ func (a *app) findPrinter(changes bool) find.Teller {
 	}
 }
 
+// revisionOf returns the revision of a change or, if it is not known exactly, the range that contains it.
 func revisionOf(c document.Change) string {
 	switch {
 	case c.After == c.Revision:
@@ -255,19 +259,20 @@ func printable(text string) string {
 	return text
 }
 
+// unseenText returns the line for a part of the history that the repository does not contain.
 func unseenText(u find.Unseen) string {
-	what := fmt.Sprintf("changes after revision %d", u.After)
+	changes := fmt.Sprintf("changes after revision %d", u.After)
 	switch {
-	case u.UpTo == 0 && u.After == 0:
+	case u.UpTo == 0 && u.After == 0: // another history begins
 		return fmt.Sprintf("-- %s (%s to %s)", u.Why, momentOr(u.Since), momentOr(u.Until))
 	case u.UpTo > 0:
-		what = fmt.Sprintf("changes of revisions %d to %d that were overwritten or deleted", u.After+1, u.UpTo)
+		changes = fmt.Sprintf("changes of revisions %d to %d that were overwritten or deleted", u.After+1, u.UpTo)
 	}
-	return fmt.Sprintf("-- not seen: %s (%s to %s): %s", what, momentOr(u.Since), momentOr(u.Until), u.Why)
+	return fmt.Sprintf("-- not seen: %s (%s to %s): %s", changes, momentOr(u.Since), momentOr(u.Until), u.Why)
 }
 
-// restoreCommand returns the command that restores a way's target.
-func (a *app) restoreCommand(cmd *cobra.Command, w find.Way, several bool) []string {
+// restoreCommand returns the command that restores the target w. It names the lineage only if the catalog contains several.
+func (a *app) restoreCommand(cmd *cobra.Command, w find.Way, severalLineages bool) []string {
 	words := []string{"dr", "restore"}
 	for _, flag := range []string{"repo", "credentials", "cluster"} {
 		if cmd.Flags().Changed(flag) {
@@ -275,7 +280,7 @@ func (a *app) restoreCommand(cmd *cobra.Command, w find.Way, several bool) []str
 		}
 	}
 	words = append(words, "--to-revision", strconv.FormatInt(w.Revision, 10))
-	if several && w.Lineage != "" {
+	if severalLineages && w.Lineage != "" {
 		words = append(words, "--lineage", w.Lineage)
 	}
 	if !w.Exact {
@@ -285,7 +290,7 @@ func (a *app) restoreCommand(cmd *cobra.Command, w find.Way, several bool) []str
 }
 
 // printFind prints the result of a search.
-func (a *app) printFind(d document.Find, keys keysFlags) error {
+func (a *app) printFind(d document.Find, keys selectionFlags) error {
 	if a.output == "json" {
 		return a.json(document.Line{Result: d})
 	}
@@ -293,8 +298,8 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 		a.printf("no change of %s in the searched history\n", strconv.Quote(keys.key+keys.prefix+keys.namespace))
 	}
 	const shown = 10
-	together := belongTogether(d, keys)
-	if together {
+	isSum := showsSum(d, keys)
+	if isSum {
 		a.printVanished(d, keys)
 		d.Gone = nil
 	}
@@ -307,7 +312,7 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 		a.printNamespaceHint(g.Key, keys)
 	}
 	switch {
-	case len(d.Gone) > 0 || together:
+	case len(d.Gone) > 0 || isSum:
 	case d.Marked != nil:
 		a.printMarked(*d.Marked, keys)
 	case keys.namespace != "" && d.Last != nil:
@@ -331,9 +336,9 @@ func (a *app) printFind(d document.Find, keys keysFlags) error {
 }
 
 func (a *app) printGone(g document.Gone) {
-	what := keyText(g.Key)
+	keys := keyText(g.Key)
 	if g.Vanished > 1 {
-		what = fmt.Sprintf("%s keys, %s among them,", humanize.Comma(int64(g.Vanished)), what)
+		keys = fmt.Sprintf("%s keys, %s among them,", humanize.Comma(int64(g.Vanished)), keys)
 	}
 	marked := ""
 	if g.Mark != nil {
@@ -346,7 +351,7 @@ func (a *app) printGone(g document.Gone) {
 	if g.By == string(replay.ByLease) {
 		by = "by the end of a lease"
 	}
-	a.printf("\n%s %svanished %s, %s; the last good revision is %d\n", what, marked, whenText(g.Change), by, g.LastGood)
+	a.printf("\n%s %svanished %s, %s; the last good revision is %d\n", keys, marked, whenText(g.Change), by, g.LastGood)
 	if g.Nearest != nil {
 		a.printf("that one cannot be restored; the nearest before it%s can\n", nearestText(*g.Nearest))
 	}
@@ -367,6 +372,7 @@ func whenText(c document.Change) string {
 	return fmt.Sprintf("%s, between %s and %s", at, momentOr(c.NotBefore), momentOr(c.NotAfter))
 }
 
+// nearestText returns the revision and the time of a point between commas, as far as they are known.
 func nearestText(p document.Point) string {
 	var parts []string
 	if p.Revision > 0 {

@@ -34,27 +34,27 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 	return usagef("unknown verb %q%s", path, didYouMean(cmd, word, "see dr help"))
 }
 
-// didYouMean returns the end of an error: the suggestions of cmd or, without one, otherwise.
-func didYouMean(cmd *cobra.Command, word, otherwise string) string {
+// didYouMean returns the end of an error: the names in cmd that are similar to word or, if there are none, fallback.
+func didYouMean(cmd *cobra.Command, word, fallback string) string {
 	cmd.SuggestionsMinimumDistance = 2
-	close := cmd.SuggestionsFor(word)
-	if len(close) > 0 {
-		return fmt.Sprintf(": did you mean %s?", strings.Join(close, " or "))
+	similar := cmd.SuggestionsFor(word)
+	if len(similar) > 0 {
+		return fmt.Sprintf(": did you mean %s?", strings.Join(similar, " or "))
 	}
-	return ": " + otherwise
+	return ": " + fallback
 }
 
-// badFlag returns the error of a command line with flags that cannot be parsed. For a flag of etcdctl or etcdutl it names dr's
-// way, for another unknown flag it suggests similar ones.
+// badFlag returns the error of a command line with flags that cannot be parsed. For a flag of etcdctl or etcdutl it names the
+// replacement in dr. For another unknown flag it suggests similar flags.
 func badFlag(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return usagef("%w", err)
 	}
 	name := unknown.GetSpecifiedName()
-	way := foreignFlags[name]
-	if way != "" {
-		return usagef("--%s: %s", name, way)
+	replacement := foreignFlags[name]
+	if replacement != "" {
+		return usagef("--%s: %s", name, replacement)
 	}
 	flags := &cobra.Command{} // cobra suggests only commands
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -13,11 +13,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// importFlags configure the storing of a database that no live cluster sends.
+// importFlags holds the flags of a backup whose data comes from a file or from disks, not from a live cluster.
 type importFlags struct {
 	requestFlags
-	written string
-	scratch string
+	written string // when the data was last written; "": the times of the files
+	scratch string // directory; "": the system's temporary directory
 }
 
 func (f *importFlags) add(cmd *cobra.Command, a *app) {
@@ -27,7 +27,7 @@ func (f *importFlags) add(cmd *cobra.Command, a *app) {
 	f.requestFlags.add(cmd, a)
 }
 
-// load checks the flags, and reads the recipients.
+// load checks the flags, and completes f.request. It returns the options for reading the data.
 func (f *importFlags) load() (o imported.Options, err error) {
 	o.Scratch = f.scratch
 	if f.written != "" {
@@ -81,7 +81,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// databaseReader returns the database to store in the given repositories.
+// databaseReader returns the database that is then stored in the repositories.
 type databaseReader func(context.Context, []backup.Store, storage.Report) (*imported.Database, error)
 
 // storeImport stores the database that read returns. It opens the repositories first, so that a wrong flag shows at once.
@@ -97,7 +97,7 @@ func (a *app) storeImport(ctx context.Context, f *importFlags, read databaseRead
 	f.request.Report = report
 	if err == nil {
 		result, err = backup.Import(ctx, backup.Database{Reader: database, Size: database.Size, Manifest: database.Manifest}, places, f.request)
-		_ = database.Close() // it was only read
+		_ = database.Close() // no error matters: the database was only read
 	}
 	done()
 	return a.printStored(result, err)

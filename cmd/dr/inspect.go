@@ -46,8 +46,9 @@ func (a *app) inspect(cmd *cobra.Command, file string) error {
 	return nil
 }
 
-func digestText(there bool) string {
-	if there {
+// digestText describes the digest at the end of a file. A digest that does not match is an error of restore.Inspect.
+func digestText(exists bool) string {
+	if exists {
 		return "matches"
 	}
 	return "none at its end, as in a copy of member/snap/db: to restore it use dr restore --skip-hash-check"

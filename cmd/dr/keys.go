@@ -10,7 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// sealFlags selects the recipients or the passphrase to encrypt for.
+// sealFlags selects the recipients or the passphrase that new backups and segments are encrypted for.
 type sealFlags struct {
 	recipients     []string
 	recipientFiles []string
@@ -30,6 +30,7 @@ func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	cmd.Flags().BoolVar(&f.plain, "plain", false, "store without encryption, even if the newest backup is encrypted")
 }
 
+// load reads the recipients. Without any it returns the zero Recipients: nothing is encrypted.
 func (f *sealFlags) load() (to seal.Recipients, err error) {
 	texts := f.recipients
 	for _, path := range f.recipientFiles {
@@ -55,11 +56,11 @@ func (f *sealFlags) load() (to seal.Recipients, err error) {
 	if err != nil {
 		return seal.Recipients{}, err
 	}
-	with, err := seal.PassphraseRecipient(passphrase)
+	recipient, err := seal.PassphraseRecipient(passphrase)
 	if err != nil {
 		return seal.Recipients{}, usagef("%w", err)
 	}
-	to, err = to.And(with)
+	to, err = to.And(recipient)
 	if err != nil {
 		return seal.Recipients{}, usagef("%w", err)
 	}
@@ -77,8 +78,8 @@ func (f *plainFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.skip, "skip-plain", false, "with --identity: ignore unencrypted backups and segments")
 }
 
-// with returns how plain backups and segments are treated if these keys are given.
-func (f *plainFlags) with(keys keyFlags) plan.Plain {
+// mode returns how unencrypted backups and segments are treated, which depends on whether a key is given.
+func (f *plainFlags) mode(keys keyFlags) plan.Plain {
 	switch {
 	case !keys.given() || f.allow:
 		return plan.PlainTaken
@@ -106,6 +107,7 @@ func (f *keyFlags) add(cmd *cobra.Command, getenv func(string) string) {
 
 func (f *keyFlags) given() bool { return len(f.identities) > 0 || f.passphraseFile != "" }
 
+// load reads the keys. Without any it returns the zero Keys.
 func (f *keyFlags) load() (keys seal.Keys, err error) {
 	for _, path := range f.identities {
 		file, err := os.Open(path)
@@ -126,9 +128,9 @@ func (f *keyFlags) load() (keys seal.Keys, err error) {
 	if err != nil {
 		return seal.Keys{}, err
 	}
-	with, err := seal.Passphrase(passphrase)
+	key, err := seal.Passphrase(passphrase)
 	if err != nil {
 		return seal.Keys{}, usagef("%w", err)
 	}
-	return keys.And(with), nil
+	return keys.And(key), nil
 }

@@ -49,7 +49,7 @@ func (a *app) list() *cobra.Command {
 	return cmd
 }
 
-// clusters returns the cluster that the flags name, or all.
+// clusters returns the cluster that the flags name or, if they name none, all clusters of the repository.
 func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 	policy, err := a.store.policy()
 	if err != nil {
@@ -83,7 +83,7 @@ func (a *app) clusters(ctx context.Context) ([]*repository.Cluster, error) {
 func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, newest int) error {
 	list := document.NewList()
 	var rows [][]string
-	var damaged, nothing error
+	var unusable, noBackup error
 	now := time.Now()
 	for _, c := range clusters {
 		cat, err := c.Load(ctx, backups.LoadOptions{Newest: newest, Imported: true, Proofs: true, Log: newest == 0})
@@ -92,7 +92,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		}
 		_, err = cat.Latest()
 		if errors.Is(err, catalog.ErrNotFound) {
-			nothing = err // of this cluster: the folder may belong to another program
+			noBackup = err // c may be the folder of another program
 		}
 		list.Add(cat)
 		for _, b := range cat.All() {
@@ -100,28 +100,28 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 		}
 		for _, d := range cat.Damaged {
 			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "DAMAGED", ""})
-			damaged = errors.Join(damaged, d.Err)
+			unusable = errors.Join(unusable, d.Err)
 		}
 		for _, d := range cat.Untrusted {
 			rows = append(rows, []string{c.Name(), string(d.ID), "-", "-", "-", "-", "-", "NOT TRUSTED", ""})
-			damaged = errors.Join(damaged, d.Err)
+			unusable = errors.Join(unusable, d.Err)
 		}
 		for _, d := range cat.Ignored {
-			damaged = errors.Join(damaged, d.Err)
+			unusable = errors.Join(unusable, d.Err)
 		}
 	}
-	if len(rows) == 0 && len(list.Gaps) == 0 && damaged == nil {
-		return nothing
+	if len(rows) == 0 && len(list.Gaps) == 0 && unusable == nil {
+		return noBackup
 	}
 	if a.output == "json" {
-		return errors.Join(a.document(list), damaged)
+		return errors.Join(a.document(list), unusable)
 	}
 	a.table([]string{"CLUSTER", "ID", "TAKEN", "REVISION", "DATABASE", "STORED", "ETCD", "PROVEN", "MARKS"}, rows)
 	a.printLog(list, now)
-	return damaged
+	return unusable
 }
 
-// printLog shows the recovery windows and the gaps below the backups, if there is a log.
+// printLog prints the recovery windows and the gaps, if there are any.
 func (a *app) printLog(list document.List, now time.Time) {
 	var windows, gaps [][]string
 	for _, w := range list.Windows {
@@ -159,6 +159,7 @@ func toRevision(w document.Window) string {
 	return fmt.Sprintf("%d to %d", w.To.Revision, w.Most)
 }
 
+// gapPositions returns the range of a gap, and the number of its positions; "another history" if it has none or the number is unknown.
 func gapPositions(g document.Gap) string {
 	if g.Positions == 0 || g.Kind == catalog.GapRestored {
 		return "another history"
@@ -176,10 +177,11 @@ func gapTimes(g document.Gap) string {
 func listRow(b catalog.Backup, now time.Time) []string {
 	return []string{
 		b.Cluster, string(b.ID), age(b.Started, now), fmt.Sprint(b.Revision), size(b.Plain.Size), size(b.Stored.Size),
-		b.EtcdVersion, provenText(b, now), strings.Join(marks(b), ", "),
+		b.EtcdVersion, provenText(b, now), strings.Join(notices(b), ", "),
 	}
 }
 
+// provenText returns the best level of b, its age, and the newest drill. The level "no" means that the last check failed.
 func provenText(b catalog.Backup, now time.Time) string {
 	level, at := b.Best()
 	text := fmt.Sprintf("%s, %s", level, age(at, now))

@@ -13,15 +13,15 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), endings(os.Args[1:])...)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals(os.Args[1:])...)
 	code := run(ctx, os.Args[1:], world{os.Stdin, os.Stdout, os.Stderr, getenv})
 	stop()
 	os.Exit(code)
 }
 
-// endings returns the signals that end dr cleanly. SIGHUP, which a closed terminal sends, is one of them, except under nohup and
-// for serve, which reloads its configuration on it.
-func endings(args []string) []os.Signal {
+// endSignals returns the signals that end dr cleanly. A closed terminal sends SIGHUP, which ends dr too, except under nohup and
+// except dr serve, which reloads its configuration on SIGHUP.
+func endSignals(args []string) []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) || len(args) > 0 && args[0] == "serve" {
 		return signals
@@ -29,9 +29,10 @@ func endings(args []string) []os.Signal {
 	return append(signals, syscall.SIGHUP)
 }
 
-// endBy exits the process if it still runs this long after ctx has ended: service managers wait 30 s, and a store or a mount
-// that hangs may ignore the context. It leaves the same leftovers as a kill. The caller cancels it at the regular end.
-func (w world) endBy(ctx context.Context, after time.Duration) (cancel func()) {
+// exitLate exits the process if it still runs when the time limit has passed since ctx ended. Service managers wait 30 s, and a
+// store or a mount that hangs may ignore ctx. The exit leaves the same leftovers as a kill. The caller calls cancel when its work
+// has ended.
+func (w world) exitLate(ctx context.Context, limit time.Duration) (cancel func()) {
 	done := make(chan struct{})
 	go func() {
 		select {
@@ -40,8 +41,8 @@ func (w world) endBy(ctx context.Context, after time.Duration) (cancel func()) {
 			return
 		}
 		select {
-		case <-time.After(after):
-			fmt.Fprintf(w.stderr, "dr: interrupted: did not finish within %s: the next run removes the leftovers\n", after)
+		case <-time.After(limit):
+			fmt.Fprintf(w.stderr, "dr: interrupted: did not finish within %s: the next run removes the leftovers\n", limit)
 			os.Exit(exitInterrupted)
 		case <-done:
 		}
@@ -57,11 +58,11 @@ type world struct {
 	getenv func(string) string
 }
 
-// getenv returns the value of a variable. For a protecting variable that is set to an empty value it returns a blank, so that
-// checkVariables can refuse it: an empty value must not switch off encryption or signatures.
+// getenv returns the value of a variable. If a variable of protectingFlags is set to an empty value, getenv returns a blank, which
+// checkVariables refuses: an empty value must not switch off encryption or signatures.
 func getenv(name string) string {
 	value, set := os.LookupEnv(name)
-	if set && value == "" && protecting[name] != "" {
+	if set && value == "" && protectingFlags[name] != "" {
 		return " "
 	}
 	return value
@@ -69,7 +70,7 @@ func getenv(name string) string {
 
 // run runs dr with the arguments and returns the exit code.
 func run(ctx context.Context, args []string, w world) int {
-	out := &printed{Writer: w.stdout}
+	out := &checkedWriter{Writer: w.stdout}
 	w.stdout = out
 	a := &app{world: w}
 	root := a.root()

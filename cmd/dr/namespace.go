@@ -20,14 +20,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// namespaced collects the objects of a namespace, and prints those that restore it.
-type namespaced struct {
+// namespaceExtraction collects the objects of a namespace, and prints those that restore it.
+type namespaceExtraction struct {
 	*app
 	name    string
 	options kubernetes.RebuildOptions
 
 	objects    []kubernetes.Object
-	unreadable int
+	unreadable int   // how many objects cannot be decoded
 	why        error // of the first unreadable object
 }
 
@@ -39,8 +39,8 @@ type namespaceQuery struct {
 }
 
 func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
-	q.search.Keys.Needed = true
-	x := &namespaced{app: a, name: q.search.Keys.Namespace, options: q.options}
+	q.search.Keys.Needed = true // with the cluster-wide objects that the namespace needs
+	x := &namespaceExtraction{app: a, name: q.search.Keys.Namespace, options: q.options}
 	report, done := a.searching()
 	q.search.Report = report
 	at, err := q.search.Extract(cmd.Context(), q.target, x.add)
@@ -51,8 +51,8 @@ func (a *app) extractNamespace(cmd *cobra.Command, q namespaceQuery) error {
 	return x.finish(at)
 }
 
-// add keeps one object.
-func (x *namespaced) add(e find.Entry) error {
+// add collects one object.
+func (x *namespaceExtraction) add(e find.Entry) error {
 	d, err := convert.Extracted(e)
 	if err != nil {
 		x.unreadable++
@@ -66,7 +66,7 @@ func (x *namespaced) add(e find.Entry) error {
 
 // finish prints the objects in the order of kubectl apply, and the notes to stderr. It prints nothing unless
 // the namespace existed and was not being deleted.
-func (x *namespaced) finish(at find.At) error {
+func (x *namespaceExtraction) finish(at find.At) error {
 	err := x.check(at)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (x *namespaced) finish(at find.At) error {
 }
 
 // check returns an error if the namespace did not exist or was being deleted.
-func (x *namespaced) check(at find.At) error {
+func (x *namespaceExtraction) check(at find.At) error {
 	i := slices.IndexFunc(x.objects, func(o kubernetes.Object) bool { return o.String() == "Namespace "+x.name })
 	if i < 0 {
 		return fmt.Errorf("namespace %s is %w at revision %d: dr find --namespace %s shows when it existed",
@@ -104,8 +104,8 @@ func (x *namespaced) check(at find.At) error {
 	return nil
 }
 
-// printVanished prints the keys that vanished together, the first of them, and the command that restores them.
-func (a *app) printVanished(d document.Find, keys keysFlags) {
+// printVanished prints how many keys vanished together, the first of these keys, and the command that extracts all of them.
+func (a *app) printVanished(d document.Find, keys selectionFlags) {
 	v := d.Vanished
 	a.printf("%s keys vanished in revisions %d to %d, between %s and %s; the last revision with all of them is %d\n",
 		humanize.Comma(int64(v.Keys)), v.From, v.To, momentOr(v.NotBefore), momentOr(v.NotAfter), v.LastWhole)
@@ -113,34 +113,34 @@ func (a *app) printVanished(d document.Find, keys keysFlags) {
 		a.printf("namespace %s was marked for deletion %s\n", keys.namespace, whenText(*v.Mark))
 	}
 	a.printf("  %s\n", extractCommand(v.LastWhole, keys))
-	a.printEnds(d)
+	a.printFirstGone(d)
 	if v.Earlier > 0 {
 		a.printf("%s keys had vanished before these: -o json prints all\n", humanize.Comma(int64(v.Earlier)))
 	}
 }
 
-// printEnds prints the first of several ends that belong together. It prints no command for each: at its revision the ones
-// before it are already gone.
-func (a *app) printEnds(d document.Find) {
+// printFirstGone prints the first requests that deleted keys of d.Vanished. It prints no restore command for each request: right before
+// it, the keys of the earlier requests are already gone.
+func (a *app) printFirstGone(d document.Find) {
 	const shown = 10
-	ends := slices.DeleteFunc(slices.Clone(d.Gone), func(g document.Gone) bool {
+	together := slices.DeleteFunc(slices.Clone(d.Gone), func(g document.Gone) bool {
 		return g.Lineage != d.Vanished.Lineage || g.Revision < d.Vanished.From
 	})
-	for _, g := range ends[:min(shown, len(ends))] {
-		what := keyText(g.Key)
+	for _, g := range together[:min(shown, len(together))] {
+		keys := keyText(g.Key)
 		if g.Vanished > 1 {
-			what = fmt.Sprintf("%s and %s more", what, humanize.Comma(int64(g.Vanished-1)))
+			keys = fmt.Sprintf("%s and %s more", keys, humanize.Comma(int64(g.Vanished-1)))
 		}
-		a.printf("  revision %d: %s\n", g.Revision, what)
+		a.printf("  revision %d: %s\n", g.Revision, keys)
 	}
-	hidden := len(ends) - shown
+	hidden := len(together) - shown
 	if hidden > 0 {
 		a.printf("  … and %s more requests: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 }
 
 // extractCommand returns the command that prints the keys as they were at a revision.
-func extractCommand(revision int64, keys keysFlags) string {
+func extractCommand(revision int64, keys selectionFlags) string {
 	words := []string{"dr", "extract", "--to-revision", strconv.FormatInt(revision, 10)}
 	if keys.namespace != "" {
 		return shellescape.QuoteCommand(append(words, "--namespace", keys.namespace)) + " | kubectl apply -f -"
@@ -151,22 +151,23 @@ func extractCommand(revision int64, keys keysFlags) string {
 	return shellescape.QuoteCommand(append(words, "--prefix", keys.prefix, "--output-dir", "DIR"))
 }
 
-// printMarked prints since when an existing object is marked for deletion, and the command that prints it as it was before.
-func (a *app) printMarked(m document.Marked, keys keysFlags) {
+// printMarked prints when an existing object was marked for deletion, and the command that prints the object as it was before.
+func (a *app) printMarked(m document.Marked, keys selectionFlags) {
 	a.printf("%s exists, but was marked for deletion %s; the last good revision is %d\n", keyText(m.Key), whenText(m.Change), m.LastGood)
 	a.printf("  %s\n", extractCommand(m.LastGood, keys))
 	a.printNamespaceHint(m.Key, keys)
 }
 
 // printNamespaceHint prints, for the key of a namespace, how to find the namespace's objects: its own key contains none.
-func (a *app) printNamespaceHint(k document.Key, keys keysFlags) {
+func (a *app) printNamespaceHint(k document.Key, keys selectionFlags) {
 	if keys.key != "" && k.Kubernetes != nil && k.Kubernetes.Kind == "Namespace" {
 		a.printf("  its objects: %s\n", shellescape.QuoteCommand([]string{"dr", "find", "--namespace", k.Kubernetes.Name}))
 	}
 }
 
-// belongTogether reports whether the newest ends are shown as one: those of a namespace, or several of one prefix.
-func belongTogether(d document.Find, keys keysFlags) bool {
+// showsSum reports whether dr find prints d.Vanished, the sum of the newest deletions, in place of d.Gone: always for a namespace, and
+// for a prefix if several requests deleted its keys.
+func showsSum(d document.Find, keys selectionFlags) bool {
 	return d.Vanished != nil && (keys.namespace != "" || keys.key == "" && d.Vanished.From < d.Vanished.To)
 }
 

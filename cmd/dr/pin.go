@@ -28,7 +28,7 @@ dr began its history. Keep the pin as long as backups of the previous history ar
 		Example: `  dr pin latest --reason "before the upgrade to 3.7" --for 90d
   dr pin 20261121T092433Z-0000000000001267 --until 2026-12-31
   dr pin latest --confirm --reason "moved to new hosts by hand"`,
-		Args: theBackup,
+		Args: oneBackup,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the pin")
 	cmd.Flags().StringVar(&until, "until", "", "when the pin ends: 2026-12-31 (all of that day, UTC) or 2026-12-31T10:00:00Z (default: with dr unpin)")
@@ -36,7 +36,7 @@ dr began its history. Keep the pin as long as backups of the previous history ar
 	cmd.Flags().BoolVar(&confirm, "confirm", false, "confirm that the backup's history is the cluster's own (condition ClusterChanged)")
 	a.pinFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p := catalog.Pin{Reason: reason, Time: time.Now().UTC(), By: identity(), Confirms: confirm}
+		p := catalog.Pin{Reason: reason, Time: time.Now().UTC(), By: author(), Confirms: confirm}
 		var err error
 		p.Until, err = pinEnd(until, span, p.Time)
 		if err != nil {
@@ -59,7 +59,7 @@ dr began its history. Keep the pin as long as backups of the previous history ar
 	return cmd
 }
 
-// pinEnd returns when a pin ends that begins now, the zero time if neither flag is given.
+// pinEnd returns when a pin that begins now ends. It returns the zero time, for a pin without an end, if neither flag is given.
 func pinEnd(until, span string, now time.Time) (time.Time, error) {
 	switch {
 	case until != "" && span != "":
@@ -85,7 +85,7 @@ func (a *app) unpin() *cobra.Command {
 		Use:   "unpin ID|latest",
 		Short: "Allow a backup to be pruned again",
 		Long:  `unpin lifts all pins of a backup. It writes a new object and deletes none, so it works with locked objects too.`,
-		Args:  theBackup,
+		Args:  oneBackup,
 	}
 	a.pinFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -93,7 +93,7 @@ func (a *app) unpin() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		lifted, err := c.Unpin(cmd.Context(), catalog.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: identity()})
+		lifted, err := c.Unpin(cmd.Context(), catalog.Unpin{Backup: b.ID, Time: time.Now().UTC(), By: author()})
 		if err != nil {
 			return err
 		}
@@ -109,17 +109,17 @@ func (a *app) pinFlags(cmd *cobra.Command) {
 	a.outputFlag(cmd)
 }
 
-// theBackup requires an argument. In other verbs no argument is the newest backup; here the operator must name it.
-func theBackup(_ *cobra.Command, args []string) error {
+// oneBackup requires an argument. In other verbs no argument is the newest backup; here the operator must name it.
+func oneBackup(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usagef("expected one backup: use its ID, or latest")
 	}
 	return nil
 }
 
-// toPin returns the backup that the argument names, with its current pins.
+// toPin returns the cluster, and the backup that the argument names with its current pins.
 func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, catalog.Backup, error) {
-	c, err := a.openToRemove(cmd.Context())
+	c, err := a.openToSign(cmd.Context())
 	if err != nil {
 		return nil, catalog.Backup{}, err
 	}
@@ -127,9 +127,9 @@ func (a *app) toPin(cmd *cobra.Command, args []string) (*repository.Cluster, cat
 	return c, b, err
 }
 
-// openToRemove opens the cluster for a verb whose documents decide which backups are removed. If --trust is given, the signing
-// key must be one of the trusted keys: readers ignore documents that no trusted key signed.
-func (a *app) openToRemove(ctx context.Context) (*repository.Cluster, error) {
+// openToSign opens the cluster for a verb that writes pins, tombstones or suspensions. If --trust is given, the signing key must be
+// one of the trusted keys: readers ignore documents that no trusted key signed.
+func (a *app) openToSign(ctx context.Context) (*repository.Cluster, error) {
 	err := a.store.checkSigner()
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (a *app) printPins(d document.Pins) error {
 	return nil
 }
 
-// lastEnd returns when the last of the pins ends, the zero time if one has no end.
+// lastEnd returns when the last of the pins ends; the zero time if a pin has no end, or if there are no pins.
 func lastEnd(pins []catalog.Pin) (last time.Time) {
 	for _, p := range pins {
 		if p.Until.IsZero() {

@@ -64,7 +64,7 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 
 // TestEmptyVariablesAreRefused checks that a variable with an empty value is refused: it must not switch off encryption or signatures.
 func TestEmptyVariablesAreRefused(t *testing.T) {
-	for name := range protecting {
+	for name := range protectingFlags {
 		t.Setenv(name, "")
 		got := getenv(name)
 		if got == "" {
@@ -73,7 +73,7 @@ func TestEmptyVariablesAreRefused(t *testing.T) {
 		env := map[string]string{"DR_REPO": "file://" + t.TempDir(), "DR_CLUSTER": "prod", name: getenv(name)}
 		for _, verb := range []string{"backup", "restore"} {
 			command, _, err := (&app{world: world{getenv: os.Getenv}}).root().Find([]string{verb})
-			if err != nil || command.Flags().Lookup(protecting[name]) == nil {
+			if err != nil || command.Flags().Lookup(protectingFlags[name]) == nil {
 				continue
 			}
 			out := dr(t, env, verb)

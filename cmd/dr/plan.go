@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
-// printPlan prints p, and into as the place of its data.
+// printPlan prints p. into describes where the data will be.
 func (a *app) printPlan(p plan.Plan, into string) error {
 	if a.output == "json" {
 		return a.document(document.Plan(p))
@@ -34,6 +34,7 @@ func (a *app) printPlan(p plan.Plan, into string) error {
 	return nil
 }
 
+// readPlan reads the plan of --plan, and places it where the flags name. Flags that would change the plan itself are refused.
 func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan.Plan, error) {
 	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
 		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
@@ -91,23 +92,23 @@ func planSource(p plan.Plan) string {
 	return fmt.Sprintf("backup %s of cluster %s: revision %d, %s", b.ID, p.Cluster, b.Revision, size(b.Plain.Size))
 }
 
-// planLog returns the lines about the log that is replayed and the resulting state.
+// planLog returns names and values of the lines about the log that is replayed and the resulting state.
 func planLog(p plan.Plan) []string {
 	if p.Log == nil {
 		return nil
 	}
 	l, r := p.Log, p.Reach
 	replays := fmt.Sprintf("%d segments of lineage %s with %s requests, without those that the backup has; %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
-	up := "their end"
+	end := "their end"
 	switch {
 	case l.Revision > 0:
-		up = fmt.Sprintf("revision %d", l.Revision)
+		end = fmt.Sprintf("revision %d", l.Revision)
 	case l.Position > 0 && r.Revision > 0:
-		up = fmt.Sprintf("position %d, revision %d", l.Position, r.Revision)
+		end = fmt.Sprintf("position %d, revision %d", l.Position, r.Revision)
 	case l.Position > 0:
-		up = fmt.Sprintf("position %d", l.Position)
+		end = fmt.Sprintf("position %d", l.Position)
 	}
-	pairs := []string{"replays", replays, "up to", up}
+	pairs := []string{"replays", replays, "up to", end}
 	if !r.NotBefore.IsZero() {
 		pairs = append(pairs, "includes", "every write acknowledged by "+moment(r.NotBefore))
 	}
@@ -117,21 +118,23 @@ func planLog(p plan.Plan) []string {
 	return pairs
 }
 
+// moment returns t in UTC, to the millisecond.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
+// planBump returns where the revisions of the restored cluster continue, and why.
 func planBump(p plan.Plan) string {
 	b := p.Bump
-	from := "continue where they ended"
+	text := "continue where they ended"
 	switch {
 	case b.To > 0:
-		from = fmt.Sprintf("continue from %d", b.To)
+		text = fmt.Sprintf("continue from %d", b.To)
 	case b.By > 0:
-		from = fmt.Sprintf("continue %d after the last one that is restored", b.By)
+		text = fmt.Sprintf("continue %d after the last one that is restored", b.By)
 	}
 	if b.Auto {
-		from += " if the restored data has Kubernetes' /registry/, else where they ended"
+		text += " if the restored data has Kubernetes' /registry/, else where they ended"
 	}
-	return from + ": " + b.Reason
+	return text + ": " + b.Reason
 }
 
 func planInto(p plan.Plan) string {

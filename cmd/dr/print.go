@@ -15,14 +15,14 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// printed is stdout. It keeps the first error, so that verbs need not check each line that they print.
-type printed struct {
+// checkedWriter is stdout. It keeps the first error, so that verbs need not check each line that they print.
+type checkedWriter struct {
 	io.Writer
 	mu  sync.Mutex
 	err error
 }
 
-func (p *printed) Write(data []byte) (int, error) {
+func (p *checkedWriter) Write(data []byte) (int, error) {
 	n, err := p.Writer.Write(data)
 	if err != nil {
 		p.mu.Lock()
@@ -33,7 +33,7 @@ func (p *printed) Write(data []byte) (int, error) {
 }
 
 // check returns err, the result of a verb, or the error of writing to stdout if err is nil.
-func (p *printed) check(err error) error {
+func (p *checkedWriter) check(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil || err != nil && !errors.Is(err, p.err) {
@@ -45,12 +45,12 @@ func (p *printed) check(err error) error {
 // visible returns text with control characters, except line ends and tabs, as Go's escapes. Names and reasons come from
 // repositories, and an attacker who writes there could otherwise control the operator's terminal.
 func visible(text string) string {
-	if !strings.ContainsFunc(text, obeyed) {
+	if !strings.ContainsFunc(text, isControl) {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text {
-		if !obeyed(r) {
+		if !isControl(r) {
 			b.WriteRune(r)
 			continue
 		}
@@ -60,9 +60,9 @@ func visible(text string) string {
 	return b.String()
 }
 
-// obeyed reports whether a terminal may act on r instead of showing it: control characters, and those that change the direction of
-// what follows. (Unicode categories Cc and Cf)
-func obeyed(r rune) bool {
+// isControl reports whether a terminal may act on r instead of showing it: r is a control character, or changes the direction of the
+// text after it. (Unicode categories Cc and Cf)
+func isControl(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf)
 }
 
@@ -76,7 +76,7 @@ func (a *app) table(header []string, rows [][]string) {
 	w.Flush()
 }
 
-// facts prints name and value pairs below a headline; pairs without a value are left out.
+// facts prints pairs, which contains names and values in turn, one line each. A pair without a value is left out.
 func (a *app) facts(pairs ...string) {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 3, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -89,7 +89,7 @@ func (a *app) facts(pairs ...string) {
 
 func size(bytes int64) string { return humanize.IBytes(uint64(max(bytes, 0))) }
 
-// age returns how long ago t was, in one unit.
+// age returns how long ago t was, in one unit; "now" for less than a second and for the future.
 func age(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {

@@ -15,8 +15,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// progress returns the receiver of a verb's events, and a function to call after the last one. With -o json it prints JSON lines
-// to stdout, on a terminal a bar and plain lines, and otherwise log lines to stderr.
+// progress returns the receiver of a verb's events, and a function to call after the last event. With -o json the receiver prints
+// JSON lines to stdout. Without it, it prints a bar and plain lines to stderr if that is a terminal, and log lines if not.
 func (a *app) progress() (storage.Report, func()) {
 	switch {
 	case a.output == "json":
@@ -30,18 +30,18 @@ func (a *app) progress() (storage.Report, func()) {
 		b := &bars{container: mpb.New(mpb.WithOutput(a.stderr), mpb.WithWidth(40))}
 		return b.report, b.end
 	}
-	l := &lines{log: slog.New(slog.NewJSONHandler(a.stderr, nil))}
+	l := &stageLog{log: slog.New(slog.NewJSONHandler(a.stderr, nil))}
 	return l.report, func() {}
 }
 
-// lines logs the beginning of each stage, and every note and warning.
-type lines struct {
+// stageLog logs the beginning of each stage, and every note and warning.
+type stageLog struct {
 	mu    sync.Mutex
 	log   *slog.Logger
 	stage string
 }
 
-func (l *lines) report(e storage.Event) {
+func (l *stageLog) report(e storage.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Level == storage.Progress && e.Stage == l.stage {
@@ -66,36 +66,36 @@ func (l *lines) report(e storage.Event) {
 type bars struct {
 	mu        sync.Mutex
 	container *mpb.Progress
-	line      *mpb.Bar
-	shown     shown
+	line      *mpb.Bar // nil: none is shown
+	content   lineContent
 }
 
-// shown is the content of the line.
-type shown struct {
+// lineContent is the content of bars.line, without the number of bytes that are done.
+type lineContent struct {
 	stage, message string
-	total          int64
+	total          int64 // in bytes; 0: unknown
 }
 
 func (b *bars) report(e storage.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e.Level != storage.Progress {
-		of := strings.TrimPrefix(e.Cluster+": ", ": ")
-		fmt.Fprintf(b.container, "%s: %s%s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), visible(of), visible(e.Message))
+		prefix := strings.TrimPrefix(e.Cluster+": ", ": ") // "" for an event without a cluster
+		fmt.Fprintf(b.container, "%s: %s%s\n", strings.ToUpper(string(e.Level[:1]))+string(e.Level[1:]), visible(prefix), visible(e.Message))
 		return
 	}
-	show := shown{e.Stage, visible(e.Message), e.Total}
+	content := lineContent{stage: e.Stage, message: visible(e.Message), total: e.Total}
 	if e.Total > 0 {
-		show.message = "" // the bar shows it
+		content.message = "" // the bar takes its place
 	}
-	if b.line == nil || show != b.shown {
-		b.finish()
-		b.line, b.shown = b.add(show), show
+	if b.line == nil || content != b.content {
+		b.removeLine()
+		b.line, b.content = b.add(content), content
 	}
 	b.line.SetCurrent(e.Done)
 }
 
-func (b *bars) add(s shown) *mpb.Bar {
+func (b *bars) add(s lineContent) *mpb.Bar {
 	if s.total <= 0 {
 		return b.container.New(1, mpb.NopStyle(), mpb.BarRemoveOnComplete(),
 			mpb.PrependDecorators(decor.Name(s.stage+"  "+s.message+" "), decor.Elapsed(decor.ET_STYLE_MMSS)))
@@ -105,7 +105,7 @@ func (b *bars) add(s shown) *mpb.Bar {
 		mpb.AppendDecorators(decor.CountersKibiByte("% .0f / % .0f"), decor.Name(" "), decor.AverageSpeed(decor.SizeB1024(0), "% .0f")))
 }
 
-func (b *bars) finish() {
+func (b *bars) removeLine() {
 	if b.line != nil {
 		b.line.Abort(true)
 		b.line = nil
@@ -114,7 +114,7 @@ func (b *bars) finish() {
 
 func (b *bars) end() {
 	b.mu.Lock()
-	b.finish()
+	b.removeLine()
 	b.mu.Unlock()
 	b.container.Wait()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // a container may have no time zones
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -64,16 +63,17 @@ A removed backup is no longer listed. A later prune deletes its data, after the 
 	return cmd
 }
 
-// pruneDecider returns what a prune of c at the time now removes.
+// pruneDecider returns which backups and segments of c a prune at the time now removes.
 type pruneDecider func(c catalog.Catalog, now time.Time) (retention.Decisions, error)
 
-// decider returns the decisions of the rules or, if imports are named, those that remove them.
+// decider returns a function that applies the rules of keep or, if there are imports, removes these imported backups and nothing
+// else.
 func decider(keep *keepFlags, imports []string) (pruneDecider, error) {
 	if len(imports) == 0 {
 		policy, err := keep.policy()
 		return func(c catalog.Catalog, now time.Time) (retention.Decisions, error) {
 			_, err := c.Latest()
-			if errors.Is(err, catalog.ErrNotFound) {
+			if errors.Is(err, catalog.ErrNotFound) { // the cluster's name is probably misspelled
 				return retention.Decisions{}, err
 			}
 			return retention.Plan(c, policy, now)
@@ -93,7 +93,7 @@ func decider(keep *keepFlags, imports []string) (pruneDecider, error) {
 }
 
 func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.PruneOptions) error {
-	open := a.openToRemove
+	open := a.openToSign
 	if o.DryRun {
 		open = a.open
 	}
@@ -111,7 +111,7 @@ func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.Pr
 		return err
 	}
 	report, done := a.progress()
-	result, err := c.Prune(ctx, decisions.Removal(o.Now, identity()), o, report)
+	result, err := c.Prune(ctx, decisions.Removal(o.Now, author()), o, report)
 	done()
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.Pr
 // keepFlags holds the flags of a retention policy.
 type keepFlags struct {
 	retention.Policy
-	within, window, size, zone string
+	within, window, size, zone string // policy parses them
 }
 
 func (f *keepFlags) add(cmd *cobra.Command) {
@@ -141,6 +141,7 @@ func (f *keepFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.zone, "zone", "UTC", "time zone of hours, days and weeks: Europe/Berlin, Local")
 }
 
+// policy returns the policy that the flags describe.
 func (f *keepFlags) policy() (p retention.Policy, err error) {
 	p = f.Policy
 	for name, span := range map[string]struct {
@@ -192,14 +193,14 @@ func (a *app) printPrune(d document.Prune, o repository.PruneOptions) error {
 
 func pruneRows(d document.Prune, now time.Time) (rows [][]string) {
 	for _, b := range d.Backups {
-		word, why := "keep", strings.Join(b.Reasons, ", ")
+		decision, why := "keep", strings.Join(b.Reasons, ", ")
 		if !b.Keep {
-			word = "remove"
+			decision = "remove"
 		}
 		if b.Doubt != "" {
 			why += " (takes no slot of a good one: " + b.Doubt + ")"
 		}
-		rows = append(rows, []string{word, string(b.ID), age(b.Started, now), size(b.Size), why})
+		rows = append(rows, []string{decision, string(b.ID), age(b.Started, now), size(b.Size), why})
 	}
 	for _, b := range d.Damaged {
 		rows = append(rows, []string{"keep", string(b.ID), "-", "-", "DAMAGED: examine it yourself"})

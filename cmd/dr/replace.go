@@ -17,11 +17,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// replaceFlags holds the flags for restores in the place of live data.
+// replaceFlags holds the flags of restores that replace live data, and of undoing and cleaning up these restores.
 type replaceFlags struct {
 	replace bool
-	undo    string
-	clean   string
+	undo    string // ID of a --replace; "": not given
+	clean   string // ID of a --replace; "": not given
 }
 
 func (f *replaceFlags) add(cmd *cobra.Command) {
@@ -32,7 +32,7 @@ func (f *replaceFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("replace", "undo", "clean")
 }
 
-// checkReplace returns an error for flags that cannot be combined.
+// checkReplace returns an error for flags that --replace lacks, or that cannot be combined with it.
 func (f *restoreFlags) checkReplace() error {
 	switch {
 	case f.swap.replace && f.layout.Into.DataDir == "":
@@ -43,8 +43,8 @@ func (f *restoreFlags) checkReplace() error {
 	return nil
 }
 
-// takeBack runs --undo or --clean.
-func (a *app) takeBack(cmd *cobra.Command, f *restoreFlags, args []string) error {
+// undoOrClean runs --undo or --clean.
+func (a *app) undoOrClean(cmd *cobra.Command, f *restoreFlags, args []string) error {
 	name, id := "undo", f.swap.undo
 	if id == "" {
 		name, id = "clean", f.swap.clean
@@ -90,18 +90,18 @@ func (a *app) cleanSwap(id string, in plan.Into) error {
 	return nil
 }
 
-// build reaches a target by calling run with one plan after the other.
-type build func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error)
+// runner calls run with a plan or, as long as obstacles appear, with one plan after the other. It returns the last plan and its result.
+type runner func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error)
 
-// replace stages the new data next to the live data, unless an earlier command did, and exchanges both.
-func (a *app) replace(ctx context.Context, planned plan.Plan, keys seal.Keys, b build) error {
+// replace builds the new data next to the live data, unless an earlier command built it, and exchanges the two.
+func (a *app) replace(ctx context.Context, planned plan.Plan, keys seal.Keys, runPlans runner) error {
 	report, done := a.progress()
 	s, err := swap.Choose(planned, report)
 	if err == nil && !s.IsStaged() {
 		err = s.Check(ctx, planned)
 		if err == nil {
-			_, _, err = b(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
-				return s.Stage(p, func(aside plan.Plan) (restore.Result, error) { return a.spawn(ctx, aside, keys, report) })
+			_, _, err = runPlans(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
+				return s.Stage(p, func(staged plan.Plan) (restore.Result, error) { return a.spawn(ctx, staged, keys, report) })
 			})
 		}
 	}
@@ -115,8 +115,8 @@ func (a *app) replace(ctx context.Context, planned plan.Plan, keys seal.Keys, b 
 	return a.printReplaced(s)
 }
 
-// checkShared refuses to replace one of several members by a plan of this command alone: while the old cluster runs, the hosts would
-// derive different tokens, and their members would form no cluster.
+// checkShared refuses to replace one of several members by a plan that other hosts do not share. While the old cluster runs, each host
+// would derive a different token, and the members would form no cluster.
 func (f *restoreFlags) checkShared(planned plan.Plan) error {
 	if f.planIn != "" || len(planned.Members) == 1 {
 		return nil
@@ -125,8 +125,9 @@ func (f *restoreFlags) checkShared(planned plan.Plan) error {
 		"and run dr restore --replace --plan plan.json --name %s --data-dir %s", len(planned.Members), planned.Into.Name, planned.Into.DataDir)
 }
 
-// printReplacePlan checks what can be checked of a --replace, and prints its plan.
+// printReplacePlan runs the checks of a --replace, and prints its plan.
 func (a *app) printReplacePlan(ctx context.Context, planned plan.Plan) error {
+	// Only a real run creates an ID: zeros take its place.
 	s, err := swap.New(strings.Repeat("0", 8), planned.Into.DataDir, planned.Into.WALDir)
 	if err != nil {
 		return err
@@ -186,6 +187,7 @@ func (a *app) printSwap(s *swap.Swap) error {
 	return nil
 }
 
+// swapDocument describes the state of s on the disk.
 func swapDocument(s *swap.Swap) (document.Swap, error) {
 	view, err := s.Look()
 	if err != nil {

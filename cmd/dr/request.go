@@ -6,12 +6,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 )
 
-// requestFlags configure a new backup: its labels and encryption, and the repositories that it goes to.
+// requestFlags holds the flags of a new backup: its labels and encryption, and the repositories that store it.
 type requestFlags struct {
-	request backup.Request
-	to      sealFlags
-	require string
-	repos   *repositories
+	request    backup.Request
+	encryption sealFlags
+	require    string
+	repos      *repositories
 }
 
 func (f *requestFlags) add(cmd *cobra.Command, a *app) {
@@ -19,7 +19,7 @@ func (f *requestFlags) add(cmd *cobra.Command, a *app) {
 	flags.StringToStringVar((*map[string]string)(&f.request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
 	flags.DurationVar(&f.request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
 	flags.StringVar(&f.require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
-	f.to.add(cmd, a.getenv)
+	f.encryption.add(cmd, a.getenv)
 	f.repos = a.repositoriesFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.writeFlags(cmd, a.getenv)
@@ -27,7 +27,7 @@ func (f *requestFlags) add(cmd *cobra.Command, a *app) {
 	a.outputFlag(cmd)
 }
 
-// load checks the flags, and reads the recipients.
+// load checks the flags, and completes f.request with them and the recipients.
 func (f *requestFlags) load() (err error) {
 	f.request.Require = backup.Require(f.require)
 	switch {
@@ -36,19 +36,20 @@ func (f *requestFlags) load() (err error) {
 	case f.request.Require != backup.All && f.request.Require != backup.Any:
 		return usagef("--require %s: use all or any", f.require)
 	}
-	f.request.Plain, f.request.Version = f.to.plain, version()
-	f.request.To, err = f.to.load()
+	f.request.Plain, f.request.Version = f.encryption.plain, version()
+	f.request.To, err = f.encryption.load()
 	return err
 }
 
-// printStored prints a new backup, and returns err. A backup without an ID is not stored.
+// printStored prints the backup in r, and returns the error of printing or err. Without an ID the backup was not stored, and is not
+// printed.
 func (a *app) printStored(r backup.Result, err error) error {
 	if r.ID == "" {
 		return err
 	}
-	printed := a.printBackup(r)
-	if printed != nil {
-		return printed
+	printErr := a.printBackup(r)
+	if printErr != nil {
+		return printErr
 	}
 	return err
 }

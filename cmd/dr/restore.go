@@ -33,8 +33,8 @@ type restoreFlags struct {
 	planIn         string
 	planOut        string
 	to             string
-	before         int64
-	newestBackup   bool // the argument latest
+	before         int64 // the value of --before-revision; 0: not given
+	newestBackup   bool  // the argument is latest
 	dryRun         bool
 	markCompacted  bool
 	salvage        salvageFlags
@@ -72,7 +72,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
   dr restore --from-data-dir /mnt/a/etcd,/mnt/b/etcd --output-dir /restored
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --replace --data-dir /var/lib/etcd
   dr restore --from-file snapshot.db --initial-cluster infra0=https://10.0.0.1:2380 --name infra0 --data-dir /var/lib/etcd`,
-		Args: oneArg("backup"),
+		Args: atMostOne("backup"),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
@@ -120,7 +120,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	if f.swap.undo != "" || f.swap.clean != "" {
-		return a.takeBack(cmd, f, args)
+		return a.undoOrClean(cmd, f, args)
 	}
 	err = f.checkReplace()
 	if err != nil {
@@ -142,9 +142,9 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	f.layout.Known = restore.LiveRevision(cmd.Context(), planned)
+	f.layout.Known = restore.LiveRevision(cmd.Context(), planned) // known only after planning, which selects the servers to ask
 	if f.dryRun || f.planOut != "" {
-		planned, err = plan.New(catalog, f.target, f.layout, now)
+		planned, err = plan.New(catalog, f.target, f.layout, now) // again, with the live revision
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	reach := func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
+	runPlans := func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
 		return restore.RunTarget(cmd.Context(), restore.Attempt{
 			Request: plan.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now}, Unfold: a.unfold, Run: run,
 		})
@@ -164,10 +164,10 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		if err != nil {
 			return err
 		}
-		return a.replace(cmd.Context(), planned, keys, reach)
+		return a.replace(cmd.Context(), planned, keys, runPlans)
 	}
 	report, done := a.progress()
-	planned, result, err := reach(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
+	planned, result, err := runPlans(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 		return a.spawn(ctx, p, keys, report)
 	})
 	done()
@@ -177,9 +177,9 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	return a.printNew(planned, result)
 }
 
-// runPlan writes the plan to a file, prints it, or runs it, as the flags say.
+// runPlan writes the plan to a file, prints it, or runs it, as the flags require.
 func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) error {
-	if f.plain.with(f.keys) != plan.PlainTaken { // it may have been made without a key
+	if f.plain.mode(f.keys) != plan.PlainTaken { // the plan may have been made without a key
 		err := planned.RefusePlain()
 		if err != nil {
 			return err
@@ -217,8 +217,8 @@ func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) er
 	return a.printNew(planned, result)
 }
 
-// sourceOf returns the location from which the child restores the plan. A plan of a file needs no repository, even if the
-// flags name one.
+// sourceOf returns the location from which the child restores p. A plan without a backup, such as that of a file, needs no repository,
+// even if the flags name one.
 func (a *app) sourceOf(p plan.Plan, keys seal.Keys) (child.Source, error) {
 	if p.Backup == nil {
 		return child.Source{}, nil
@@ -235,13 +235,13 @@ func (a *app) spawn(ctx context.Context, p plan.Plan, keys seal.Keys, report sto
 	return restore.Spawn(ctx, p, source, report)
 }
 
-// readTarget reads the target from the command line, and returns the catalog in which to plan it.
+// readTarget sets f.target and f.layout from the command line, and returns the catalog in which to plan the target.
 func (a *app) readTarget(cmd *cobra.Command, f *restoreFlags, args []string) (catalog.Catalog, error) {
 	err := f.setTarget(cmd, args, time.Now())
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
-	f.target.Plain = f.plain.with(f.keys)
+	f.target.Plain = f.plain.mode(f.keys)
 	if f.markCompacted && !isPositive(f.layout.Bump) {
 		return catalog.Catalog{}, usagef("--mark-compacted requires --bump-revision N: without a bump no revision is marked as compacted")
 	}
@@ -256,7 +256,7 @@ func (a *app) readTarget(cmd *cobra.Command, f *restoreFlags, args []string) (ca
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
-	if f.freshToken || f.layout.Into.Name == "" { // one run, or one plan, restores all members: no other host has to derive the same token
+	if f.freshToken || f.layout.Into.Name == "" { // one run or one plan restores all members: no other host has to derive the same token
 		f.layout.Salt = rand.Text()
 	}
 	cat, err := a.catalog(cmd, f)
@@ -274,20 +274,20 @@ func isPositive(text string) bool {
 	return err == nil && n > 0
 }
 
-// setTarget sets the target from the flags and arguments; at most one of them may name it. The argument latest is the newest
+// setTarget sets the target from the flags and arguments, at most one of which may name it. The argument latest selects the newest
 // backup, without the log.
 func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Time) error {
-	var said []string
+	var given []string
 	for _, name := range []string{"to", "to-revision", "before-revision", "from-file"} {
 		if cmd.Flags().Changed(name) {
-			said = append(said, "--"+name)
+			given = append(given, "--"+name)
 		}
 	}
 	if len(args) > 0 {
-		said = append(said, args[0])
+		given = append(given, args[0])
 	}
-	if len(said) > 1 {
-		return usagef("%s: use only one", strings.Join(said, ", "))
+	if len(given) > 1 {
+		return usagef("%s: use only one", strings.Join(given, ", "))
 	}
 	id, err := parseID(args)
 	if err != nil {
@@ -324,6 +324,8 @@ func (f *restoreFlags) absolute() (err error) {
 	return f.salvage.absolute()
 }
 
+// catalog returns the catalog in which to plan the target: an empty one for a file, and for disks without a repository. It also
+// sets the file's digest, and the newest backup for the argument latest.
 func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, error) {
 	if f.target.File != "" {
 		var err error

@@ -23,12 +23,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// salvageFlags names the disks of stopped members, and how to use them.
+// salvageFlags holds the flags that name the disks of stopped members and their use.
 type salvageFlags struct {
-	dirs    []string
-	tail    string
-	base    string
-	version string
+	dirs    []string // data dirs
+	tail    string   // auto or all
+	base    string   // one of dirs; "": the newest
+	version string   // of etcd; "": the newest of the minor version on the disks
 }
 
 func (f *salvageFlags) add(cmd *cobra.Command) {
@@ -164,9 +164,9 @@ func (s *salvageFlags) check() error {
 	return nil
 }
 
-// survey reads the disks into the target.
+// survey reads the disks into f.target.
 func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) error {
-	var report storage.Report // nothing but the plan is printed
+	var report storage.Report // nil, to print only the plan, with --dry-run and --plan-out
 	done := func() {}
 	if !f.dryRun && f.planOut == "" {
 		report, done = a.progress()
@@ -177,7 +177,7 @@ func (a *app) survey(ctx context.Context, f *restoreFlags, c catalog.Catalog) er
 	return err
 }
 
-// survey reads the disks, and returns them and their use, for a plan.
+// survey reads the disks. It returns them for a plan, with the use that the flags require.
 func (f *salvageFlags) survey(ctx context.Context, c catalog.Catalog, report storage.Report) (*plan.Disks, error) {
 	found, err := salvage.Survey(ctx, c, f.dirs, report)
 	if errors.Is(err, salvage.ErrNoMember) {
@@ -193,7 +193,7 @@ func (f *salvageFlags) survey(ctx context.Context, c catalog.Catalog, report sto
 	return disks, nil
 }
 
-// planSalvage returns the lines about the content of each disk and its use.
+// planSalvage returns names and values of the lines about the content of each disk and its use.
 func planSalvage(p plan.Plan) (pairs []string) {
 	s := p.Salvage
 	if s == nil {
@@ -208,19 +208,19 @@ func planSalvage(p plan.Plan) (pairs []string) {
 	if s.Log == nil {
 		return append(pairs, "left out", partWords(s.Left))
 	}
-	l, up := s.Log, fmt.Sprintf("position %d", s.Log.UpTo)
+	l, end := s.Log, fmt.Sprintf("position %d", s.Log.UpTo)
 	if l.Revision > 0 {
-		up = fmt.Sprintf("revision %d", l.Revision)
+		end = fmt.Sprintf("revision %d", l.Revision)
 	}
 	return append(pairs,
-		"replays", fmt.Sprintf("the log in %s, from position %d on", l.Dir, l.After.Position+1), "up to", up,
+		"replays", fmt.Sprintf("the log in %s, from position %d on", l.Dir, l.After.Position+1), "up to", end,
 		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(s.Left))
 }
 
 func diskWords(d plan.Remains) string {
-	who := "a member that it does not name"
+	member := "a member that it does not name"
 	if d.Member != "" {
-		who = "member " + strings.TrimSpace(d.Name+" "+d.Member)
+		member = "member " + strings.TrimSpace(d.Name+" "+d.Member)
 	}
 	db, log := "no database", "no log"
 	if d.Database > 0 {
@@ -229,7 +229,7 @@ func diskWords(d plan.Remains) string {
 	if d.Last > 0 {
 		log = fmt.Sprintf("log %d to %d, committed to %d", d.First, d.Last, d.Commit)
 	}
-	return fmt.Sprintf("%s: %s, %s, %s", d.Dir, who, db, log)
+	return fmt.Sprintf("%s: %s, %s, %s", d.Dir, member, db, log)
 }
 
 // partWords returns "" for an empty part, so that it has no line.

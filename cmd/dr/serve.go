@@ -58,7 +58,7 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 			a.warnPlainOf(spec)
 			a.warnGraceOf(spec)
 		}
-		defer a.endBy(cmd.Context(), patience+cleanUp)()
+		defer a.exitLate(cmd.Context(), patience+cleanUp)()
 		report, done := a.progress()
 		defer done()
 		hangup := make(chan os.Signal, 1)
@@ -67,7 +67,7 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 		host, _ := os.Hostname() // for display only
 		err = service.Run(cmd.Context(), service.Options{
 			Path: path, Config: c, Getenv: a.getenv, Reload: hangup, Door: door, Patience: patience,
-			Identity: jobs.Identity{Version: version(), Host: host, By: identity()},
+			Identity: jobs.Identity{Version: version(), Host: host, By: author()},
 		}, report)
 		if err != nil {
 			return cannotListen(err)
@@ -88,7 +88,8 @@ func (a *app) warnPlainOf(s spec.Spec) {
 	}
 }
 
-// warnGraceOf warns of a grace that is shorter than a backup may take: a prune could remove the data of a running backup.
+// warnGraceOf warns of a grace that is shorter than a backup may take: a prune could remove the data of a running backup, which then
+// fails.
 func (a *app) warnGraceOf(s spec.Spec) {
 	if s.Backup.Grace < s.Timeout {
 		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s: backup.grace %s is shorter than backup.timeout %s: "+

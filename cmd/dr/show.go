@@ -18,7 +18,7 @@ func (a *app) show() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ID|latest]",
 		Short: "Show one backup: its origin, content and proofs",
-		Args:  oneArg("backup"),
+		Args:  atMostOne("backup"),
 	}
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -72,7 +72,7 @@ func (a *app) printShow(b catalog.Backup) {
 		"database", fmt.Sprintf("%s, sha256 %s", size(b.Plain.Size), b.Plain.SHA256),
 		"stored", fmt.Sprintf("%s, %s, sha256 %s", size(b.Stored.Size), sealText(b), b.Stored.SHA256),
 		"holds", strings.Join(contents(b), ", "),
-		"marks", strings.Join(marks(b), ", "),
+		"marks", strings.Join(notices(b), ", "),
 		"diverged", b.Diverged,
 		"labels", labelText(b.Labels),
 		"proven", provenText(b, now),
@@ -100,7 +100,7 @@ func takenText(b catalog.Backup, now time.Time) string {
 	return fmt.Sprintf("%s (%s), in %s", b.Started.Format(time.RFC3339), age(b.Started, now), seconds(b.Finished.Sub(b.Started).Seconds()))
 }
 
-// writtenText returns when the data of an imported backup was last written, and who knows that; "" for other backups.
+// writtenText returns when the data of an imported backup was last written, and the source of this time; "" for other backups.
 func writtenText(b catalog.Backup, now time.Time) string {
 	if b.Origin == nil {
 		return ""
@@ -112,7 +112,8 @@ func writtenText(b catalog.Backup, now time.Time) string {
 	return fmt.Sprintf("%s (%s), %s", b.Origin.Written.Format(time.RFC3339), age(b.Origin.Written, now), by)
 }
 
-// levelText returns the level of a proof and, for a drill, its target and how long it took.
+// levelText returns the level of a proof or, for a drill, its target and the time until the restored data was served. An RTO of 0 means
+// that it never was.
 func levelText(p catalog.Proof) string {
 	switch {
 	case p.Drill == nil:
@@ -123,6 +124,7 @@ func levelText(p catalog.Proof) string {
 	return fmt.Sprintf("drill: %s, served after %s", p.Drill.Target, seconds(p.Drill.RTO))
 }
 
+// contents returns the properties of a backup's data.
 func contents(b catalog.Backup) []string {
 	var c []string
 	if b.Kubernetes {

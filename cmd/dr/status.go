@@ -43,7 +43,7 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 		Example: `  dr status --config /etc/etcd-dr/dr.yaml
   dr status --repo s3://bucket/prefix
   dr status snapshot.db`,
-		Args: oneArg("file"),
+		Args: atMostOne("file"),
 	}
 	a.configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&all, "all", false, "read every backup's manifest")
@@ -61,11 +61,11 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 			}
 			path = ""
 		}
-		lookups, unread, err := a.lookups(cmd.Context(), path)
+		sources, unread, err := a.statusSources(cmd.Context(), path)
 		if err != nil {
 			return err
 		}
-		doc := document.NewStatus(look{all, live, time.Now()}.clusters(cmd.Context(), lookups))
+		doc := document.NewStatus(statusReader{all: all, live: live, now: time.Now()}.read(cmd.Context(), sources))
 		if a.output == "json" {
 			err = a.document(doc)
 		} else {
@@ -79,33 +79,35 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 	return cmd
 }
 
-// lookup is one cluster and its repositories.
-type lookup struct {
-	spec   spec.Spec // only with the cluster's name if there is no configuration
-	fault  string    // why its configuration cannot be used; "": it can
+// statusSource is one cluster and its repositories.
+type statusSource struct {
+	spec   spec.Spec // without a configuration only the cluster's name is set
+	fault  string    // why the cluster's configuration cannot be used; "": it can
 	places []place
 }
 
+// place is one repository of a cluster.
 type place struct {
-	repository string
+	repository string // its name or, without a configuration, its URL
 	open       func(ctx context.Context) (*repository.Cluster, error)
 }
 
-// lookups returns the clusters to show: those of the configuration at path or, without one, all of the repository. unread is the
-// error of a file that the configuration includes and that cannot be read, so that its clusters are not known.
-func (a *app) lookups(ctx context.Context, path string) (all []lookup, unread, err error) {
+// statusSources returns the clusters to show: those of the configuration at path or, if path is "", those of the repository.
+// --cluster selects one of them. unread is the error of a file that the configuration includes and that cannot be read, so that its
+// clusters are not known.
+func (a *app) statusSources(ctx context.Context, path string) (all []statusSource, unread, err error) {
 	if path != "" {
-		return a.lookupsOf(path)
+		return a.configuredSources(path)
 	}
 	clusters, err := a.clusters(ctx)
 	for _, c := range clusters {
 		open := func(context.Context) (*repository.Cluster, error) { return c, nil }
-		all = append(all, lookup{spec: spec.Spec{Cluster: c.Name()}, places: []place{{stores.Shown(a.repo), open}}})
+		all = append(all, statusSource{spec: spec.Spec{Cluster: c.Name()}, places: []place{{stores.Shown(a.repo), open}}})
 	}
 	return all, nil, err
 }
 
-func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
+func (a *app) configuredSources(path string) (all []statusSource, unread, err error) {
 	c, err := config.Load(path, a.getenv)
 	if err != nil {
 		return nil, nil, err
@@ -115,16 +117,16 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 		case r.Cluster == "":
 			unread = cmp.Or(unread, fmt.Errorf("%w: %w", config.ErrConfig, r.Err))
 		case a.cluster == "" || a.cluster == r.Cluster:
-			all = append(all, lookup{spec: spec.Spec{Cluster: r.Cluster}, fault: r.Err.Error()})
+			all = append(all, statusSource{spec: spec.Spec{Cluster: r.Cluster}, fault: r.Err.Error()})
 		}
 	}
 	for _, spec := range c.Specs {
 		if a.cluster != "" && a.cluster != spec.Cluster {
 			continue
 		}
-		l := lookup{spec: spec}
+		s := statusSource{spec: spec}
 		for _, r := range spec.Repositories {
-			l.places = append(l.places, place{r.Name, func(ctx context.Context) (*repository.Cluster, error) {
+			s.places = append(s.places, place{r.Name, func(ctx context.Context) (*repository.Cluster, error) {
 				bucket, err := stores.Open(ctx, r.URL, stores.Options{Parallel: r.Parallel, Credentials: r.Credentials})
 				if err != nil {
 					return nil, err
@@ -132,7 +134,7 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 				return repository.OpenWith(bucket, spec.Cluster, r.Policy)
 			}})
 		}
-		all = append(all, l)
+		all = append(all, s)
 	}
 	if len(all) == 0 {
 		return nil, nil, usagef("--cluster %s is not in %s: correct the name, or add the cluster there", a.cluster, path)
@@ -140,87 +142,89 @@ func (a *app) lookupsOf(path string) (all []lookup, unread, err error) {
 	return all, unread, nil
 }
 
-// lookupsAtOnce bounds connections and memory.
-const lookupsAtOnce = 8
+// maxStatusReads bounds the clusters that are read at a time, and so connections and memory.
+const maxStatusReads = 8
 
-// look describes how much of the clusters' state is read.
-type look struct {
+// statusReader reads the state of clusters.
+type statusReader struct {
 	all  bool // all backups, not only the newest
 	live bool // also the clusters themselves
 	now  time.Time
 }
 
-// clusters reads the state of clusters. A repository that cannot be read is a finding of its cluster, not an error.
-func (k look) clusters(ctx context.Context, lookups []lookup) []document.ClusterStatus {
-	found := make([]document.ClusterStatus, len(lookups))
+// read returns the state of the cluster of each source. A repository that cannot be read is a finding of its cluster, not an error.
+func (r statusReader) read(ctx context.Context, sources []statusSource) []document.ClusterStatus {
+	found := make([]document.ClusterStatus, len(sources))
 	var group errgroup.Group
-	group.SetLimit(lookupsAtOnce)
-	for i, l := range lookups {
+	group.SetLimit(maxStatusReads)
+	for i, s := range sources {
 		group.Go(func() error {
-			found[i] = l.read(ctx, k)
+			found[i] = s.read(ctx, r)
 			return nil
 		})
 	}
-	_ = group.Wait() // none of them returns an error
+	_ = group.Wait() // no function returns an error
 	return found
 }
 
-func (l lookup) read(ctx context.Context, k look) document.ClusterStatus {
-	d := document.ClusterStatus{Cluster: l.spec.Cluster, Suspended: l.spec.Suspend, Standings: []condition.Standing{}}
-	var last suspension.Suspension
-	for _, p := range l.places {
-		standing, word := l.readStanding(ctx, p, k)
+// read returns the state of one cluster. Of the suspensions in its repositories the latest counts.
+func (s statusSource) read(ctx context.Context, r statusReader) document.ClusterStatus {
+	d := document.ClusterStatus{Cluster: s.spec.Cluster, Suspended: s.spec.Suspend, Standings: []condition.Standing{}}
+	var latest suspension.Suspension
+	for _, p := range s.places {
+		standing, stored := s.readStanding(ctx, p, r)
 		d.Standings = append(d.Standings, standing)
-		if word.Time.After(last.Time) {
-			last = word
+		if stored.Time.After(latest.Time) {
+			latest = stored
 		}
 	}
-	d.Suspended = d.Suspended || last.Suspended
-	facts := l.facts(d.Standings, k.now)
+	d.Suspended = d.Suspended || latest.Suspended
+	facts := s.facts(d.Standings, r.now)
 	facts.Agreed.Suspended = d.Suspended
-	if k.live && l.fault == "" {
-		facts.Checks = jobs.Check(ctx, l.spec)
+	if r.live && s.fault == "" {
+		facts.Checks = jobs.Check(ctx, s.spec)
 	}
-	d.Conditions = condition.Judge(facts, k.now)
+	d.Conditions = condition.Judge(facts, r.now)
 	return d
 }
 
-func (l lookup) readStanding(ctx context.Context, p place, k look) (condition.Standing, suspension.Suspension) {
-	read := condition.SurveyOptions(!l.spec.Drill.Schedule.None(), k.now)
-	if k.all {
-		read.Newest = 0
+// readStanding returns the state of the cluster in one repository, and the suspension that is stored there; zero if there is none.
+func (s statusSource) readStanding(ctx context.Context, p place, r statusReader) (condition.Standing, suspension.Suspension) {
+	options := condition.SurveyOptions(!s.spec.Drill.Schedule.None(), r.now)
+	if r.all {
+		options.Newest = 0 // all
 	}
 	c, err := p.open(ctx)
 	var survey repository.Survey
 	if err == nil {
-		survey, err = c.Survey(ctx, read)
+		survey, err = c.Survey(ctx, options)
 	}
 	if err != nil {
 		return condition.Standing{Repository: p.repository, Problem: err.Error()}, suspension.Suspension{}
 	}
-	word, _ := c.Services().Read(ctx) // a document that is not trusted is ignored
-	return condition.NewStanding(p.repository, survey, l.spec.Schedule.Next, k.now), word
+	stored, _ := c.Services().Read(ctx) // a document that is not trusted is ignored
+	return condition.NewStanding(p.repository, survey, s.spec.Schedule.Next, r.now), stored
 }
 
-// facts returns the facts from which conditions are derived. Without a configuration nothing is expected.
-func (l lookup) facts(standings []condition.Standing, now time.Time) condition.Facts {
-	if len(l.spec.Repositories) > 0 {
-		return scheduler.Facts(l.spec, standings, scheduler.Status{}, now)
+// facts returns the facts from which conditions are derived. Without a configuration no schedule, drill or log is expected.
+func (s statusSource) facts(standings []condition.Standing, now time.Time) condition.Facts {
+	if len(s.spec.Repositories) > 0 {
+		return scheduler.Facts(s.spec, standings, scheduler.Status{}, now)
 	}
-	f := condition.Facts{Cluster: l.spec.Cluster, Fault: l.fault}
-	for _, s := range standings {
-		f.Repositories = append(f.Repositories, condition.Repository{Standing: s, URL: s.Repository})
+	f := condition.Facts{Cluster: s.spec.Cluster, Fault: s.fault}
+	for _, one := range standings {
+		f.Repositories = append(f.Repositories, condition.Repository{Standing: one, URL: one.Repository})
 	}
 	return f
 }
 
-// printStatus prints a line per repository, and below each cluster its conditions.
+// printStatus prints a line per repository, and below each cluster its conditions. With one it omits the repository's name.
 func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) {
 		if one { // there is only one repository, which the user has just named
-			cells = append(cells[:1], cells[2:]...)
+			cells = append(cells[:1], cells[2:]...) // without REPOSITORY
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -246,8 +250,9 @@ func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
 	}
 }
 
+// line removes the first line of table and returns it, without blanks at its end.
 func line(table *bytes.Buffer) string {
-	text, _ := table.ReadString('\n') // as many as rows were printed
+	text, _ := table.ReadString('\n') // no error: the caller reads as many lines as it has written
 	return strings.TrimRight(text, " \n") + "\n"
 }
 
@@ -288,7 +293,7 @@ func provenAt(s condition.Standing, now time.Time) string {
 	return fmt.Sprintf("%s, %s", s.Good.Proven, age(s.Good.ProvenAt, now))
 }
 
-// windowOf returns the length of the newest window and the age of its end.
+// windowOf returns the length of the newest recovery window and the age of its end.
 func windowOf(s condition.Standing, now time.Time) string {
 	if s.Window == nil {
 		return "-"

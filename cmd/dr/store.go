@@ -21,13 +21,13 @@ import (
 // storeFlags holds the flags for reading and writing a repository.
 type storeFlags struct {
 	asOf     string
-	past     time.Time // the time of asOf, computed once: "2h ago" must not move during a run
+	past     time.Time // the time of asOf, computed once: "2h ago" must not move during a run; zero: not computed, or no asOf
 	limit    string
 	parallel int
 	lock     string
 	signKey  string
 	trust    []string
-	// credentials is the folder with those of the repository; "": those of the environment.
+	// credentials is the folder with the repository's credentials; "": those of the environment.
 	credentials string
 }
 
@@ -102,16 +102,16 @@ func (f *storeFlags) options() (o stores.Options, err error) {
 	return o, err
 }
 
-// protecting contains the variables that switch on encryption and signatures or select credentials, with their flags.
-var protecting = map[string]string{
+// protectingFlags contains the flag of each variable that switches on encryption or signatures, or selects credentials.
+var protectingFlags = map[string]string{
 	"DR_RECIPIENT": "recipient", "DR_IDENTITY": "identity", "DR_PASSPHRASE_FILE": "passphrase-file",
 	"DR_TRUST": "trust", "DR_SIGN_KEY": "sign-key", "DR_CREDENTIALS": "credentials",
 }
 
 // checkVariables refuses a variable that is set and empty, unless its flag is given.
 func (a *app) checkVariables(cmd *cobra.Command) error {
-	for _, name := range slices.Sorted(maps.Keys(protecting)) {
-		value, flag := a.getenv(name), cmd.Flags().Lookup(protecting[name])
+	for _, name := range slices.Sorted(maps.Keys(protectingFlags)) {
+		value, flag := a.getenv(name), cmd.Flags().Lookup(protectingFlags[name])
 		if flag != nil && !flag.Changed && value != "" && strings.TrimSpace(value) == "" {
 			return usagef("%s is set to an empty value: give it a value, or unset it", name)
 		}
@@ -119,8 +119,8 @@ func (a *app) checkVariables(cmd *cobra.Command) error {
 	return nil
 }
 
-// check returns an error for a flag with an empty value: a shell variable that is not set must not silently switch off encryption
-// or signatures.
+// check returns an error for flags that contradict each other, are out of range or have an empty value: a shell variable that is
+// not set must not silently switch off encryption or signatures.
 func (f *storeFlags) check(cmd *cobra.Command) error {
 	for _, name := range []string{
 		"trust", "sign-key", "lock", "as-of", "recipient", "recipients-file", "identity", "passphrase-file", "credentials", "from-credentials",
@@ -145,7 +145,7 @@ const (
 	minLimit    = 64 << 10 // bytes per second: below it no transfer would end in time
 )
 
-// policy returns how objects are written, and which keys are trusted.
+// policy returns the lock and the signing key of written objects, and the trusted keys.
 func (f *storeFlags) policy() (p records.Policy, err error) {
 	p.Lock, err = parseLock(f.lock)
 	if err != nil {
@@ -164,7 +164,7 @@ func (f *storeFlags) policy() (p records.Policy, err error) {
 	var texts []string
 	for _, key := range f.trust {
 		text, err := os.ReadFile(key)
-		if err == nil {
+		if err == nil { // a file; if not, key is the public key itself
 			key = string(text)
 		}
 		texts = append(texts, key)
@@ -178,18 +178,18 @@ func (f *storeFlags) policy() (p records.Policy, err error) {
 
 var errLock = errors.New("use a form like 30d, 12h or 30d:compliance")
 
-// parseLock parses a duration and, after a colon, the mode of a lock.
+// parseLock parses the duration of a lock and, after a colon, its mode. It returns the zero Lock, which locks nothing, for "".
 func parseLock(text string) (l records.Lock, err error) {
 	if text == "" {
 		return l, nil
 	}
-	span, mode, said := strings.Cut(text, ":")
+	span, mode, hasMode := strings.Cut(text, ":")
 	l.For, err = when.ParseSpan(span)
 	if err != nil || l.For <= 0 {
 		return l, errLock
 	}
 	l.Compliance = mode == "compliance"
-	if said && mode != "compliance" && mode != "governance" {
+	if hasMode && mode != "compliance" && mode != "governance" {
 		return l, errLock
 	}
 	return l, nil

@@ -28,7 +28,7 @@ dr backup, dr prune and dr drill on the command line still work.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the suspension")
 	a.suspensionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.word(cmd, suspension.Suspension{Suspended: true, Reason: reason})
+		return a.writeSuspension(cmd, suspension.Suspension{Suspended: true, Reason: reason})
 	}
 	return cmd
 }
@@ -42,7 +42,7 @@ a suspension in a configuration.`,
 		Args: noArgs,
 	}
 	a.suspensionFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.word(cmd, suspension.Suspension{}) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.writeSuspension(cmd, suspension.Suspension{}) }
 	return cmd
 }
 
@@ -53,26 +53,26 @@ func (a *app) suspensionFlags(cmd *cobra.Command) {
 	a.outputFlag(cmd)
 }
 
-// word writes s to the repository.
-func (a *app) word(cmd *cobra.Command, s suspension.Suspension) error {
-	c, err := a.openToRemove(cmd.Context())
+// writeSuspension writes s to the repository, and prints it. It refuses a cluster without a backup.
+func (a *app) writeSuspension(cmd *cobra.Command, s suspension.Suspension) error {
+	c, err := a.openToSign(cmd.Context())
 	if err != nil {
 		return err
 	}
 	cat, err := c.Load(cmd.Context(), backups.LoadOptions{Newest: 1})
-	_, none := cat.Latest()
-	if err == nil && errors.Is(none, catalog.ErrNotFound) {
-		err = none // the name is probably misspelled
+	_, noBackup := cat.Latest()
+	if err == nil && errors.Is(noBackup, catalog.ErrNotFound) {
+		err = noBackup // the cluster's name is probably misspelled
 	}
 	if err != nil {
 		return err
 	}
-	s.Time, s.By = time.Now(), identity()
-	said, err := c.Services().Write(cmd.Context(), s)
+	s.Time, s.By = time.Now(), author()
+	written, err := c.Services().Write(cmd.Context(), s)
 	if err != nil {
 		return err
 	}
-	return a.printSuspension(said)
+	return a.printSuspension(written)
 }
 
 func (a *app) printSuspension(s document.Suspension) error {

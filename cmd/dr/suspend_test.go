@@ -87,7 +87,7 @@ func TestSuspendSigned(t *testing.T) {
 // backup would not be reported.
 func TestStatusSuspendedInOneRepository(t *testing.T) {
 	now := time.Now()
-	l := lookup{spec: spec.Spec{Cluster: "prod"}}
+	l := statusSource{spec: spec.Spec{Cluster: "prod"}}
 	for i, suspended := range []bool{true, false} {
 		c, err := repository.Open(mem.New(), "prod")
 		if err != nil {
@@ -100,12 +100,12 @@ func TestStatusSuspendedInOneRepository(t *testing.T) {
 		}
 		l.places = append(l.places, place{"", func(context.Context) (*repository.Cluster, error) { return c, nil }})
 	}
-	d := l.read(t.Context(), look{now: now})
+	d := l.read(t.Context(), statusReader{now: now})
 	if d.Suspended {
 		t.Error("it was resumed, and is said to be suspended")
 	}
 	l.places = l.places[:1]
-	d = l.read(t.Context(), look{now: now})
+	d = l.read(t.Context(), statusReader{now: now})
 	if !d.Suspended {
 		t.Error("it is suspended, and is not said to be")
 	}

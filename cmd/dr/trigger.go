@@ -77,7 +77,7 @@ func (f *serviceFlags) add(cmd *cobra.Command, getenv func(string) string) {
 // serviceWait bounds a request: the service responds as soon as it has recorded the job.
 const serviceWait = 30 * time.Second
 
-// post sends v as JSON, and decodes the response into answer.
+// post sends v as JSON to path, and decodes the response into answer.
 func (f *serviceFlags) post(ctx context.Context, path string, v, answer any) error {
 	base, client, err := f.client()
 	if err != nil {
@@ -112,6 +112,7 @@ func (f *serviceFlags) post(ctx context.Context, path string, v, answer any) err
 // maxAnswer bounds the size of a response, in bytes.
 const maxAnswer = 1 << 20
 
+// readAnswer decodes a successful response into answer, and returns the error that any other response reports.
 func readAnswer(base *url.URL, response *http.Response, answer any) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
@@ -131,17 +132,17 @@ func readAnswer(base *url.URL, response *http.Response, answer any) error {
 	if problem.Cure != "" {
 		problem.Message += ": " + problem.Cure
 	}
-	return refusedBy(response.StatusCode, fmt.Errorf("dr serve at %s: %s", base, problem.Message))
+	return withKind(response.StatusCode, fmt.Errorf("dr serve at %s: %s", base, problem.Message))
 }
 
-// refusedBy returns err with the kind that fits the response's status, which determines the exit code.
-func refusedBy(status int, err error) error {
+// withKind returns err with the kind that fits the response's status. The kind determines the exit code.
+func withKind(status int, err error) error {
 	switch status {
 	case http.StatusBadRequest:
 		return fault.Mark(fault.Usage, err)
 	case http.StatusNotFound:
 		return fault.Mark(fault.NotFound, err)
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict: // it is suspended, or not configured
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict: // a conflict: suspended, or not possible
 		return fault.Mark(fault.Refused, err)
 	}
 	return err

@@ -28,7 +28,7 @@ func (a *app) verify() *cobra.Command {
   opened   the database was opened, every page checked, and HashKV compared with the member's
   booted   an etcd server started on the restored data and reported the same HashKV
 Each verify appends a proof to the backup; dr list shows the best one. The exit code is 3 if a backup fails.`,
-		Args: oneArg("backup"),
+		Args: atMostOne("backup"),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "verify every backup of the cluster")
 	cmd.Flags().StringVar(&level, "level", "opened", "stored, hashed, opened or booted")
@@ -45,40 +45,40 @@ Each verify appends a proof to the backup; dr list shows the best one. The exit 
 		if err != nil {
 			return err
 		}
-		rung, err := catalog.ParseLevel(level)
+		parsed, err := catalog.ParseLevel(level)
 		if err != nil {
 			return usagef("--level: %w", err)
 		}
 		if all && len(args) > 0 {
 			return usagef("--all with a backup: use one of them")
 		}
-		with, err := keys.load()
+		loaded, err := keys.load()
 		if err != nil {
 			return err
 		}
-		backups, damaged, err := a.toVerify(cmd, c, args, all)
+		backups, findings, err := a.toVerify(cmd, c, args, all)
 		if err != nil {
 			return err
 		}
-		source, err := a.source(a.cluster, with)
+		source, err := a.source(a.cluster, loaded)
 		if err != nil {
 			return err
 		}
 		a.warnUnsigned()
 		report, done := a.progress()
-		request := verify.Request{Cluster: c, Keys: with, Level: rung, Dir: dir, By: identity(), Source: source}
+		request := verify.Request{Cluster: c, Keys: loaded, Level: parsed, Dir: dir, By: author(), Source: source}
 		doc := document.Verify{Proofs: []catalog.Proof{}}
 		for _, b := range backups {
 			request.Backup = b
 			proof, err := verify.Run(cmd.Context(), request, report)
 			doc.Proofs = append(doc.Proofs, proof)
-			damaged = errors.Join(damaged, err)
+			findings = errors.Join(findings, err)
 			if cmd.Context().Err() != nil {
 				break
 			}
 		}
 		done()
-		return errors.Join(a.printVerify(doc), damaged)
+		return errors.Join(a.printVerify(doc), findings)
 	}
 	return cmd
 }
@@ -90,8 +90,9 @@ func (a *app) warnUnsigned() {
 	}
 }
 
-// toVerify returns the backups to verify. With all, the second result is the error of backups that cannot be listed as such.
-func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) ([]catalog.Backup, error, error) {
+// toVerify returns the backups to verify. With all, unusable joins the errors of objects that are damaged or not trusted, and so cannot
+// be verified.
+func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string, all bool) (_ []catalog.Backup, unusable, err error) {
 	if !all {
 		b, err := a.find(cmd, c, args)
 		return []catalog.Backup{b}, nil, err
@@ -104,11 +105,10 @@ func (a *app) toVerify(cmd *cobra.Command, c *repository.Cluster, args []string,
 	if errors.Is(err, catalog.ErrNotFound) && len(cat.Imported) == 0 {
 		return nil, nil, err
 	}
-	var damaged error
 	for _, d := range slices.Concat(cat.Damaged, cat.Untrusted, cat.Ignored) {
-		damaged = errors.Join(damaged, d.Err)
+		unusable = errors.Join(unusable, d.Err)
 	}
-	return cat.All(), damaged, nil
+	return cat.All(), unusable, nil
 }
 
 func (a *app) printVerify(doc document.Verify) error {
@@ -130,8 +130,8 @@ func verifyText(p catalog.Proof) string {
 	return p.Finding
 }
 
-// identity returns the host and version of this dr, for documents that it writes.
-func identity() string {
+// author returns the host and version of this dr, for the field By of documents.
+func author() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
