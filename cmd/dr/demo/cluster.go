@@ -22,7 +22,7 @@ import (
 // members is the cluster, in the order of the members' names.
 type members []*member
 
-// member is one embedded etcd server. The restored member has the same name and URLs, and another data dir.
+// member is one embedded etcd server. A restored member has the name and URLs of the old one, and another data dir.
 type member struct {
 	name      string
 	peerURL   url.URL
@@ -32,7 +32,7 @@ type member struct {
 }
 
 func newMembers(dir string) (members, error) {
-	urls, err := freeURLs(6)
+	urls, err := freeURLs(6) // two for each member
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func freeURLs(n int) (urls []url.URL, err error) {
 	return urls, nil
 }
 
-// start starts all members and waits until they serve.
+// start starts all members and waits until they serve. state is the --initial-cluster-state of etcd: new or existing.
 func (ms members) start(ctx context.Context, token, state string) error {
 	for _, m := range ms {
 		err := m.start(ms.initialCluster(), token, state)
@@ -124,14 +124,14 @@ func (ms members) stop() {
 	wg.Wait()
 }
 
-// stop stops the server before Close, which would wait forever for a server that never became ready.
+// stop stops the server before it calls Close, which would wait forever for a server that never became ready.
 func (m *member) stop() {
 	m.etcd.Server.HardStop()
 	m.etcd.Close()
 	m.etcd = nil
 }
 
-// moveTo sets each member's data dir to the one of its name in dir. It refuses one without a database: the member would start,
+// moveTo sets each member's data dir to the one of its name in dir. It refuses a data dir without a database: its member would start,
 // get the data from the others, and look restored.
 func (ms members) moveTo(dir string) error {
 	for _, m := range ms {
@@ -167,7 +167,7 @@ func (ms members) names() string {
 	return strings.Join(names, ", ")
 }
 
-// answerTimeout bounds a login: members hash passwords slowly on purpose.
+// answerTimeout bounds a login, in which the member hashes the password slowly on purpose.
 const answerTimeout = 20 * time.Second
 
 // connect returns a client of one member. With user "" it does not log in.

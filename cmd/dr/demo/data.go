@@ -13,14 +13,14 @@ import (
 
 // The amount of data.
 const (
-	written     = 3000 // keys, in transactions of batch
-	batch       = 100
-	overwritten = 1000 // of them, one by one
-	writers     = 8    // at once
-	deleted     = 300  // the last ones
+	written     = 3000 // orders
+	batch       = 100  // orders that one transaction writes
+	overwritten = 1000 // the first orders, each by a request of its own
+	writers     = 8    // that overwrite at the same time
+	deleted     = 300  // the last orders
 	leases      = 5
-	leased      = 10 // keys of each lease
-	leaseTTL    = 24 * 60 * 60
+	leased      = 10           // keys of each lease
+	leaseTTL    = 24 * 60 * 60 // seconds
 )
 
 // Names in the key space.
@@ -31,7 +31,7 @@ const (
 	newKey   = "/written/after-the-restore"
 )
 
-// Users. Root may do all, user may read and write orders.
+// Users. root may do everything, user may read and write orders.
 const (
 	root = "root"
 	user = "alice"
@@ -40,10 +40,11 @@ const (
 // data describes the key space that was written.
 type data struct {
 	userPassword string
-	middle       int64 // the revision before the overwrites and after the compaction
-	revision     int64 // the last one
+	middle       int64 // the revision before the overwrites, which the compaction keeps
+	revision     int64 // the last revision
 }
 
+// fill writes the data into the empty cluster ms, and enables users.
 func fill(ctx context.Context, ms members, rootPassword string) (d data, err error) {
 	c, err := connect(ctx, ms[0], "", "")
 	if err != nil {
@@ -86,7 +87,7 @@ func writeOrders(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// compact compacts the first half of the history, and returns the revision at its end.
+// compact compacts the older half of the history, and returns the current revision.
 func compact(ctx context.Context, c *clientv3.Client) (int64, error) {
 	now, err := c.Get(ctx, order(0), clientv3.WithCountOnly())
 	if err != nil {
@@ -131,7 +132,7 @@ func openSessions(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// deleteOrders makes the last write, and returns the key space's revision.
+// deleteOrders deletes the last orders, and returns the revision of this delete.
 func deleteOrders(ctx context.Context, c *clientv3.Client) (int64, error) {
 	answer, err := c.Delete(ctx, order(written-deleted), clientv3.WithRange(order(written)))
 	if err != nil {

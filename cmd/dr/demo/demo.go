@@ -15,24 +15,24 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Story is one run of the demo.
+// Story holds the options of one run of the demo.
 type Story struct {
 	Repository  string    // URL; "": a temporary directory
-	Credentials string    // folder with those of Repository; "": those of the environment
+	Credentials string    // folder with Repository's credentials; "": those of the environment
 	Keep        bool      // keep the directory and the objects in the repository
 	Out         io.Writer // receives the output
 	Version     string    // of dr
 }
 
-// patience bounds the whole demo, which normally takes some seconds.
-const patience = 5 * time.Minute
+// timeLimit bounds the whole demo, which normally takes some seconds.
+const timeLimit = 5 * time.Minute
 
 // Tell runs the demo. When it returns, no member runs, and without Keep nothing is left on the disk. Its error names the act
 // that failed.
 func (s Story) Tell(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the demo did not end within %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("the demo did not end within %s", timeLimit))
 	defer cancel()
-	t := &telling{Story: s, begin: time.Now()}
+	t := &demoRun{Story: s, begin: time.Now()}
 	err := t.prepare(ctx)
 	if err == nil {
 		err = t.playAll(ctx)
@@ -42,13 +42,13 @@ func (s Story) Tell(ctx context.Context) error {
 		t.conclude(time.Since(t.begin))
 	}
 	if s.Keep && t.dir != "" {
-		t.sayWhatIsKept(err == nil)
+		t.printKept(err == nil)
 	}
 	return err
 }
 
-// telling is one run of a Story.
-type telling struct {
+// demoRun is the state of one run of a Story.
+type demoRun struct {
 	Story
 	begin      time.Time
 	dir        string // contains all files of the demo
@@ -58,15 +58,15 @@ type telling struct {
 	keys
 	data
 	before holding   // the content of each member before the disaster
-	lost   time.Time // when the disaster came
+	lost   time.Time // when the members were stopped before the latest restore
 	token  string    // of the restored cluster
 	outage time.Duration
 
-	agent        *agent // of the second part
+	agent        *agent // archives the log in the second part; nil before
 	secondOutage time.Duration
 }
 
-func (t *telling) prepare(ctx context.Context) error {
+func (t *demoRun) prepare(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "dr-demo-*")
 	if err == nil {
 		t.dir, err = filepath.Abs(dir)
@@ -90,7 +90,7 @@ func (t *telling) prepare(ctx context.Context) error {
 	return nil
 }
 
-func (t *telling) playAll(ctx context.Context) error {
+func (t *demoRun) playAll(ctx context.Context) error {
 	for i, act := range t.acts() {
 		err := t.play(ctx, i+1, act)
 		if err != nil {
@@ -101,7 +101,7 @@ func (t *telling) playAll(ctx context.Context) error {
 }
 
 // play prints an act's title, runs it, and prints its time and results.
-func (t *telling) play(ctx context.Context, number int, a act) error {
+func (t *demoRun) play(ctx context.Context, number int, a act) error {
 	t.say("%-61s", fmt.Sprintf("%d. %s", number, a.title))
 	begin := time.Now()
 	lines, err := a.play(ctx)
@@ -119,8 +119,8 @@ func (t *telling) play(ctx context.Context, number int, a act) error {
 	return nil
 }
 
-// cleanUp stops every member, and removes the directory without Keep.
-func (t *telling) cleanUp() error {
+// cleanUp stops the agent and every member. Without Keep it also removes the directory, and the objects in the user's repository.
+func (t *demoRun) cleanUp() error {
 	err := t.agent.end()
 	t.members.stop()
 	if t.Keep || t.dir == "" {
@@ -135,7 +135,7 @@ func (t *telling) cleanUp() error {
 }
 
 // emptyRepository removes the demo's objects from the user's repository.
-func (t *telling) emptyRepository() error {
+func (t *demoRun) emptyRepository() error {
 	if t.Repository == "" || t.repository == nil {
 		return nil
 	}
@@ -152,12 +152,12 @@ func (t *telling) emptyRepository() error {
 	return nil
 }
 
-func (t *telling) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
+func (t *demoRun) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
 
-// sayWhatIsKept prints where the kept files are; the parts only after a complete run.
-func (t *telling) sayWhatIsKept(whole bool) {
+// printKept prints the directory of the kept files and, if the run is complete, the use of each part.
+func (t *demoRun) printKept(complete bool) {
 	t.say("\nKept in %s (remove it with rm -r)\n", t.dir)
-	if !whole {
+	if !complete {
 		return
 	}
 	at := fmt.Sprintf("--repo %s --cluster %s", t.repositoryURL(), t.repository.Name())

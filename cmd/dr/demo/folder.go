@@ -16,9 +16,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-func (t *telling) path(name string) string { return filepath.Join(t.dir, name) }
+func (t *demoRun) path(name string) string { return filepath.Join(t.dir, name) }
 
-func (t *telling) repositoryURL() string {
+func (t *demoRun) repositoryURL() string {
 	if t.Repository != "" {
 		return t.Repository
 	}
@@ -27,7 +27,7 @@ func (t *telling) repositoryURL() string {
 }
 
 // options returns the options for opening the repository.
-func (t *telling) options() (o stores.Options, err error) {
+func (t *demoRun) options() (o stores.Options, err error) {
 	o.Parallel = stores.DefaultParallel
 	if t.Repository != "" && t.Credentials != "" {
 		o.Credentials, err = credentials.Read(t.Credentials)
@@ -35,8 +35,8 @@ func (t *telling) options() (o stores.Options, err error) {
 	return o, err
 }
 
-// openRepository opens the repository under a cluster name that does not exist in it yet.
-func (t *telling) openRepository(ctx context.Context) (err error) {
+// openRepository opens the repository for a cluster name that does not exist in it yet.
+func (t *demoRun) openRepository(ctx context.Context) (err error) {
 	name := "demo"
 	if t.Repository != "" {
 		name += "-" + strings.ToLower(rand.Text()[:8])
@@ -60,7 +60,7 @@ type keys struct {
 	secret       seal.Keys
 }
 
-// newKeys creates the secrets, and writes them to files for a user who keeps the directory.
+// newKeys creates the secrets, and writes them to files in dir for a user who keeps it.
 func newKeys(dir string) (k keys, err error) {
 	identity, recipient, err := seal.Generate()
 	if err != nil {

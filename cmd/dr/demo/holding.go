@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// holding is the content of one member as comparable texts. It is read with etcd's own client, so that the comparison does not
-// depend on the code that took the backup.
+// holding is the content of one member as comparable texts. It is read with etcd's own client: the comparison must not depend on
+// the code that took the backup.
 type holding []fact
 
 type fact struct{ name, value string }
@@ -30,8 +30,8 @@ const (
 	factLogin    = "passwords and permissions"
 )
 
-// look reads the content of one member. Reads are linearizable, so the member has caught up with the cluster.
-func (t *telling) look(ctx context.Context, m *member) (h holding, err error) {
+// readContent reads the content of one member. Reads are linearizable, so the member has caught up with the cluster.
+func (t *demoRun) readContent(ctx context.Context, m *member) (h holding, err error) {
 	c, err := connect(ctx, m, root, t.rootPassword)
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func (t *telling) look(ctx context.Context, m *member) (h holding, err error) {
 	return h, nil
 }
 
-// of returns the value of one fact.
-func (h holding) of(name string) string {
+// value returns the value of one fact.
+func (h holding) value(name string) string {
 	i := slices.IndexFunc(h, func(f fact) bool { return f.name == name })
 	return h[i].value
 }
@@ -100,7 +100,7 @@ func countKeys(ctx context.Context, c *clientv3.Client) (string, error) {
 }
 
 // hash returns the HashKV, which covers every key, value, revision and lease that is not compacted.
-func (t *telling) hash(ctx context.Context, c *clientv3.Client) (string, error) {
+func (t *demoRun) hash(ctx context.Context, c *clientv3.Client) (string, error) {
 	answer, err := c.HashKV(ctx, c.Endpoints()[0], t.revision)
 	if err != nil {
 		return "", err
@@ -108,9 +108,9 @@ func (t *telling) hash(ctx context.Context, c *clientv3.Client) (string, error) 
 	return fmt.Sprintf("%08x (compacted up to %d)", answer.Hash, answer.CompactRevision), nil
 }
 
-// values returns those of five reads: a key that was overwritten, the same key before, one that was not overwritten, one that
-// was deleted, and one with a lease.
-func (t *telling) values(ctx context.Context, c *clientv3.Client) (string, error) {
+// values returns the results of five reads: of a key that was overwritten, of the same key before, of a key that was not overwritten,
+// of one that was deleted, and of one with a lease.
+func (t *demoRun) values(ctx context.Context, c *clientv3.Client) (string, error) {
 	var all []string
 	for _, get := range []clientv3.Op{
 		clientv3.OpGet(order(0)),
@@ -183,8 +183,8 @@ func readRoles(ctx context.Context, c *clientv3.Client) (string, error) {
 	return strings.Join(all, ", "), nil
 }
 
-// logIn checks the user's password, and that she can read orders and nothing else.
-func (t *telling) logIn(ctx context.Context, m *member) (string, error) {
+// logIn checks that the user can log in with her password, and can read orders but not sessions.
+func (t *demoRun) logIn(ctx context.Context, m *member) (string, error) {
 	c, err := connect(ctx, m, user, t.userPassword)
 	if err != nil {
 		return "", err

@@ -21,14 +21,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// secondPart returns the acts about a mistake: no server is lost, but data is.
-func (t *telling) secondPart() []act {
+// secondPart returns the acts of the second part: a mistake deletes data, and no server is lost.
+func (t *demoRun) secondPart() []act {
 	return []act{
 		{"From now on the log is archived too", t.archiveLog},
-		{"More data is written, and the content is recorded", t.workOn},
+		{"More data is written, and the content is recorded", t.writeMore},
 		{"A mistake: a client deletes every order", t.deleteEverything},
 		{"The cluster is restored to the revision right before", t.restoreBefore},
-		{"The three restored members start", t.startThird},
+		{"The three restored members start", t.startLast},
 		{"Each of them is compared with the record", t.compareAgain},
 	}
 }
@@ -36,25 +36,25 @@ func (t *telling) secondPart() []act {
 // agent is an archiving agent next to the first member.
 type agent struct {
 	stop   context.CancelFunc
-	ended  chan error
+	ended  chan error // contains the result after the agent has ended
 	status atomic.Pointer[archive.Status]
 }
 
 // archiveLog starts the agent, and waits until it has a base backup and is up to date.
-func (t *telling) archiveLog(ctx context.Context) ([]string, error) {
+func (t *demoRun) archiveLog(ctx context.Context) ([]string, error) {
 	a := &agent{ended: make(chan error, 1)}
 	a.status.Store(&archive.Status{})
 	config := archive.Config{
-		Source: segment.WAL, DataDir: t.members[0].dataDir, Etcd: t.reach(), To: t.recipients, Version: t.Version, Host: "demo",
+		Source: segment.WAL, DataDir: t.members[0].dataDir, Etcd: t.etcdConfig(), To: t.recipients, Version: t.Version, Host: "demo",
 		Flush: 100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
 		Snapshot: func(ctx context.Context, why string) error {
-			_, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request())
+			_, err := backup.Run(ctx, t.etcdConfig(), []backup.Store{{Cluster: t.repository}}, t.request())
 			return err
 		},
 		Observe: func(s archive.Status) { a.status.Store(&s) },
 	}
 	var running context.Context
-	running, a.stop = context.WithCancel(context.WithoutCancel(ctx)) // until it is stopped
+	running, a.stop = context.WithCancel(context.WithoutCancel(ctx)) // until end calls a.stop
 	go func() {
 		a.ended <- archive.Run(running, config, t.repository)
 	}()
@@ -76,7 +76,7 @@ func (a *agent) catchUp(ctx context.Context, at time.Time) error {
 		}
 		select {
 		case err := <-a.ended:
-			a.ended <- err
+			a.ended <- err // for end
 			return errors.Join(errors.New("the archive ended"), err)
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the archive (status: %s %s): %w", s.State, s.Problem, context.Cause(ctx))
@@ -96,31 +96,31 @@ func (a *agent) end() error {
 	return err
 }
 
-// more is the number of orders written after the first part.
-const more = 500
+// moreOrders is the number of orders that are overwritten in the second part.
+const moreOrders = 500
 
-func (t *telling) workOn(ctx context.Context) ([]string, error) {
+func (t *demoRun) writeMore(ctx context.Context) ([]string, error) {
 	c, err := connect(ctx, t.members[0], root, t.rootPassword)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	var answer *clientv3.PutResponse
-	for i := range more {
+	for i := range moreOrders {
 		answer, err = c.Put(ctx, order(i), value(i))
 		if err != nil {
 			return nil, fmt.Errorf("overwrite: %w", err)
 		}
 	}
 	t.revision = answer.Header.Revision
-	lines, err := t.writeDown(ctx)
+	lines, err := t.record(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return append([]string{fmt.Sprintf("%d orders overwritten", more)}, lines...), nil
+	return append([]string{fmt.Sprintf("%d orders overwritten", moreOrders)}, lines...), nil
 }
 
-func (t *telling) deleteEverything(ctx context.Context) ([]string, error) {
+func (t *demoRun) deleteEverything(ctx context.Context) ([]string, error) {
 	c, err := connect(ctx, t.members[0], root, t.rootPassword)
 	if err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (t *telling) deleteEverything(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("%s keys are gone at revision %s; the delete is in the log as well", count(answer.Deleted), count(answer.Header.Revision))}, nil
 }
 
-// restoreBefore first stops the old cluster: two clusters must not have the same URLs.
-func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
+// restoreBefore stops the old cluster, since two clusters must not have the same URLs. Then it restores the revision before the delete.
+func (t *demoRun) restoreBefore(ctx context.Context) ([]string, error) {
 	err := t.agent.end()
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (t *telling) restoreBefore(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
+func (t *demoRun) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
 	options, err := t.options()
 	if err != nil {
 		return restore.Result{}, err
@@ -177,7 +177,8 @@ func (t *telling) spawn(ctx context.Context, p plan.Plan) (restore.Result, error
 	return restore.Spawn(ctx, p, child.NewSource(child.Repository{URL: t.repositoryURL(), Options: options, Cluster: t.repository.Name(), Trust: sign.Trust{}}, t.secret), nil)
 }
 
-func (t *telling) startThird(ctx context.Context) ([]string, error) {
+// startLast starts the members for the third and last time.
+func (t *demoRun) startLast(ctx context.Context) ([]string, error) {
 	err := t.startFrom(ctx, "restored-again")
 	if err != nil {
 		return nil, err
@@ -186,7 +187,7 @@ func (t *telling) startThird(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the old ones were stopped", t.secondOutage.Seconds())}, nil
 }
 
-func (t *telling) compareAgain(ctx context.Context) ([]string, error) {
+func (t *demoRun) compareAgain(ctx context.Context) ([]string, error) {
 	err := t.compareAll(ctx)
 	if err != nil {
 		return nil, err

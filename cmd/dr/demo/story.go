@@ -27,11 +27,11 @@ type act struct {
 	play  func(context.Context) ([]string, error)
 }
 
-func (t *telling) acts() []act {
+func (t *demoRun) acts() []act {
 	return append([]act{
 		{"Three etcd members start", t.start},
 		{"They are filled, and users are enabled", t.fillThem},
-		{"The content of each of them is recorded", t.writeDown},
+		{"The content of each of them is recorded", t.record},
 		{"A backup is taken", t.backUp},
 		{"Disaster: all three members and their data dirs are lost", t.destroy},
 		{"The backup is restored", t.restoreAll},
@@ -40,7 +40,7 @@ func (t *telling) acts() []act {
 	}, t.secondPart()...)
 }
 
-func (t *telling) start(ctx context.Context) ([]string, error) {
+func (t *demoRun) start(ctx context.Context) ([]string, error) {
 	err := t.members.start(ctx, "demo", "new")
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (t *telling) start(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("etcd %s at %s", etcd.Version, strings.Join(t.members.clientURLs(), ", "))}, nil
 }
 
-func (t *telling) fillThem(ctx context.Context) (_ []string, err error) {
+func (t *demoRun) fillThem(ctx context.Context) (_ []string, err error) {
 	t.data, err = fill(ctx, t.members, t.rootPassword)
 	if err != nil {
 		return nil, err
@@ -60,8 +60,9 @@ func (t *telling) fillThem(ctx context.Context) (_ []string, err error) {
 	}, nil
 }
 
-func (t *telling) writeDown(ctx context.Context) (_ []string, err error) {
-	t.before, err = t.look(ctx, t.members[0])
+// record records the content of the first member, and checks that the others have the same content.
+func (t *demoRun) record(ctx context.Context) (_ []string, err error) {
+	t.before, err = t.readContent(ctx, t.members[0])
 	if err != nil {
 		return nil, err
 	}
@@ -70,13 +71,13 @@ func (t *telling) writeDown(ctx context.Context) (_ []string, err error) {
 		return nil, err
 	}
 	return []string{
-		fmt.Sprintf("%s keys at revision %s; HashKV %s", t.before.of(factKeys), count(t.revision), t.before.of(factHash)),
+		fmt.Sprintf("%s keys at revision %s; HashKV %s", t.before.value(factKeys), count(t.revision), t.before.value(factHash)),
 		"leases, users, roles and some values; the same on all three",
 	}, nil
 }
 
-func (t *telling) backUp(ctx context.Context) ([]string, error) {
-	b, err := backup.Run(ctx, t.reach(), []backup.Store{{Cluster: t.repository}}, t.request())
+func (t *demoRun) backUp(ctx context.Context) ([]string, error) {
+	b, err := backup.Run(ctx, t.etcdConfig(), []backup.Store{{Cluster: t.repository}}, t.request())
 	if err != nil {
 		return nil, err
 	}
@@ -89,19 +90,19 @@ func (t *telling) backUp(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-func (t *telling) reach() cluster.Config {
+func (t *demoRun) etcdConfig() cluster.Config {
 	return cluster.Config{
 		Endpoints: t.members.clientURLs(), User: root, Password: t.rootPassword,
 		DialTimeout: answerTimeout, CommandTimeout: answerTimeout,
 	}
 }
 
-func (t *telling) request() backup.Request {
+func (t *demoRun) request() backup.Request {
 	return backup.Request{From: "leader", To: t.recipients, MaxStream: time.Minute, Grace: 24 * time.Hour, Version: t.Version}
 }
 
-// destroy first makes one more write, to show that writes after the backup are lost.
-func (t *telling) destroy(ctx context.Context) ([]string, error) {
+// destroy makes one more write, to show that writes after the backup are lost. Then it stops the members and removes their data dirs.
+func (t *demoRun) destroy(ctx context.Context) ([]string, error) {
 	err := t.put(ctx, lateKey)
 	if err != nil {
 		return nil, err
@@ -112,14 +113,15 @@ func (t *telling) destroy(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = t.lookForLife(ctx)
+	err = t.checkDestroyed(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return []string{"one more write came after the backup", "no member responds, no data dir is left"}, nil
 }
 
-func (t *telling) lookForLife(ctx context.Context) error {
+// checkDestroyed returns an error if a server responds or a data dir exists.
+func (t *demoRun) checkDestroyed(ctx context.Context) error {
 	for _, answer := range cluster.Knock(ctx, t.members.clientURLs()) {
 		if answer.Alive {
 			return fmt.Errorf("a server still responds at %s", answer.URL)
@@ -135,7 +137,7 @@ func (t *telling) lookForLife(ctx context.Context) error {
 }
 
 // restoreAll restores in a child process, as dr always does with a database from a repository.
-func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
+func (t *demoRun) restoreAll(ctx context.Context) ([]string, error) {
 	catalog, err := t.repository.Load(ctx, backups.LoadOptions{})
 	if err != nil {
 		return nil, err
@@ -153,7 +155,7 @@ func (t *telling) restoreAll(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-func (t *telling) startAgain(ctx context.Context) ([]string, error) {
+func (t *demoRun) startAgain(ctx context.Context) ([]string, error) {
 	err := t.startFrom(ctx, "restored")
 	if err != nil {
 		return nil, err
@@ -162,8 +164,8 @@ func (t *telling) startAgain(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the disaster", t.outage.Seconds())}, nil
 }
 
-// startFrom starts the members on the data dirs in a folder.
-func (t *telling) startFrom(ctx context.Context, folder string) error {
+// startFrom starts the members on the restored data dirs in a folder.
+func (t *demoRun) startFrom(ctx context.Context, folder string) error {
 	err := t.members.moveTo(t.path(folder))
 	if err != nil {
 		return err
@@ -171,12 +173,12 @@ func (t *telling) startFrom(ctx context.Context, folder string) error {
 	return t.members.start(ctx, t.token, "existing")
 }
 
-func (t *telling) compare(ctx context.Context) ([]string, error) {
+func (t *demoRun) compare(ctx context.Context) ([]string, error) {
 	err := t.compareAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = t.missTheLateKey(ctx)
+	err = t.checkLateKey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -188,10 +190,10 @@ func (t *telling) compare(ctx context.Context) ([]string, error) {
 	return []string{same, "the write after the backup is lost, as it must be; a new write went through"}, nil
 }
 
-// compareAll compares every member with the record.
-func (t *telling) compareAll(ctx context.Context) error {
+// compareAll compares the content of every member with t.before.
+func (t *demoRun) compareAll(ctx context.Context) error {
 	for _, m := range t.members {
-		now, err := t.look(ctx, m)
+		now, err := t.readContent(ctx, m)
 		if err != nil {
 			return fmt.Errorf("look at %s: %w", m.name, err)
 		}
@@ -203,7 +205,7 @@ func (t *telling) compareAll(ctx context.Context) error {
 	return nil
 }
 
-func (t *telling) put(ctx context.Context, key string) error {
+func (t *demoRun) put(ctx context.Context, key string) error {
 	c, err := connect(ctx, t.members[0], root, t.rootPassword)
 	if err != nil {
 		return err
@@ -216,7 +218,8 @@ func (t *telling) put(ctx context.Context, key string) error {
 	return nil
 }
 
-func (t *telling) missTheLateKey(ctx context.Context) error {
+// checkLateKey returns an error if the key that was written after the backup exists.
+func (t *demoRun) checkLateKey(ctx context.Context) error {
 	c, err := connect(ctx, t.members[0], root, t.rootPassword)
 	if err != nil {
 		return err
@@ -229,10 +232,10 @@ func (t *telling) missTheLateKey(ctx context.Context) error {
 	return err
 }
 
-func (t *telling) conclude(took time.Duration) {
+func (t *demoRun) conclude(took time.Duration) {
 	t.say("\nProven in %.1f s: a cluster that had lost all three members was back %.1f s later, with all data of the\n"+
 		"backup. After a mistake it was back in %.1f s, as of one revision before: %s keys, HashKV %s.\n",
-		took.Seconds(), t.outage.Seconds(), t.secondOutage.Seconds(), t.before.of(factKeys), t.before.of(factHash))
+		took.Seconds(), t.outage.Seconds(), t.secondOutage.Seconds(), t.before.value(factKeys), t.before.value(factHash))
 	t.say(`
 For your own cluster:
   dr keygen  --to key.txt
