@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Description is what a database shows of itself and of its cluster. It does not contain the cluster's id.
+// Description describes a database and its cluster, as far as the database shows. It does not contain the cluster's id.
 type Description struct {
 	Revision int64            `json:"revision"` // of the key space
 	Keys     int64            `json:"keys"`

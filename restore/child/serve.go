@@ -46,7 +46,7 @@ func (v Verb) WithoutItems() ItemVerb {
 
 // ServeItems is like Serve, for a verb that produces items.
 func ServeItems(ctx context.Context, verb ItemVerb, stdin io.Reader, stdout io.Writer) error {
-	signal.Ignore(syscall.SIGPIPE) // otherwise the first event after the parent's end would kill this process before it has cleaned up
+	signal.Ignore(syscall.SIGPIPE) // so that an event after the parent's end does not kill this process before it has cleaned up
 	input := bufio.NewReader(stdin)
 	job, err := input.ReadBytes('\n')
 	if err != nil {

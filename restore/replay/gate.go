@@ -135,8 +135,8 @@ func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 }
 
 // UserAdd hashes an empty password in a log of 3.4, where an empty and an absent password look the same. A request that a
-// member of 3.5 or later accepted in a mixed cluster contains a hash, which UserAdd keeps: it is of the password that the
-// client set, although the members of 3.4 ignored it and gave the user the empty password.
+// member of 3.5 or later accepted in a mixed cluster contains a hash of the password that the client set. UserAdd keeps this
+// hash, although the members of 3.4 ignored it and gave the user the empty password.
 func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" && !r.GetOptions().GetNoPassword() {
 		r = proto.Clone(r).(*pb.AuthUserAddRequest)

@@ -53,7 +53,8 @@ func recordLocked(file string) (bool, error) {
 	return lock.Type != unix.F_UNLCK, nil
 }
 
-// Locked reports whether a process has locked file as bbolt does. The kernel reports such locks only in /proc/locks.
+// Locked reports whether a process has locked file as bbolt does. The kernel lists such locks only in /proc/locks, and leaves out those
+// of processes in other PID namespaces, such as another container. Locked does not find these.
 func Locked(file string) (bool, error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -5,7 +5,7 @@ package salvage
 // Running returns false: only Linux lets a process query locks without taking them.
 func Running(string) (bool, error) { return false, nil }
 
-// Locked returns false, as Running does.
+// Locked returns false, like Running.
 func Locked(string) (bool, error) { return false, nil }
 
 // RunningWith returns false, like Running.

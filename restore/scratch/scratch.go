@@ -45,7 +45,7 @@ type Server struct {
 	Endpoint string
 
 	etcd *embed.Etcd
-	dir  string // of the socket
+	dir  string // contains the socket; Close removes it
 }
 
 // ErrLate reports that the server was not ready in time. The machine may be slow, so it is not a finding about the data.

@@ -37,7 +37,7 @@ func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
 	return New(hex.EncodeToString(id[:]), p.Into.DataDir, p.Into.WALDir)
 }
 
-// use is what Choose does with a Swap that is on the disk.
+// use names how Choose treats a Swap that is on the disk.
 type use string
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// place is where one slot is on its disk.
+// place holds the paths of one slot on its disk.
 type place struct {
 	live   string // the path that is exchanged
 	folder string // of this restore, on the same file system

@@ -124,7 +124,7 @@ func (p pair) isBefore() bool {
 	return slices.Contains(before, p.data) && slices.Contains(before, p.log)
 }
 
-// State returns the state of both slots.
+// State returns the state of both slots, or of the data's slot if the log has none.
 func (f Facts) State() State {
 	p := f.pair()
 	if p.log == none || p.log == p.data {
@@ -175,7 +175,7 @@ const (
 	log  part = "log"
 )
 
-// verb is what an action does to its slot.
+// verb names the operation of an action on its slot.
 type verb string
 
 const (
@@ -252,7 +252,7 @@ func next(goal Goal, f Facts) (action, error) {
 	return a, nil
 }
 
-// remedies holds, by state, why no action leads on, and what the operator can do.
+// remedies holds, by state, the reason why no action leads to the goal, and what the operator can do.
 var remedies = map[State]error{
 	Unstaged:  errors.New("the new data is not built: run dr restore --replace again"),
 	Staged:    errors.New("the old data is still in place: run dr restore --replace again"),
@@ -270,7 +270,7 @@ var remedies = map[State]error{
 		"the data dir and of the log aside, and run the same command again"),
 }
 
-// remedy returns why no action leads on from f, and what the operator can do.
+// remedy returns the reason why no action leads from f to the goal, and what the operator can do.
 func (f Facts) remedy() error {
 	if f.Log != nil && *f.Log == (Slot{Missing, Missing, Missing, Missing}) {
 		return errors.New("the directory of the log is missing: if its disk has another path now, name where the log is now with --wal-dir")
@@ -289,6 +289,7 @@ func (f Facts) remedy() error {
 // isStrange reports whether the live entry is unknown: neither data of this restore nor a blocker.
 func (s Slot) isStrange() bool { return s.Live == OtherDir || s.Live == Other }
 
+// slot returns one slot. For the log, f.Log must not be nil.
 func (f Facts) slot(p part) Slot {
 	if p == log {
 		return *f.Log
