@@ -49,14 +49,14 @@ type Config struct {
 	SegmentSize int           // bytes of requests that are sent without waiting for --flush
 	Lease       time.Duration // time after which another agent takes over from a stopped one
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
-	HashMax     int64         // largest database in use, in bytes, for which it is asked; 0: cluster.HashMax
+	HashMax     int64         // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
 	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: it purges nothing
 	Spool       string        // Watch: directory in which segments wait while the store is unreachable; "": none
 	SpoolMax    int64         // its maximum size in bytes
 
 	Host    string // of this agent, shown in the lease
 	Version string // of dr
-	// Snapshot takes a backup at once, because a log without one before it restores nothing. It must not be nil.
+	// Snapshot takes a backup at once, because a log without a backup before it restores nothing. It must not be nil.
 	Snapshot func(ctx context.Context, why string) error
 	Observe  func(Status) // called with each change of the status; nil: not called
 	Report   storage.Report
@@ -66,8 +66,8 @@ type Config struct {
 const (
 	// MinFlush is the shortest Flush.
 	MinFlush = 100 * time.Millisecond
-	// MinSpool is the minimum size of a spool as a multiple of SegmentSize. It exceeds the memory buffer, whose segments would
-	// not fit otherwise.
+	// MinSpool is the minimum size of a spool as a multiple of SegmentSize. The spool must be larger than the memory buffer,
+	// because it must have room for the buffer's segments.
 	MinSpool = 2 * heldSegments
 
 	minSegmentSize = 4 << 10
@@ -131,7 +131,7 @@ func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 	}
 	a := &archiver{
 		config: c, to: to, report: c.Report, writer: strings.ToLower(rand.Text()[:16]),
-		board: &board{tell: c.Observe},
+		board: &board{observe: c.Observe},
 	}
 	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
 	a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax, a.warn)
@@ -163,7 +163,7 @@ func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 	}
 }
 
-// How long to wait before another turn.
+// How long to wait before the next turn.
 const (
 	firstWait = 500 * time.Millisecond
 	lastWait  = 10 * time.Second
@@ -174,7 +174,7 @@ const (
 
 // isFinal reports whether a retry after err cannot help.
 func (a *archiver) isFinal(err error) bool {
-	if errors.Is(err, errMismatch) && a.stood {
+	if errors.Is(err, errMismatch) && a.everFound {
 		return false
 	}
 	return errors.Is(err, ErrConfig) || errors.Is(err, fault.Refused) || errors.Is(err, cluster.ErrConfig) ||
@@ -186,20 +186,20 @@ type archiver struct {
 	config    Config
 	to        *repository.Cluster
 	report    storage.Report
-	writer    string // distinguishes its segments from another run's
+	writer    string // distinguishes the segments of this run from another run's
 	board     *board
 	snapshots sync.WaitGroup
-	lastHash  time.Time
-	unhashed  string  // why the member last gave no hash
-	breach    *breach // nil while this source continues the repository's log
+	lastHash  time.Time // when a hash was last requested; zero: request one now
+	unhashed  string    // why the member last returned no hash
+	breach    *breach   // nil while this source continues the repository's log
 	patience  patience
 	found     bool   // open found the source in this turn
-	stood     bool   // open has found the source in any turn
-	jumped    int64  // the revision that the last watch skipped, 0: none
+	everFound bool   // open found the source in this turn or an earlier one
+	jumped    int64  // the first revision that a watch last omitted; 0: none
 	warnedOf  string // the server version of the last warning
 	spool     spool
 	logEnd    atomic.Pointer[lease.LogEnd] // the last segment known to be stored, for the lease
-	released  lease.LogEnd                 // up to where files were released on standby, in this turn
+	released  lease.LogEnd                 // the last segment for which files were released on standby, in this turn
 	members   members
 }
 
@@ -211,7 +211,7 @@ func (a *archiver) warn(format string, args ...any) {
 	a.report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
 }
 
-// turn connects, waits for the lease, and archives until something breaks.
+// turn runs one turn of the agent: it opens the source, waits for the lease, and archives until an error or the end of ctx.
 func (a *archiver) turn(ctx context.Context) error {
 	a.found = false
 	from, err := a.open(ctx)
@@ -219,7 +219,7 @@ func (a *archiver) turn(ctx context.Context) error {
 		return errors.Join(err, a.emptySpool(ctx))
 	}
 	defer from.close()
-	a.found, a.stood = true, true
+	a.found, a.everFound = true, true
 	a.board.set(func(s *Status) { s.Member = from.server().ID() })
 	v := from.version()
 	if a.config.Source == segment.Watch && v != a.warnedOf && mayDropEvents(v) {

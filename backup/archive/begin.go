@@ -25,7 +25,7 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &work{archiver: a, source: from, heardAt: time.Now(), tookAt: time.Now()}
+	w := &work{archiver: a, source: from, heardAt: time.Now(), takenAt: time.Now()}
 	w.version = from.version()
 	w.setStored(tail.Last)
 	err = w.loadUnindexed(ctx, tail)
@@ -44,7 +44,7 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	w.next = segment.Header{Lineage: last.Lineage, Seq: last.Seq + 1, Previous: last.Digest}
 	w.pending = startAfter(last.End)
 	b := a.breach
-	if b != nil && b.from > 0 { // no agent has the part in between
+	if b != nil && b.from > 0 { // no other agent has continued the log
 		return w, w.continueAfterGap(ctx, b)
 	}
 	err = from.continueAfter(ctx, last.End)
@@ -75,14 +75,15 @@ func (w *work) setStored(s catalog.Segment) {
 	}
 }
 
-// publishLogEnd publishes s in the lease, for the agents on standby.
+// publishLogEnd publishes s as the end of the log, in the lease, for the agents on standby.
 func (w *work) publishLogEnd(s catalog.Segment) {
 	if s.Seq > 0 {
 		w.logEnd.Store(&lease.LogEnd{Lineage: s.Lineage, Seq: s.Seq})
 	}
 }
 
-// newLineageReason returns why the log cannot be continued, "" if it can.
+// newLineageReason returns why the log cannot be continued, "" if it can. after names the last segment of the log; nil if there is
+// none.
 func (a *archiver) newLineageReason(from source, tail log.Tail) (why string, after *segment.After) {
 	last := tail.Last
 	if tail.Lineage == "" {
@@ -95,7 +96,7 @@ func (a *archiver) newLineageReason(from source, tail log.Tail) (why string, aft
 			after.Time = last.Marks[n-1].NotAfter
 		}
 	}
-	if a.breach != nil && a.breach.end != last.End { // another agent has continued it meanwhile
+	if a.breach != nil && a.breach.end != last.End { // another agent has continued the log meanwhile
 		a.breach = nil
 	}
 	switch {
@@ -111,14 +112,15 @@ func (a *archiver) newLineageReason(from source, tail log.Tail) (why string, aft
 	return "", after
 }
 
+// beginLineage starts a new lineage and requests its base backup.
 func (w *work) beginLineage(ctx context.Context, why string, after *segment.After) error {
 	w.next = segment.Header{Lineage: newLineage(), Seq: 1, Reason: why, After: after}
 	w.stored, w.unindexed = segment.End{}, nil
-	behind, err := w.source.startNew(ctx)
+	before, err := w.source.startNew(ctx)
 	if err != nil {
 		return err
 	}
-	w.pending = startAfter(segment.End{Position: behind})
+	w.pending = startAfter(segment.End{Position: before})
 	w.breach = nil
 	w.lastHash = time.Time{}
 	w.warn("begins lineage %s: %s", w.next.Lineage, why)
@@ -130,7 +132,7 @@ func (w *work) beginLineage(ctx context.Context, why string, after *segment.Afte
 }
 
 // requestHashAtResume requests the member's hash at the point where a watch continues, so that a replay can check the whole key space there.
-// An equal last revision alone does not prove an equal history: two histories may write the same value last.
+// An equal last revision alone does not prove an equal history: the last write of two histories may be the same.
 func (w *work) requestHashAtResume(ctx context.Context) {
 	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
 		return
@@ -163,11 +165,11 @@ func (w *work) continueAfterGap(ctx context.Context, b *breach) error {
 	return nil
 }
 
-// basesRead is how many of the newest backups are read to find a base, in addition to those near its beginning.
+// basesRead is how many of the newest backups are read to find a base. Survey also reads those near the beginning of a window.
 const basesRead = 8
 
-// needBase takes a backup if the stretch that is continued has none before it, for example after a failed snapshot. It reads a
-// folded catalog: the headers of a month need a gigabyte, and the agent runs next to a member.
+// needBase takes a backup if the log that is continued has no base, for example because the last snapshot failed. It uses Survey,
+// which folds the log: the segment headers of a month need a gigabyte, and the agent runs next to a member.
 func (w *work) needBase(ctx context.Context) error {
 	c, err := w.to.Survey(ctx, repository.SurveyOptions{Newest: basesRead})
 	if err != nil {
@@ -180,7 +182,7 @@ func (w *work) needBase(ctx context.Context) error {
 			return nil
 		}
 	}
-	for _, b := range c.Backups { // the log will reach it with the next segment
+	for _, b := range c.Backups { // a backup later than the stored log: the next segments will reach it
 		begin, _ := b.Span(w.config.Source)
 		if catalog.SameClusterID(b.ClusterID, w.source.clusterID()) && begin > w.stored.Position &&
 			b.Started.After(w.lastMark.NotBefore) && b.CheckUsable() == nil {
@@ -193,7 +195,7 @@ func (w *work) needBase(ctx context.Context) error {
 	return nil
 }
 
-// snapshot takes a backup next to the archiving, and tries until it has one.
+// snapshot takes a backup concurrently with archiving, and retries until it has one or ctx ends.
 func (w *work) snapshot(ctx context.Context, why string) {
 	take := w.config.Snapshot
 	w.snapshots.Go(func() {
@@ -207,16 +209,16 @@ func (w *work) snapshot(ctx context.Context, why string) {
 			if ctx.Err() != nil {
 				return
 			}
-			if w.noBase.Swap(err.Error()) != err.Error() { // once, not for each try
+			if w.baseFailure.Swap(err.Error()) != err.Error() { // once for each cause, not for each try
 				w.warn("cannot take the backup that the log needs: %v", err)
 			}
-			_ = sleep(ctx, wait) // take returns an error if ctx has ended
+			_ = sleep(ctx, wait) // if ctx ends, the next take returns an error
 		}
 	})
 }
 
-// loadUnindexed reads the headers that no index contains yet. An index must contain all of its headers, so if one cannot be read,
-// none of them is indexed, and readers read them one by one.
+// loadUnindexed reads the headers that no index contains yet. An index must have no hole, so if one header cannot be read, none of
+// them is indexed, and readers read them one by one.
 func (w *work) loadUnindexed(ctx context.Context, tail log.Tail) error {
 	if len(tail.Unindexed) < 2 {
 		return nil

@@ -16,11 +16,12 @@ type breach struct {
 	why   string
 	end   segment.End // of the stored log, when the breach was found
 	from  uint64      // continue the same lineage at this position; 0: start a new one
-	since time.Time
+	since time.Time   // when the other agents' time to take over began; zero: they get none
 }
 
-// recordBreach records an error of which the cause is that this source does not continue the repository's log, so that the next turn
-// starts a new lineage if no other agent can continue. It returns other errors unchanged.
+// recordBreach records err as a breach if this source does not continue the repository's log. If no other agent continues the log
+// either, the next turn records a gap where the history is known to be the same, and starts a new lineage if it is not. recordBreach
+// returns other errors unchanged.
 func (w *work) recordBreach(err error) error {
 	b := &breach{why: err.Error(), end: w.pending.end, since: time.Now()}
 	from, gap, same := w.positionAfterGap(err)
@@ -58,11 +59,11 @@ func isForked(err error) bool {
 func (w *work) positionAfterGap(err error) (from uint64, gap, same bool) {
 	purged, ok := errors.AsType[*wal.GapError](err)
 	if ok {
-		return purged.To + 1, true, w.took
+		return purged.To + 1, true, w.hasTaken
 	}
 	compacted, ok := errors.AsType[*watch.GapError](err)
 	if ok {
-		return uint64(compacted.To) + 1, true, w.took
+		return uint64(compacted.To) + 1, true, w.hasTaken
 	}
 	jump, ok := errors.AsType[*watch.JumpError](err)
 	if ok {
@@ -71,7 +72,7 @@ func (w *work) positionAfterGap(err error) (from uint64, gap, same bool) {
 	return 0, false, false
 }
 
-// jumpedAgain reports whether the watch has omitted the same revision twice. After the first time it may return it on a retry.
+// jumpedAgain reports whether the watch has omitted the same revision twice. After the first time a new watch may return it.
 func (w *work) jumpedAgain(e *watch.JumpError) bool {
 	again := w.jumped == e.From
 	w.jumped = e.From

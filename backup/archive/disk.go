@@ -17,16 +17,16 @@ type disk struct {
 	cluster     *cluster.Cluster
 	member      *cluster.Server
 	log         *wal.Log
-	lastVersion string // of the server, as last reported
-	began       time.Time
+	lastVersion string    // of the server, as last reported
+	began       time.Time // when log was opened
 }
 
-// errMismatch is an error of the configuration at the agent's first try. Later the agent retries: during a restore, members of the
-// old and the new cluster may both respond.
+// errMismatch means that the log and the endpoints belong to different clusters. At first it ends the agent, as an ErrConfig. Once the
+// source was found, the agent retries: during a restore, members of the old and the new cluster may both respond.
 var errMismatch = fmt.Errorf("%w", ErrConfig)
 
-// openDisk opens the log and connects to its member. It checks that both have the same ids: the position of another member would
-// prove nothing about this log.
+// openDisk opens the log and connects to its member. It checks that the ids in the log are those of the cluster and the member: the
+// position of another member would prove nothing about this log.
 func openDisk(ctx context.Context, config Config) (source, error) {
 	log, err := wal.Open(config.DataDir, segment.End{})
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *disk) startNew(context.Context) (uint64, error) {
 	return 0, nil
 }
 
-// take reads more only when all entries read so far are taken, so that memory is bounded however far it lags.
+// take reads more only when all entries read so far are taken, so that memory is bounded, however much of the log is unread.
 func (d *disk) take(_ context.Context, maxBytes int) (segment.Batch, error) {
 	var readErr error
 	for more := true; ; {
@@ -127,17 +127,17 @@ func (d *disk) refusePasswords(b segment.Batch) error {
 	return nil
 }
 
-// memberReport is a member's report about its log. If the log's entry at index applied has the term term, it and all before it
-// are committed; wal.Log.Confirm explains why term must be requested after applied.
+// memberReport is a member's report about its log. If the log's entry at index applied has the term term, this entry and all before
+// it are committed; wal.Log.Confirm explains why term must be requested after applied.
 type memberReport struct {
 	applied, term uint64
-	committed     uint64
-	revision      int64 // of the key space right after committed; 0: not known
+	committed     uint64 // the committed index
+	revision      int64  // of the key space right after committed; 0: not known
 }
 
 // ask makes two Status calls. A server reads its revision first, then the committed index, then the applied index
-// (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first's applied index, nothing was committed
-// between the two, and the second's revision is exactly that after this index.
+// (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first call's applied index, nothing was
+// committed between the two, and the second call's revision is exactly the one after this index.
 func (d *disk) ask(ctx context.Context) (memberReport, error) {
 	first, err := d.member.Now(ctx)
 	if err != nil {
@@ -148,15 +148,15 @@ func (d *disk) ask(ctx context.Context) (memberReport, error) {
 		return memberReport{}, err
 	}
 	d.lastVersion = second.Version
-	w := memberReport{applied: first.RaftAppliedIndex, term: second.RaftTerm, committed: second.RaftIndex}
+	r := memberReport{applied: first.RaftAppliedIndex, term: second.RaftTerm, committed: second.RaftIndex}
 	if second.RaftIndex == first.RaftAppliedIndex {
-		w.revision = second.Header.Revision
+		r.revision = second.Header.Revision
 	}
-	return w, nil
+	return r, nil
 }
 
-// listen reports whether the log has entries that are not recorded there as committed, and then asks the member what is
-// committed: on an idle cluster the log may not record that for minutes.
+// listen asks the member only if the log has entries that it does not record as committed: on an idle cluster it may not record them
+// for minutes.
 func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	if d.log.Backlog().Held == 0 {
 		return false, nil
@@ -169,37 +169,40 @@ func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	return true, nil
 }
 
-// markTries bounds how often mark asks until the revision at the position is known: on a busy member it rarely is.
+// markTries bounds how often mark asks for a position with a known revision: on a busy member a try rarely succeeds.
 const markTries = 4
 
+// mark returns the committed index, after a read that the leader confirms. The revision is 0 if it is not known.
 func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 	mark := segment.Mark{Interval: segment.Interval{NotBefore: time.Now().UTC()}}
 	err := d.member.Confirm(ctx)
 	if err != nil {
 		return segment.Mark{}, err
 	}
-	var w memberReport
+	var r memberReport
 	for range markTries {
-		w, err = d.ask(ctx)
+		r, err = d.ask(ctx)
 		if err != nil {
 			return segment.Mark{}, err
 		}
-		mark.Position, mark.Revision, mark.NotAfter = w.committed, w.revision, time.Now().UTC()
+		mark.Position, mark.Revision, mark.NotAfter = r.committed, r.revision, time.Now().UTC()
 		if mark.Revision > 0 {
 			break
 		}
 	}
-	d.log.Confirm(w.applied, w.term)
+	d.log.Confirm(r.applied, r.term)
 	return mark, nil
 }
 
-// hasher returns a function that asks for the HashKV at the newest revision that the member has applied, and which is therefore committed.
+// hasher returns a function that asks for the HashKV at the newest revision that the member has applied. An applied revision is
+// committed.
 func (d *disk) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := d.member, d.config.HashMax
 	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, most) }
 }
 
-// hashNewest returns the HashKV of the member's newest revision, at the raft index that it reports with it.
+// hashNewest returns the HashKV of the member's newest revision. Position is the committed index that the member reports with this
+// revision.
 func hashNewest(ctx context.Context, member *cluster.Server, most int64) (segment.Hash, error) {
 	now, err := member.Now(ctx)
 	if err != nil {
@@ -215,7 +218,7 @@ func hashNewest(ctx context.Context, member *cluster.Server, most int64) (segmen
 }
 
 // headroom estimates how soon etcd would purge a file of the log that is not completely stored, from the member's write rate
-// since the log was opened.
+// since the log was opened. Right after the start this rate includes older entries, so the estimate is too short.
 func (d *disk) headroom() Headroom {
 	b := d.log.Backlog()
 	h := Headroom{Files: b.Files, UnlinkedBytes: b.UnlinkedBytes}

@@ -12,8 +12,8 @@ import (
 func (w *work) follow(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stop = stop
-	err := w.sendNext(storing)
-	if err != nil { // segments that an earlier run has left
+	err := w.sendNext(storing) // segments that an earlier run has left in the spool
+	if err != nil {
 		return err
 	}
 	tick := time.NewTicker(w.pace())
@@ -30,8 +30,8 @@ func (w *work) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return w.drainOnStop(ctx, storing)
-		case o := <-w.storing:
-			err := w.finishStore(storing, o)
+		case outcome := <-w.storing:
+			err := w.finishStore(storing, outcome)
 			if err != nil {
 				return err
 			}
@@ -41,22 +41,22 @@ func (w *work) follow(ctx context.Context) error {
 	}
 }
 
-// resumeSource resumes a source that broke off while segments wait for the store: this turn may last long, and the cluster compacts
-// meanwhile.
+// resumeSource resumes a source that broke off while segments wait for the store. It does not wait for the next turn, because this
+// one may last long, and the cluster compacts meanwhile.
 func (w *work) resumeSource(ctx context.Context) {
-	if w.sourceErr == nil || len(w.queue) == 0 || isBreach(w.sourceErr) || time.Since(w.triedAgain) < 2*firstWait {
+	if w.sourceErr == nil || len(w.queue) == 0 || isBreach(w.sourceErr) || time.Since(w.resumedAt) < 2*firstWait {
 		return
 	}
-	w.triedAgain = time.Now()
-	w.took = false // it may be another history now, after a restore in place
+	w.resumedAt = time.Now()
+	w.hasTaken = false // after a restore in place, the source may have another history now
 	err := w.source.continueAfter(ctx, w.pending.end)
 	if err == nil || isBreach(err) {
 		w.sourceErr = err
 	}
 }
 
-// pace returns the interval between reads of the log: short enough to add little to the flush, although a read costs as much as a
-// few hundred requests.
+// pace returns the interval between reads of the log: short enough to delay a flush little, and not shorter, because a read costs
+// as much as a few hundred requests.
 func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Millisecond) }
 
 // drainOnStop stores the pending requests when the agent is stopped. An agent that lost the lease leaves them to the next one.
@@ -71,7 +71,7 @@ func (w *work) drainOnStop(ctx, storing context.Context) error {
 // drainTime bounds how long storing the pending requests at the end of a turn may take.
 const drainTime = 10 * time.Second
 
-// drain stores the pending requests.
+// drain stores the queued segments and the pending requests, or as many as it can in drainTime.
 func (w *work) drain(storing context.Context) error {
 	timer := time.AfterFunc(drainTime, w.stop)
 	defer timer.Stop()
@@ -91,7 +91,7 @@ func (w *work) drain(storing context.Context) error {
 	return nil
 }
 
-// end waits for the segment that is being stored.
+// end cancels the storing of the current segment and waits until it has ended.
 func (w *work) end() {
 	if w.stop != nil {
 		w.stop()

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	newestBackups  = 6               // and those that are read to distinguish histories
-	historyRecheck = 5 * time.Minute // an operator may confirm the change, or a backup of the right cluster be taken
+	newestBackups  = 6               // number of backups to read; Survey reads more to distinguish histories
+	historyRecheck = 5 * time.Minute // meanwhile an operator may confirm the change, or a backup of the right cluster be taken
 )
 
 // watchHistory reports while the newest backups are of a history that is not the cluster's own, for example of an empty cluster.
-// It returns when ctx ends, or when they are of the cluster's own history.
+// It returns when ctx ends, or when the newest backups are of the cluster's own history.
 func (w *work) watchHistory(ctx context.Context) {
 	for {
 		changed, err := w.changedHistory(ctx)
 		if err == nil {
-			w.tellChanged(changed)
+			w.reportChanged(changed)
 		}
 		if err == nil && changed == "" || sleep(ctx, historyRecheck) != nil {
 			return
@@ -28,7 +28,7 @@ func (w *work) watchHistory(ctx context.Context) {
 	}
 }
 
-// changedHistory returns how the newest backups differ from those before, in words, "" if they do not.
+// changedHistory returns, in words, how the history of the newest backups differs from that of the earlier ones, "" if it does not.
 func (w *work) changedHistory(ctx context.Context) (string, error) {
 	s, err := w.to.Survey(ctx, repository.SurveyOptions{Newest: newestBackups})
 	if err != nil {
@@ -41,10 +41,11 @@ func (w *work) changedHistory(ctx context.Context) (string, error) {
 	return change.String(), nil
 }
 
-func (w *work) tellChanged(changed string) {
-	told := false
-	w.board.set(func(s *Status) { told, s.Changed = s.Changed == changed, changed })
-	if !told && changed != "" {
+// reportChanged sets Status.Changed, and warns if it is new.
+func (w *work) reportChanged(changed string) {
+	known := false
+	w.board.set(func(s *Status) { known, s.Changed = s.Changed == changed, changed })
+	if !known && changed != "" {
 		w.warn("%s: dr pin latest --confirm confirms it, see ClusterChanged in the runbooks", changed)
 	}
 }

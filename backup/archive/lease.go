@@ -12,10 +12,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
-// leaseJob is the lease that the agents of one cluster share. It only avoids duplicate work; segment names are the fence.
+// leaseJob names the lease that the agents of one cluster share. The lease only avoids duplicate work: two agents cannot store
+// different segments, because a segment's name can be created only once.
 const leaseJob = "archive"
 
-// errBreach ends a turn and not the agent.
+// errBreach means that this source does not continue the repository's log. It ends a turn and not the agent.
 var errBreach = errors.New("the log in the repository cannot be continued")
 
 // waitForLease waits until this agent may work: its member has a leader, no other agent holds the lease and, after a breach, the other
@@ -55,9 +56,9 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 	}
 }
 
-// releaseStored closes the files of a member's log that a takeover would not read: the working agent's last stored segment is
-// after them, or of another history. The lease names that segment, so this costs one request per file that the member fills. If
-// the segment cannot be read, the files stay open, and the status reports their size.
+// releaseStored closes the files of a member's log that this agent would not read after a takeover: the working agent's last
+// stored segment, which the lease names in end, is after them, or of another history. It reads this segment only while more than
+// one file is open. If the segment cannot be read, the files stay open, and the status reports their size.
 func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.LogEnd) {
 	if end == nil || *end == a.released || from.headroom().Files < 2 {
 		return
@@ -76,7 +77,8 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.Lo
 }
 
 // yieldReason returns why this agent must not work yet, "" if it may: after a breach, agents whose members have the missing part get
-// time to take over. The time runs only while no other agent holds the lease, because one that does may be stuck.
+// time to take over. The time runs only while no other agent holds the lease, because the holder may be stuck. theirs is the lease
+// that is held now; zero if none is, or if there was no breach.
 func (a *archiver) yieldReason(ctx context.Context) (theirs lease.Lease, problem string, err error) {
 	if a.breach == nil {
 		return theirs, "", nil
@@ -97,8 +99,8 @@ func (a *archiver) yieldReason(ctx context.Context) (theirs lease.Lease, problem
 
 func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, a.writer) }
 
-// keep renews the lease until ctx ends, and then releases it. If another agent holds it, lost ends the turn. While the store is
-// unreachable it retries: no other agent can take the lease there either.
+// keep renews the lease until ctx ends, and then releases it. If another agent has taken the lease, keep calls lost, which ends the
+// turn. While the store is unreachable it retries: no other agent can take the lease there either.
 func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
 	held.Reached = a.logEnd.Load

@@ -13,19 +13,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 )
 
-// membersEvery is how often the members' revisions are compared. Each time costs a login to each member.
+// membersEvery is how often the members' revisions are compared. Each comparison costs a login to each member.
 const membersEvery = 5 * time.Minute
 
 // members holds the result of comparing the cluster's members, over all turns. Only the comparing goroutine of a turn writes. The
 // description of a difference stays as first found, so that segments and logs do not change with each comparison.
 type members struct {
-	cluster    uint64    // whose members
-	compared   time.Time // when they were last
-	hashed     time.Time // when hashes were
-	uncompared string    // why the last comparison was not complete
+	cluster    uint64    // id of the cluster; 0: not known yet
+	compared   time.Time // when the members were last compared; zero: never
+	hashed     time.Time // when their hashes were last compared; zero: never
+	uncompared string    // why the last comparison was not complete; "": it was
 
 	mu                       sync.Mutex
-	alarm, revisions, hashes string // a difference each, in words; guarded by mu
+	alarm, revisions, hashes string // the difference that each of them shows, in words; "": none; guarded by mu
 }
 
 // difference describes how the members differ; "" if no difference is known.
@@ -70,7 +70,7 @@ func (m *members) seeAlarm(corrupt bool) {
 	}
 }
 
-// nextDifference returns the difference that is known after a, where before was known before.
+// nextDifference returns the difference that is known after the comparison a, if before was known until then.
 func nextDifference(before string, a cluster.Agreement) string {
 	if a.Equal {
 		return ""
@@ -87,14 +87,14 @@ func (a *archiver) compareMembers(ctx context.Context) *sync.WaitGroup {
 			a.members.compared = time.Now()
 			err := a.compareOnce(ctx)
 			if ctx.Err() == nil {
-				a.tellMembers(err)
+				a.reportMembers(err)
 			}
 		}
 	})
 	return &comparing
 }
 
-// compareOnce compares revisions, and hashes where that is due. It returns why not all could be compared.
+// compareOnce compares revisions and, if due, hashes. It returns why not all members could be compared.
 func (a *archiver) compareOnce(ctx context.Context) error {
 	c, err := cluster.Connect(ctx, a.config.Etcd)
 	if err != nil {
@@ -119,15 +119,15 @@ func (a *archiver) compareOnce(ctx context.Context) error {
 	return err
 }
 
-// mustCompareHashes reports whether a comparison is due: as often as the log gets a hash, and each time while members differ, so that
-// the end of it is noticed.
+// mustCompareHashes reports whether a comparison of hashes is due: every Config.HashEvery, and each time while members differ, so
+// that the end of the difference is noticed.
 func (a *archiver) mustCompareHashes() bool {
 	every := a.config.HashEvery
 	return every > 0 && (time.Since(a.members.hashed) >= every || a.members.difference() != "")
 }
 
-// tellMembers logs a difference that appeared or ended. err is why not all members were compared; it is logged when it changes.
-func (a *archiver) tellMembers(err error) {
+// reportMembers logs a difference that appeared or ended. err is why not all members were compared; it is logged when it changes.
+func (a *archiver) reportMembers(err error) {
 	difference, before := a.members.difference(), ""
 	a.board.set(func(s *Status) { before, s.Diverged = s.Diverged, difference })
 	switch {

@@ -10,12 +10,12 @@ import (
 
 // pending contains the requests that were read and are not cut into a segment yet: one stretch of positions.
 type pending struct {
-	first, last uint64 // covered; last is first-1 if there are none
-	end         segment.End
+	first, last uint64      // the positions of the stretch; last is first-1 if it is empty
+	end         segment.End // at last
 	requests    []segment.Record
 	bytes       int
-	guessed     int       // leases among them
-	since       time.Time // when the oldest request came in
+	guessed     int       // number of lease grants with a guessed TTL among the requests
+	since       time.Time // when the oldest request arrived
 
 	marks  []segment.Mark // ascending; some may lie after last, because marks are requested while the log is read
 	hashes []segment.Hash
@@ -31,7 +31,7 @@ func (p *pending) add(b segment.Batch, now time.Time) {
 	if len(p.requests) == 0 && len(b.Requests) > 0 {
 		p.since = now
 	}
-	if p.last < p.first { // the first batch of a log that begins later than was asked for
+	if p.last < p.first { // an empty stretch: the batch may begin later than requested, after a gap
 		p.first = b.First
 	}
 	p.last, p.end = b.Last, b.End
@@ -48,7 +48,7 @@ func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
 }
 
 // mark adds m. Of several marks at one position it keeps the first and the newest, which have the same revision. The first one
-// records since when the state was that one: without it, a time in a long idle period would select an older state.
+// records when the state began: without it, a target time in a long idle period would select an older state.
 func (p *pending) mark(m segment.Mark) {
 	n := len(p.marks)
 	if n > 0 {
@@ -79,7 +79,7 @@ func (p *pending) hash(h segment.Hash) {
 	p.hashes = slices.Insert(p.hashes, at, h)
 }
 
-// maxMarks bounds the marks of a header after the store was unreachable for long.
+// maxMarks bounds the marks of a header, which are many after the store was unreachable for long.
 const maxMarks = 256
 
 // thin removes every other mark, except the first and the last.
@@ -93,7 +93,8 @@ func (p *pending) thin() {
 	p.marks = kept
 }
 
-// cut removes and returns everything that can be stored now. It leaves an empty stretch with the later marks.
+// cut removes and returns everything that can be stored now. It leaves an empty stretch, with the marks and hashes of later
+// positions.
 func (p *pending) cut() pending {
 	out := *p
 	*p = startAfter(p.end)

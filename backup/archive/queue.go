@@ -13,15 +13,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// waiting is a segment that was cut and is not stored yet.
-type waiting struct {
+// queued is a segment that was cut and is not stored yet.
+type queued struct {
 	catalog.Segment
 	encoded  *segment.Encoded // nil: it is in the spool
-	stranded bool             // it continues a lineage that another agent has replaced: see storeStranded
+	stranded bool             // it is from the spool and does not continue the log of this turn
 }
 
 // send cuts a segment from the pending requests, and starts to store it. Segments are stored one at a time: if one fails, the
-// later ones must not be stored. They wait in the spool, if there is one, with the first one, which they continue.
+// later ones must not be stored. If there is a spool, all of them wait there, and the first one too, because they continue it.
 func (w *work) send(ctx context.Context) error {
 	p := w.pending.cut()
 	e, err := segment.Encode(w.header(p), p.requests, w.config.To)
@@ -31,7 +31,7 @@ func (w *work) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.queue = append(w.queue, waiting{Segment: catalog.SegmentOf(e), encoded: &e})
+	w.queue = append(w.queue, queued{Segment: catalog.SegmentOf(e), encoded: &e})
 	w.cutUpTo(w.queue[len(w.queue)-1].Segment)
 	if len(w.queue) > 1 {
 		w.spoolQueue()
@@ -39,7 +39,7 @@ func (w *work) send(ctx context.Context) error {
 	return w.sendNext(ctx)
 }
 
-// cutUpTo sets s as the last segment that was cut.
+// cutUpTo records s as the last segment that was cut, so that the next one continues it.
 func (w *work) cutUpTo(s catalog.Segment) {
 	n := len(s.Marks)
 	if n > 0 {
@@ -48,8 +48,8 @@ func (w *work) cutUpTo(s catalog.Segment) {
 	w.next.Seq, w.next.Previous, w.next.Reason, w.next.After = s.Seq+1, s.Digest, "", nil
 }
 
-// spoolQueue moves waiting segments from memory into the spool. If that fails they stay in memory, and no more are cut until the
-// next try: see canSpool.
+// spoolQueue moves queued segments from memory into the spool. If one cannot be written, it and the later ones stay in memory, and
+// no more segments are cut until the next try (see canSpool).
 func (w *work) spoolQueue() {
 	for i := range w.queue {
 		one := &w.queue[i]
@@ -68,16 +68,16 @@ func (w *work) spoolQueue() {
 
 // canSpool reports whether another segment may be cut while others wait.
 func (w *work) canSpool() bool {
-	if !w.spool.has(w.pending.bytes) || time.Since(w.spoolFailed) < spoolEvery {
+	if !w.spool.hasRoom(w.pending.bytes) || time.Since(w.spoolFailed) < spoolEvery {
 		return false
 	}
 	if len(w.queue) > 1 {
-		w.spoolQueue() // segments that did not fit on a full disk before
+		w.spoolQueue() // segments for which the disk was full before
 	}
 	return len(w.queue) < 2 || w.queue[len(w.queue)-1].encoded == nil
 }
 
-// sendNext starts to store the first waiting segment, unless one is being stored.
+// sendNext starts to store the first queued segment, unless one is being stored.
 func (w *work) sendNext(ctx context.Context) error {
 	if w.storing != nil || len(w.queue) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (w *work) sendNext(ctx context.Context) error {
 }
 
 // encoded returns the segment, from memory or the spool.
-func (w *work) encoded(one waiting) (segment.Encoded, error) {
+func (w *work) encoded(one queued) (segment.Encoded, error) {
 	if one.encoded != nil {
 		return *one.encoded, nil
 	}
@@ -108,18 +108,18 @@ func (w *work) encoded(one waiting) (segment.Encoded, error) {
 	return e, err
 }
 
-// loadSpool queues the segments that an earlier run has left in the spool. It changes tail as if those that continue it were
-// stored.
+// loadSpool queues the segments that an earlier run has left in the spool. It changes tail as if the segments that continue the log
+// were stored.
 func (w *work) loadSpool(tail *log.Tail) error {
 	following, stranded, err := w.spool.sort(*tail)
 	if err != nil {
 		return err
 	}
 	for _, s := range stranded {
-		w.queue = append(w.queue, waiting{Segment: s, stranded: true})
+		w.queue = append(w.queue, queued{Segment: s, stranded: true})
 	}
 	for _, s := range following {
-		w.queue = append(w.queue, waiting{Segment: s})
+		w.queue = append(w.queue, queued{Segment: s})
 		w.cutUpTo(s)
 	}
 	if len(w.queue) > 0 {
@@ -130,13 +130,14 @@ func (w *work) loadSpool(tail *log.Tail) error {
 	}
 	last := following[len(following)-1]
 	if last.Lineage != tail.Lineage {
-		w.stored = segment.End{} // of another history
+		w.stored = segment.End{} // nothing of the spool's newer lineage is stored yet
 	}
 	tail.Lineage, tail.Last, tail.Broken = last.Lineage, last, nil
 	return nil
 }
 
-// clearSpool removes segments that can never be stored.
+// clearSpool empties the queue after the error why, because its segments can never be stored, and removes those that are in the
+// spool, except stranded ones. It returns why.
 func (w *work) clearSpool(why error) error {
 	for _, one := range w.queue {
 		if one.encoded == nil && !one.stranded {

@@ -13,11 +13,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// errUseless reports a segment of the spool that can never be stored.
+// errUseless means that a segment of the spool can never be stored.
 var errUseless = errors.New("the stored segment before it is a different one")
 
 // emptySpool stores the segments of the spool while this agent does not work, because another one does or the cluster does not
-// respond. After a disaster they may be the last copy. It needs no lease, because a segment's name is the fence.
+// respond. After a disaster they may be the last copy. It needs no lease, because a segment's name can be created only once.
 func (a *archiver) emptySpool(ctx context.Context) error {
 	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
 	if a.spool.segments == 0 {
@@ -34,7 +34,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 	for _, s := range stranded {
 		err := a.storeStranded(ctx, s)
 		if err != nil && !isTaken(err) {
-			return fmt.Errorf("store the spool: %v", err)
+			return fmt.Errorf("store the spool: %v", err) // %v, as in storeSpooled
 		}
 		a.finishSpooled(s, err)
 	}
@@ -48,8 +48,8 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 	return nil
 }
 
-// storeStranded stores a segment of the spool that does not continue the newest lineage: it may still continue its own, whose
-// next name is free. An error that matches isTaken reports that it can never be stored.
+// storeStranded stores a segment of the spool that does not continue the newest lineage. It may still continue its own lineage, if
+// its name there is free. An error that matches isTaken means that the segment can never be stored.
 func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	there, err := a.to.Log().Segments(ctx, s.Lineage, []uint64{s.Seq})
 	switch {
@@ -74,8 +74,8 @@ func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	return a.storeOnce(ctx, e)
 }
 
-// checkPrevious returns errUseless if another segment is stored than the one that s continues. If that one is missing, for
-// example after a prune, s can still be stored.
+// checkPrevious returns errUseless if the stored segment before s is not the one that s continues. If there is no stored segment
+// before s, for example after a prune, s can still be stored.
 func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	if s.Seq == 1 {
 		return nil
@@ -92,7 +92,7 @@ func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	return nil
 }
 
-// finishSpooled removes s from the spool: it is stored, or can never be for the reason in outcome.
+// finishSpooled removes s from the spool. If outcome is nil, s is stored; if not, outcome is the reason why it never can be.
 func (a *archiver) finishSpooled(s catalog.Segment, outcome error) {
 	if outcome != nil {
 		a.removeUseless(s, outcome)
@@ -104,7 +104,7 @@ func (a *archiver) finishSpooled(s catalog.Segment, outcome error) {
 		a.warn("%v", err)
 	}
 	a.board.set(func(b *Status) {
-		b.counted(s)
+		b.addSegment(s)
 		b.Spool = a.spool.status()
 	})
 }
@@ -120,30 +120,32 @@ func (a *archiver) removeUseless(s catalog.Segment, why error) {
 	a.board.set(func(b *Status) { b.Spool = a.spool.status() })
 }
 
+// storeSpooled stores s, which continues the log, and removes it from the spool.
 func (a *archiver) storeSpooled(ctx context.Context, s catalog.Segment) error {
 	e, err := a.spool.get(s.Header)
 	if err == nil {
 		err = a.storeOnce(ctx, e)
 	}
-	if err != nil { // not fatal: the next turn finds out which segments can still be stored
+	if err != nil { // %v, so that no err ends the agent: the next turn finds out which segments can still be stored
 		return fmt.Errorf("store the spool: %v", err)
 	}
 	err = a.spool.remove(s)
 	a.board.set(func(b *Status) {
-		b.stored(s, time.Now())
+		b.addEnd(s, time.Now())
 		b.Lineage, b.Spool = s.Lineage, a.spool.status()
 	})
 	return err
 }
 
-// storeOnce tries once.
+// storeOnce tries once to store e in the repository.
 func (a *archiver) storeOnce(ctx context.Context, e segment.Encoded) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	return a.to.Log().StoreSegment(ctx, e)
 }
 
-// isTaken reports whether the segment can never be stored: another object has its name or the name before it.
+// isTaken reports whether the segment can never be stored: another object has its name, the stored segment before it is not the one
+// that it continues, or it is damaged in the spool.
 func isTaken(err error) bool {
 	return errors.Is(err, catalog.ErrTaken) || errors.Is(err, catalog.ErrDamaged) || errors.Is(err, errUseless)
 }

@@ -11,7 +11,7 @@ import (
 // source is the origin of the log: a member's disk, or a watch. It belongs to one turn. Its methods must not be called
 // concurrently.
 type source interface {
-	// server is the member that is read or watched.
+	// server returns the member that is read or watched.
 	server() *cluster.Server
 	clusterID() string // as etcdctl prints it
 	// version returns the last known version of the member's server.
@@ -21,34 +21,37 @@ type source interface {
 
 	// hold keeps data open that the member may remove while this agent is on standby or the store is slow.
 	hold() error
-	// continueAfter makes take continue after the stored end. Only take may find out that the history is another one.
+	// continueAfter makes take continue after the stored end. If the source has another history, continueAfter or a later take
+	// returns an error.
 	continueAfter(ctx context.Context, after segment.End) error
 	// skipTo continues at a position, or the first later one that is available: everything before it is a gap.
 	skipTo(ctx context.Context, from uint64) error
 	// startNew moves to the beginning of a new lineage, and returns the position before it; 0 if only the first batch determines it.
-	startNew(ctx context.Context) (behind uint64, err error)
+	startNew(ctx context.Context) (before uint64, err error)
 
 	// take returns committed requests that were not taken yet, up to about maxBytes; none if there are none now, and an
-	// error if there will be no more: see work.broken.
+	// error if there will be no more.
 	take(ctx context.Context, maxBytes int) (segment.Batch, error)
-	// listen asks which requests are committed. asked is false if the source need not ask.
+	// listen asks the member which requests are committed. asked is false if the source need not ask.
 	listen(ctx context.Context) (asked bool, err error)
 	// mark returns a position in the log with its times, as confirmed by a leader: every write that was acknowledged before
-	// NotBefore is at Position or before it, and none up to it was written after NotAfter.
+	// NotBefore is at Position or before it, and no write up to Position was made after NotAfter.
 	mark(ctx context.Context) (segment.Mark, error)
 	// hasher returns a function that asks the member for its HashKV at its newest revision, in any goroutine. It returns an
-	// error where the key space is larger than Config.HashMax.
+	// error if the key space is larger than Config.HashMax.
 	hasher() func(ctx context.Context) (segment.Hash, error)
 
-	// heardAt returns when a part of an incomplete change last arrived; the zero time if changes always arrive complete.
+	// heardAt returns when the member last sent data, even if only a part of a change; the zero time if it has sent none, or if
+	// changes always arrive complete.
 	heardAt() time.Time
 	// slow returns the delay that is normal between the commit of a change and its arrival.
 	slow() time.Duration
 	// waiting returns a channel that receives a value when take should be called at once; it may be nil.
 	waiting() <-chan struct{}
-	// release drops data that is stored, up to a position. It may be called before take.
+	// release frees resources that are needed only for positions up to the given one, which are stored. It may be called before
+	// take.
 	release(position uint64)
-	// headroom returns how far the log is from losing requests if archiving stopped now.
+	// headroom returns how soon requests would be lost if archiving stopped now.
 	headroom() Headroom
 	// close may be called twice.
 	close()

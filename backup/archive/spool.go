@@ -23,12 +23,12 @@ const spoolEvery = 10 * time.Second
 
 // spool is a directory with segments that wait for the store, already sealed. The zero spool has room for nothing.
 type spool struct {
-	dir      string
-	max      int64
-	bytes    int64
-	segments int
+	dir      string // "": there is no spool
+	max      int64  // maximum of bytes
+	bytes    int64  // size of the segments
+	segments int    // their number
 	lock     *fileutil.LockedFile
-	warn     func(format string, args ...any) // nil: not reported
+	warn     func(format string, args ...any) // nil: not called
 }
 
 // Spool describes the segments that wait in the spool while the store is unreachable.
@@ -67,8 +67,8 @@ func (s *spool) close() error {
 	return s.lock.Close()
 }
 
-// has reports whether there is room for that many bytes of changes. Sealed, they are hardly ever larger.
-func (s *spool) has(bytes int) bool { return s.dir != "" && s.bytes+int64(bytes) <= s.max }
+// hasRoom reports whether there is room for so many bytes of changes. Sealed, they are hardly ever larger.
+func (s *spool) hasRoom(bytes int) bool { return s.dir != "" && s.bytes+int64(bytes) <= s.max }
 
 func (s *spool) status() Spool { return Spool{Segments: s.segments, Bytes: s.bytes, Max: s.max} }
 
@@ -114,7 +114,7 @@ func writeSynced(path string, p []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// get reads a segment, and checks it against its header.
+// get reads the segment with the header h, and checks its body against the header in the file.
 func (s *spool) get(h segment.Header) (segment.Encoded, error) {
 	p, err := os.ReadFile(s.path(h))
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *spool) remove(spooled catalog.Segment) error {
 	return nil
 }
 
-// sort returns the segments that continue the log after tail, in order, and those that do not, because another agent has started
-// a new lineage, or has stored the same or other segments in their place. It removes only files that are not segments.
+// sort returns the segments that continue the log after tail, in order, and the stranded ones, which do not: another agent has
+// started a new lineage, or has stored the same or other segments in their place. It removes only files that are not segments.
 func (s *spool) sort(tail log.Tail) (following, stranded []catalog.Segment, err error) {
 	if s.dir == "" {
 		return nil, nil, nil
@@ -164,7 +164,7 @@ func (s *spool) sort(tail log.Tail) (following, stranded []catalog.Segment, err 
 	}
 }
 
-// continues reports whether s may be stored next.
+// continues reports whether s is the next segment of the log that ends with tail.
 func continues(tail log.Tail, s catalog.Segment) bool {
 	if s.Seq > 1 {
 		return s.Lineage == tail.Lineage && s.Seq == tail.Last.Seq+1 && s.Previous == tail.Last.Digest
@@ -175,8 +175,8 @@ func continues(tail log.Tail, s catalog.Segment) bool {
 	return s.After.Lineage == tail.Lineage && s.After.Seq == tail.Last.Seq
 }
 
-// list returns the headers ordered by name, which orders those of one lineage. It removes files that are not segments, such as
-// incomplete ones after a crash, but not files that cannot be read now.
+// list returns the segments in the order of their file names, which within a lineage is the order of Seq. It removes files that are
+// not segments, such as incomplete ones after a crash, but not files that cannot be read now.
 func (s *spool) list() ([]catalog.Segment, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -52,7 +52,7 @@ func batchOf(revision uint64, bytes int) segment.Batch {
 func TestAFullDiskUnderTheSpool(t *testing.T) {
 	w := workOf(t, spool{dir: filepath.Join(t.TempDir(), "gone"), max: 1 << 30}) // every put fails
 	w.storing = make(chan error, 1)                                              // the first is being stored
-	w.away.Store("the store is away")
+	w.storeFailure.Store("the store is away")
 	for revision := uint64(101); revision < 201; revision++ {
 		w.spoolFailed = time.Time{} // much later
 		w.pending.add(batchOf(revision, 8<<10), time.Now())
@@ -134,6 +134,6 @@ func TestPatience(t *testing.T) {
 		if elsewhere != first {
 			t.Errorf("at another place it is %s", elsewhere)
 		}
-		p.over(7, got)
+		p.extend(7, got)
 	}
 }

@@ -22,23 +22,23 @@ const (
 // Status is an agent's report about itself. It is a value: a copy may be kept.
 type Status struct {
 	State   State
-	Problem string
+	Problem string // why the agent waits; "": it does not
 
 	Cluster string
 	Source  segment.Source
-	Member  string // whose log it reads, or which it watches: id in hex
+	Member  string // id, in hex, of the member whose log is read, or which is watched
 	Holder  string // the working agent while this one is on standby
 	Lineage string
 	Based   bool // the log has a backup to continue from; without one it restores nothing
 
 	// Changed describes how the newest backups differ from the cluster's own history, if no restore by dr explains it; or "".
 	Changed string
-	// Diverged describes how the members' key spaces differ, since that was first seen; "" while no difference is known.
+	// Diverged describes how the members' key spaces differ, as first found; "" while no difference is known.
 	Diverged string
 
 	Durable     uint64    // last stored position, 0: none yet
 	DurableAt   time.Time // when it was stored
-	ConfirmedAt time.Time // all writes acknowledged before this time are stored: see RPO
+	ConfirmedAt time.Time // all writes acknowledged before this time are stored; zero: not known
 
 	PendingRequests int // read and not stored yet
 	PendingBytes    int64
@@ -47,8 +47,8 @@ type Status struct {
 	StoredBytes     int64
 	Gaps            int64     // recorded since the agent started
 	LastGap         time.Time // when the last of them was recorded; the next stored segment names it
-	GapReason       string    // of the last of them; "" when a backup has come after it
-	StoredByOthers  int64     // segments that another agent had stored before
+	GapReason       string    // of the last of them; "" once a backup was taken after it
+	StoredByOthers  int64     // segments that this agent cut, but another agent had already stored
 	Failures        int64     // of the store, since the agent started
 
 	Headroom Headroom // source wal
@@ -60,17 +60,17 @@ type Headroom struct {
 	Files         int     // of the member's log that are not completely stored
 	UnlinkedBytes int64   // of files that etcd has purged and that exist only because the agent has them open
 	Purges        bool    // etcd purges its log at all (--max-wals)
-	Seconds       float64 // until the oldest file that is not completely stored is purged, at the current write rate
+	Seconds       float64 // until the oldest file that is not completely stored is purged, at the current write rate; only if Purges
 }
 
-// stored counts a stored segment.
-func (s *Status) stored(one catalog.Segment, now time.Time) {
+// addEnd counts a stored segment that is the new end of the log.
+func (s *Status) addEnd(one catalog.Segment, now time.Time) {
 	s.Durable, s.DurableAt = one.Last, now.UTC()
-	s.counted(one)
+	s.addSegment(one)
 }
 
-// counted counts a segment without moving the end of the log.
-func (s *Status) counted(one catalog.Segment) {
+// addSegment counts a stored segment without moving the end of the log.
+func (s *Status) addSegment(one catalog.Segment) {
 	s.StoredSegments++
 	s.StoredRequests += int64(one.Requests)
 	s.StoredBytes += one.Size
@@ -81,7 +81,7 @@ func (s *Status) recordGap(now time.Time, why string) {
 	s.Gaps, s.LastGap, s.GapReason = s.Gaps+1, now.UTC(), why
 }
 
-// standBy clears the fields that only the working agent knows, if another agent is the holder.
+// standBy sets the state Standby. If another agent is the holder, it clears the fields that only a working agent knows.
 func (s *Status) standBy(holder, problem string, held Headroom) {
 	s.State, s.Problem, s.Holder = Standby, problem, holder
 	s.Headroom = Headroom{Files: held.Files, UnlinkedBytes: held.UnlinkedBytes}
@@ -103,24 +103,24 @@ func (s Status) RPO(now time.Time) (lost time.Duration, ok bool) {
 
 // board holds the status, and passes each change to observe.
 type board struct {
-	mu     sync.Mutex
-	status Status
-	tell   func(Status)
+	mu      sync.Mutex
+	status  Status
+	observe func(Status) // nil: not called
 }
 
 func (b *board) set(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.status)
-	if b.tell != nil {
-		b.tell(b.status)
+	if b.observe != nil {
+		b.observe(b.status)
 	}
 }
 
 // confirmations are the marks whose positions are not stored yet, oldest first.
 type confirmations []segment.Mark
 
-// upTo removes the marks up to position, and returns the time of the newest of them.
+// upTo removes the marks up to position, and returns NotBefore of the newest of them. ok is false if there is none.
 func (c *confirmations) upTo(position uint64) (at time.Time, ok bool) {
 	for len(*c) > 0 && (*c)[0].Position <= position {
 		at, ok = (*c)[0].NotBefore, true
@@ -129,7 +129,7 @@ func (c *confirmations) upTo(position uint64) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// add adds a mark, and drops marks that the next upTo does not need: while the store is unreachable, one per second arrives.
+// add adds a mark. It drops the oldest beyond maxMarks: while the store is unreachable, about one mark per second arrives.
 func (c *confirmations) add(m segment.Mark) {
 	if len(*c) >= maxMarks {
 		*c = (*c)[1:]

@@ -11,8 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// header returns the header of the next segment, with the content p. Times never decrease in a lineage, even if the agents'
-// clocks differ.
+// header returns the header of the next segment, which contains p. The times of marks never decrease in a lineage, even if the
+// agents' clocks differ.
 func (w *work) header(p pending) segment.Header {
 	h := w.next
 	h.Cluster, h.Source, h.ServerVersion = w.to.Name(), w.config.Source, w.version
@@ -35,7 +35,7 @@ func (w *work) header(p pending) segment.Header {
 	return h
 }
 
-// store stores s in the repository, and retries until it succeeds or ctx ends. once limits it to one try.
+// store stores s with once, which makes one try. It retries until s is stored, can never be stored, or ctx ends.
 func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.Context) error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := once(ctx)
@@ -43,7 +43,7 @@ func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.C
 			return err
 		}
 		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", s.Seq, s.Lineage, w.keeper(), err)
-		w.away.Store(err.Error())
+		w.storeFailure.Store(err.Error())
 		w.board.set(func(s *Status) { s.Failures++ })
 		_ = sleep(ctx, wait) // the next try reports the end of ctx
 	}
@@ -66,13 +66,14 @@ const storeTime = 2 * time.Minute
 // finishStore handles the outcome of storing the current segment, and starts to store the next one.
 func (w *work) finishStore(ctx context.Context, outcome error) error {
 	w.storing = nil
-	w.away.Store("")
+	w.storeFailure.Store("")
 	if w.queue[0].stranded {
 		return w.finishStranded(ctx, outcome)
 	}
 	if isTaken(outcome) {
 		w.board.set(func(s *Status) { s.StoredByOthers++ })
-		return w.clearSpool(fmt.Errorf("%w: %v", errTaken, outcome)) // damage there is no damage of the member's log
+		// %v hides a storage.ErrDamaged, which would end the agent: the damage is in the store, not in the member's log.
+		return w.clearSpool(fmt.Errorf("%w: %v", errTaken, outcome))
 	}
 	if outcome != nil {
 		return outcome
@@ -88,7 +89,7 @@ func (w *work) finishStore(ctx context.Context, outcome error) error {
 		w.unindexed = nil
 	}
 	w.unindexed = append(w.unindexed, s)
-	w.board.set(func(b *Status) { b.stored(s, time.Now()) })
+	w.board.set(func(b *Status) { b.addEnd(s, time.Now()) })
 	w.publishLogEnd(s)
 	w.source.release(s.Last)
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
@@ -105,7 +106,7 @@ func (w *work) finishStranded(ctx context.Context, outcome error) error {
 	return w.sendNext(ctx)
 }
 
-// dequeue removes the segment that was being stored.
+// dequeue removes the segment that was stored from the queue and the spool, and returns it.
 func (w *work) dequeue() (catalog.Segment, error) {
 	first := w.queue[0]
 	w.queue = w.queue[1:]
@@ -115,13 +116,14 @@ func (w *work) dequeue() (catalog.Segment, error) {
 	return first.Segment, w.spool.remove(first.Segment)
 }
 
-// Limits at which an index is written, because it shortens listings.
+// An index is written when so many segments are not indexed, or when the oldest of them has this age.
 const (
 	indexSegments = 512
 	indexAge      = time.Hour
 )
 
-// index stores many headers in one object, so that a log of a year can be listed fast. Without it readers are only slower.
+// index stores many headers in one object when they are due, so that a log of a year can be listed fast. A failure only makes
+// readers slower.
 func (w *work) index(ctx context.Context) error {
 	if len(w.unindexed) < 2 || len(w.unindexed) < indexSegments && time.Since(w.unindexed[0].Written) < indexAge {
 		return nil

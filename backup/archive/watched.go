@@ -22,7 +22,7 @@ type watched struct {
 	member  *cluster.Server
 	leases  *watch.Leases
 	stream  *watch.Stream // nil until the start is known
-	// compacted is the newest revision that the member is known to have compacted to. 1: none that matters.
+	// compacted is the newest revision to which the member is known to have compacted; 1: none is known.
 	compacted int64
 }
 
@@ -31,7 +31,8 @@ func openWatch(ctx context.Context, config Config) (source, error) {
 	return w, w.choose(ctx)
 }
 
-// choose selects a member through which a leader responds.
+// choose connects to the cluster and selects a member through which a leader responds. A cluster with another id than before is
+// left to the next turn.
 func (w *watched) choose(ctx context.Context) error {
 	c, err := cluster.Connect(ctx, w.config)
 	if err != nil {
@@ -49,8 +50,8 @@ func (w *watched) choose(ctx context.Context) error {
 	return nil
 }
 
-// mayDropEvents reports whether the server may lose or duplicate events of watches that lag or are moved to another member: those
-// before 3.4.36 and 3.5.18 may.
+// mayDropEvents reports whether a server of this version may lose or duplicate events of watches that lag or are moved to another
+// member. Servers before 3.4.36 and 3.5.18 may.
 func mayDropEvents(version string) bool {
 	v, err := semver.NewVersion(version)
 	if err != nil || v.Major != 3 {
@@ -79,7 +80,7 @@ func (w *watched) stop() {
 	}
 }
 
-// continueAfter connects to another member if the stream broke.
+// continueAfter opens a stream after the stored end. If there was a stream, it broke, so continueAfter first chooses a member again.
 func (w *watched) continueAfter(ctx context.Context, after segment.End) error {
 	if w.stream != nil {
 		w.stream.Close()
@@ -117,8 +118,8 @@ func (w *watched) take(ctx context.Context, maxBytes int) (segment.Batch, error)
 
 func (w *watched) listen(context.Context) (bool, error) { return false, nil }
 
-// watchSlow is the normal delay of a large change: etcd needs half a minute of CPU to split one of 60,000 keys into fragments, and
-// longer on a busy host.
+// watchSlow is the normal delay of a large change: etcd needs half a minute of CPU to split a change of 60,000 keys into fragments,
+// and longer on a busy host.
 const watchSlow = time.Minute
 
 func (w *watched) slow() time.Duration { return watchSlow }
@@ -140,7 +141,7 @@ func (w *watched) waiting() <-chan struct{} {
 // markPatience bounds how long a mark waits for the changes up to its revision to arrive, so that they are stored together.
 const markPatience = 200 * time.Millisecond
 
-// mark asks for the compaction first, so that it has happened before the revision that is read next.
+// mark reads the compact revision first, so that the compaction happened before the revision that is the mark's position.
 func (w *watched) mark(ctx context.Context) (segment.Mark, error) {
 	err := w.findCompaction(ctx)
 	if err != nil {
@@ -161,11 +162,11 @@ func (w *watched) mark(ctx context.Context) (segment.Mark, error) {
 	return mark, nil
 }
 
-// findCompaction finds the revision to which the member has compacted, with one request if that has not changed. A member does not
-// report it, but refuses to read older revisions.
+// findCompaction sets w.compacted, with one request if it has not changed. A member does not report its compact revision, but
+// refuses to read older ones.
 func (w *watched) findCompaction(ctx context.Context) error {
 	held, err := w.member.Holds(ctx, w.compacted)
-	if err != nil || held {
+	if err != nil || held { // nothing was compacted since
 		return err
 	}
 	now, err := w.member.Revision(ctx)
@@ -185,7 +186,7 @@ func (w *watched) findCompaction(ctx context.Context) error {
 	return nil
 }
 
-// hasher asks the member that is watched now. A linearizable read has confirmed its revision.
+// hasher returns a function that asks the member that is watched now. A linearizable read confirms the member's revision first.
 func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
 	member, most := w.member, w.hashMax
 	return func(ctx context.Context) (segment.Hash, error) {

@@ -21,34 +21,35 @@ type work struct {
 	*archiver
 	source source
 
-	next      segment.Header // of the next segment; only Lineage, Seq, Previous, Reason and After are set
-	stored    segment.End    // the end of the stored log
-	lastMark  segment.Mark   // the newest that was cut
-	unindexed []catalog.Segment
+	next      segment.Header    // of the next segment; only Lineage, Seq, Previous, Reason and After are set
+	stored    segment.End       // the end of the stored log
+	lastMark  segment.Mark      // the newest mark in a segment that was cut
+	unindexed []catalog.Segment // stored segments that the next index will contain
 
 	pending  pending
 	awaiting confirmations
 	version  string    // of the member's server
 	heardAt  time.Time // when the leader last confirmed a mark, or the turn began
 	markedAt time.Time // when the last mark was taken
-	tookAt   time.Time // when requests were last taken, or the turn began
-	took     bool      // requests were taken, so the source continues the repository's log
-	// sourceErr is the error after which the source returns no more; pending requests can still be stored.
+	takenAt  time.Time // when requests were last taken, or the turn began
+	hasTaken bool      // requests were taken, so the source continues the repository's log
+	// sourceErr is the error after which the source returns no more; nil while there is none. Pending requests can still be stored.
 	sourceErr error
-	queue     []waiting    // cut and not stored yet, in order; the first one is being stored
-	storing   chan error   // nil while no segment is being stored
-	away      atomic.Value // string: why the current segment is not stored yet; "" while the first try runs
-	// spoolFailed is when writing to the spool last failed.
-	spoolFailed time.Time
-	triedAgain  time.Time    // when a broken source was last resumed
-	hashing     chan hashed  // nil while no hash is requested
-	based       atomic.Bool  // this part of the log has a base backup
-	noBase      atomic.Value // string: why there is none yet
-	stop        context.CancelFunc
+	queue     []queued   // cut and not stored yet, in order; the first one is being stored
+	storing   chan error // nil while no segment is being stored
+	// storeFailure is a string: why the current segment is not stored yet; "" while the first try runs.
+	storeFailure atomic.Value
+	spoolFailed  time.Time          // when writing to the spool last failed; zero: never
+	resumedAt    time.Time          // when resumeSource last tried to resume a broken source; zero: never
+	hashing      chan hashed        // nil while no hash is requested
+	based        atomic.Bool        // this part of the log has a base backup
+	baseFailure  atomic.Value       // string: why the last snapshot for a base failed; unset: none did
+	stop         context.CancelFunc // ends the storing of segments; nil before follow
 }
 
 // Errors that end a turn and not the agent.
 var (
+	// errTaken means that the repository's next segment is not from this turn.
 	errTaken = errors.New("another agent has stored this part of the log")
 	// errForked means that a leader confirmed an end of the log before the stored one.
 	errForked = errors.New("the cluster's history went back")
@@ -66,7 +67,7 @@ func (w *work) step(ctx, storing context.Context) error {
 	if err != nil {
 		return err
 	}
-	if asked { // requests that the member has committed since
+	if asked { // the answer may show that more requests are committed
 		err := w.take(ctx)
 		if err != nil {
 			return err
@@ -82,7 +83,7 @@ func (w *work) step(ctx, storing context.Context) error {
 	w.confirm()
 	w.publishStatus()
 	err = w.stuck()
-	if err != nil && w.storeProblem() != "" { // as in patient
+	if err != nil && w.storeProblem() != "" { // the turn continues, for the reason in suppressErr
 		w.sourceErr, err = err, nil
 	}
 	return err
@@ -114,16 +115,16 @@ func (w *work) needsEmptySegment() bool {
 
 // storeProblem returns why the current segment is not stored yet, "" while the first try runs.
 func (w *work) storeProblem() string {
-	why, _ := w.away.Load().(string)
+	why, _ := w.storeFailure.Load().(string)
 	return why
 }
 
 // markEvery is the interval of marks while nothing is stored.
 const markEvery = time.Second
 
-// requestMark asks the member for its position: before a segment is sent, so that the segment ends with a mark and the catalog
-// knows its newest point precisely; at least every markEvery; and when the log has entries that it does not record as
-// committed. asked reports whether it asked.
+// requestMark asks the member for a mark before a segment is sent, so that the segment ends with a mark and the catalog knows its
+// newest point precisely, and at least every markEvery. Without pending requests it calls listen instead. asked reports whether it
+// asked the member.
 func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 	switch {
 	case w.sourceErr != nil:
@@ -137,34 +138,35 @@ func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 	return w.source.listen(ctx)
 }
 
-// stuck returns an error if the member committed entries long ago that its log does not show: a damaged record length on disk looks
-// like a record that is still being written.
+// stuck returns an error if the member committed entries long ago that the source does not return. On disk, a record with a damaged
+// length looks like a record that is still being written.
 func (w *work) stuck() error {
-	patience := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
+	limit := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
 	if len(w.awaiting) == 0 || w.sourceErr != nil || w.isFull() ||
-		time.Since(w.tookAt) < patience || time.Since(w.source.heardAt()) < patience {
+		time.Since(w.takenAt) < limit || time.Since(w.source.heardAt()) < limit {
 		return nil
 	}
 	first := w.awaiting[0]
-	if first.Position > w.pending.last && time.Since(first.NotAfter) > patience {
-		w.patience.over(w.pending.last, patience)
+	if first.Position > w.pending.last && time.Since(first.NotAfter) > limit {
+		w.patience.extend(w.pending.last, limit)
 		return fmt.Errorf("the member has committed position %d, and %s ends at %d: the log may be damaged there, or slow",
 			first.Position, w.source.name(), w.pending.last)
 	}
 	return nil
 }
 
-// patience bounds the wait for progress after a position. Asking again makes a slow member restart the transfer of a large
-// change, so each wait at the same position is twice as long as the one before: otherwise a change that takes longer than one
-// wait would never arrive.
+// patience bounds the wait for progress after a position. A retry makes a slow member restart the transfer of a large change. So
+// each wait at the same position is twice as long as the one before: with equal waits, a change that takes longer would never
+// arrive.
 type patience struct {
 	position uint64
-	next     time.Duration // there
+	next     time.Duration // the next wait at position
 }
 
 // longestPatience is the maximum wait as a multiple of the first one.
 const longestPatience = 64
 
+// at returns the wait at position. first is the wait at a new position.
 func (p *patience) at(position uint64, first time.Duration) time.Duration {
 	if p.position != position {
 		return first
@@ -172,13 +174,15 @@ func (p *patience) at(position uint64, first time.Duration) time.Duration {
 	return min(max(p.next, first), longestPatience*first)
 }
 
-func (p *patience) over(position uint64, waited time.Duration) {
+// extend doubles the wait at position after a wait of waited.
+func (p *patience) extend(position uint64, waited time.Duration) {
 	p.position, p.next = position, 2*waited
 }
 
 // isFull reports whether no more may be taken until a segment is stored.
 func (w *work) isFull() bool { return w.pending.bytes >= heldSegments*w.config.SegmentSize }
 
+// mark takes a mark from the source, and adds it to pending and awaiting.
 func (w *work) mark(ctx context.Context) error {
 	mark, err := w.source.mark(ctx)
 	if err != nil {
@@ -187,7 +191,7 @@ func (w *work) mark(ctx context.Context) error {
 	w.version = w.source.version()
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
-	if mark.Position < w.stored.Position { // a leader has just confirmed an earlier end: the history went back
+	if mark.Position < w.stored.Position { // a leader has just confirmed an end before the stored one
 		w.sourceErr = fmt.Errorf("%w: the committed log ends at position %d, before the stored position %d", errForked, mark.Position, w.stored.Position)
 		return nil
 	}
@@ -196,9 +200,9 @@ func (w *work) mark(ctx context.Context) error {
 	return nil
 }
 
-// suppressErr returns nil in place of err until the member has been without a leader for the duration of a lease: then another agent
-// should work. Until then the entries that the log records as committed are still archived. While the store is unreachable it
-// always returns nil: no other agent could begin a turn, and changes that this one does not spool may be compacted.
+// suppressErr returns err only when the member has been without a leader for the duration of a lease: then another agent should
+// work. Until then it returns nil, and the entries that the log records as committed are still archived. While the store is
+// unreachable it always returns nil: no other agent could begin a turn, and changes that this one does not spool may be compacted.
 func (w *work) suppressErr(err error) error {
 	if err == nil || time.Since(w.heardAt) < w.config.Lease || w.storeProblem() != "" {
 		return nil
@@ -206,8 +210,8 @@ func (w *work) suppressErr(err error) error {
 	return err
 }
 
-// hash requests the member's HashKV every Config.HashEvery. A large key space takes minutes, so archiving does not wait for it. The
-// result is kept if it arrives before the segment with its position is cut.
+// hash requests the member's HashKV every Config.HashEvery. To hash a large key space takes minutes, so archiving does not wait for
+// the result. It is kept if it arrives before the segment with its position is cut.
 func (w *work) hash(ctx context.Context) {
 	w.takeHash()
 	if w.config.HashEvery == 0 || w.hashing != nil || time.Since(w.lastHash) < w.config.HashEvery {
@@ -223,17 +227,17 @@ func (w *work) startHash(ctx context.Context, hash func(context.Context) (segmen
 	w.hashing = hashing
 	go func() {
 		h, err := hash(ctx)
-		hashing <- hashed{h, err}
+		hashing <- hashed{Hash: h, err: err}
 	}()
 }
 
-// hashed is the result of hash. Archiving continues without one.
+// hashed is the result of a requested hash. After an error archiving continues without the hash.
 type hashed struct {
 	segment.Hash
 	err error
 }
 
-// takeHash handles the result of hash if it has arrived.
+// takeHash handles the result of a requested hash if it has arrived.
 func (w *work) takeHash() {
 	select {
 	case h := <-w.hashing:
@@ -264,17 +268,17 @@ func (w *work) take(ctx context.Context) error {
 			return nil
 		}
 		w.pending.add(batch, time.Now())
-		w.took, w.tookAt = true, time.Now()
+		w.hasTaken, w.takenAt = true, time.Now()
 	}
-	return w.source.hold() // the store is slow
+	return w.source.hold() // the source may not be read for long
 }
 
 // heldSegments is how many segments' requests may wait in memory while the store is slow.
 const heldSegments = 4
 
-// confirm updates the time before which all writes are stored. Positions after the stored end without requests need no segment.
+// confirm updates Status.ConfirmedAt. Positions after the stored end without requests need no segment, so they count as stored.
 //
-// A log without a backup before it restores nothing, so it confirms nothing before there is one.
+// A log without a base backup restores nothing, so confirm does nothing before there is one.
 func (w *work) confirm() {
 	if !w.based.Load() {
 		return
@@ -313,7 +317,7 @@ func (w *work) baseProblem() string {
 	if w.based.Load() {
 		return ""
 	}
-	why, _ := w.noBase.Load().(string)
+	why, _ := w.baseFailure.Load().(string)
 	return "the log has no backup to continue from: " + cmp.Or(why, "one is being taken, or waits to be taken")
 }
 

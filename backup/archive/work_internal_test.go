@@ -54,8 +54,8 @@ func TestHashDoesNotBlockArchiving(t *testing.T) {
 // restored in place.
 func TestResumedWatchMayBeAnotherHistory(t *testing.T) {
 	w := workOf(t, spool{})
-	w.source, w.took, w.sourceErr = slowSource{}, true, errors.New("the connection broke")
-	w.queue = []waiting{{}}
+	w.source, w.hasTaken, w.sourceErr = slowSource{}, true, errors.New("the connection broke")
+	w.queue = []queued{{}}
 	w.resumeSource(t.Context())
 	_, gap, same := w.positionAfterGap(&watch.GapError{From: 101, To: 200})
 	if !gap || same {
