@@ -16,7 +16,7 @@ type Drill struct {
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 
-	Requests int    `json:"requests,omitempty"` // number replayed onto the backup; of revisions if the log is from a watch
+	Requests int    `json:"requests,omitempty"` // number of requests replayed onto the backup; of revisions if the log is from a watch
 	Replay   string `json:"replay,omitempty"`   // how the replay was compared with the member's reports, in words
 
 	// RTO is the time until a server served the restored data, in seconds; 0 if none did, or if it served something else.
