@@ -144,7 +144,7 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 }
 
 // cannotListen returns the error for an address that dr cannot listen on. It is a usage error only if the address is malformed:
-// one that is in use, or does not exist yet, may work when a service manager restarts dr.
+// an address that is in use, or does not exist yet, may work when a service manager restarts dr.
 func cannotListen(err error) error {
 	_, ok := errors.AsType[*os.SyscallError](err)
 	if ok {

@@ -85,7 +85,7 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	return cmd
 }
 
-// repositories holds the values of --repo and --credentials for one backup that several repositories store.
+// repositories holds the values of --repo and --credentials of a verb that can store one backup in several repositories.
 type repositories struct {
 	urls    []string
 	folders []string // with credentials: none, one for all stores, or one for each store, in their order
@@ -178,6 +178,7 @@ func (a *app) printBackup(r backup.Result) error {
 	return nil
 }
 
+// memberText returns the member that sent the backup, and its version of etcd, as far as they are known.
 func memberText(m catalog.Manifest) string {
 	var parts []string
 	if m.Member.ID != "" {
@@ -197,7 +198,7 @@ func originText(m catalog.Manifest) string {
 	return m.Origin.String()
 }
 
-// tookText returns "" for an imported backup, whose times are those of its data.
+// tookText returns how long a backup took; "" for an imported backup, whose Started and Finished are the times of its data.
 func tookText(m catalog.Manifest) string {
 	if m.Origin != nil {
 		return ""

@@ -26,7 +26,7 @@ const shortestLock = time.Minute
 func (a *app) check() *cobra.Command {
 	var lock string
 	var noHash bool
-	var store storeFlags
+	var store storeFlags // for --trust only; a.store has the other flags
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Test a store and a cluster before you rely on them",

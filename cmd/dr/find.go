@@ -170,7 +170,7 @@ func (a *app) searching() (storage.Report, func()) {
 	}, func() {}
 }
 
-// foundLine is the format of one row of the table of changes. Its columns have fixed widths, since rows are printed as they are found.
+// foundLine is the format of one change in the table. The columns have fixed widths: each change is printed as soon as it is found.
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
 // findPrinter returns functions that print changes and unseen parts of the history as they are found. The table contains changes only

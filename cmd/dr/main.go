@@ -19,8 +19,8 @@ func main() {
 	os.Exit(code)
 }
 
-// endSignals returns the signals that end dr cleanly. A closed terminal sends SIGHUP, which ends dr too, except under nohup and
-// except dr serve, which reloads its configuration on SIGHUP.
+// endSignals returns the signals that end dr cleanly. SIGHUP, which a closed terminal sends, is one of them unless nohup ignores it. dr
+// serve reloads its configuration on SIGHUP instead.
 func endSignals(args []string) []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) || len(args) > 0 && args[0] == "serve" {

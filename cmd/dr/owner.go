@@ -24,7 +24,7 @@ func (a *app) printNew(p plan.Plan, r restore.Result) error {
 	return nil
 }
 
-// printOwner prints the command that gives those of dirs that belong to root to etcd's user, who could not open them.
+// printOwner prints the command that changes the owner of the dirs that belong to root: etcd's user could not open them.
 func (a *app) printOwner(dirs []string) {
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool {
 		uid, _, err := filesystem.OwnerOf(dir)

@@ -16,7 +16,7 @@ import (
 )
 
 // progress returns the receiver of a verb's events, and a function to call after the last event. With -o json the receiver prints
-// JSON lines to stdout. Without it, it prints a bar and plain lines to stderr if that is a terminal, and log lines if not.
+// JSON lines to stdout. In all other cases it prints to stderr: a bar and plain lines on a terminal, log lines elsewhere.
 func (a *app) progress() (storage.Report, func()) {
 	switch {
 	case a.output == "json":

@@ -90,7 +90,7 @@ func (a *app) cleanSwap(id string, in plan.Into) error {
 	return nil
 }
 
-// runner calls run with a plan or, as long as obstacles appear, with one plan after the other. It returns the last plan and its result.
+// runner calls run with a plan and, after each obstacle, with the next plan. It returns the last plan and its result.
 type runner func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error)
 
 // replace builds the new data next to the live data, unless an earlier command built it, and exchanges the two.

@@ -338,7 +338,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	if len(f.salvage.dirs) > 0 && a.repo == "" {
 		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
-	// Load all backups even if one is named: the plan notes how it differs from those before it.
+	// Load all backups even if the target names one: the plan notes how this backup differs from earlier ones.
 	catalog, err := a.load(cmd.Context(), backups.LoadOptions{Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
 	if err != nil || !f.newestBackup {
 		return catalog, err

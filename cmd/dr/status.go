@@ -167,7 +167,7 @@ func (r statusReader) read(ctx context.Context, sources []statusSource) []docume
 	return found
 }
 
-// read returns the state of one cluster. Of the suspensions in its repositories the latest counts.
+// read returns the state of one cluster. If its repositories contain several suspensions, the latest counts.
 func (s statusSource) read(ctx context.Context, r statusReader) document.ClusterStatus {
 	d := document.ClusterStatus{Cluster: s.spec.Cluster, Suspended: s.spec.Suspend, Standings: []condition.Standing{}}
 	var latest suspension.Suspension
@@ -188,7 +188,7 @@ func (s statusSource) read(ctx context.Context, r statusReader) document.Cluster
 	return d
 }
 
-// readStanding returns the state of the cluster in one repository, and the suspension that is stored there; zero if there is none.
+// readStanding returns the state of the cluster in one repository, and the suspension there; the zero Suspension if there is none.
 func (s statusSource) readStanding(ctx context.Context, p place, r statusReader) (condition.Standing, suspension.Suspension) {
 	options := condition.SurveyOptions(!s.spec.Drill.Schedule.None(), r.now)
 	if r.all {

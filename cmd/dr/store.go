@@ -195,8 +195,8 @@ func parseLock(text string) (l records.Lock, err error) {
 	return l, nil
 }
 
-// checkSigner returns an error if --trust is given and --sign-key is not one of the trusted keys: readers that trust the same keys
-// ignore documents that another key has signed.
+// checkSigner returns an error if --trust is given and --sign-key is not one of the trusted keys. Readers that trust the same keys
+// would ignore the documents.
 func (f *storeFlags) checkSigner() error {
 	policy, err := f.policy()
 	if err != nil {

@@ -67,7 +67,7 @@ func (t *demoRun) archiveLog(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("next to %s, read-only; %s requests stored up to position %s", t.members[0].name, count(s.StoredRequests), count(int64(s.Durable)))}, nil
 }
 
-// catchUp waits until all writes acknowledged before at are stored.
+// catchUp waits until all writes that were acknowledged before the time at are stored.
 func (a *agent) catchUp(ctx context.Context, at time.Time) error {
 	for {
 		s := a.status.Load()
