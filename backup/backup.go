@@ -236,7 +236,7 @@ func (r *run) compareWithLast() error {
 	return err
 }
 
-// anotherCluster returns the warning that the newest backup is of another cluster than the one to store.
+// anotherCluster returns the warning that the newest backup and the one to store belong to different clusters.
 func (r *run) anotherCluster(newest catalog.Backup) error {
 	expected := "expected right after a restore; otherwise check --cluster and --endpoints"
 	if r.manifest.Origin != nil {

@@ -50,7 +50,7 @@ type Config struct {
 	Lease       time.Duration // time after which another agent takes over from a stopped one
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
 	HashMax     int64         // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
-	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: it purges nothing
+	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: the member never purges its log
 	Spool       string        // Watch: directory in which segments wait while the store is unreachable; "": none
 	SpoolMax    int64         // its maximum size in bytes
 
@@ -167,7 +167,7 @@ func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 const (
 	firstWait = 500 * time.Millisecond
 	lastWait  = 10 * time.Second
-	// memberWait is the longest wait while the member does not respond. It is short because a new history may begin when the
+	// memberWait is the longest wait after a turn that could not open the source. It is short, because a new history may begin when the
 	// member returns, and must be archived from its start.
 	memberWait = 2 * time.Second
 )

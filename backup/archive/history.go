@@ -11,7 +11,7 @@ import (
 
 const (
 	newestBackups  = 6               // number of backups to read; Survey reads more to distinguish histories
-	historyRecheck = 5 * time.Minute // meanwhile an operator may confirm the change, or a backup of the right cluster be taken
+	historyRecheck = 5 * time.Minute // an operator may have confirmed the change, or taken a backup of the right cluster
 )
 
 // watchHistory reports while the newest backups are of a history that is not the cluster's own, for example of an empty cluster.

@@ -22,7 +22,7 @@ type members struct {
 	cluster    uint64    // id of the cluster; 0: not known yet
 	compared   time.Time // when the members were last compared; zero: never
 	hashed     time.Time // when their hashes were last compared; zero: never
-	uncompared string    // why the last comparison was not complete; "": it was
+	uncompared string    // why the last comparison was not complete; "" if it was
 
 	mu                       sync.Mutex
 	alarm, revisions, hashes string // the difference that each of them shows, in words; "": none; guarded by mu
@@ -126,7 +126,8 @@ func (a *archiver) mustCompareHashes() bool {
 	return every > 0 && (time.Since(a.members.hashed) >= every || a.members.difference() != "")
 }
 
-// reportMembers logs a difference that appeared or ended. err is why not all members were compared; it is logged when it changes.
+// reportMembers logs a difference that appeared or ended. err is why not all members were compared, nil if all were. It is logged
+// when it changes.
 func (a *archiver) reportMembers(err error) {
 	difference, before := a.members.difference(), ""
 	a.board.set(func(s *Status) { before, s.Diverged = s.Diverged, difference })

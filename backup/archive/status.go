@@ -14,7 +14,7 @@ type State string
 // The states of an agent.
 const (
 	Starting State = "starting"
-	Standby  State = "standby" // another agent works; this one takes over when that one stops
+	Standby  State = "standby" // another agent works; when it stops, this agent takes over
 	Working  State = "working"
 	Waiting  State = "waiting" // for a member, a leader, a store or the log's base backup; Problem names it
 )

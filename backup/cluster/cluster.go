@@ -130,7 +130,7 @@ func (c *Cluster) identify() error {
 }
 
 // listMembers requests the member list without linearizability, because it must work without a quorum. Learners do not
-// return the list; if only they answer, it stays empty.
+// return the list. If only learners answer, Members stays empty.
 func (c *Cluster) listMembers(ctx context.Context) (err error) {
 	for _, s := range c.Servers {
 		if s.Status.IsLearner {

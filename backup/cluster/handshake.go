@@ -31,11 +31,11 @@ func newHandshakes(cfg *tls.Config, reread func() (*tls.Config, error)) handshak
 func (h handshakes) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	current := h.TransportCredentials
 	cfg, err := h.reread()
-	if err == nil { // otherwise the files read before remain in use
+	if err == nil { // if the files cannot be read, the ones read before remain in use
 		current = credentials.NewTLS(cfg)
 	}
 	secure, info, err := current.ClientHandshake(ctx, authority, conn)
-	if ctx.Err() == nil { // otherwise the caller gave up, and err is not the server's
+	if ctx.Err() == nil { // after the end of ctx, err may not be the server's
 		h.last.mu.Lock()
 		h.last.err = err
 		h.last.mu.Unlock()

@@ -99,7 +99,7 @@ func (h *history) snapshot(index, term uint64) {
 	h.held = append(h.held, item{index: index, term: term, missing: true})
 }
 
-// skipFiles handles missing files: they may have changed every entry that is not committed.
+// skipFiles drops all entries that are not committed: files are missing, which may have overwritten any of them.
 func (h *history) skipFiles() {
 	h.dropFrom(h.commit + 1)
 	h.loose = true

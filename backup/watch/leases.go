@@ -106,7 +106,8 @@ func (l *Leases) query(ctx context.Context, wanted map[int64]bool) error {
 	return nil
 }
 
-// queryLease requests the TTL of a lease. If the lease has ended, it guesses last, the last known TTL, or guessedTTL if last is 0.
+// queryLease requests the TTL of a lease. If the lease has ended, queryLease guesses: last, which is the last known TTL, or
+// guessedTTL if last is 0.
 func (l *Leases) queryLease(ctx context.Context, id, last int64) (lease, error) {
 	seconds, ok, err := l.server.LeaseTTL(ctx, id)
 	if err != nil {
