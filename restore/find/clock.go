@@ -12,8 +12,8 @@ import (
 type clock struct {
 	points []point
 	marks  []segment.Mark // of the current leg, ascending
-	base   time.Time      // start of the leg's backup: the changes in its log are later
-	end    time.Time      // all of the leg's log was written by then
+	base   time.Time      // when the leg's backup started; the changes in the leg's log are later
+	end    time.Time      // all of the leg's log was written by then; zero without a log
 }
 
 // point is a time interval in which the key space was at a revision from atLeast to atMost.
@@ -22,14 +22,16 @@ type point struct {
 	notBefore, notAfter time.Time
 }
 
-// enter adds the points of a leg.
+// enter makes l the current leg, and adds its points.
 func (c *clock) enter(l leg) {
-	c.points = append(c.points, point{l.base.Revision, l.base.HighestRevision(), l.base.Started, l.base.Finished})
+	c.points = append(c.points, point{
+		atLeast: l.base.Revision, atMost: l.base.HighestRevision(), notBefore: l.base.Started, notAfter: l.base.Finished,
+	})
 	c.marks, c.base, c.end = nil, l.base.Started, time.Time{}
 	for m := range l.marks() {
 		c.marks = append(c.marks, m)
 		if m.Revision > 0 {
-			c.points = append(c.points, point{m.Revision, m.Revision, m.NotBefore, m.NotAfter})
+			c.points = append(c.points, point{atLeast: m.Revision, atMost: m.Revision, notBefore: m.NotBefore, notAfter: m.NotAfter})
 		}
 	}
 	if l.stretch != nil {

@@ -38,15 +38,15 @@ func (d *database) view(do func(keys *bolt.Bucket) error) error {
 	return d.db.View(func(tx *bolt.Tx) error { return do(tx.Bucket(schema.Key.Name())) })
 }
 
-// held is the position of a key's newest state in the database.
-type held struct {
+// keyState locates the newest state of a key in the database.
+type keyState struct {
 	key string
-	at  []byte // its revision in the database's encoding
+	at  []byte // the state's revision in the database's encoding
 }
 
-// newest returns the existing keys, in key order. Its memory grows with the number of different keys.
-func newest(bucket *bolt.Bucket, keys Keys) ([]held, error) {
-	var there []held
+// newest returns the newest state of each selected key that exists, in key order. Its memory grows with the number of different keys.
+func newest(bucket *bolt.Bucket, keys Keys) ([]keyState, error) {
+	var existing []keyState
 	known := map[string]bool{}
 	c := bucket.Cursor()
 	for at, value := c.Last(); at != nil; at, value = c.Prev() {
@@ -59,14 +59,14 @@ func newest(bucket *bolt.Bucket, keys Keys) ([]held, error) {
 		}
 		known[string(key)] = true
 		if !mvcc.IsTombstone(at) {
-			there = append(there, held{string(key), bytes.Clone(at)})
+			existing = append(existing, keyState{key: string(key), at: bytes.Clone(at)})
 		}
 	}
-	slices.SortFunc(there, func(a, b held) int { return strings.Compare(a.key, b.key) })
-	return there, nil
+	slices.SortFunc(existing, func(a, b keyState) int { return strings.Compare(a.key, b.key) })
+	return existing, nil
 }
 
-// since calls yield for the changes after revision that the database still contains, in order.
+// since calls yield for the changes of selected keys after revision that the database still contains, in order.
 func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Change) error) error {
 	c := bucket.Cursor()
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())

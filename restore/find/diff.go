@@ -26,9 +26,9 @@ type Compared struct {
 	Same                    int
 }
 
-// Diff calls take for each key that differs between two targets, in key order, with values if values is true. It writes the
+// Diff calls take for each key that differs between two targets, in key order, with the values if values is true. It writes the
 // entries of the first point to the scratch directory, so that its memory grows with the number of keys and not with the
-// values. If the plan for the second target continues from the first, only the rest of the log is replayed.
+// values. If the second target can be reached from the first, only the rest of the log is replayed.
 func (s Search) Diff(
 	ctx context.Context, targets [2]plan.Target, values bool, take func(Difference) error,
 ) (c Compared, err error) {
@@ -74,6 +74,7 @@ type merge struct {
 	compared *Compared
 }
 
+// next reads the next entry of the first list into head.
 func (m *merge) next() error {
 	m.head = &Entry{}
 	err := m.lines.Decode(m.head)
@@ -87,7 +88,7 @@ func (m *merge) next() error {
 	return nil
 }
 
-// second compares the next entry of the second list.
+// second compares b, the next entry of the second list, with the first list.
 func (m *merge) second(b Entry) error {
 	for m.head != nil && bytes.Compare(m.head.Key, b.Key) < 0 {
 		err := m.removed()
@@ -112,6 +113,7 @@ func (m *merge) second(b Entry) error {
 	return m.take(Difference{A: a, B: &b})
 }
 
+// removed reports head as removed, and reads the next entry.
 func (m *merge) removed() error {
 	m.compared.Removed++
 	err := m.take(Difference{A: m.head})

@@ -51,11 +51,11 @@ type reader struct {
 	scratch string
 	values  valuesJob
 
-	runs int
+	runs int     // number of scratch directories that were made
 	last *keptAt // the database that was kept; nil: none
 }
 
-// keptAt is a database and its position.
+// keptAt is a kept database and the point that it is at.
 type keptAt struct {
 	dir      string
 	plan     plan.Plan
@@ -85,11 +85,12 @@ func (r *reader) run(ctx context.Context, p plan.Plan, take func(Entry) error) (
 	if err != nil || !r.values.Keep {
 		return end.Revision, errors.Join(err, os.RemoveAll(j.Dir))
 	}
-	r.last = &keptAt{j.Dir, p, end.Revision, end.Position}
+	r.last = &keptAt{dir: j.Dir, plan: p, revision: end.Revision, position: end.Position}
 	return end.Revision, nil
 }
 
-// prepare lets j continue with the kept directory if that leads to its target. Otherwise it makes a new one, and removes the kept one.
+// prepare sets the directory of j to the kept one if the database there leads to j's target. If not, it removes the kept directory and
+// makes a new one.
 func (r *reader) prepare(j *job) error {
 	if r.last != nil && r.last.leadsTo(j.Plan) {
 		j.Dir, j.Values.Go = r.last.dir, true
@@ -107,14 +108,15 @@ func (r *reader) prepare(j *job) error {
 	return nil
 }
 
-// leadsTo reports whether p continues from the database or from a later point.
+// leadsTo reports whether a replay of the rest of the log leads from k's database to the target of p: base and history are the same, and
+// the target is not before k.
 func (k *keptAt) leadsTo(p plan.Plan) bool {
 	return p.Log != nil && p.Backup.ID == k.plan.Backup.ID && (k.plan.Log == nil || k.plan.Log.Lineage == p.Log.Lineage) &&
 		(p.Log.Revision == 0 || p.Log.Revision >= k.revision) && (p.Log.Position == 0 || p.Log.Position >= k.position)
 }
 
-// readValues runs the child. After the first entry it reports an obstacle as damage: with another plan, take would get entries
-// twice.
+// readValues runs j in a child and calls take for each entry. It returns an obstacle after the first entry as damage: with another plan,
+// take would get entries twice.
 func readValues(ctx context.Context, j job, take func(Entry) error, report storage.Report) (ended, error) {
 	taken := false
 	end, err := spawn(ctx, j, report, func(item json.RawMessage) error {

@@ -1,8 +1,8 @@
 // Package find searches the archive without restoring a cluster: it returns the changes of a key, its values at a point, and
 // the differences between two points.
 //
-// Only a replay knows which revision a request made and which changes a transaction made. So find reads databases, in a child
-// process (see restore.Prepare), and streams its results.
+// Only a replay shows which revision a request made and which changes a transaction made. So a child process rebuilds a database (see
+// restore.Preparation), and streams the changes or the values that it contains.
 package find
 
 import (
@@ -38,14 +38,15 @@ type Change struct {
 	Key      string
 	Deleted  bool  // false: the key was put
 	Revision int64 // made by the request; for a change found by comparing two states: the last one possible
-	// After is not 0 if the revision is not known exactly: the change came after After and at or before Revision.
+	// After is not 0 if the revision is not known exactly: the change came after After and at or before Revision. Both are the last
+	// known revision of Lineage if the next history began with the change.
 	After    int64
 	Position uint64 // of the request in the log; 0: found in a backup, not in the log
 	Lineage  string // the history it belongs to; "": unknown
 	// The change was made between NotBefore and NotAfter; each is zero if unknown.
 	NotBefore, NotAfter time.Time
 	Request             replay.RequestKind // the kind of request; "": the log, which alone records it, is missing
-	Keys                int                // number of keys that the request changed; 0: unknown, as Request
+	Keys                int                // number of keys that the request changed; 0: unknown
 
 	// Of a put:
 	Deleting       bool  // the object is marked for deletion; set only for the searched namespace, or if a single key is searched
@@ -113,15 +114,15 @@ type finder struct {
 	tell   Teller
 	dir    string
 
-	read    map[catalog.ID]bool // backups that were read without a log
+	read    map[catalog.ID]bool // backups that were read, with or without a log
 	reached map[string]uint64   // by lineage: its log was read up to this position
 	legs    int                 // number of legs that were read, at least in part
 
 	at       leg       // the current leg
 	history  string    // lineage of the last leg, if known
-	cluster  string    // its cluster's id
-	seen     int64     // all known changes of that history up to this revision have been reported
-	until    time.Time // a time before all changes that are not known yet: of the last backup or the last mark
+	cluster  string    // cluster id of the last leg
+	seen     int64     // all known changes of the last leg's history up to this revision have been reported
+	until    time.Time // changes that are not known yet came after this time, which is that of the last backup or mark
 	before   string    // file with the keys at revision seen; "": none
 	progress progress  // progress in the current leg
 	prior    progress  // end of the previous history
@@ -134,10 +135,11 @@ type progress struct {
 	lineage   string
 	base      int64 // revision of the leg's backup; 0: not reached
 	compacted int64 // revision up to which that backup was compacted
-	revision  int64 // of the last reported change
-	replayed  bool  // whether the last change came from the log
+	revision  int64 // of the last reported change; for a previous history, its last known revision
+	replayed  bool  // the last reported change came from the log
 }
 
+// done reports whether l was read.
 func (f *finder) done(l leg) bool {
 	if l.stretch == nil {
 		return f.read[l.base.ID]
@@ -145,8 +147,8 @@ func (f *finder) done(l leg) bool {
 	return l.stretch.Last() <= f.reached[l.lineage]
 }
 
-// leg reads one leg. It returns nil if the leg is done, or if it removed an obstacle from the catalog. If there are more legs,
-// it writes the keys at the leg's end to a file, for comparison.
+// leg reads one leg. It returns nil if the leg is done, or if it removed an obstacle from the catalog. If more is true, it writes the keys
+// at the leg's end to a file, for comparison with the next leg.
 func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 	other := f.legs > 0 && f.isOther(l)
 	err := f.enter(l, other)
@@ -225,7 +227,7 @@ func (f *finder) stop(o *restore.ObstacleError) {
 // leave records that a leg was read to its end.
 func (f *finder) leave(l leg) {
 	f.read[l.base.ID] = true
-	f.until = l.base.Started // a change during the stream is not in the snapshot
+	f.until = l.base.Started // a change made while the snapshot was streamed is not in it
 	if l.stretch == nil {
 		return
 	}
@@ -241,14 +243,14 @@ func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 	c := &f.Catalog
 	bad := o.Obstacle.Segment
 	if l.stretch != nil && bad == 0 { // the replay is verified up to position o.Obstacle.Marked only
-		bad = l.segmentBehind(o.Obstacle.Marked)
+		bad = l.segmentAfter(o.Obstacle.Marked)
 	}
 	if o.Obstacle.Base || !l.has(bad) {
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool { return b.ID == l.base.ID })
 		f.Report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "passed over: " + o.Error()})
 		return
 	}
-	f.reached[l.lineage] = max(f.reached[l.lineage], l.before(bad))
+	f.reached[l.lineage] = max(f.reached[l.lineage], l.lastBefore(bad))
 	c.Lineages = slices.Clone(c.Lineages)
 	for i, lineage := range c.Lineages {
 		if lineage.ID == l.lineage {
@@ -263,8 +265,8 @@ func (l leg) has(seq uint64) bool {
 	return l.stretch != nil && slices.ContainsFunc(l.stretch.Segments, func(s catalog.Segment) bool { return s.Seq == seq })
 }
 
-// segmentBehind returns the seq of the first segment that ends after position, or the last segment's.
-func (l leg) segmentBehind(position uint64) uint64 {
+// segmentAfter returns the seq of the first segment that ends after position, or the last segment's.
+func (l leg) segmentAfter(position uint64) uint64 {
 	for _, s := range l.stretch.Segments {
 		if s.Last > position {
 			return s.Seq
@@ -273,8 +275,8 @@ func (l leg) segmentBehind(position uint64) uint64 {
 	return l.stretch.Segments[len(l.stretch.Segments)-1].Seq
 }
 
-// before returns the last position before the segment seq; 0 if the leg does not contain it.
-func (l leg) before(seq uint64) uint64 {
+// lastBefore returns the last position before the segment seq; 0 if the leg does not contain it.
+func (l leg) lastBefore(seq uint64) uint64 {
 	for _, s := range l.stretch.Segments {
 		if s.Seq == seq {
 			return s.First - 1
@@ -293,7 +295,7 @@ func (f *finder) take(item json.RawMessage) error {
 	if s.Base != nil {
 		return f.takeBase(*s.Base)
 	}
-	return f.takeChange(*s.Put)
+	return f.takeChange(*s.Change)
 }
 
 // takeBase reports the changes that the backup has lost to compaction as Unseen.
@@ -362,8 +364,8 @@ func (f *finder) takeChange(s changeSeen) error {
 	return f.tell.Change(c)
 }
 
-// mark returns the change that marked the object for deletion; c is the first known change with the mark. If compaction may
-// have removed earlier ones from the backup, the mark is only known to be newer than f.seen.
+// deletionMark returns the change that marked the object for deletion; c is the first known change that shows the deletion mark. If
+// compaction may have removed earlier ones from the backup, the change is only known to be newer than f.seen.
 func (f *finder) deletionMark(c Change) Change {
 	if c.Position == 0 && f.seen > 0 && c.Revision <= f.progress.compacted {
 		c.After, c.NotBefore = max(f.seen, c.CreateRevision), f.until
@@ -371,7 +373,7 @@ func (f *finder) deletionMark(c Change) Change {
 	return c
 }
 
-// rest reports as Unseen the parts of the log that were not read: no backup leads into them, or they are lost.
+// rest reports the parts of the log that were not read as Unseen. No backup leads into them, or they are lost.
 func (f *finder) rest() error {
 	c := f.Catalog
 	var left []Unseen
@@ -381,7 +383,9 @@ func (f *finder) rest() error {
 			read := s.Last() <= f.reached[l.ID] || l.ID == f.history && end.Revision > 0 && end.Revision <= f.seen
 			if !read && len(c.Bases(s)) == 0 {
 				why := "no backup leads into this part of the log, or none that can be read"
-				left = append(left, Unseen{f.seen, end.Revision, l.ID, f.until, end.Time, why})
+				left = append(left, Unseen{
+					After: f.seen, UpTo: end.Revision, Lineage: l.ID, Since: f.until, Until: end.Time, Why: why,
+				})
 			}
 		}
 	}

@@ -15,25 +15,26 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// kept identifies the state of a key, to detect a change from one leg to the next.
-type kept struct {
+// keptState identifies the state of a key, to detect a change from one leg to the next.
+type keptState struct {
 	Revision int64   `json:"revision"`
 	Digest   [8]byte `json:"digest"` // of the value: two histories may contain the same revision
 }
 
+// keptLine is one line of a file that server.keep writes.
 type keptLine struct {
 	Key []byte `json:"key"`
-	kept
+	keptState
 }
 
-func keep(kv *mvccpb.KeyValue) kept {
+func stateOf(kv *mvccpb.KeyValue) keptState {
 	sum := sha256.Sum256(kv.Value)
-	return kept{kv.ModRevision, [8]byte(sum[:8])}
+	return keptState{Revision: kv.ModRevision, Digest: [8]byte(sum[:8])}
 }
 
-// keep writes the existing keys at the end of a leg to a file.
+// keep writes the state of each existing key at the end of a leg to the file Leg.Keep.
 func (s *server) keep(bucket *bolt.Bucket) (err error) {
-	there, err := newest(bucket, s.Keys)
+	existing, err := newest(bucket, s.Keys)
 	if err != nil {
 		return err
 	}
@@ -44,12 +45,12 @@ func (s *server) keep(bucket *bolt.Bucket) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
 	lines := json.NewEncoder(w)
-	for _, h := range there {
+	for _, h := range existing {
 		kv, err := decodeKV(bucket.Get(h.at))
 		if err != nil {
 			return err
 		}
-		err = lines.Encode(keptLine{kv.Key, keep(kv)})
+		err = lines.Encode(keptLine{Key: kv.Key, keptState: stateOf(kv)})
 		if err != nil {
 			return fmt.Errorf("keep what is there: %w", err)
 		}
@@ -57,13 +58,14 @@ func (s *server) keep(bucket *bolt.Bucket) (err error) {
 	return w.Flush()
 }
 
-func readKept(path string) (map[string]kept, error) {
+// readKept reads a file that server.keep wrote.
+func readKept(path string) (map[string]keptState, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read what was there: %w", err)
 	}
 	defer f.Close()
-	before := map[string]kept{}
+	before := map[string]keptState{}
 	for lines := json.NewDecoder(bufio.NewReader(f)); ; {
 		var line keptLine
 		err := lines.Decode(&line)
@@ -73,8 +75,8 @@ func readKept(path string) (map[string]kept, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read what was there: %w", err)
 		}
-		before[string(line.Key)] = line.kept
+		before[string(line.Key)] = line.keptState
 	}
 }
 
-func sorted(keys map[string]kept) []string { return slices.Sorted(maps.Keys(keys)) }
+func sorted(keys map[string]keptState) []string { return slices.Sorted(maps.Keys(keys)) }

@@ -10,7 +10,7 @@ type Keys struct {
 	replay.Keys
 	// Namespace restricts the range to the objects of a namespace and the namespace itself; "" does not restrict it.
 	Namespace string `json:"namespace,omitempty"`
-	// Needed adds cluster-wide objects that those of a namespace need: CustomResourceDefinitions and PersistentVolumes.
+	// Needed adds the cluster-wide objects that the objects of a namespace may need: CustomResourceDefinitions and PersistentVolumes.
 	Needed bool `json:"needed,omitempty"`
 }
 
@@ -52,12 +52,13 @@ func (k Keys) Has(key []byte) bool {
 	return ok && (n.Belongs(k.Namespace) || k.Needed && n.Namespace == "" && needed[n.Kind])
 }
 
+// needed are the kinds that Keys.Needed adds.
 var needed = map[string]bool{"CustomResourceDefinition": true, "PersistentVolume": true}
 
-// marked reports whether key is the selected namespace or the only selected key, and value is an object marked for deletion.
+// deleting reports whether value is an object that is marked for deletion, and key is the selected namespace or the only selected key.
 func (k Keys) deleting(key, value []byte) bool {
-	one := len(k.To) == 0
-	if !one && (k.Namespace == "" || !kubernetes.IsNamespace(string(key), k.Namespace)) {
+	single := len(k.To) == 0
+	if !single && (k.Namespace == "" || !kubernetes.IsNamespace(string(key), k.Namespace)) {
 		return false
 	}
 	object, err := kubernetes.Decode(value)

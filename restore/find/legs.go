@@ -18,15 +18,15 @@ type Window struct {
 	Lineage                  string // only this history
 }
 
-// holds reports whether c may lie within w. A change whose time is not known exactly may.
+// holds reports whether c may lie within w. If the time of c is not known exactly, any overlap with w suffices.
 func (w Window) holds(c Change) bool {
 	return (w.FromRevision == 0 || c.Revision >= w.FromRevision) && (w.ToRevision == 0 || c.Revision <= w.ToRevision) &&
 		(w.From.IsZero() || c.NotAfter.IsZero() || !c.NotAfter.Before(w.From)) &&
 		(w.To.IsZero() || !c.NotBefore.After(w.To))
 }
 
-// beginsBehind reports whether w certainly begins after the state in b.
-func (w Window) beginsBehind(b catalog.Backup) bool {
+// beginsAfter reports whether w certainly begins after the state in b.
+func (w Window) beginsAfter(b catalog.Backup) bool {
 	return (!w.From.IsZero() || w.FromRevision > 0) &&
 		(w.From.IsZero() || !b.Finished.After(w.From)) && (w.FromRevision == 0 || b.HighestRevision() < w.FromRevision)
 }
@@ -43,14 +43,14 @@ type leg struct {
 	stretch *catalog.Stretch // nil: only the backup
 }
 
-// legsOf returns the legs that together contain everything that the archive has of the window, oldest first. Each leg costs a
+// legsOf returns the legs that together contain all that the archive has of w, oldest first. Each leg costs a
 // fetch and a replay, so a backup that the log covers is not a leg.
 func legsOf(c catalog.Catalog, w Window) []leg {
 	var legs []leg
-	passed := map[catalog.ID]bool{}
+	covered := map[catalog.ID]bool{}
 	for _, l := range basedLegs(c) {
 		for _, b := range l.bases {
-			passed[b.ID] = true
+			covered[b.ID] = true
 		}
 		if w.Lineage == "" || w.Lineage == l.lineage {
 			l.base = w.first(l.bases)
@@ -58,7 +58,7 @@ func legsOf(c catalog.Catalog, w Window) []leg {
 		}
 	}
 	for _, b := range c.Backups {
-		if w.Lineage == "" && !passed[b.ID] && b.CheckUsable() == nil {
+		if w.Lineage == "" && !covered[b.ID] && b.CheckUsable() == nil {
 			legs = append(legs, leg{base: b})
 		}
 	}
@@ -76,7 +76,8 @@ type basedLeg struct {
 
 // basedLegs returns all stretches of the log that continue some backup, oldest history first. A backup from about the time of
 // a restore may fit the histories before and after it by all its numbers. It belongs to the first one that had not ended when
-// the backup started. A stretch without a backup of its own keeps all that fit; the replay's marks then decide.
+// the backup started. A stretch without a backup of its own keeps all backups that
+// fit. A replay from a backup of the other history then fails at the marks.
 func basedLegs(c catalog.Catalog) []basedLeg {
 	var legs []basedLeg
 	for _, l := range c.Lineages {
@@ -105,7 +106,8 @@ func basedLegs(c catalog.Catalog) []basedLeg {
 	return legs
 }
 
-// ends returns the time at which the end of the leg's log was written at the latest, as far as known.
+// ends returns a time by which the cluster had reached the last mark of the leg's log. Without marks it returns the time at which the
+// last segment was written.
 func (l leg) ends() time.Time {
 	m, ok := l.stretch.LastMark()
 	if ok {
@@ -117,7 +119,7 @@ func (l leg) ends() time.Time {
 // first returns the base to begin with: the newest from before the window, or the oldest if there is none.
 func (w Window) first(newestFirst []catalog.Backup) catalog.Backup {
 	for _, b := range newestFirst {
-		if w.beginsBehind(b) {
+		if w.beginsAfter(b) {
 			return b
 		}
 	}
@@ -127,29 +129,30 @@ func (w Window) first(newestFirst []catalog.Backup) catalog.Backup {
 // cut removes the legs outside the window. It keeps the first leg after the window, without its log, since its database may
 // contain earlier changes.
 func (w Window) cut(legs []leg) (kept []leg) {
-	behind := false
+	later := false // the last kept leg is after the window
 	for i, l := range legs {
 		switch {
 		case w.skips(l, legs[i+1:]):
-		case w.endsBefore(l.base) && behind:
+		case w.endsBefore(l.base) && later:
 		case w.endsBefore(l.base):
-			kept, behind = append(kept, leg{base: l.base, lineage: l.lineage}), true
+			kept, later = append(kept, leg{base: l.base, lineage: l.lineage}), true
 		default:
-			kept, behind = append(kept, l), false
+			kept, later = append(kept, l), false
 		}
 	}
 	return kept
 }
 
-// skips reports whether the window begins in a later leg. A revision may occur in several histories.
-func (w Window) skips(l leg, later []leg) bool {
-	return slices.ContainsFunc(later, func(other leg) bool {
+// skips reports whether l is certainly before the window, which begins in one of the following legs. A window that begins at a revision
+// skips no leg of another history, in which the revision may occur too.
+func (w Window) skips(l leg, following []leg) bool {
+	return slices.ContainsFunc(following, func(other leg) bool {
 		same := w.FromRevision == 0 || l.lineage == "" || other.lineage == "" || l.lineage == other.lineage
-		return same && w.beginsBehind(other.base)
+		return same && w.beginsAfter(other.base)
 	})
 }
 
-// scratchMember is the only member of the plans, from which no data dir is built.
+// scratchMember is the only member in the plans of this package. No data dir is built for it.
 var scratchMember = plan.Member{Name: "scratch", PeerURLs: []string{"http://127.0.0.1:1"}}
 
 // scratchLayout returns the layout that a plan needs. The results do not depend on it.
@@ -179,12 +182,12 @@ func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 	return planned, nil
 }
 
-// end returns a position in the leg after which nothing belongs to the window; false if there is none.
+// end returns a position in the leg's log after which no change belongs to the window; false if no mark shows one.
 func (l leg) end(w Window) (uint64, bool) {
 	for m := range l.marks() {
-		behind := !w.To.IsZero() && m.NotBefore.After(w.To) || w.ToRevision > 0 && m.Revision > w.ToRevision
+		past := !w.To.IsZero() && m.NotBefore.After(w.To) || w.ToRevision > 0 && m.Revision > w.ToRevision
 		_, end := l.base.Span(l.stretch.Source())
-		if behind && m.Position > end {
+		if past && m.Position > end {
 			return m.Position, true
 		}
 	}

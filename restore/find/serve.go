@@ -78,12 +78,12 @@ func Serve(ctx context.Context, input []byte, give func(any) error, report stora
 	if err != nil {
 		return nil, fmt.Errorf("read the job: %w", err)
 	}
-	defer func() { // a parent that is killed cannot remove it
+	defer func() { // a killed parent cannot remove j.Dir
 		if j.Values == nil || !j.Values.Keep || ctx.Err() != nil {
 			_ = os.RemoveAll(j.Dir)
 		}
 	}()
-	debug.SetGCPercent(200) // as in a restore: otherwise a replay spends a quarter of its time in the garbage collector
+	debug.SetGCPercent(200) // as in a restore: with the default of 100, a replay spends a quarter of its time in the garbage collector
 	s := &server{job: j, give: give, report: report}
 	e, err := s.serve(ctx)
 	e.Met = restore.EncodeObstacle(err)
@@ -139,11 +139,11 @@ func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
 
 // values sends every existing key, in key order.
 func (s *server) values(bucket *bolt.Bucket) error {
-	there, err := newest(bucket, s.Keys)
+	existing, err := newest(bucket, s.Keys)
 	if err != nil {
 		return err
 	}
-	for _, h := range there {
+	for _, h := range existing {
 		kv, err := decodeKV(bucket.Get(h.at))
 		if err != nil {
 			return err
@@ -166,8 +166,8 @@ func (s *server) values(bucket *bolt.Bucket) error {
 
 // sighting is one item of a leg's output: first the base, then changes.
 type sighting struct {
-	Base *baseSeen   `json:"base,omitempty"`
-	Put  *changeSeen `json:"change,omitempty"`
+	Base   *baseSeen   `json:"base,omitempty"`
+	Change *changeSeen `json:"change,omitempty"`
 }
 
 type baseSeen struct {
@@ -189,11 +189,12 @@ type changeSeen struct {
 	Deleting       bool               `json:"deleting,omitempty"` // the object is marked for deletion
 }
 
+// tell sends c if its key is selected.
 func (s *server) tell(c replay.Change) error {
 	if !s.Keys.Has(c.KV.Key) {
 		return nil
 	}
-	return s.give(sighting{Put: &changeSeen{
+	return s.give(sighting{Change: &changeSeen{
 		Key: c.KV.Key, Revision: c.Revision.Main, Deleted: c.Deleted, Position: c.Position, Request: c.Request, Keys: c.Keys,
 		Size: int64(len(c.KV.Value)), Lease: c.KV.Lease, Version: c.KV.Version, CreateRevision: c.KV.CreateRevision,
 		Deleting: !c.Deleted && s.Keys.deleting(c.KV.Key, c.KV.Value),
@@ -211,7 +212,7 @@ func (s *server) readBase(p restore.Prepared) error {
 	if err != nil {
 		return err
 	}
-	err = s.give(sighting{Base: &baseSeen{p.Revision, compacted}})
+	err = s.give(sighting{Base: &baseSeen{Revision: p.Revision, Compacted: compacted}})
 	if err != nil {
 		return err
 	}
@@ -226,32 +227,33 @@ func (s *server) readBase(p restore.Prepared) error {
 	})
 }
 
-// vanished sends the keys that existed before and are missing now, unless the database contains their deletion.
+// vanished sends a deletion for each key that existed before and is missing now, unless the database contains its deletion.
 func (s *server) vanished(bucket *bolt.Bucket) error {
 	left, err := readKept(s.Leg.Before)
 	if err != nil {
 		return err
 	}
 	err = since(bucket, s.Keys, s.Leg.Seen, func(c replay.Change) error {
-		delete(left, string(c.KV.Key)) // it has a later state, or a known deletion
+		delete(left, string(c.KV.Key)) // the key has a later state, or a known deletion
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	there, err := newest(bucket, s.Keys)
+	existing, err := newest(bucket, s.Keys)
 	if err != nil {
 		return err
 	}
-	for _, h := range there {
+	for _, h := range existing {
 		delete(left, h.key)
 	}
 	return s.giveVanished(left)
 }
 
-func (s *server) giveVanished(gone map[string]kept) error {
+// giveVanished sends deletions of the keys, with unknown revisions.
+func (s *server) giveVanished(gone map[string]keptState) error {
 	for _, key := range sorted(gone) {
-		err := s.give(sighting{Put: &changeSeen{Key: []byte(key), Deleted: true}})
+		err := s.give(sighting{Change: &changeSeen{Key: []byte(key), Deleted: true}})
 		if err != nil {
 			return err
 		}
@@ -259,27 +261,27 @@ func (s *server) giveVanished(gone map[string]kept) error {
 	return nil
 }
 
-// differences sends the keys that differ from the end of another history.
+// differences sends a change for each key that differs from the end of another history.
 func (s *server) differences(bucket *bolt.Bucket) error {
 	left, err := readKept(s.Leg.Before)
 	if err != nil {
 		return err
 	}
-	there, err := newest(bucket, s.Keys)
+	existing, err := newest(bucket, s.Keys)
 	if err != nil {
 		return err
 	}
-	for _, h := range there {
+	for _, h := range existing {
 		kv, err := decodeKV(bucket.Get(h.at))
 		if err != nil {
 			return err
 		}
 		before, was := left[h.key]
 		delete(left, h.key)
-		if was && before == keep(kv) {
+		if was && before == stateOf(kv) {
 			continue
 		}
-		err = s.give(sighting{Put: &changeSeen{
+		err = s.give(sighting{Change: &changeSeen{
 			Key: kv.Key, Revision: kv.ModRevision, Size: int64(len(kv.Value)), Lease: kv.Lease, Version: kv.Version,
 			CreateRevision: kv.CreateRevision, Deleting: s.Keys.deleting(kv.Key, kv.Value),
 		}})

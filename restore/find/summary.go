@@ -30,8 +30,8 @@ type Summary struct {
 type Gone struct {
 	Change       // of one of the keys
 	Vanished int // number of keys
-	// Mark is the change that had marked the key for deletion; nil if there was none or it is unknown. Before it everything
-	// that belongs to the object exists; between Mark and Change it goes.
+	// Mark is the change that had marked the key for deletion; nil if there was none or it is unknown. Before Mark everything
+	// that belongs to the object exists. Between Mark and Change it is deleted part by part.
 	Mark *Change
 	// Way leads to the state immediately before; nil if the archive has no state near it.
 	Way *Way
@@ -58,35 +58,36 @@ func (c Change) LastGood() int64 {
 
 // Way is a target of dr restore.
 type Way struct {
-	Revision int64  // for --to-revision
-	Lineage  string // needed if there are several histories
-	Exact    bool   // false: only --best succeeds, with the nearest state:
-	Nearest  time.Time
-	Reached  int64 // revision of the nearest state; 0: only a replay can determine it
+	Revision int64     // for --to-revision
+	Lineage  string    // needed if there are several histories
+	Exact    bool      // false: dr restore reaches only the nearest state, with --best
+	Nearest  time.Time // latest time of the restored state; zero if unknown
+	Reached  int64     // revision of the restored state; 0: only a replay can determine it
 }
 
-// remembered is the number of deleted keys that are remembered, since each may come back.
-const remembered = 100_000
+// maxRemembered is the largest number of deleted keys that are remembered, since each may come back.
+const maxRemembered = 100_000
 
 // tracked collects the data of the summary.
 type tracked struct {
 	changes, unseen, forgotten int
 
 	last   *Change
-	mark   *Change             // the last one that marked the object for deletion
-	marked *Change             // mark, while the object exists with it; else nil
-	gone   map[string]deletion // by key: those that have not come back
+	mark   *Change             // the last change that marked the object for deletion
+	marked *Change             // equal to mark while the marked object exists; else nil
+	gone   map[string]deletion // by key; only of keys that have not come back
 	order  []deletion          // oldest first; includes some that are no longer in gone
 }
 
 type deletion struct {
 	Change
-	mark   *Change // see Gone.Mark
+	mark   *Change // the change that had marked the key for deletion; nil: none, or unknown
 	number int     // distinguishes deletions of one key
 }
 
 func newTracked() *tracked { return &tracked{gone: map[string]deletion{}} }
 
+// add adds a change. inside is whether it lies in the window.
 func (t *tracked) add(c Change, inside bool) {
 	t.last = &c
 	d := deletion{Change: c}
@@ -103,12 +104,12 @@ func (t *tracked) add(c Change, inside bool) {
 	d.number = t.changes
 	t.gone[c.Key] = d
 	t.order = append(t.order, d)
-	if len(t.order) > 2*remembered { // keys that come and go would fill it
-		t.order = slices.DeleteFunc(t.order, func(d deletion) bool { return !t.still(d) })
+	if len(t.order) > 2*maxRemembered { // keys that are deleted again and again would fill it
+		t.order = slices.DeleteFunc(t.order, func(d deletion) bool { return !t.isGone(d) })
 	}
-	for len(t.gone) > remembered {
+	for len(t.gone) > maxRemembered {
 		oldest := t.order[0]
-		if t.still(oldest) {
+		if t.isGone(oldest) {
 			delete(t.gone, oldest.Key)
 			t.forgotten++
 		}
@@ -116,15 +117,15 @@ func (t *tracked) add(c Change, inside bool) {
 	}
 }
 
-// addMark adds a change that left the object marked for deletion.
+// addDeleting adds a change that left the object marked for deletion.
 func (t *tracked) addDeleting(c Change) {
 	if t.marked == nil {
 		t.mark, t.marked = &c, &c
 	}
 }
 
-// still reports whether the key of d has not come back since.
-func (t *tracked) still(d deletion) bool {
+// isGone reports whether the key of d has not come back since d.
+func (t *tracked) isGone(d deletion) bool {
 	now, gone := t.gone[d.Key]
 	return gone && now.number == d.number
 }
@@ -164,7 +165,7 @@ func (f *finder) summary() Summary {
 // waysShown is the number of deletions, from the newest on, for which summary plans a way back.
 const waysShown = 20
 
-// way returns the way to the state immediately before c; nil if there is none.
+// way returns the way to the state immediately before c, or to the nearest one before it; nil if there is none.
 func (f *finder) way(c Change) *Way {
 	w := &Way{Revision: c.LastGood(), Lineage: c.Lineage}
 	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage}

@@ -7,8 +7,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 )
 
-// Vanished sums up deletions that belong together, such as those of a deleted namespace: an API server deletes its objects one
-// by one, so before most of these deletions the other objects are already missing.
+// Vanished sums up deletions that belong together, such as those of a deleted namespace. An API server deletes the objects of
+// a namespace one by one, so right before most of these deletions some objects are already missing.
 type Vanished struct {
 	Keys     int   // number of deleted keys
 	From, To int64 // revisions of the first and the last deletion
@@ -21,31 +21,31 @@ type Vanished struct {
 	Earlier int // number of keys that were deleted before
 }
 
-// together is the longest time between two deletions that belong together, if there is no mark.
-const together = 5 * time.Minute
+// maxApart is the longest time between two deletions that belong together, if there is no mark.
+const maxApart = 5 * time.Minute
 
 // vanished sums up the newest deletions: all since the mark or, without a mark, those that follow each other within minutes.
 // It ignores keys that were deleted by the end of a lease, such as Events, and returns nil if there are no others.
 func vanished(gone []Gone, mark *Change) *Vanished {
-	ends := slices.DeleteFunc(slices.Clone(gone), func(g Gone) bool {
+	deletions := slices.DeleteFunc(slices.Clone(gone), func(g Gone) bool {
 		return g.Request == replay.ByLease || g.Request == replay.ByDeleteOrLease
 	})
-	if len(ends) == 0 {
+	if len(deletions) == 0 {
 		return nil
 	}
-	last := ends[len(ends)-1]
+	last := deletions[len(deletions)-1]
 	if mark != nil && (mark.Lineage != last.Lineage || mark.Revision > last.Revision) {
 		mark = nil
 	}
 	v := &Vanished{To: last.Revision, Lineage: last.Lineage, NotAfter: last.NotAfter, Mark: mark}
-	first := firstOf(ends, mark)
-	for _, g := range ends[:first] {
+	first := firstOf(deletions, mark)
+	for _, g := range deletions[:first] {
 		v.Earlier += g.Vanished
 	}
-	for _, g := range ends[first:] {
+	for _, g := range deletions[first:] {
 		v.Keys += g.Vanished
 	}
-	v.From, v.NotBefore, v.LastWhole = ends[first].Revision, ends[first].NotBefore, ends[first].Change.LastGood()
+	v.From, v.NotBefore, v.LastWhole = deletions[first].Revision, deletions[first].NotBefore, deletions[first].Change.LastGood()
 	if mark != nil {
 		v.LastWhole = min(v.LastWhole, mark.LastGood())
 	}
@@ -53,17 +53,18 @@ func vanished(gone []Gone, mark *Change) *Vanished {
 }
 
 // firstOf returns the index of the first deletion, in order of time, that belongs together with the last.
-func firstOf(ends []Gone, mark *Change) int {
-	i := len(ends) - 1
-	for i > 0 && ends[i-1].Lineage == ends[i].Lineage && belongs(ends[i-1], ends[i], mark) {
+func firstOf(deletions []Gone, mark *Change) int {
+	i := len(deletions) - 1
+	for i > 0 && deletions[i-1].Lineage == deletions[i].Lineage && belongs(deletions[i-1], deletions[i], mark) {
 		i--
 	}
 	return i
 }
 
+// belongs reports whether two successive deletions belong together.
 func belongs(before, after Gone, mark *Change) bool {
 	if mark != nil {
 		return before.Revision > mark.Revision
 	}
-	return !before.NotAfter.IsZero() && after.NotBefore.Sub(before.NotAfter) <= together
+	return !before.NotAfter.IsZero() && after.NotBefore.Sub(before.NotAfter) <= maxApart
 }
