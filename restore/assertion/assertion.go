@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Assertion is an expectation of the restored data: a key exists, or at least so many keys have a prefix.
+// Assertion is an expectation of the restored data: a key exists, or at least Least keys begin with a prefix.
 type Assertion struct {
-	Text   string `json:"text"`             // that was parsed
-	Key    string `json:"key"`              // or prefix
-	Prefix bool   `json:"prefix,omitempty"` // Key is a prefix
-	Least  int64  `json:"least"`            // number of keys, at least 1
+	Text   string `json:"text"`             // the text that was parsed
+	Key    string `json:"key"`              // the key, or the prefix
+	Prefix bool   `json:"prefix,omitempty"` // true: Key is a prefix
+	Least  int64  `json:"least"`            // smallest number of keys that must exist; 1 for a key
 }
 
 // Parse parses key=KEY, which expects the key, or prefix=PREFIX:N, which expects at least N keys that begin with

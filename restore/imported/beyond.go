@@ -10,7 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// ReportNewer reports whether a newer revision of d's cluster can be restored from a repository, which has the given name.
+// ReportNewer sends a note if a newer revision of d's cluster can be restored from the repository called name, and a warning if the
+// repository cannot be read.
 func (d *Database) ReportNewer(ctx context.Context, c *repository.Cluster, name string, report storage.Report) {
 	cat, err := c.Load(ctx, backups.LoadOptions{Log: true})
 	if err != nil {

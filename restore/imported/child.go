@@ -23,7 +23,7 @@ const ChildVerb = "import"
 // databaseName is the name of the database in the child's directory.
 const databaseName = "snapshot.db"
 
-// job is the child's task: to make and describe a database from a file, or from the disks that a plan names.
+// job is the child's task: make a database from a file, or from the disks that a plan names, and describe it.
 type job struct {
 	Dir           string     `json:"dir"` // used by this job alone
 	File          string     `json:"file,omitempty"`
@@ -47,7 +47,7 @@ func Serve(ctx context.Context, input []byte, report storage.Report) (any, error
 	}
 	f, err := j.run(ctx, report)
 	if errors.Is(context.Cause(ctx), child.ErrOrphaned) {
-		_ = child.RemoveDir(j.Dir) // for a parent that died
+		_ = child.RemoveDir(j.Dir) // the parent died, and cannot remove it
 	}
 	return f, err
 }
@@ -77,7 +77,8 @@ func (j job) run(ctx context.Context, report storage.Report) (f found, err error
 	return f, err
 }
 
-// copyFile copies the file, and checks the copy like a restore does. It leaves a second copy under the name db, which checks may write.
+// copyFile copies the file, and checks the copy like a restore does. It leaves a second copy under the name db, which checks may
+// change.
 // It reports whether the file had no digest; the copy has one.
 func (j job) copyFile(ctx context.Context, report storage.Report) (unhashed bool, err error) {
 	path := filepath.Join(j.Dir, databaseName)

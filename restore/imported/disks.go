@@ -12,7 +12,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// PlanDisks returns the plan that salvages from the disks alone, without a repository. oldIsDead accepts disks that a process holds.
+// PlanDisks returns the plan that salvages from the disks alone, without a repository. It accepts disks that a process holds if oldIsDead
+// is true.
 func PlanDisks(d plan.Disks, oldIsDead bool, now time.Time) (plan.Plan, error) {
 	l := layout()
 	l.OldIsDead = oldIsDead
@@ -45,7 +46,7 @@ func FromDisks(ctx context.Context, p plan.Plan, o Options, report storage.Repor
 	return d, nil
 }
 
-// salvageOf describes the certainty of the database that s led to.
+// salvageOf returns the record of the disks and of the certainty of the database that a run of s made.
 func salvageOf(s *plan.Salvage, f found) *catalog.Salvage {
 	to := &catalog.Salvage{
 		Majority: s.Majority, Certain: f.Certain, LeftOut: s.Left.Requests, Most: f.Revision + int64(s.Left.Requests),

@@ -16,17 +16,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// unit divides the size of every database; a snapshot is larger by its digest (etcdutl/snapshot).
+// unit divides the size of every database. A snapshot has a digest after the database, whose size unit does not divide
+// (etcdutl/snapshot).
 const unit = 512
 
-// The first bytes of compressed files. A database begins with eight zeros, the number of its first page.
+// The first bytes of compressed files. A database begins with eight zero bytes, the number of its first page.
 var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 	gzipMagic = []byte{0x1f, 0x8b}
 )
 
-// copyPlain writes the decompressed content of the file from to a new file, and checks the digest at its end. It reports whether there
-// is none, which is an error unless skipHashCheck is true. A digest that is there must match in any case.
+// copyPlain copies the file from, decompressed, to the new file to, and checks the digest at its end. It reports whether there is no
+// digest, which is an error unless skipHashCheck is true. A digest that exists must match in any case.
 func copyPlain(to, from string, skipHashCheck bool) (unhashed bool, err error) {
 	src, err := os.Open(from)
 	if err != nil {
@@ -78,7 +79,7 @@ func decompress(dst io.Writer, src io.Reader) (int64, error) {
 	return io.Copy(dst, in)
 }
 
-// copyWhole copies a decompressed file. Its errors are damage, unless they are from dst.
+// copyWhole copies a file that plain decompresses. Errors match catalog.ErrDamaged, unless they are from dst.
 func copyWhole(dst io.Writer, plain io.Reader) (int64, error) {
 	failing := &writer{to: dst}
 	n, err := io.Copy(failing, plain)
@@ -88,7 +89,7 @@ func copyWhole(dst io.Writer, plain io.Reader) (int64, error) {
 	return n, err
 }
 
-// writer remembers the error of its destination.
+// writer remembers the error of the last write to its destination.
 type writer struct {
 	to  io.Writer
 	err error

@@ -1,5 +1,6 @@
-// Package imported makes a database that no live cluster sent ready to be stored as a backup: a snapshot file, a copy of a member's
-// database, or the disks of stopped members. A child process copies or rebuilds the database, checks every page, and describes it.
+// Package imported prepares a database that no live cluster sent, so that it can be stored as a backup. The database comes from a
+// snapshot file, a copy of a member's database, or the disks of stopped members. A child process copies or rebuilds the database, checks
+// every page, and describes it.
 //
 //	file ──────────────► copy ────────────────────┐
 //	disks ─► plan ─────► database, replayed log ──┴─► checked, described ─► Database: a manifest, and bytes to store
@@ -39,12 +40,13 @@ func (d *Database) Close() error { return d.file.Close() }
 // Options are the options of FromFile and FromDisks.
 type Options struct {
 	Scratch string    // directory for the copy; "": the system's temporary directory
-	Written time.Time // when the data was last written; zero: the times of the files
+	Written time.Time // when the data was last written; zero: as the times of the files show
 	// SkipHashCheck makes FromFile accept a file without the digest that etcd appends.
 	SkipHashCheck bool
 }
 
-// FromFile returns the database in a snapshot file. The file may be compressed with zstd or gzip. The error of a damaged file matches catalog.ErrDamaged.
+// FromFile returns the database in a snapshot file. The file may be compressed with zstd or gzip. The error of a damaged file matches
+// catalog.ErrDamaged.
 func FromFile(ctx context.Context, file string, o Options, report storage.Report) (*Database, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -81,7 +83,8 @@ func refuseLocked(file string) error {
 	return err
 }
 
-// origin returns an origin with its times. A file's time in the future is wrong.
+// origin returns an origin with the time at which the data was last written: o.Written or, if that is zero, written, the time of the
+// files. A file's time in the future is wrong, and replaced by now.
 func (o Options) origin(kind catalog.OriginKind, written time.Time) *catalog.Origin {
 	if !o.Written.IsZero() {
 		return &catalog.Origin{Kind: kind, Written: o.Written.UTC(), Given: true}
@@ -120,7 +123,7 @@ func (o Options) run(ctx context.Context, j job, report storage.Report) (*Databa
 	return &Database{Reader: file, Size: info.Size(), file: file}, f, nil
 }
 
-// describe sets the manifest.
+// describe sets the manifest of d to the facts in f, and the origin.
 func (d *Database) describe(f found, origin *catalog.Origin) {
 	about := f.Description
 	d.Manifest = catalog.Manifest{

@@ -15,8 +15,7 @@ import (
 var ErrTime = fault.New(fault.Usage, "invalid time")
 
 // Parse parses an RFC 3339 time, also with a space in place of the T, or a duration before now: "90s ago", "2h ago", "1d12h ago",
-// with d for 24 hours. It returns an error that matches ErrTime for a time after now, and for one without a zone, which two
-// people could read as two times.
+// with d for 24 hours. Errors match ErrTime. It refuses a time after now, and a time without a zone, which is ambiguous.
 func Parse(text string, now time.Time) (time.Time, error) {
 	at, err := parse(strings.TrimSpace(text), now)
 	if err != nil {

@@ -12,7 +12,7 @@ type Name struct {
 	Kind      string // "" if only a CustomResourceDefinition determines the kind
 	Resource  string // in the plural, as in URLs
 	Group     string // of custom resources, else ""
-	Namespace string
+	Namespace string // "" for a cluster-wide object
 	Name      string
 }
 
@@ -36,10 +36,10 @@ func (n Name) Belongs(namespace string) bool {
 // IsNamespace reports whether key is the key of the namespace itself.
 func IsNamespace(key, namespace string) bool { return key == Root+"namespaces/"+namespace }
 
-// resource is a built-in kind. The folder below Root, by which it is found, is not always the resource's name.
+// resource is a built-in kind. Its name is not always that of the folder below Root in which its objects are stored.
 type resource struct {
 	kind, name string
-	namespaced bool
+	namespaced bool // its objects belong to namespaces
 }
 
 // builtIn are the kinds that an API server stores without their group in the key, by folder (pkg/registry of Kubernetes).
@@ -111,7 +111,7 @@ var builtIn = map[string]resource{
 	"workloads":                         {"Workload", "workloads", true},
 }
 
-// ofGroups are the built-in kinds whose keys contain their group, as those of custom resources do.
+// ofGroups are the built-in kinds whose keys contain their group, as the keys of custom resources do.
 var ofGroups = map[string]string{
 	"apiextensions.k8s.io/customresourcedefinitions": "CustomResourceDefinition",
 	"apiregistration.k8s.io/apiservices":             "APIService",

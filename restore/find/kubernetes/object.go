@@ -110,19 +110,20 @@ func decodeJSON(text []byte) (Object, error) {
 	return o, nil
 }
 
-// setByServer are the metadata fields that the API server sets. It refuses to create an object with a resourceVersion, and to
-// apply one with managedFields on the server side. A uid that differs from that of an existing object with the same name is a
-// conflict. The server overwrites the others. An owner is referenced by its uid: if the owner is missing or was created again,
-// the garbage collector would delete the object right after its creation; without owners, controllers adopt the objects that
-// their selectors match.
+// setByServer are the metadata fields that the API server sets. The server refuses to create an object with a resourceVersion,
+// and to apply one with managedFields on the server side. A uid that differs from that of an existing object with the same name
+// is a conflict. ownerReferences name an owner by its uid: if the owner is missing or was created again, the garbage collector
+// would delete the object right after its creation. Controllers adopt objects without owners that their selectors match. The
+// server overwrites the other fields.
 var setByServer = []string{
 	"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink",
 	"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
 }
 
 // Applicable returns a copy of o that kubectl apply accepts: without the fields that the API server sets, and in the version
-// that it serves. It removes the status of built-in kinds, which the server ignores and controllers write again, and keeps
-// that of custom resources, which may exist nowhere else. References by uid are removed, so that they bind by name.
+// that the server serves. The copy has no status if the kind is built in: the server ignores it, and controllers write it again.
+// It keeps the status of a custom resource, which may exist nowhere else. It has no references by uid, so that objects bind to
+// each other by name.
 func (o Object) Applicable() Object {
 	clean := Object{}
 	for field, value := range o {

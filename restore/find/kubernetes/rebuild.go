@@ -10,7 +10,7 @@ import (
 // Rebuilt contains the objects that restore a namespace.
 type Rebuilt struct {
 	Objects []Object // for kubectl apply, each after the objects that it needs
-	LeftOut int      // number of objects that controllers create again
+	LeftOut int      // number of objects that were left out, apart from definitions and PersistentVolumes
 	Notes   []string // facts for the operator, one sentence each
 }
 
@@ -24,8 +24,8 @@ type RebuildOptions struct {
 // objects need.
 //
 // Rebuild leaves out the objects that controllers create again: Events, Leases, endpoints of Services with a selector,
-// kube-root-ca.crt, an unchanged default ServiceAccount, and objects with an owner. It keeps owned Secrets and
-// PersistentVolumeClaims, whose content no controller can restore. It also leaves out finished Jobs and Pods.
+// kube-root-ca.crt, an unchanged default ServiceAccount, and objects with an owner. It keeps Secrets and PersistentVolumeClaims
+// even with an owner, since no controller can restore their content. It also leaves out finished Jobs and Pods.
 func Rebuild(all []Object, o RebuildOptions) Rebuilt {
 	r := rebuild{options: o, volumes: map[string]Object{}, selected: map[string]bool{}}
 	r.survey(all)
@@ -75,6 +75,7 @@ func (r *rebuild) take(o Object) {
 	}
 }
 
+// definition is the kind that defines a custom resource.
 const definition = "CustomResourceDefinition"
 
 // takeDefinitions adds the definitions of the custom resources in the result.
@@ -93,6 +94,7 @@ func (r *rebuild) takeDefinitions(all []Object) {
 	}
 }
 
+// isMadeAgain reports whether a controller creates o again, or o is a finished Job or Pod.
 func (r *rebuild) isMadeAgain(o Object) bool {
 	switch o.kind() {
 	case "Event", "Lease":
@@ -117,7 +119,8 @@ func (r *rebuild) isMadeAgain(o Object) bool {
 	return o.owned()
 }
 
-// claim returns a claim that binds to its volume again, or one that gets a new volume if its volume was deleted with it.
+// claim returns the claim o in a form that binds to its volume again. If the volume was deleted with the claim, it returns a form
+// that gets a new volume.
 func (r *rebuild) claim(o Object) Object {
 	volume, _ := o.at("spec")["volumeName"].(string)
 	if volume == "" {
@@ -139,8 +142,8 @@ func (r *rebuild) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// ranks order kinds by dependency. Policies precede the objects that they protect. Custom resources follow all workloads,
-// which may contain their controllers. All other kinds come last.
+// ranks order kinds by dependency. Policies come before the objects that they protect. Custom resources come after
+// all workloads, which may contain their controllers. All other kinds come last.
 var ranks = map[string]int{
 	"Namespace": 1, definition: 2, "ServiceAccount": 3,
 	"Role": 4, "RoleBinding": 4, "NetworkPolicy": 4,

@@ -25,8 +25,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// stored are the groups in which an API server stores objects, in their stable versions: the other versions would double their
-// size in the binary. Groups that only occur in requests, such as reviews of permissions, are left out.
+// stored are the groups in which an API server stores objects, in their stable versions. With the other versions these groups
+// would take twice the space in the binary. Groups that only occur in requests, such as reviews of permissions, are left out.
 var stored = runtime.NewSchemeBuilder(
 	admissionregistrationv1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
 	batchv1.AddToScheme, certificatesv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme,
@@ -35,8 +35,8 @@ var stored = runtime.NewSchemeBuilder(
 	storagev1.AddToScheme,
 )
 
-// scheme returns the scheme. It is built on first use: registering the types takes milliseconds that other verbs need not
-// spend.
+// scheme returns the scheme. It is built at its first use: registering the types takes milliseconds, which other verbs
+// need not spend.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	err := stored.AddToScheme(s)

@@ -2,8 +2,8 @@ package kubernetes
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// graduated are the kinds that have a stable version but that some API servers store as its beta, so that the previous release
-// can read them after the upgrade is undone. Both versions have the same protobuf message. Kinds in which a field has another
+// graduated are the kinds that have a stable version but that some API servers store in a beta version, so that the previous
+// release can read them if an upgrade is undone. Both versions have the same protobuf message. Kinds in which a field has another
 // meaning, as in policy/v1beta1, are left out.
 var graduated = map[schema.GroupVersion][]string{
 	{Group: "admissionregistration.k8s.io", Version: "v1beta1"}: {
@@ -20,8 +20,8 @@ const (
 	registrations = "apiregistration.k8s.io"
 )
 
-// stable returns the kind in the version that an API server serves by default, for kubectl apply: it serves no beta version
-// unless it is configured to.
+// stable returns the kind in the version that an API server serves by default, for kubectl apply. The server serves no beta
+// version unless it is configured to.
 func stable(kind schema.GroupVersionKind) schema.GroupVersionKind {
 	for _, name := range graduated[kind.GroupVersion()] {
 		if name == kind.Kind {

@@ -5,9 +5,9 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // path is a path of fields within an object.
 type path []string
 
-// tied are the fields that contain a uid, of another object or of the object itself. An API server assigns new uids. With the
-// old ones it refuses a Job, and controllers treat a claim as lost, delete the token of a service account or, worst, the data
-// of a volume whose claim seems to be deleted. Without these fields each object is bound again by name.
+// tied are the fields that contain or depend on a uid, of another object or of the object itself. An API server assigns new
+// uids. With the old ones it refuses a Job. Controllers treat a claim as lost, and delete the token of a service account or,
+// worst, the data of a volume whose claim seems to be deleted. Without these fields the objects bind to each other by name.
 var tied = map[schema.GroupKind][]path{
 	{Group: "batch", Kind: "Job"}: {
 		{"spec", "selector"},
@@ -21,7 +21,8 @@ var tied = map[schema.GroupKind][]path{
 	{Kind: "Secret"}:                {{"metadata", "annotations", "kubernetes.io/service-account.uid"}},
 }
 
-// removeUIDFields removes the fields that tie o to a uid. It keeps a Job's selector if manualSelector is set, since a person wrote it.
+// removeUIDFields removes the fields that tie o to a uid. It keeps those of a Job with manualSelector, whose selector a
+// person wrote.
 func (o Object) removeUIDFields() {
 	spec, _ := o["spec"].(map[string]any)
 	if spec["manualSelector"] == true {
