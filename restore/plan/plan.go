@@ -80,8 +80,8 @@ type Plan struct {
 	Into Into `json:"into"` // the members whose data dirs this host gets, and their place
 }
 
-// New returns the plan for t in c. Errors match ErrLayout, fault.Refused or an error of package
-// catalog, and name the remedy.
+// New returns the plan for t in c. Errors match ErrLayout, fault.Refused or an error of package catalog, and
+// name the remedy.
 func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	err := checkTarget(c, t, l)
 	if err != nil {

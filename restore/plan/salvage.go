@@ -103,7 +103,7 @@ const (
 type Disks struct {
 	Found   []disk.Disk
 	Tail    Tail
-	Base    string // the data dir whose database is the base, regardless of the repository; "": the furthest that is needed
+	Base    string // the data dir whose database is the base, regardless of the repository; "": the plan chooses the base
 	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
 
 	backup   *catalog.Backup   // names the members if no disk does; nil: no backup
