@@ -14,10 +14,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// hashEvery is the interval at which a member is asked for its HashKV, which a restore of the log compares.
+// hashEvery is the interval at which a member is asked for its HashKV. A restore of the log compares its result with it.
 const hashEvery = time.Hour
 
-// archiving archives one cluster's log in a goroutine of its own: it continues while a backup runs or waits for its turn.
+// archiving archives one cluster's log in a goroutine of its own, so that it continues while a backup runs or waits.
 type archiving struct {
 	service *Service
 	spec    spec.Spec
@@ -57,7 +57,8 @@ func (s *Service) archive(ctx context.Context, c spec.Config, slots *semaphore.W
 	}
 }
 
-// newArchiving archives as soon as before, if there was one, has ended: two would share a lease and a spool.
+// newArchiving stops before, unless it is nil, and starts an archiving after before has ended: the two would share a lease and a
+// spool.
 func (s *Service) newArchiving(ctx context.Context, spec spec.Spec, lease time.Duration, before *archiving) *archiving {
 	ctx, stop := context.WithCancel(ctx)
 	a := &archiving{
@@ -78,7 +79,7 @@ func (s *Service) newArchiving(ctx context.Context, spec spec.Spec, lease time.D
 // longestUnarchived bounds the wait before the next try, and so the delay after a person has removed the cause.
 const longestUnarchived = time.Minute
 
-// run archives until ctx ends. It reports any other end, which only a person can mend, and tries again.
+// run archives until ctx ends. If archiving ends earlier, only a person can remove the cause: run reports it, and tries again.
 func (a *archiving) run(ctx context.Context) {
 	for tries := 1; ctx.Err() == nil; tries++ {
 		began := time.Now()
@@ -99,6 +100,7 @@ func (a *archiving) run(ctx context.Context) {
 	}
 }
 
+// try archives until ctx ends, or until an error that Service.Archive does not retry.
 func (a *archiving) try(ctx context.Context) error {
 	err := a.service.bucket(a.spec.Repositories[0]).Reach(ctx)
 	if err != nil {
@@ -132,7 +134,8 @@ func (s *Service) boardOf(cluster string) *board {
 	return s.newBoard(cluster)
 }
 
-func (a *archiving) limited() *semaphore.Weighted {
+// currentSlots returns the semaphore that bounds the backups at a time.
+func (a *archiving) currentSlots() *semaphore.Weighted {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.slots

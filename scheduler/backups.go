@@ -34,7 +34,7 @@ func (j *workerJob) readNewest(ctx context.Context) (newestBackups, error) {
 	return seen, err
 }
 
-// finish carries out how a backup or a pruning ended.
+// finish carries out the action that ended a backup or a pruning.
 func (j *workerJob) finish(a runner.Action) time.Time {
 	r := j.r
 	switch a {
@@ -65,7 +65,7 @@ func (w *worker) standBy(theirs lease.Lease) time.Time {
 // longestBackupWait bounds the wait after a backup that failed.
 const longestBackupWait = 30 * time.Minute
 
-// failed records why there is no backup, and returns when to try again: the next slot of the schedule ends the wait.
+// failed records why there is no backup, and returns when to try again: after a wait, or at the next slot if that comes first.
 func (w *worker) failed(err error) time.Time {
 	w.notBefore, w.tries = w.spec.Schedule.Retry(w.tries+1, longestBackupWait, w.spec.Cluster, time.Now())
 	again := w.notBefore.UTC()
@@ -77,7 +77,7 @@ func (w *worker) failed(err error) time.Time {
 	return w.notBefore
 }
 
-// backupJob takes a backup, and prunes.
+// backupJob takes a backup, and prunes after it.
 type backupJob struct {
 	workerJob
 	result  backup.Result
@@ -89,7 +89,7 @@ func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	since := j.last.Started
 	_, err := j.readNewest(ctx)
 	if !j.r.requested.IsZero() {
-		since = storage.Later(since, j.r.requested) // since may be later, by a clock that is ahead
+		since = storage.Later(since, j.r.requested) // since may be later than the request: another host's clock may be ahead
 	}
 	return err == nil && j.last.Started.After(since), err
 }
@@ -120,14 +120,14 @@ func labelled(s spec.Spec, label, value string) spec.Spec {
 	return s
 }
 
-// record records the stored backup and the job's outcome, and prunes the repositories that contain the backup.
+// record records the backup that work has stored and the job's outcome, and prunes the repositories that contain the backup.
 func (j *backupJob) record(ctx context.Context) {
 	j.remember(j.lastStored())
 	j.tries, j.notBefore = 0, time.Time{}
 	o := j.outcome
 	o.Ended, o.Verdict, o.Backup = time.Now().UTC(), Succeeded, j.result.ID
 	j.board.publish(o)
-	j.driller.requests.wake() // there may have been nothing to drill
+	j.driller.requests.wake() // without a backup there was nothing to drill
 	j.report(storage.Note, "backup %s is stored: revision %d, %d bytes, in %.1f s",
 		j.result.ID, j.result.Revision, j.result.Stored.Size, j.result.Finished.Sub(j.result.Started).Seconds())
 	j.noteMissed(j.result, j.r.stores)
@@ -136,8 +136,8 @@ func (j *backupJob) record(ctx context.Context) {
 	}
 }
 
-// lastStored returns the stored backup as the newest. It counts from its slot at least: a clock that was set back must not
-// make the slot due again.
+// lastStored returns the backup that work has stored. Its Started is not before the slot for which it was taken: a clock that
+// was set back must not make the slot due again.
 func (j *backupJob) lastStored() Last {
 	last := lastOf(j.result.Backup)
 	slot, err := time.Parse(time.RFC3339, j.r.value)
@@ -156,7 +156,7 @@ func (j *backupJob) finish(a runner.Action) time.Time {
 	return j.workerJob.finish(a)
 }
 
-// reached returns the stores that have the backup. Nothing is pruned in the others.
+// reached returns the stores that r has reached. A store without an outcome in r.Stores counts as reached.
 func reached(stores []backup.Store, r backup.Result) (all []backup.Store) {
 	for i, store := range stores {
 		if i >= len(r.Stores) || r.Stores[i].Err == nil {
@@ -178,7 +178,7 @@ func (j *pruneJob) work(ctx context.Context) error {
 
 func (j *pruneJob) record(context.Context) {}
 
-// prune applies the retention in each store. A failure does not make the backup before it fail.
+// prune applies the retention in each store. If it fails, a backup that was just taken has still succeeded.
 func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 	var errs error
 	for _, store := range stores {

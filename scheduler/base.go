@@ -18,15 +18,15 @@ import (
 type baseJob struct {
 	r *run
 	*archiving
-	why    string     // the log needs it
-	before catalog.ID // the newest backup when the log needed it
-	need   int64      // the revision that it must contain
+	why    string     // why the log needs the backup
+	before catalog.ID // the newest backup when the log began to need one; "": there was none
+	need   int64      // the revision that the backup must contain
 	done   bool
-	err    error
+	err    error // why the job failed
 }
 
-// snapshot takes the backup that the log needs, for the reason why. Another service's backup will do if it is newer than the
-// need and contains the revision of that moment: when a service starts, its schedule often wants a backup too.
+// snapshot takes the backup that the log needs, for the reason why. Another backup that is taken from now on will do if it
+// contains the present revision: when a service starts, its schedule often wants a backup too.
 func (a *archiving) snapshot(ctx context.Context, why string) error {
 	stores, err := a.service.open(a.spec)
 	if err != nil {
@@ -59,11 +59,11 @@ func (j *baseJob) try(ctx context.Context) time.Time {
 	a := j.archiving
 	h := &loop{
 		order: order{spec: a.spec, lease: a.lease}, service: a.service, holder: a.holder, jobs: ctx,
-		requests: newAsks(), board: a.service.boardOf(a.spec.Cluster),
+		requests: newRequests(), board: a.service.boardOf(a.spec.Cluster),
 	}
 	j.r = &run{
 		loop: h, task: task{job: JobBackup, cause: cause{text: "the log needs it: " + j.why}},
-		claim: JobBackup, require: a.spec.Backup.Require, slot: a.limited(),
+		claim: JobBackup, require: a.spec.Backup.Require, slot: a.currentSlots(),
 	}
 	return j.r.do(ctx, j)
 }
@@ -89,7 +89,7 @@ func newestIn(ctx context.Context, c *repository.Cluster) (catalog.Backup, error
 	return loaded.Backups[0], nil
 }
 
-// work takes the backup, which counts as a job of the cluster.
+// work takes the backup, and records it as a job of the cluster.
 func (j *baseJob) work(ctx context.Context) error {
 	o := j.r.outcome()
 	j.r.board.begin(o)
@@ -102,7 +102,8 @@ func (j *baseJob) work(ctx context.Context) error {
 	return err
 }
 
-// takeBackup takes the backup. It must arrive in the first repository, where the log is. Other errors are no reason to repeat it.
+// takeBackup takes the backup. It must arrive in the first repository, where the log is. Errors of other
+// repositories are only reported.
 func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
 	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.forward)
 	there := reached(j.r.stores, r)
@@ -118,7 +119,8 @@ func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
 
 func (j *baseJob) record(context.Context) {}
 
-// finish notes whether the job is done. While the cluster is suspended, or another service has the lease, it is tried again.
+// finish notes whether the job is done. While the cluster is suspended, or another service has the lease, the
+// job is tried again.
 func (j *baseJob) finish(a runner.Action) time.Time {
 	switch a {
 	case runner.Done:

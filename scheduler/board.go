@@ -70,7 +70,7 @@ func (b *board) running(o Outcome) Outcome {
 	return o
 }
 
-// same reports whether both are of one job in one repository.
+// same reports whether o and other are outcomes of the same job in the same repository.
 func (o Outcome) same(other Outcome) bool {
 	return o.Job == other.Job && o.Repository == other.Repository
 }

@@ -16,16 +16,17 @@ import (
 )
 
 // catchup tracks which repositories miss backups that others have. A repository misses backups if its newest is not the
-// newest of all, so a new service finds that out by itself.
+// newest of all, so a new service finds out from the repositories alone.
 type catchup struct {
-	since map[string]time.Time // by repository that misses backups: start of the newest that it has; zero: unknown
+	since map[string]time.Time // by repository that misses backups: the start of its newest one; zero: unknown
 	tries int                  // failures in a row
-	after time.Time            // the next try is not before it
+	after time.Time            // earliest next try
 }
 
-const lastCopyWait = 10 * time.Minute
+// longestCopyWait bounds the wait after a copy that failed.
+const longestCopyWait = 10 * time.Minute
 
-// update records which of all miss backups or did not answer.
+// update records which of all the repositories miss backups. One that did not answer may miss some.
 func (c *catchup) update(seen newestBackups, all []spec.Repository) {
 	for _, in := range all {
 		newest, answered := seen.newest[in.Name]
@@ -39,7 +40,7 @@ func (c *catchup) update(seen newestBackups, all []spec.Repository) {
 	}
 }
 
-// missed records that a repository misses the backups after since.
+// missed records that a repository misses the backups after since; zero: unknown which.
 func (c *catchup) missed(name string, since time.Time) {
 	if c.since == nil {
 		c.since = map[string]time.Time{}
@@ -66,7 +67,7 @@ func (w *worker) noteMissed(r backup.Result, stores []backup.Store) {
 	}
 }
 
-// copies reports whether repositories catch up at all.
+// copies reports whether the service copies backups between the cluster's repositories.
 func (w *worker) copies() bool {
 	return w.service.Copy != nil && w.spec.Backup.Require == spec.Any && len(w.spec.Repositories) > 1
 }
@@ -77,7 +78,7 @@ type copyJob struct {
 	seen newestBackups
 }
 
-// stored reads the newest backups. It reports no copy as unnecessary: work finds out what is missing.
+// stored reads the newest backups. It always reports that the copy is necessary: work finds out which backups are missing.
 func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
 	j.seen, err = j.readNewest(ctx)
 	return false, err
@@ -93,7 +94,7 @@ func (j *copyJob) work(ctx context.Context) error {
 		if !missing || to == seen.stores[from] {
 			continue
 		}
-		if since.IsZero() { // it is empty, so only the newest is copied; or it has the newest and had only not answered
+		if since.IsZero() { // to is empty, and gets the newest alone; or to has the newest, and only did not answer before
 			since = spec.Earlier(seen.newest[to.Repository].Started, seen.last.Started)
 		}
 		errs = errors.Join(errs, j.copyTo(ctx, seen.stores[from], to, since))
@@ -154,7 +155,7 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 // uncopied reports why a repository still lacks backups, and returns when to try again.
 func (w *worker) uncopied(err error) time.Time {
 	w.catchup.tries++
-	w.catchup.after = time.Now().Add(spec.Backoff(w.catchup.tries, lastCopyWait, w.spec.Cluster))
+	w.catchup.after = time.Now().Add(spec.Backoff(w.catchup.tries, longestCopyWait, w.spec.Cluster))
 	w.report(storage.Warning, "a repository lacks backups: %v; the next try is at %s",
 		err, w.catchup.after.UTC().Format(time.RFC3339))
 	return w.catchup.after

@@ -24,8 +24,8 @@ var (
 const MaxReason = 1000
 
 // Trigger requests a job and returns at once; Status.Jobs shows its progress. A requested job needs the same slots and leases
-// as one that is due, and is the same job if that is queued or running. A backup records the reason as its LabelTrigger. A
-// request that fails is not retried. Errors match ErrUnknown, ErrSuspended or ErrNotPossible.
+// as a due one. If the job is already queued or running, no second one starts. A backup records the reason as its LabelTrigger.
+// A request that fails is not retried. Errors match ErrUnknown, ErrSuspended or ErrNotPossible.
 func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	w, spec, err := s.find(cluster)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// driller practises the restore of one cluster, in a goroutine of its own: drills take long, and no backup waits for one.
+// driller practises the restore of one cluster, in a goroutine of its own: drills take long, and a backup must not wait for one.
 type driller struct {
 	loop
 
@@ -29,7 +29,7 @@ type driller struct {
 	notBefore time.Time // earliest next try
 }
 
-// accept continues with o. All knowledge about the repository depends on the Spec.
+// accept continues with o. If the Spec has changed, it forgets what the driller knew about the repository.
 func (d *driller) accept(o order) {
 	if o.spec.Digest != d.spec.Digest {
 		d.known, d.last, d.again, d.tries, d.notBefore = false, time.Time{}, false, 0, time.Time{}
@@ -54,7 +54,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return d.idle(again)
 	case now.Before(d.notBefore):
 		return spec.Earlier(d.notBefore, again)
-	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
+	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // last is in the future: a wrong clock was corrected
 		d.known, d.last = false, time.Time{}
 		err := d.readFirst(ctx)
 		if err != nil {
@@ -65,7 +65,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 	return spec.Earlier(d.begin(ctx, now), again)
 }
 
-// idle returns when to look again while no drill is due. Drillers without a schedule wait for requests alone: that saves a
+// idle returns when to look again while no drill is due. A driller without a schedule waits for requests alone, which saves a
 // wake-up a minute for each cluster.
 func (d *driller) idle(again time.Time) time.Time {
 	if again.IsZero() && d.spec.Drill.Schedule.None() {
@@ -74,6 +74,7 @@ func (d *driller) idle(again time.Time) time.Time {
 	return again
 }
 
+// unconfigured returns why the cluster has no drills, or "".
 func (d *driller) unconfigured() string {
 	err := d.service.checkJob(d.spec, JobDrill)
 	if err != nil {
@@ -82,7 +83,7 @@ func (d *driller) unconfigured() string {
 	return ""
 }
 
-// begin runs a drill if one is due, and otherwise returns when one is.
+// begin runs a drill if one is due. It returns when to look again; the zero Time: at the next shared tick.
 func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	if !d.known { // there is nothing to drill yet
 		return time.Time{}
@@ -106,7 +107,7 @@ func (d *driller) showNext(at time.Time) {
 	d.board.set(func(s *Status) { s.NextDrill = at.UTC() })
 }
 
-// queue starts a run.
+// queue carries out a run, and returns when to look again.
 func (d *driller) queue(ctx context.Context, t task) time.Time {
 	r := &run{loop: &d.loop, task: t, claim: JobDrill, require: spec.Any, turns: d.group.drills, slot: d.service.drills}
 	return r.do(ctx, &drillJob{r: r, driller: d})
@@ -116,13 +117,13 @@ func (d *driller) queue(ctx context.Context, t task) time.Time {
 type drillJob struct {
 	r *run
 	*driller
-	newest  catalog.Proof // of the drills that are stored
+	newest  catalog.Proof // of the newest stored drill
 	outcome Outcome
-	proofs  []catalog.Proof
-	err     error
+	proofs  []catalog.Proof // results of the drill
+	err     error           // of the drill
 }
 
-// places returns the store that is restored from.
+// places returns the store that the drill restores from.
 func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
 	in, err := j.in(all)
 	return []backup.Store{in}, err
@@ -143,13 +144,13 @@ func (j *drillJob) work(ctx context.Context) error {
 	j.outcome = j.r.outcome()
 	j.board.begin(j.outcome)
 	j.report(storage.Note, "a drill: %s", j.r.text)
-	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to be typed
+	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to type
 	j.proofs, j.err = j.service.Drill(ctx, DrillRequest{j.spec, j.r.stores[0], seed}, j.forward)
 	return nil
 }
 
-// record records the result. After a drill that was run, last is not before the slot: if the clock was set back, the
-// slot would otherwise be due again.
+// record records the result. After a drill that was run, last is not before the time at which it became due: a clock that was
+// set back must not make it due again.
 func (j *drillJob) record(context.Context) {
 	j.recordResult(j.outcome, j.proofs, j.err)
 	if !j.again {
@@ -170,7 +171,7 @@ func (j *drillJob) finish(a runner.Action) time.Time {
 	return j.r.finish(a)
 }
 
-// store returns the store that drills restore from, after it has read in all of them whether the cluster is suspended.
+// store reads in all stores whether the cluster is suspended, and returns the store that drills restore from.
 func (d *driller) store(ctx context.Context) (backup.Store, error) {
 	stores, err := d.stores()
 	if err == nil {
@@ -247,10 +248,11 @@ func (d *driller) notRun(t task, err error) time.Time {
 	return d.retry()
 }
 
-// longestDrillWait is the longest wait after a drill that was not run. It is long because a try may store a proof that it failed.
+// longestDrillWait bounds the wait after a drill that was not run. It is long because each try may store a proof.
 const longestDrillWait = 12 * time.Hour
 
-// retry returns when to try again: after waits that grow, but at the next slot at the latest; never without a schedule.
+// retry returns when to try again: after a wait that grows with each try, or at the next slot if that comes first. Without a
+// schedule it returns the zero Time: only a request starts the next drill.
 func (d *driller) retry() time.Time {
 	if d.spec.Drill.Schedule.None() {
 		return time.Time{}
@@ -268,7 +270,8 @@ func (d *driller) readFirst(ctx context.Context) (err error) {
 	return cmp.Or(err, ended)
 }
 
-// readAnew reads whether there is a backup to drill, and when the last drill was. Without any backup d.known stays false.
+// readAnew reads when the last drill was and, if there was none, whether there is a backup to drill. Without a backup it sets
+// d.known to false.
 func (d *driller) readAnew(ctx context.Context) error {
 	in, err := d.store(ctx)
 	if err != nil {
@@ -283,7 +286,7 @@ func (d *driller) readAnew(ctx context.Context) error {
 	return err
 }
 
-// readLast reads when the last drill was. A drill that another service could not run is tried again here.
+// readLast reads the newest stored drill, and updates d by it. If another service could not run that drill, this one retries it.
 func (d *driller) readLast(ctx context.Context, in backup.Store) (catalog.Proof, error) {
 	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(condition.ClockAllowance))
 	if err != nil {

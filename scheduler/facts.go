@@ -27,7 +27,7 @@ func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) cond
 			if r.Name == standing.Repository {
 				f.Repositories = append(f.Repositories, condition.Repository{
 					Standing: standing, URL: address.Shown(r.URL), CredentialsDir: r.CredentialsDir, Locked: r.Policy.Lock.For > 0 || !lockable(r.URL), Signed: !r.Policy.Key.Trust().None(),
-					Logged: i == 0 && s.Archive.Flush > 0, // see spec.Archive
+					Logged: i == 0 && s.Archive.Flush > 0, // the first repository has the log
 				})
 			}
 		}
@@ -41,7 +41,8 @@ func Facts(s spec.Spec, standings []Standing, status Status, now time.Time) cond
 // lockable reports whether the store at url can lock objects: a file system cannot.
 func lockable(url string) bool { return !strings.HasPrefix(url, "file:") }
 
-// drillDue returns when the next drill is, or was, due. The first is due after the oldest backup.
+// drillDue returns when the next drill is, or was, due; the zero Time: never. The first drill is due at the first slot after the
+// oldest backup began.
 func drillDue(s spec.Spec, standing Standing, jobs condition.Jobs) time.Time {
 	last := standing.Oldest
 	if standing.Drill != nil {
@@ -56,7 +57,8 @@ func drillDue(s spec.Spec, standing Standing, jobs condition.Jobs) time.Time {
 	return s.Drill.Schedule.Next(last)
 }
 
-// jobsOf returns the facts about jobs. It omits drills from the future: a wrong clock has been corrected since.
+// jobsOf returns the facts about jobs. It omits drills from the future, which a wrong clock has
+// recorded.
 func jobsOf(status Status, now time.Time) condition.Jobs {
 	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Queued: status.State == Queued, Unpruned: status.Unpruned}
 	verdicts := map[Verdict]catalog.Verdict{Succeeded: catalog.Passed, Failed: catalog.Failed, NotRun: catalog.NotRun}
@@ -70,7 +72,8 @@ func jobsOf(status Status, now time.Time) condition.Jobs {
 	return j
 }
 
-// logOf returns the facts about the log, nil unless this service archives it and has begun to.
+// logOf returns the facts about the log, nil unless this service archives it now: on standby and at the start the
+// facts are unknown.
 func logOf(a *archive.Status, now time.Time) *condition.Log {
 	if a == nil || a.State == archive.Standby || a.State == archive.Starting {
 		return nil

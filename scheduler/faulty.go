@@ -8,11 +8,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// faultyEvery is the interval at which conditions of a faulty cluster are computed. That reads nothing.
+// faultyEvery is the interval at which conditions of a faulty cluster are computed. The computation reads no repository.
 const faultyEvery = 10 * time.Minute
 
-// faulty is a cluster without a worker: its configuration is invalid, and none was in force before. It is reported with the
-// others: otherwise a typo would make it disappear.
+// faulty is a cluster without a worker: its configuration is invalid, and none was in force before. Status and conditions
+// include it, so that a typo does not make a cluster disappear.
 type faulty struct {
 	observer *observer
 	stop     context.CancelFunc
@@ -31,8 +31,8 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 			continue
 		}
 		o := order{spec: spec.Spec{Cluster: name, Observe: faultyEvery}, fault: why}
-		f, known := s.faulty[name]
-		if known {
+		f, ok := s.faulty[name]
+		if ok {
 			f.observer.assign(o)
 			f.observer.board.set(func(s *Status) { s.Problem = why })
 			continue
@@ -46,7 +46,7 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 	}
 }
 
-// facts returns the facts about o's cluster. A cluster without a worker has none but its fault.
+// facts returns the facts about o's cluster. The only fact about a cluster without a worker is its fault.
 func (o *observer) facts(now time.Time) condition.Facts {
 	ordered, status := o.ordered(), o.board.get()
 	if len(ordered.spec.Repositories) == 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// heldLeases are the leases on one job, one in each repository: with a lease in one place only, a service that cannot reach that
-// place would not see that another works. Leases save double work; two backups at once do no harm.
+// heldLeases are the leases on one job, one in each repository: a service that cannot reach one of the repositories sees the
+// leases in the others. Leases save double work; two backups at once do no harm.
 type heldLeases []heldLease
 
 type heldLease struct {
@@ -30,8 +30,9 @@ func (all heldLeases) stores() (stores []backup.Store) {
 	return stores
 }
 
-// acquire acquires the lease in one store after the other, in the order that all services share. If another service has one,
-// acquire returns it as theirs, and holds none. If any store is enough, acquire omits those that do not answer within askTime.
+// acquire acquires the lease in one store after the other, in the order that all services share. If another service has one
+// of the leases, acquire releases its own, and returns the other as theirs. If require is Any, acquire omits stores that fail or
+// do not answer within askTime.
 func acquire(
 	ctx context.Context, stores []backup.Store, require spec.Require, take func(context.Context, *repository.Cluster) (lease.Hold, bool, error),
 ) (all heldLeases, theirs lease.Lease, err error) {
@@ -65,14 +66,15 @@ func holding(job Job, holder string, ttl time.Duration) func(context.Context, *r
 }
 
 // keep renews all, at least one, until ctx ends, and then releases them. It calls lost if another service has one of them, or
-// may soon have all since none could be renewed in time. It does so a tenth of ttl before they expire: a service that waits for
-// the end of a lease starts at that very moment, and the work here must have stopped by then.
+// if none could be renewed in time. In the second case it does so a tenth of ttl before the last lease expires: another service
+// may start at the moment of expiry, and the work here must have stopped by then.
 func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
 	margin := ttl / 10
 	expiry := time.AfterFunc(time.Until(all[len(all)-1].Until)-margin, func() {
 		lost(fmt.Errorf("%w: it could not be renewed in time", lease.ErrLost))
 	})
-	renewed := func(from time.Time) { expiry.Reset(ttl - margin - time.Since(from)) } // others see a single lease
+	// One renewed lease is enough: a service that finds it does not start the job.
+	renewed := func(from time.Time) { expiry.Reset(ttl - margin - time.Since(from)) }
 	var keeping sync.WaitGroup
 	for _, l := range all {
 		keeping.Go(func() {
@@ -86,7 +88,7 @@ func (all heldLeases) keep(ctx context.Context, ttl time.Duration, lost context.
 	return &keeping
 }
 
-// release releases all. Others wait for those that cannot be released until they expire.
+// release releases all. If a release fails, other services wait until that lease expires.
 func (all heldLeases) release(ctx context.Context) {
 	for _, l := range all {
 		_ = l.Release(ctx)

@@ -16,13 +16,13 @@ type loop struct {
 	order
 	service  *Service
 	holder   string          // of leases
-	jobs     context.Context // of jobs that run; ends after the loop's own
-	orders   chan order
+	jobs     context.Context // of running jobs; ends later than the context of work
+	orders   chan order      // the order that is not read yet
 	requests *requests
 	board    *board // of the cluster
 }
 
-// assign replaces the order that the loop has not read yet, if any, by o. Only one goroutine may call it at a time.
+// assign sends o to the loop, in place of an order that the loop has not read yet. Only one goroutine may call it at a time.
 func (h *loop) assign(o order) {
 	select {
 	case <-h.orders:
@@ -34,25 +34,26 @@ func (h *loop) assign(o order) {
 // longestSleep bounds how late a loop notices that the clock was set.
 const longestSleep = time.Minute
 
-// noDeadline is the time for a loop that has nothing to do until a request or an order arrives.
+// noDeadline as the result of turn means: wait for a request or an order alone.
 var noDeadline = time.Unix(1<<40, 0)
 
-// work calls turn until ctx ends. Each call returns when to look again; the zero Time: at the next shared tick.
-func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, take func(order)) {
+// work calls turn until ctx ends, and accept with each new order. turn returns when to call it again; the zero Time: at the next
+// shared tick.
+func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, accept func(order)) {
 	for ctx.Err() == nil {
 		over := h.wait(turn(ctx))
 		select {
 		case <-ctx.Done():
 		case o := <-h.orders:
-			take(o)
+			accept(o)
 		case <-h.requests.wakes:
 		case <-over:
 		}
 	}
 }
 
-// wait fires at again or at the next one-minute tick, at which loops read the clock again. All loops share the tick: waking an
-// idle machine costs more than a thousand loops that then find nothing to do.
+// wait fires at again or at the next one-minute tick, at which loops read the clock again. For noDeadline it never fires. All
+// loops share the tick: waking an idle machine once for each loop would cost more.
 func (h *loop) wait(again time.Time) <-chan time.Time {
 	wait := longestSleep - time.Since(h.service.began)%longestSleep
 	switch {
@@ -67,10 +68,10 @@ func (h *loop) wait(again time.Time) <-chan time.Time {
 // task is a job and its cause.
 type task struct {
 	job        Job
-	repository string // of a job in a single one
+	repository string // if the job uses a single one; or ""
 	cause
-	requested time.Time // of the request; the zero Time: the job is due
-	due       time.Time // its slot, if a schedule makes it due
+	requested time.Time // when the job was requested; zero: it is due
+	due       time.Time // since when a drill is due; zero for other tasks
 }
 
 // outcome returns the outcome of t, which begins now.
@@ -87,7 +88,7 @@ func (h *loop) requestedTask(one request) task {
 	return t
 }
 
-// recordWithoutResult records a job without a result, in each of its repositories.
+// recordWithoutResult records that a job ended with v and without a result, in each of its repositories.
 func (h *loop) recordWithoutResult(t task, v Verdict, message string) {
 	places := []string{t.repository}
 	if t.job == JobPrune {
@@ -110,7 +111,8 @@ func (h *loop) refuse(why string) {
 	}
 }
 
-// nextLook returns when to look again whether another service, which has a lease, has ended.
+// nextLook returns when to look again whether another service has released theirs, its lease: when theirs ends, at most a third
+// of a lease from now.
 func (h *loop) nextLook(theirs lease.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// deeper is the number of backups that are read if the newest does not count.
+// deeper is the number of newest backups that are read if the newest one does not count.
 const deeper = 32
 
 // newestQuery asks for the newest backups.
@@ -23,8 +23,8 @@ type newestQuery struct {
 	now     time.Time
 }
 
-// read returns the newest backup in the stores that answer; with spec.All, the oldest of their newest ones. It costs one listing
-// and one read a store.
+// read returns the newest backups in the stores that answer. With spec.Any, last is the latest of them. With spec.All it is the
+// earliest: a store without a recent backup makes one due. read costs one listing and one read a store.
 func (q newestQuery) read(ctx context.Context, stores []backup.Store) (seen newestBackups, err error) {
 	found := make([]Last, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
@@ -43,7 +43,7 @@ func (q newestQuery) read(ctx context.Context, stores []backup.Store) (seen newe
 		}
 		seen.newest[store.Repository] = found[n]
 		later := found[n].Started.After(seen.last.Started)
-		if first || later == (q.require == spec.Any) { // Any: the latest counts; All: the earliest
+		if first || later == (q.require == spec.Any) { // with Any a later one replaces last, with All one that is not later
 			seen.last = found[n]
 		}
 		first = false
@@ -53,7 +53,7 @@ func (q newestQuery) read(ctx context.Context, stores []backup.Store) (seen newe
 
 // newestBackups holds the newest backups in some stores.
 type newestBackups struct {
-	last   Last
+	last   Last            // of all stores, as newestQuery.read chooses it; zero: there is no backup
 	stores []backup.Store  // that answered
 	newest map[string]Last // by repository, of those that answered
 }
@@ -68,7 +68,7 @@ func (q newestQuery) newest(ctx context.Context, c *repository.Cluster) (Last, e
 	return last, err
 }
 
-// newestAfter returns the newest backup that counts, q.known or newer, and reports whether there is one.
+// newestAfter returns the newest backup that counts among q.known and newer ones, and reports whether there is one.
 func (q newestQuery) newestAfter(ctx context.Context, c *repository.Cluster) (last Last, found bool, err error) {
 	for _, n := range []int{1, deeper} {
 		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: n, After: before(q.known.ID)})

@@ -25,30 +25,30 @@ const (
 )
 
 // observer computes the conditions of one cluster from its repositories and from checks of the cluster itself. It has a
-// goroutine of its own, so no backup waits for it. Only that goroutine uses the fields that mu does not guard, but for nudges.
+// goroutine of its own, so no backup waits for it. Only that goroutine uses the fields from since on.
 type observer struct {
 	service *Service
 	board   *board
 	nudges  chan struct{}
 	gone    func() // is called if no repository lists the newest backup that the worker remembers
 
-	mu     sync.Mutex
-	order  order     // guarded by mu
-	looked time.Time // end of the last survey, at first the start of the observer; guarded by mu
+	mu     sync.Mutex // guards order and looked
+	order  order
+	looked time.Time // end of the last survey; before the first, the start of the observer
 
 	since     time.Time // start of run
 	memory    memory
 	standings []Standing
 	lines     []check.Line
 	record    condition.Record
-	known     time.Time // when all repositories had answered for the first time
-	current   bool      // TellCurrent was called
+	known     time.Time // when all repositories had answered for the first time; zero: not yet
+	current   bool      // whether TellCurrent was called
 }
 
 // memory holds documents that need not be read again. It is valid for one Spec: another may trust other keys.
 type memory struct {
 	digest string
-	began  time.Time
+	began  time.Time                // when the memory was empty
 	seen   map[string]*backups.Seen // by repository; one for each of the Spec
 }
 
@@ -56,7 +56,7 @@ func newObserver(s *Service, b *board, o order) *observer {
 	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), order: o, looked: time.Now()}
 }
 
-// nudge causes a survey soon: something has happened to the cluster.
+// nudge causes a survey soon. It is called when the facts about the cluster may have changed. Any goroutine may call it.
 func (o *observer) nudge() {
 	select {
 	case o.nudges <- struct{}{}:
@@ -64,7 +64,7 @@ func (o *observer) nudge() {
 	}
 }
 
-// assign continues with next.
+// assign replaces the order by next.
 func (o *observer) assign(next order) {
 	o.mu.Lock()
 	changed := next.spec.Digest != o.order.spec.Digest || next.fault != o.order.fault
@@ -89,7 +89,8 @@ func (o *observer) ordered() order {
 	return o.order
 }
 
-// run makes surveys until ctx ends. If the cluster was removed, service has not ended, and run ends its conditions.
+// run makes surveys until ctx ends. If service, the context of the whole service, has not ended by then, the cluster was
+// removed, and run ends its conditions.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
 	wait := time.Second + spec.Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // observers that start together must not read together
@@ -119,7 +120,8 @@ func (o *observer) run(ctx, service context.Context) {
 	}
 }
 
-// clear ends all conditions and forgets everything that was read: without surveys nothing is known to hold still.
+// clear ends all conditions and forgets everything that was read: without surveys no condition is known
+// to hold.
 func (o *observer) clear() {
 	o.report(o.record.Close(time.Now()))
 	o.standings, o.lines, o.memory = nil, nil, memory{}
@@ -140,11 +142,12 @@ func sleep(ctx context.Context, nudges <-chan struct{}, wait time.Duration) erro
 	return ctx.Err()
 }
 
-// survey publishes twice: the state of the repositories must not wait for a cluster that does not answer.
+// survey reads the repositories and checks the cluster. It publishes after each of the two: the state of the repositories must
+// not wait for a cluster that does not answer.
 func (o *observer) survey(ctx context.Context, spec spec.Spec, group *repositoryGroup) {
 	if len(spec.Repositories) == 0 {
 		o.publish()
-		o.lookedNow()
+		o.recordSurvey()
 		return
 	}
 	if group.reads.do(ctx, readTime, func(ctx context.Context) { o.read(ctx, spec) }) != nil {
@@ -159,11 +162,11 @@ func (o *observer) survey(ctx context.Context, spec spec.Spec, group *repository
 		o.publish()
 	}
 	o.tellCurrent()
-	o.lookedNow()
+	o.recordSurvey()
 }
 
 // tellCurrent calls TellCurrent once, after all repositories have answered and the conditions of that moment have settled. On
-// standby it waits: the other service knows more about the jobs.
+// standby it does not: the other service knows more about the jobs.
 func (o *observer) tellCurrent() {
 	now, unknown := time.Now(), func(s Standing) bool { return s.At.IsZero() }
 	if o.known.IsZero() && !slices.ContainsFunc(o.standings, unknown) {
@@ -178,14 +181,15 @@ func (o *observer) tellCurrent() {
 	}
 }
 
-func (o *observer) lookedNow() {
+// recordSurvey records that a survey has ended.
+func (o *observer) recordSurvey() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.looked = time.Now()
 }
 
-// read reads all repositories at once: one that hangs delays none of the others. One that cannot be read keeps its last
-// standing, with the problem.
+// read reads all repositories at once, so that one that hangs does not delay the others. A repository that cannot be read keeps
+// its last standing, with the problem.
 func (o *observer) read(ctx context.Context, spec spec.Spec) {
 	o.forget(spec)
 	last, newest := o.board.get().Last, make([]catalog.ID, len(spec.Repositories))
@@ -195,7 +199,7 @@ func (o *observer) read(ctx context.Context, spec spec.Spec) {
 		reading.Go(func() {
 			standing, id, err := o.service.standing(ctx, spec, r, o.memory.seen[r.Name])
 			if err != nil {
-				standing = o.before(r.Name)
+				standing = o.lastStanding(r.Name)
 				standing.Problem = err.Error()
 			}
 			standings[i], newest[i] = standing, id
@@ -203,8 +207,8 @@ func (o *observer) read(ctx context.Context, spec spec.Spec) {
 	}
 	reading.Wait()
 	o.standings = standings
-	told := !slices.ContainsFunc(standings, func(s Standing) bool { return s.Problem != "" })
-	if told && last != nil && last.ID > slices.Max(newest) {
+	complete := !slices.ContainsFunc(standings, func(s Standing) bool { return s.Problem != "" })
+	if complete && last != nil && last.ID > slices.Max(newest) {
 		o.gone()
 	}
 }
@@ -221,7 +225,8 @@ func (o *observer) forget(spec spec.Spec) {
 	}
 }
 
-func (o *observer) before(repository string) Standing {
+// lastStanding returns the standing of the last survey.
+func (o *observer) lastStanding(repository string) Standing {
 	for _, s := range o.standings {
 		if s.Repository == repository {
 			return s
@@ -280,7 +285,8 @@ func (o *observer) report(changes []condition.Change) {
 	}
 }
 
-// Healthy returns nil if every cluster is surveyed in time and has no critical condition. A dead man's switch expects that.
+// Healthy returns nil if every cluster is surveyed in time and has no critical condition. Otherwise
+// the heartbeat stops, or reports a failure.
 func (s *Service) Healthy(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +305,7 @@ func (s *Service) Healthy(now time.Time) error {
 	return nil
 }
 
-// healthy returns nil if the cluster is. Conditions younger than condition.Settle do not count: they may be over at once.
+// healthy returns nil if the cluster is healthy. Conditions younger than condition.Settle do not count: they may end soon.
 func (o *observer) healthy(now time.Time) error {
 	o.mu.Lock()
 	spec, looked := o.order.spec, o.looked

@@ -11,19 +11,19 @@ import (
 type request struct {
 	job    Job
 	reason string
-	at     time.Time // of the request
-	after  time.Time // of which it is tried
+	at     time.Time // when it was made
+	after  time.Time // when it may be tried; zero: at once
 }
 
 // requests holds the requests for one goroutine, and the jobs that it has queued or runs. All fields are guarded by mu.
 type requests struct {
 	mu     sync.Mutex
 	wanted []request    // each job once
-	at     map[Job]bool // queued or running
+	active map[Job]bool // queued or running
 	wakes  chan struct{}
 }
 
-func newAsks() *requests { return &requests{at: map[Job]bool{}, wakes: make(chan struct{}, 1)} }
+func newRequests() *requests { return &requests{active: map[Job]bool{}, wakes: make(chan struct{}, 1)} }
 
 // wake wakes the goroutine.
 func (a *requests) wake() {
@@ -37,7 +37,7 @@ func (a *requests) wake() {
 func (a *requests) add(one request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.at[one.job] {
+	if a.active[one.job] {
 		return
 	}
 	for _, other := range a.wanted {
@@ -49,7 +49,8 @@ func (a *requests) add(one request) {
 	a.wake()
 }
 
-// next returns the request to serve now. Without one it returns the zero request, and when the next one is due; the zero Time: none.
+// next returns the request to serve now. Without one it returns the zero request, and when the next request may be tried; the
+// zero Time: there is none.
 func (a *requests) next(now time.Time) (one request, again time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,11 +63,11 @@ func (a *requests) next(now time.Time) (one request, again time.Time) {
 	return request{}, again
 }
 
-// begin records that a job is queued, which fulfils requests for it.
+// begin records that a job is queued, and removes the request for it.
 func (a *requests) begin(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.at[job] = true
+	a.active[job] = true
 	a.drop(job)
 }
 
@@ -74,7 +75,7 @@ func (a *requests) begin(job Job) {
 func (a *requests) remove(job Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.at, job)
+	delete(a.active, job)
 }
 
 // all removes and returns all requests.
@@ -86,6 +87,7 @@ func (a *requests) all() []request {
 	return all
 }
 
+// drop removes the request for job. The caller holds a.mu.
 func (a *requests) drop(job Job) {
 	var left []request
 	for _, one := range a.wanted {

@@ -16,11 +16,13 @@ import (
 
 // steps are the parts of a run in which the kinds of jobs differ.
 type steps interface {
-	// places returns the stores in which the job acquires its lease. answered are those of all that could be read.
+	// places returns the stores in which the job acquires its lease. answered contains those of all that could be read.
 	places(all, answered []backup.Store) ([]backup.Store, error)
 	// stored reads the repositories again, under the lease, and reports whether the job has become unnecessary.
 	stored(ctx context.Context) (bool, error)
+	// work does the job.
 	work(ctx context.Context) error
+	// record records the result of work.
 	record(ctx context.Context)
 	// finish carries out the action that ended the run, and returns when to look again.
 	finish(a runner.Action) time.Time
@@ -30,14 +32,14 @@ type steps interface {
 type run struct {
 	*loop
 	task
-	claim   Job                 // whose lease it needs
+	claim   Job                 // the job whose lease the run needs
 	require spec.Require        // how many of the repositories must answer and grant the lease
 	turns   *semaphore.Weighted // of the clusters with the same repositories; nil: the job does not wait for a turn
 	slot    *semaphore.Weighted // of the service; nil: the job needs none
 
-	stores []backup.Store // in which it works
-	theirs lease.Lease
-	why    error           // of the last action
+	stores []backup.Store  // in which the run works
+	theirs lease.Lease     // of another service, which acquire found; zero: none
+	why    error           // error of the last action
 	jobs   context.Context // ends when the lease is lost or the service stops the job; nil without a lease
 	leave  func()          // gives the turn back
 	yield  func()          // gives the lease back
@@ -92,7 +94,7 @@ func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Fac
 	return f
 }
 
-// queue waits for a turn. New settings go first: then it gives the turn back, and reports that the job is withdrawn.
+// queue waits for a turn. If new settings have arrived, it reports that the job is withdrawn: the loop accepts them first.
 func (r *run) queue(ctx context.Context) (withdrawn bool, err error) {
 	if r.turns != nil {
 		err = r.turns.Acquire(ctx, 1)
@@ -123,7 +125,8 @@ func (r *run) readSuspension(ctx context.Context, s steps) error {
 	return err
 }
 
-// acquire acquires the lease and renews it until yield. From then on the run works where it has the lease.
+// acquire acquires the lease and renews it until yield. From then on the run works in the stores in
+// which it has the lease.
 func (r *run) acquire(ctx context.Context) (held bool, err error) {
 	all, theirs, err := acquire(ctx, r.stores, r.require, holding(r.claim, r.holder, r.lease))
 	r.theirs = theirs

@@ -44,7 +44,7 @@ type DrillRequest struct {
 	Seed uint64 // selects the random point
 }
 
-// Service runs the jobs of clusters. Its functions do them, and are called from several goroutines at once.
+// Service runs the jobs of clusters. Its function fields do the work. They are called from several goroutines at once.
 type Service struct {
 	// Open opens a repository's bucket, for writing.
 	Open func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
@@ -77,25 +77,26 @@ type Service struct {
 	began      time.Time
 	mu         sync.Mutex                   // guards the maps
 	workers    map[string]*worker           // by cluster
-	faulty     map[string]*faulty           // by cluster that has no worker
+	faulty     map[string]*faulty           // by cluster without a worker
 	archivings map[string]*archiving        // by cluster
 	buckets    map[string]*storage.Guard    // by bucketKey
 	headers    map[string]rememberedHeaders // by cluster and repository
-	groups     map[string]*repositoryGroup
+	groups     map[string]*repositoryGroup  // by the key of groupOf
 	running    sync.WaitGroup
-	firstReads *semaphore.Weighted // of all groups, like reads
-	reads      *semaphore.Weighted
-	drills     *semaphore.Weighted
+	firstReads *semaphore.Weighted // of all groups
+	reads      *semaphore.Weighted // of all groups
+	drills     *semaphore.Weighted // of all groups
 	checks     *semaphore.Weighted // of clusters, by observers
 }
 
-// Patience bounds how long callers wait for a repository.
+// Patience bounds how long callers wait for a repository that hangs or fails.
 var Patience = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
 
 var errStopped = errors.New("the service was stopped")
 
 // Run runs the jobs of c's clusters, and follows the changes of c, until ctx ends. Then it starts no job, and gives running
-// jobs Service.Patience to end. No failure ends it: see Report and Status.
+// jobs Service.Patience to end. No failure ends Run: Report and Status show
+// failures.
 func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Config) {
 	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -109,7 +110,7 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	s.mu.Unlock()
 	slots, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 	for {
-		if c.Concurrency != concurrency { // running jobs keep the slots of the old one
+		if c.Concurrency != concurrency { // running jobs keep their slots of the old semaphore
 			slots, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
 		}
 		removeAbandoned(c)
@@ -145,7 +146,9 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
-		o := order{spec, s.groupOf(spec.Repositories, c.Concurrency), slots, c.Lease, c.Faulty[spec.Cluster]}
+		o := order{
+			spec: spec, group: s.groupOf(spec.Repositories, c.Concurrency), slots: slots, lease: c.Lease, fault: c.Faulty[spec.Cluster],
+		}
 		w, ok := s.workers[spec.Cluster]
 		if ok {
 			w.inForce = spec
@@ -173,20 +176,21 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 
 func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
 	board := s.newBoard(o.spec.Cluster)
-	hired := func() loop {
+	newLoop := func() loop {
 		return loop{
-			order: o, service: s, jobs: jobs, orders: make(chan order, 1), requests: newAsks(), board: board,
-			// Each has its own holder: after a cluster was removed and added again, the old loop may still be at work.
+			order: o, service: s, jobs: jobs, orders: make(chan order, 1), requests: newRequests(), board: board,
+			// Each loop has its own holder: after a cluster was removed and added again, the old loop may still be at work.
 			holder: s.newHolder(),
 		}
 	}
 	observer := newObserver(s, board, o)
 	board.ended = observer.nudge
-	w := &worker{loop: hired(), driller: &driller{loop: hired()}, observer: observer, stop: stop, inForce: o.spec}
+	w := &worker{loop: newLoop(), driller: &driller{loop: newLoop()}, observer: observer, stop: stop, inForce: o.spec}
 	observer.gone = w.gone
 	return w
 }
 
+// newHolder returns a new unique name of a holder of leases.
 func (s *Service) newHolder() string {
 	return fmt.Sprintf("%s/%s", s.Host, strings.ToLower(rand.Text()[:16]))
 }
@@ -199,8 +203,8 @@ func (s *Service) forward(cluster string, e storage.Event) {
 	}
 }
 
-// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. It sends no request:
-// the caller decides whether a repository must answer.
+// open opens the cluster's part of each of its repositories. Clusters share buckets, and so connections. open sends no
+// request: the caller decides whether a repository must answer.
 func (s *Service) open(spec spec.Spec) (stores []backup.Store, err error) {
 	for _, r := range spec.Repositories {
 		c, err := repository.OpenWith(s.bucket(r), spec.Cluster, r.Policy)
@@ -212,9 +216,10 @@ func (s *Service) open(spec spec.Spec) (stores []backup.Store, err error) {
 	return stores, nil
 }
 
-// rememberedHeaders are of one cluster in one repository. They are valid for one Spec: another may trust other keys.
+// rememberedHeaders are the headers of the log that one cluster has in one repository. They are valid for one Spec: another may
+// trust other keys.
 type rememberedHeaders struct {
-	digest  string
+	digest  string // of the Spec
 	headers *log.Headers
 }
 
@@ -252,8 +257,8 @@ func bucketKey(r spec.Repository) string {
 	return fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit, " ", r.Credentials.Digest())
 }
 
-// forgetBuckets forgets the buckets that c does not use: renewed credentials open another one each time. Running jobs keep
-// theirs. The caller holds s.mu.
+// forgetBuckets forgets the buckets that c does not use. Otherwise each renewal of credentials would add a bucket.
+// Running jobs keep theirs. The caller holds s.mu.
 func (s *Service) forgetBuckets(c spec.Config) {
 	used := map[string]bool{}
 	for _, spec := range c.Specs {

@@ -14,7 +14,7 @@ func ClusterConfig(e spec.Etcd) cluster.Config {
 	}
 }
 
-// BackupRequest converts b to a request of package backup. A store that hangs ends the backup, since other clusters wait for
+// BackupRequest converts b to a request of package backup. A store that hangs makes the backup fail: other clusters wait for
 // its slot.
 func BackupRequest(b spec.Backup, version string) backup.Request {
 	r := backup.Request{

@@ -15,8 +15,8 @@ type State string
 
 // The states of a cluster.
 const (
-	Starting  State = "starting"  // its repositories were not read yet
-	Idle      State = "idle"      // until Next
+	Starting  State = "starting"  // the repositories were not read yet
+	Idle      State = "idle"      // no backup is due until Next
 	Queued    State = "queued"    // due, and waiting for its turn
 	Running   State = "running"   // a backup runs
 	Standby   State = "standby"   // due, and another service, Holder, has the lease
@@ -28,21 +28,21 @@ const (
 type Status struct {
 	Cluster  string
 	State    State
-	Problem  string
-	Failures int       // failures in a row
+	Problem  string    // why the last try failed or, for a faulty cluster, its fault; "": none
+	Failures int       // failed tries in a row
 	Reason   string    // why a backup is due or runs
 	Holder   string    // of the lease, on standby
 	Last     *Last     // the newest backup; nil: none is known
-	Next     time.Time // when the next backup is due or tried
+	Next     time.Time // when the next backup is due or tried; zero: unknown, or none is scheduled
 	// NextDrill is when the next drill is due or tried; zero if none is scheduled, and while there is no backup.
 	NextDrill time.Time
 	// Unpruned is the error of the last pruning. Backups continue.
 	Unpruned string
 
-	Suspension *Suspension           // by a person; the configuration's is not repeated here
+	Suspension *Suspension           // by a person; nil: none. A suspension by the configuration is not included
 	Jobs       []Outcome             // the running and the last ended outcome of each job and repository, by this service
 	Counts     []Count               // of all jobs that this service has ended
-	Archive    *archive.Status       // if this service archives the cluster's log
+	Archive    *archive.Status       // of the cluster's log; nil: this service does not archive it
 	Standings  []Standing            // of each repository, at the last survey
 	Conditions []condition.Condition // the worst first
 }
@@ -78,14 +78,14 @@ const (
 // Outcome is the outcome of a job that runs or has ended.
 type Outcome struct {
 	Job        Job
-	Repository string     // of jobs in a single one
-	Reason     string     // its cause
-	Began      time.Time  // zero: it waits for its turn
+	Repository string // of a job in a single one; or ""
+	Reason     string // why the job is due or requested
+	Began      time.Time
 	Ended      time.Time  // zero: it runs
 	Verdict    Verdict    // "": it runs
-	Backup     catalog.ID // that was taken or drilled
+	Backup     catalog.ID // the backup that was taken or drilled; "": none
 	Message    string     // why it failed or was not run
-	RTO        float64
+	RTO        float64    // of a drill, in seconds; 0: no server served the restored data
 }
 
 // Count is the number of jobs with one verdict.
@@ -105,7 +105,7 @@ const (
 	NotRun    Verdict = "not run"
 )
 
-// Suspension is an order to start no job. It is stored in the repositories, and so binds all services.
+// Suspension is an order to start no job. It is stored in the repositories, so all services obey it.
 type Suspension struct {
 	Since  time.Time
 	By     string // the person

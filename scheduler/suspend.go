@@ -13,9 +13,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
-// Suspend stops the service from starting jobs for the cluster. It is written into each repository, so other services obey
-// from their next job on. Running jobs continue. Errors match ErrUnknown, or name the repositories that could not be written;
-// the suspension holds in the others.
+// Suspend stops the service from starting jobs for the cluster. The suspension is written into each repository, so other
+// services obey from their next job on. Running jobs continue. Errors match ErrUnknown, or name the repositories that
+// could not be written. In the others the suspension is in force.
 func (s *Service) Suspend(ctx context.Context, cluster, by, reason string) error {
 	return s.writeSuspension(ctx, cluster, suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
 }
@@ -26,27 +26,27 @@ func (s *Service) Resume(ctx context.Context, cluster, by string) error {
 	return s.writeSuspension(ctx, cluster, suspension.Suspension{Time: time.Now(), By: by})
 }
 
-func (s *Service) writeSuspension(ctx context.Context, cluster string, word suspension.Suspension) error {
+func (s *Service) writeSuspension(ctx context.Context, cluster string, written suspension.Suspension) error {
 	w, spec, err := s.find(cluster)
 	if err != nil {
 		return err
 	}
-	if !word.Suspended && spec.Suspend {
+	if !written.Suspended && spec.Suspend {
 		return fmt.Errorf("cluster %s is %w by the configuration: remove suspend there", cluster, ErrSuspended)
 	}
 	stores, err := s.open(spec)
 	if err != nil {
 		return err
 	}
-	words := make([]suspension.Suspension, len(stores))
+	stored := make([]suspension.Suspension, len(stores))
 	_, errs := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
-		words[n], err = store.Cluster.Services().Write(ctx, word)
+		stored[n], err = store.Cluster.Services().Write(ctx, written)
 		return err
 	})
 	var last suspension.Suspension
-	for _, said := range words {
-		if said.Time.After(last.Time) {
-			last = said
+	for _, one := range stored {
+		if one.Time.After(last.Time) {
+			last = one
 		}
 	}
 	if !last.Time.IsZero() {
@@ -56,52 +56,52 @@ func (s *Service) writeSuspension(ctx context.Context, cluster string, word susp
 	return errs
 }
 
-// shown returns word in the form of a Status; nil if it suspends nothing.
-func shown(word suspension.Suspension) *Suspension {
-	if !word.Suspended {
+// shown returns stored in the form of a Status; nil if it suspends nothing.
+func shown(stored suspension.Suspension) *Suspension {
+	if !stored.Suspended {
 		return nil
 	}
-	return &Suspension{Since: word.Time.UTC(), By: word.By, Reason: word.Reason}
+	return &Suspension{Since: stored.Time.UTC(), By: stored.By, Reason: stored.Reason}
 }
 
 // suspensionIn holds the suspension that some stores contain.
 type suspensionIn struct {
-	last     suspension.Suspension // the newest in any of them
-	damaged  error                 // documents that cannot be believed
+	last     suspension.Suspension // the newest in any of them; zero: none
+	damaged  error                 // names the damaged documents, which are ignored
 	answered []backup.Store
 }
 
-// readSuspension reads the suspension in all stores. If any store is enough, it omits those that do not answer.
-func readSuspension(ctx context.Context, stores []backup.Store, require spec.Require) (w suspensionIn, err error) {
-	words, damaged := make([]suspension.Suspension, len(stores)), make([]error, len(stores))
+// readSuspension reads the suspension in all stores. If require is Any, it omits stores that do not answer.
+func readSuspension(ctx context.Context, stores []backup.Store, require spec.Require) (in suspensionIn, err error) {
+	stored, damaged := make([]suspension.Suspension, len(stores)), make([]error, len(stores))
 	answered, failed := askAll(ctx, stores, func(ctx context.Context, n int, store backup.Store) (err error) {
-		words[n], err = store.Cluster.Services().Read(ctx)
+		stored[n], err = store.Cluster.Services().Read(ctx)
 		if errors.Is(err, catalog.ErrDamaged) {
 			damaged[n], err = fmt.Errorf("repository %s: %w", store.Repository, err), nil
 		}
 		return err
 	})
-	w = suspensionIn{damaged: errors.Join(damaged...), answered: answered}
-	for _, said := range words {
-		if said.Time.After(w.last.Time) {
-			w.last = said
+	in = suspensionIn{damaged: errors.Join(damaged...), answered: answered}
+	for _, one := range stored {
+		if one.Time.After(in.last.Time) {
+			in.last = one
 		}
 	}
-	return w, enough(answered, failed, require)
+	return in, enough(answered, failed, require)
 }
 
-// updateSuspension updates the status by the suspension in the stores, and returns the stores that answered. If any store is enough, the
-// others are omitted.
+// updateSuspension updates the status by the suspension in the stores, and returns the stores that answered. With spec.All it fails
+// unless all have answered.
 func (h *loop) updateSuspension(ctx context.Context, stores []backup.Store, require spec.Require) ([]backup.Store, error) {
-	word, err := readSuspension(ctx, stores, require)
-	if word.damaged != nil {
-		h.report(storage.Warning, "ignoring a damaged suspension: %v", word.damaged)
+	in, err := readSuspension(ctx, stores, require)
+	if in.damaged != nil {
+		h.report(storage.Warning, "ignoring a damaged suspension: %v", in.damaged)
 	}
 	if err != nil {
 		return nil, err
 	}
-	h.board.set(func(s *Status) { s.Suspension = shown(word.last) })
-	return word.answered, nil
+	h.board.set(func(s *Status) { s.Suspension = shown(in.last) })
+	return in.answered, nil
 }
 
 // suspended returns the reason why the cluster is suspended, or "".
@@ -116,7 +116,7 @@ func (h *loop) suspended() string {
 	return ""
 }
 
-// resumed reports whether the cluster is no longer suspended.
+// resumed reads the suspension again, and reports whether the cluster is no longer suspended.
 func (w *worker) resumed(ctx context.Context) bool {
 	if w.spec.Suspend {
 		return false

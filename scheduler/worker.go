@@ -23,8 +23,8 @@ type order struct {
 	fault string // why the configuration as written is not in force; "": it is
 }
 
-// worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Fields without a remark
-// belong to its goroutine.
+// worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Only its goroutine uses the
+// fields, unless their comments name another rule.
 type worker struct {
 	loop
 	driller  *driller
@@ -32,17 +32,17 @@ type worker struct {
 	stop     context.CancelFunc
 	inForce  spec.Spec // of the last order; guarded by Service.mu
 
-	deleted   atomic.Bool // a survey did not find last in any repository
+	deleted   atomic.Bool // a survey did not find last in any repository; set by any goroutine
 	known     bool        // last was read from the repositories
 	last      Last
-	next      slotAfter // caches the slot after last
+	next      slotAfter // cached by nextSlot
 	tries     int       // failures since the last slot
 	notBefore time.Time // earliest next try
 	probe     time.Time // when to check the triggers again
 	catchup   catchup
 }
 
-// accept continues with o. All knowledge about repositories and failures depends on the Spec.
+// accept continues with o. If the Spec has changed, it forgets what the worker knew about repositories and failures.
 func (w *worker) accept(o order) {
 	if o.spec.Digest != w.spec.Digest {
 		w.known, w.next, w.tries, w.notBefore, w.probe, w.catchup = false, slotAfter{}, 0, time.Time{}, time.Time{}, catchup{}
@@ -54,7 +54,7 @@ func (w *worker) accept(o order) {
 	w.observer.assign(o)
 }
 
-// turn runs the job that is requested, or else due, and returns when to look again.
+// turn runs the requested job or, without a request, the due one. It returns when to look again.
 func (w *worker) turn(ctx context.Context) time.Time {
 	if w.suspended() != "" && !w.resumed(ctx) {
 		return w.pause()
@@ -66,7 +66,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.queue(ctx, w.requestedTask(asked))
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
-	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // in the second case a wrong clock has been corrected
+	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // last is in the future: a wrong clock was corrected
 		err := w.readFirst(ctx)
 		if ctx.Err() != nil {
 			return time.Time{}
@@ -84,15 +84,15 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.pause()
 	}
 	why, next := w.due(ctx, now)
-	if !why.is() {
+	if why.none() {
 		w.idle(next)
 		return w.catchUp(ctx, spec.Earlier(next, again))
 	}
 	return w.queue(ctx, task{job: JobBackup, cause: why})
 }
 
-// catchUp starts a copy to the repositories that lack backups, if it is due. Otherwise it returns the time at which it is due,
-// or next if that is earlier.
+// catchUp starts a copy to the repositories that lack backups, if one is due, and returns when to look again. Otherwise it
+// returns the earlier of next and the time at which a copy is due.
 func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	now := time.Now()
 	at := w.catchup.due(now)
@@ -114,7 +114,8 @@ func (w *worker) pause() time.Time {
 	return time.Time{}
 }
 
-// queue starts a run. After a requested run or a copy, the status shows the due backup as before.
+// queue carries out a run, and returns when to look again. A requested run or a copy leaves State, Reason and Holder of the
+// status as they were.
 func (w *worker) queue(ctx context.Context, t task) time.Time {
 	before := w.board.get()
 	if !t.requested.IsZero() || t.job == JobCopy {
@@ -125,7 +126,7 @@ func (w *worker) queue(ctx context.Context, t task) time.Time {
 	return r.do(ctx, w.steps(r))
 }
 
-// steps returns those of r's job.
+// steps returns the steps of r's job.
 func (w *worker) steps(r *run) steps {
 	job := workerJob{r, w}
 	switch r.job {
@@ -138,6 +139,7 @@ func (w *worker) steps(r *run) steps {
 	return &backupJob{workerJob: job}
 }
 
+// idle records that no backup is due until next.
 func (w *worker) idle(next time.Time) {
 	w.tries = 0 // the next failure is a first one
 	w.board.set(func(s *Status) {
@@ -154,13 +156,14 @@ func (w *worker) remember(last Last) {
 // cause is why a job is due or requested.
 type cause struct {
 	text  string // for people
-	label string // key of the backup's label that records it
-	value string
+	label string // key of the label with which the backup records it; "" for other jobs
+	value string // of the label
 }
 
-func (c cause) is() bool { return c.label != "" }
+// none reports whether c makes no backup due.
+func (c cause) none() bool { return c.label == "" }
 
-// due returns why a backup is due. If none is, the cause is empty, and due returns when to ask again.
+// due returns why a backup is due. If no backup is due, the cause is empty, and due returns when to ask again.
 func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	at := w.nextSlot(now)
 	if !at.IsZero() && !at.After(now) {
@@ -227,7 +230,7 @@ func (w *worker) readAnew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !w.last.Started.IsZero() { // otherwise the first backup is due at once
+	if !w.last.Started.IsZero() { // without a backup the first is due at once, and its end nudges
 		w.observer.nudge()
 	}
 	return nil
