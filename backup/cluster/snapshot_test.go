@@ -29,12 +29,12 @@ import (
 
 // openFake opens the snapshot of a fake member that runs send.
 func openFake(
-	t *testing.T, ctx context.Context, maxGap time.Duration, send func(pb.Maintenance_SnapshotServer) error,
+	t *testing.T, ctx context.Context, stallAfter time.Duration, send func(pb.Maintenance_SnapshotServer) error,
 ) (*cluster.Snapshot, error) {
 	t.Helper()
 	fake := &fakeMember{clusterID: 9, memberID: 1, snapshot: send}
 	c := connect(t, at("http://"+fake.serve(t)))
-	return c.Servers[0].Snapshot(ctx, maxGap)
+	return c.Servers[0].Snapshot(ctx, stallAfter)
 }
 
 func mustOpen(t *testing.T, send func(pb.Maintenance_SnapshotServer) error) *cluster.Snapshot {
@@ -245,7 +245,7 @@ func TestSnapshotThatFails(t *testing.T) {
 
 func TestSnapshotStalls(t *testing.T) {
 	t.Parallel()
-	const maxGap = 200 * time.Millisecond
+	const stallAfter = 200 * time.Millisecond
 	data := database(4096)
 	idle := func(stream pb.Maintenance_SnapshotServer) error { <-stream.Context().Done(); return nil }
 	emptyForever := func(stream pb.Maintenance_SnapshotServer) error {
@@ -276,7 +276,7 @@ func TestSnapshotStalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			s, err := openFake(t, ctx, maxGap, send)
+			s, err := openFake(t, ctx, stallAfter, send)
 			if err == nil {
 				defer s.Close()
 				_, err = io.ReadAll(s)
@@ -284,7 +284,7 @@ func TestSnapshotStalls(t *testing.T) {
 			if !errors.Is(err, cluster.ErrStalled) {
 				t.Errorf("error %v, want %v", err, cluster.ErrStalled)
 			}
-			wantWords(t, err, maxGap.String())
+			wantWords(t, err, stallAfter.String())
 		})
 	}
 }
@@ -321,7 +321,7 @@ func (p *pacedStream) Recv() (*pb.SnapshotResponse, error) {
 	return message, nil
 }
 
-// TestSnapshotOfASlowServer checks that a server may take almost maxGap for each message, and no longer.
+// TestSnapshotOfASlowServer checks that a server may take almost stallAfter for each message, and no longer.
 func TestSnapshotOfASlowServer(t *testing.T) {
 	for every, want := range map[time.Duration]error{1900 * time.Millisecond: nil, 2100 * time.Millisecond: cluster.ErrStalled} {
 		synctest.Test(t, func(t *testing.T) {
