@@ -102,8 +102,8 @@ func (j *baseJob) work(ctx context.Context) error {
 	return err
 }
 
-// takeBackup takes the backup. It must arrive in the first repository, where the log is. Errors of other
-// repositories are only reported.
+// takeBackup takes the backup. It must arrive in the first repository, where the log is. Errors of
+// other repositories are only reported.
 func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
 	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.forward)
 	there := reached(j.r.stores, r)

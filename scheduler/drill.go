@@ -54,7 +54,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return d.idle(again)
 	case now.Before(d.notBefore):
 		return spec.Earlier(d.notBefore, again)
-	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // last is in the future: a wrong clock was corrected
+	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // or the clock was set back: last is in the future
 		d.known, d.last = false, time.Time{}
 		err := d.readFirst(ctx)
 		if err != nil {

@@ -53,8 +53,8 @@ func (t turns) do(ctx context.Context, limit time.Duration, f func(context.Conte
 	return ctx.Err()
 }
 
-// groupOf returns the group of a cluster's repositories. Clusters whose URLs have the same pattern share a
-// group too: their store hangs for all of them at once. The caller holds s.mu.
+// groupOf returns the group of a cluster's repositories. Clusters whose URLs have the same
+// pattern share a group too: their store hangs for all of them at once. The caller holds s.mu.
 func (s *Service) groupOf(repositories []spec.Repository, concurrency int) *repositoryGroup {
 	urls := []string{}
 	for _, r := range repositories {

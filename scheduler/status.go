@@ -78,9 +78,9 @@ const (
 // Outcome is the outcome of a job that runs or has ended.
 type Outcome struct {
 	Job        Job
-	Repository string // of a job in a single one; or ""
-	Reason     string // why the job is due or requested
-	Began      time.Time
+	Repository string     // of a job in a single one; or ""
+	Reason     string     // why the job is due or requested
+	Began      time.Time  // when it began; a job that waits for its turn has no Outcome
 	Ended      time.Time  // zero: it runs
 	Verdict    Verdict    // "": it runs
 	Backup     catalog.ID // the backup that was taken or drilled; "": none

@@ -66,7 +66,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.queue(ctx, w.requestedTask(asked))
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
-	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // last is in the future: a wrong clock was corrected
+	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // or the clock was set back: last is in the future
 		err := w.readFirst(ctx)
 		if ctx.Err() != nil {
 			return time.Time{}
