@@ -53,12 +53,12 @@ clean: ## remove ./bin and ./dist; the tools stay in the user's cache
 
 .PHONY: test-short
 test-short: ## the inner loop: no real servers, no tools
-	go test -p $(P) -short -timeout 5m $(packages)
+	packages=$(packages); go test -p $(P) -short -timeout 5m $$packages
 
 .PHONY: test
 test: tools ## short tests under the race detector, then everything with real servers, then each benchmark once, small
-	go test -p $(P) -short -race -timeout 30m $(packages)
-	$(with_tools) go test -p 4 -parallel 3 -count=1 -timeout 60m $$(test/full.sh)
+	packages=$(packages); go test -p $(P) -short -race -timeout 30m $$packages
+	packages=$$(test/full.sh); $(with_tools) go test -p 4 -parallel 3 -count=1 -timeout 60m $$packages
 	test/light.sh | xargs --no-run-if-empty go test -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
 	$(with_tools) go run ./test/bench -quick
 

@@ -34,7 +34,8 @@ func Start(t testing.TB) context.Context {
 		}
 		t.Skipf("%v: test/tools/build.sh installs it", err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		// Chromium refuses to run as root with its sandbox. Here it opens only our own page.
 		options = append(options, chromedp.NoSandbox)
@@ -131,7 +132,7 @@ func order[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
 }
 
 // patience is for a machine that is busy with other tests.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Do executes steps in order, and fails the test at the first error.
 func (tab *Tab) Do(steps ...chromedp.Action[chromedp.Void]) {

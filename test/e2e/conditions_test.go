@@ -74,7 +74,7 @@ clusters:
 	if c.State != condition.Begins || c.Name != condition.NoBackup || c.Cluster != "prod" || c.Severity != condition.Critical {
 		t.Errorf("told first: %+v", c)
 	}
-	for deadline := time.After(time.Minute); ; {
+	for deadline := time.After(patience); ; {
 		select {
 		case path := <-beats:
 			if path != "/beat/fail" {

@@ -136,7 +136,7 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 		p.Until(1, stage)
 		p.Signal(t, syscall.SIGKILL)
 		p.Wait(t)
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			left, err := os.ReadDir(scratch)
 			if err == nil && len(left) == 0 {
 				break

@@ -131,9 +131,12 @@ func checkSame(t *testing.T, source, booted *servers.Cluster, revision int64) {
 	put(t, b, "after the restore", "a write goes through")
 }
 
+// patience is far beyond the time of any step.
+const patience = 3 * time.Minute
+
 func put(t *testing.T, client *clientv3.Client, key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := client.Put(ctx, key, value)
 	if err != nil {
@@ -266,7 +269,7 @@ func TestNoSpaceIsCleared(t *testing.T) {
 
 func waitForLog(t *testing.T, path, words string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		log, _ := os.ReadFile(path)
 		if strings.Contains(string(log), words) {
 			return

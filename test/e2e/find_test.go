@@ -115,7 +115,7 @@ func (w *witness) upTo(t *testing.T, revision int64) []string {
 		select {
 		case e := <-w.events:
 			w.seen = append(w.seen, e)
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("the watch has not come to revision %d", revision)
 		}
 	}
@@ -359,7 +359,7 @@ func TestFindLeadsBack(t *testing.T) {
 	a := j.archiving(t, c, 0)
 	j.firstWindow(t, client, a)
 
-	lease, err := client.Grant(t.Context(), 2)
+	lease, err := client.Grant(t.Context(), 6)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func coreClient(t *testing.T, s *apiserver.APIServer) client.Interface {
 func (c clientCaches) follow(t *testing.T, etcd *servers.Cluster) {
 	t.Helper()
 	client := etcd.Client(t)
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		wrong := c.differences(t.Context(), client)
 		if wrong == "" {
 			return

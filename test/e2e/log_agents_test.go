@@ -65,7 +65,7 @@ func (w *writing) more(t *testing.T, n int) {
 	t.Helper()
 	count := func() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.acked) }
 	begin := count()
-	for deadline := time.Now().Add(time.Minute); count() < begin+n; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); count() < begin+n; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d writes in a minute, want %d", count()-begin, n)
 		}

@@ -62,7 +62,7 @@ func (j job) untilWindows(t *testing.T, n int) document.List {
 
 func (j job) untilListed(t *testing.T, what string, ok func(document.List) bool) document.List {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		list, out := j.list(t)
 		if ok(list) {
 			return list
@@ -251,7 +251,7 @@ func (h *told) rest(t *testing.T, a *agent.Agent) {
 // waitForLeases waits until the short leases have expired.
 func (h *told) waitForLeases(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		leases, err := h.Client().Leases(t.Context())
 		if err != nil {
 			t.Fatal(err)

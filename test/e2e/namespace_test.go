@@ -124,7 +124,7 @@ func extractArgs(t *testing.T, found string) []string {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for: %s", what)
 		}

@@ -17,8 +17,8 @@ import (
 )
 
 // waitForDatabase waits until the member's database has on disk everything that it has applied: etcd writes it every
-// tenth of a second.
-func waitForDatabase() { time.Sleep(300 * time.Millisecond) }
+// tenth of a second, and a loaded machine later.
+func waitForDatabase() { time.Sleep(time.Second) }
 
 // spoil changes a file at places that are not empty.
 func spoil(t *testing.T, path string, from, to float64) {

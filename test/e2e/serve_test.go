@@ -33,7 +33,7 @@ func more(t *testing.T, repo string, n int) {
 	t.Helper()
 	for _, cluster := range []string{"prod", "test"} {
 		begin := len(slotsOf(t, repo, cluster))
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 			slots := slotsOf(t, repo, cluster)
 			unique := slices.Compact(slices.Sorted(slices.Values(slots)))
 			if len(unique) < len(slots) {

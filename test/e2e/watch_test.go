@@ -124,7 +124,7 @@ func leasesOf(t *testing.T, client *clientv3.Client) map[clientv3.LeaseID]string
 	return found
 }
 
-// TestWatchLeases keeps a lease of two seconds alive while the log is written: its key exists at each revision, and
+// TestWatchLeases keeps a lease of ten seconds alive while the log is written: its key exists at each revision, and
 // none of its keys does once it has ended. The TTL of a lease that ended early is guessed.
 func TestWatchLeases(t *testing.T) {
 	withServers(t)
@@ -133,7 +133,7 @@ func TestWatchLeases(t *testing.T) {
 	j := newWatchingJob(t)
 	a := j.archiving(t, source, 0)
 	j.firstWindow(t, client, a)
-	lease, err := client.Grant(t.Context(), 5)
+	lease, err := client.Grant(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestWatchLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range 12 {
+	for n := range 18 {
 		_, err := client.KeepAliveOnce(t.Context(), lease.ID)
 		if err != nil {
 			t.Fatal(err)
