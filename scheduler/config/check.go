@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -19,7 +20,7 @@ type visit struct {
 // a secret in the wrong place.
 type checker struct {
 	src  *source
-	seen map[visit]bool // prevents endless visits of aliases in a cycle, and bounds the work
+	seen map[visit]bool // prevents endless visits of aliases in a cycle, and bounds the work; without a type: nodes with a fault
 }
 
 // check records the faults of v's node and of the nodes in it.
@@ -32,15 +33,28 @@ func (c checker) check(v visit) {
 	}
 	c.seen[v] = true
 	switch kind := v.into.Kind(); {
-	case v.node.ShortTag() == "!!null":
+	case v.node.Kind != yaml.ScalarNode && null(v.node): // the decoder would decode its content
+		c.fault(v, errors.New("a mapping or list cannot have the tag !!null: remove the tag"))
 	case v.node.Kind == yaml.MappingNode && (kind == reflect.Struct || kind == reflect.Map):
 		c.mapping(v)
 	case v.node.Kind == yaml.SequenceNode && kind == reflect.Slice:
-		for _, item := range v.node.Content {
-			c.check(visit{item, v.into.Elem(), v.cluster})
-		}
+		c.sequence(v)
 	case v.node.Decode(reflect.New(v.into).Interface()) != nil:
 		c.mistyped(v)
+	}
+}
+
+// null reports whether the decoder takes the node for null. It drops null keys and null items of lists silently.
+func null(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
+
+func (c checker) sequence(v visit) {
+	for _, node := range v.node.Content {
+		item := visit{node, v.into.Elem(), v.cluster}
+		if null(node) {
+			c.fault(item, errors.New("an item of a list is null: remove it, or quote it if it is a name"))
+			continue
+		}
+		c.check(item)
 	}
 }
 
@@ -48,6 +62,10 @@ func (c checker) mapping(v visit) {
 	lines := map[string]int{}
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key, value := visit{v.node.Content[i], reflect.TypeFor[string](), v.cluster}, visit{v.node.Content[i+1], nil, v.cluster}
+		if null(key.node) {
+			c.fault(key, errors.New("a key is null: quote it if it is a name"))
+			continue
+		}
 		var name string
 		err := key.node.Decode(&name)
 		if err != nil {
@@ -62,6 +80,11 @@ func (c checker) mapping(v visit) {
 		lines[name] = key.node.Line
 		switch {
 		case twice:
+			if v.into == reflect.TypeFor[clusterPart]() {
+				// The key is there twice, and either place may be the mistake: if the line with a cluster's name is lost, its keys
+				// belong to the cluster before it, and the backups of neither may end.
+				key.cluster = ""
+			}
 			c.fault(key, fmt.Errorf("mapping key %q already defined at line %d", name, first))
 		case value.into == nil:
 			c.fault(key, fmt.Errorf("unknown key %q%s", name, cure(name)))
@@ -73,7 +96,7 @@ func (c checker) mapping(v visit) {
 
 // below returns the type of a key's value, nil if the key is unknown.
 func (v visit) below(key, value *yaml.Node, name string) reflect.Type {
-	switch merge := key.ShortTag() == "!!merge"; {
+	switch merge := isMerge(key); {
 	case merge && value.Kind == yaml.SequenceNode:
 		return reflect.SliceOf(v.into)
 	case merge:
@@ -89,6 +112,11 @@ func (v visit) below(key, value *yaml.Node, name string) reflect.Type {
 	return nil
 }
 
+// isMerge reports whether the decoder merges the key's value into the mapping.
+func isMerge(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Value == "<<" && (key.Tag == "" || key.Tag == "!" || key.ShortTag() == "!!merge")
+}
+
 func (c checker) mistyped(v visit) {
 	form, ok := forms[v.into]
 	if ok {
@@ -99,7 +127,13 @@ func (c checker) mistyped(v visit) {
 	c.fault(v, fmt.Errorf("expected %s, got %s", cmp.Or(expected[v.into.Kind()], "a mapping"), cmp.Or(kinds[tag], "a value of type "+tag)))
 }
 
+// fault records the first fault of v's node for v's cluster. Aliases can lead to the node again.
 func (c checker) fault(v visit, err error) {
+	node := visit{v.node, nil, v.cluster}
+	if c.seen[node] {
+		return
+	}
+	c.seen[node] = true
 	c.src.faults = append(c.src.faults, lineFault{v.node.Line, v.cluster, err})
 }
 

@@ -254,7 +254,7 @@ func parseIncluded(name string, data []byte, defaults clusterPart) (c clustersPa
 	return c, src, err
 }
 
-// clusters decodes each cluster again, over the defaults, into c.
+// clusters decodes each cluster, over the defaults, into c.
 func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 	var over struct {
 		Clusters  map[string]yaml.Node `yaml:"clusters"`
@@ -262,7 +262,10 @@ func (s *source) clusters(c *clustersPart, defaults clusterPart) error {
 			Cluster yaml.Node `yaml:"cluster"`
 		} `yaml:"templates"`
 	}
-	_ = s.root.Decode(&over) // decode has recorded the faults
+	err := s.root.Decode(&over)
+	if err != nil {
+		return s.malformed(err)
+	}
 	c.Clusters = map[string]clusterPart{}
 	for name, node := range over.Clusters {
 		c.Clusters[name] = s.cluster(name, &node, defaults)
@@ -288,7 +291,7 @@ func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clu
 	part.replaceSealing(node)
 	err := node.Decode(&part)
 	if err != nil && s.faultsOf(name) == nil {
-		s.faults = append(s.faults, lineFault{node.Line, name, err})
+		s.faults = append(s.faults, lineFault{node.Line, name, errors.New(strings.Join(decoderTexts(err), ", "))})
 	}
 	return part
 }

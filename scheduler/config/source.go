@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,8 @@ type lineFault struct {
 	err     error
 }
 
-// decode parses data and decodes it into v, strictly. Faults within one cluster are recorded; others are returned.
+// decode parses data and decodes all but the clusters into v, strictly. Faults within one cluster are recorded; others are
+// returned.
 func (s *source) decode(data []byte, v any) error {
 	input := yaml.NewDecoder(bytes.NewReader(data))
 	err := input.Decode(&s.root)
@@ -42,25 +44,61 @@ func (s *source) decode(data []byte, v any) error {
 		return fmt.Errorf("%s: more than one YAML document", s.name)
 	}
 	checker{s, map[visit]bool{}}.check(visit{s.root.Content[0], reflect.TypeOf(v).Elem(), ""})
-	err = s.root.Decode(v)
-	_, complete := errors.AsType[*yaml.TypeError](err) // the decoder has set all values that have no fault
-	switch {
-	case len(s.faults) == 0 && err != nil:
-		return s.malformed(err)
-	case err != nil && !complete:
-		return s.listed(func(lineFault) bool { return true })
+	err = s.err()
+	if err != nil {
+		return err
 	}
-	return s.err()
+	err = s.withoutClusters().Decode(v) // the recorded faults are all within clusters: the checker missed any error
+	if err != nil {
+		return s.malformed(err)
+	}
+	return nil
 }
 
-// malformed returns an error of the decoder with the file's name. Such errors contain a line only as text.
-func (s *source) malformed(err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	line, ok := strings.CutPrefix(text, "line ")
-	if ok {
-		return fmt.Errorf("%s:%s", s.name, line)
+// withoutClusters returns the file's content without its clusters. They are decoded one by one, so that a fault of one does not
+// hide those of others.
+func (s *source) withoutClusters() *yaml.Node {
+	rest := *s.root.Content[0]
+	if rest.Kind != yaml.MappingNode {
+		return &rest
 	}
-	return fmt.Errorf("%s: %s", s.name, text)
+	rest.Content = nil
+	for pair := range slices.Chunk(s.root.Content[0].Content, 2) {
+		if pair[0].Kind != yaml.ScalarNode || pair[0].Value != "clusters" { // the value of an alias is its anchor's name
+			rest.Content = append(rest.Content, pair...)
+		}
+	}
+	return &rest
+}
+
+// malformed returns an error of the parser or decoder with the file's name, in one line and without values.
+func (s *source) malformed(err error) error {
+	texts := decoderTexts(err)
+	for i, text := range texts {
+		line, ok := strings.CutPrefix(text, "line ")
+		if ok {
+			texts[i] = s.name + ":" + line
+			continue
+		}
+		texts[i] = s.name + ": " + text
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// quotedValue matches a value in an error of the decoder.
+var quotedValue = regexp.MustCompile("(?s) `.*`")
+
+// decoderTexts returns the texts of an error of the parser or decoder, without values. Such errors contain a line only as text.
+func decoderTexts(err error) []string {
+	texts := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
+	several, ok := errors.AsType[*yaml.TypeError](err)
+	if ok {
+		texts = slices.Clone(several.Errors)
+	}
+	for i, text := range texts {
+		texts[i] = quotedValue.ReplaceAllString(text, "")
+	}
+	return texts
 }
 
 // recordTemplate records that a cluster was made from a template.
