@@ -308,6 +308,40 @@ func TestSalvagePlanOf(t *testing.T) {
 	}
 }
 
+// TestReachOfTheDisks checks that a plan promises neither a revision after the end of a disk's log nor the time of a backup from before
+// it.
+func TestReachOfTheDisks(t *testing.T) {
+	for name, c := range map[string]struct {
+		catalog catalog.Catalog
+		target  plan.Target
+		disk    disk.Disk
+		want    plan.Reach
+	}{
+		"a revision that cannot be, the best there is": {
+			target: plan.Target{Revision: 171, Best: true}, disk: diskOf(1, 50, 80, 70), want: plan.Reach{Position: 70},
+		},
+		"a revision on the disk": {
+			target: plan.Target{Revision: 155, Best: true}, disk: diskOf(1, 50, 80, 70), want: plan.Reach{Position: 70, Revision: 155},
+		},
+		"a backup without a log": {
+			catalog: catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}},
+			disk:    diskOf(1, 50, 80, 70, badDatabase), want: plan.Reach{Position: 70, NotBefore: backupAt(started, 30).Started},
+		},
+	} {
+		c.target.Disks = &plan.Disks{Found: []disk.Disk{c.disk}}
+		p, err := plan.New(c.catalog, c.target, plan.Layout{Token: "t"}, now)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		reach := *p.Reach
+		reach.Newest = catalog.Point{}
+		if reach != c.want {
+			t.Errorf("%s: the plan reaches %+v, expected %+v", name, reach, c.want)
+		}
+	}
+}
+
 // If a database turns out to be damaged when it is read completely, another disk's replaces it.
 func TestSalvageGoesAroundADatabase(t *testing.T) {
 	target := plan.Target{Disks: &plan.Disks{Found: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 80, 70)}}}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -26,6 +27,7 @@ func withoutLog(c catalog.Catalog, t Target) (route, error) {
 			continue
 		}
 		r := backupRoute(b)
+		r.reach.NotAfter = time.Time{} // the disk's log contains later writes, and no times
 		r.setDisks(t, nil, &l)
 		r.notes = append(r.notes, "no database on the disks leads there: the backup is the base")
 		return r, nil
@@ -226,6 +228,7 @@ func (t Target) toEndOfDisks(r route, why string) (route, error) {
 		log.Revision = 0
 		r.salvage.Log = &log
 	}
+	r.reach.Revision = 0
 	return t.orNearest(r, why)
 }
 
