@@ -47,8 +47,9 @@ func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
 	return len(p.requests) > 0 && (p.bytes >= size || now.Sub(p.since) >= flush)
 }
 
-// mark adds m. Of several marks at one position it keeps the first and the newest, which have the same revision. The first one
-// records when the state began: without it, a target time in a long idle period would select an older state.
+// mark adds m. Of several marks at one position it keeps the first and the newest, both with the revision that any of them knows:
+// a member that applies late reports the position before its revision. The first one records when the state began: without it, a
+// target time in a long idle period would select an older state.
 func (p *pending) mark(m segment.Mark) {
 	n := len(p.marks)
 	if n > 0 {
@@ -62,6 +63,7 @@ func (p *pending) mark(m segment.Mark) {
 			if n > 1 && p.marks[n-2].Position == m.Position {
 				p.marks = p.marks[:n-1]
 			}
+			p.marks[len(p.marks)-1].Revision = m.Revision
 		}
 	}
 	p.marks = append(p.marks, m)

@@ -180,18 +180,17 @@ func drawHeader(t *rapid.T, requests []segment.Record) segment.Header {
 	}
 	position, revision := h.First-1, int64(1)
 	for i := range rapid.IntRange(0, 6).Draw(t, "marks") {
-		position += rapid.Uint64Range(0, (h.Last-position)/2).Draw(t, "ahead")
-		revision += int64(i)
-		h.Marks = append(h.Marks, segment.Mark{
-			Position: position, Interval: segment.Interval{NotBefore: after(i), NotAfter: after(2 * i)},
-		})
+		ahead := rapid.Uint64Range(0, (h.Last-position)/2).Draw(t, "ahead")
+		position += ahead
+		revision += int64(min(ahead, 3))
+		mark := segment.Mark{Position: position, Interval: segment.Interval{NotBefore: after(i), NotAfter: after(2 * i)}}
+		if rapid.Bool().Draw(t, "known") {
+			mark.Revision = revision
+		}
+		h.Marks = append(h.Marks, mark)
 		if rapid.Bool().Draw(t, "hashed") {
 			h.Hashes = append(h.Hashes, segment.Hash{Position: position, Revision: revision, CompactRevision: -1, Hash: uint32(i)})
 		}
-	}
-	n := len(h.Marks)
-	if n > 0 {
-		h.Marks[n-1].Revision = revision
 	}
 	return h
 }

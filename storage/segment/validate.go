@@ -121,7 +121,7 @@ func (h Header) validateChanges() error {
 // validateMarks checks the marks and their order, on which a plan relies when it searches a time or a revision between
 // two marks.
 func (h Header) validateMarks() error {
-	var before Mark
+	var before, known Mark // the previous mark, and the last one with a known revision
 	for i, m := range h.Marks {
 		err := h.checkPosition(m.Position)
 		if err != nil {
@@ -140,16 +140,24 @@ func (h Header) validateMarks() error {
 		if m.Position < before.Position || m.NotBefore.Before(before.NotBefore) || m.NotAfter.Before(before.NotAfter) {
 			return fmt.Errorf("mark %d is before the previous one", i)
 		}
-		known := m.Revision > 0 && before.Revision > 0
-		if known &&
-			(m.Revision < before.Revision || m.Position == before.Position && m.Revision != before.Revision) {
-			return fmt.Errorf("mark %d: revision %d contradicts %d at position %d",
-				i, m.Revision, before.Revision, before.Position)
+		err = m.validateRevision(known)
+		if err != nil {
+			return fmt.Errorf("mark %d: %w", i, err)
 		}
-		if m.Revision == 0 {
-			m.Revision = before.Revision // the last known one
+		if m.Revision > 0 {
+			known = m
 		}
 		before = m
+	}
+	return nil
+}
+
+// validateRevision compares the revisions of m and of known, the last mark before m with a known revision. They are equal at one
+// position, and a later position has no smaller one.
+func (m Mark) validateRevision(known Mark) error {
+	contradicts := m.Revision < known.Revision || m.Position == known.Position && m.Revision > known.Revision
+	if m.Revision > 0 && known.Revision > 0 && contradicts {
+		return fmt.Errorf("revision %d contradicts %d at position %d", m.Revision, known.Revision, known.Position)
 	}
 	return nil
 }

@@ -85,6 +85,40 @@ func TestInvalidHeader(t *testing.T) {
 	}
 }
 
+// TestRevisionsOfMarks uses marks of which some do not know the revision, as a member reports them that applies late.
+func TestRevisionsOfMarks(t *testing.T) {
+	type mark struct {
+		position uint64
+		revision int64 // 0: unknown
+	}
+	for what, test := range map[string]struct {
+		marks []mark
+		valid bool
+	}{
+		"known later at one position":       {[]mark{{1010, 5}, {1020, 0}, {1020, 8}}, true},
+		"known, unknown and known again":    {[]mark{{1010, 5}, {1020, 8}, {1020, 0}, {1020, 8}}, true},
+		"none known before":                 {[]mark{{1010, 0}, {1020, 0}, {1020, 8}}, true},
+		"no new revision":                   {[]mark{{1010, 5}, {1020, 0}, {1020, 5}}, true},
+		"two at one position":               {[]mark{{1010, 5}, {1010, 8}}, false},
+		"two at one position, one between":  {[]mark{{1010, 5}, {1010, 0}, {1010, 8}}, false},
+		"smaller at one position":           {[]mark{{1010, 5}, {1010, 0}, {1010, 4}}, false},
+		"smaller later":                     {[]mark{{1010, 5}, {1020, 4}}, false},
+		"smaller later, an unknown between": {[]mark{{1010, 5}, {1020, 0}, {1020, 4}}, false},
+	} {
+		h := fullHeader()
+		h.Marks = nil
+		for i, m := range test.marks {
+			h.Marks = append(h.Marks, segment.Mark{
+				Position: m.position, Revision: m.revision, Interval: segment.Interval{NotBefore: after(i), NotAfter: after(i)},
+			})
+		}
+		_, err := segment.Encode(h, fullRequests(), seal.Recipients{})
+		if (err == nil) != test.valid {
+			t.Errorf("%s: valid is %t, expected %t: %v", what, err == nil, test.valid, err)
+		}
+	}
+}
+
 func wantUnreadable(t *testing.T, what string, h segment.Header, sealed []byte) {
 	t.Helper()
 	_, _, err := segment.ReadHeader(bytes.NewReader(join(documentOf(t, h), sealed)))
