@@ -215,6 +215,10 @@ func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment
 // segment is longer.
 const maxArena = 64 << 20
 
+// maxRecords bounds the records for which memory is allocated by the number in a segment's header, which is not verified yet. The
+// slice grows if the segment has more.
+const maxRecords = 1 << 16
+
 // fetchSegment returns all records of one segment.
 func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Record, error) {
 	opened, err := r.cluster.Log().OpenSegment(ctx, s, r.keys)
@@ -222,7 +226,7 @@ func (r *run) fetchSegment(ctx context.Context, s catalog.Segment) ([]segment.Re
 		return nil, badSegment(s, err)
 	}
 	defer opened.Close()
-	records := make([]segment.Record, 0, s.Requests+len(s.Marks)+len(s.Hashes)+1)
+	records := make([]segment.Record, 0, min(s.Requests, maxRecords)+len(s.Marks)+len(s.Hashes)+1)
 	arena := make([]byte, 0, min(s.Plain.Size, maxArena))
 	for record, err := range opened.Records() {
 		if err != nil {

@@ -29,6 +29,9 @@ const blockSize = 32 << 10
 // maxOverhead is the largest number of bytes that a record adds to its data: three varints.
 const maxOverhead = 3 * binary.MaxVarintLen64
 
+// minRecord is the smallest number of bytes of a record: three varints and one byte of data.
+const minRecord = 4
+
 // maxBlock is the largest size of a block, which is closed after the record that makes it long enough.
 const maxBlock = blockSize + maxOverhead + maxData
 

@@ -28,6 +28,9 @@ func (h Header) Validate() error {
 	if err != nil {
 		return fmt.Errorf("plain: %w", err)
 	}
+	if int64(h.Requests) > h.Plain.Size/minRecord {
+		return fmt.Errorf("%d requests do not fit into a plain body of %d bytes", h.Requests, h.Plain.Size)
+	}
 	err = h.Stored.validate()
 	if err != nil {
 		return fmt.Errorf("stored: %w", err)

@@ -71,6 +71,7 @@ func TestInvalidHeader(t *testing.T) {
 	for what, spoil := range map[string]func(h *segment.Header){
 		"requests below zero":  func(h *segment.Header) { h.Requests = -1 },
 		"more than positions":  func(h *segment.Header) { h.Requests = 302 },
+		"more than bytes":      func(h *segment.Header) { h.Last, h.End.Position, h.Requests = 1<<51, 1<<51, 1<<50 },
 		"no plain size":        func(h *segment.Header) { h.Plain.Size = 0 },
 		"no plain digest":      func(h *segment.Header) { h.Plain.SHA256 = "" },
 		"no stored size":       func(h *segment.Header) { h.Stored.Size = -1 },
