@@ -18,9 +18,13 @@ type Window struct {
 	Lineage                  string // only this history
 }
 
-// holds reports whether c may lie within w. If the time of c is not known exactly, any overlap with w suffices.
+// holds reports whether c may lie within w. If the revision or the time of c is not known exactly, any overlap with w suffices.
 func (w Window) holds(c Change) bool {
-	return (w.FromRevision == 0 || c.Revision >= w.FromRevision) && (w.ToRevision == 0 || c.Revision <= w.ToRevision) &&
+	first := c.Revision // the first one possible
+	if c.After > 0 {
+		first = min(c.After+1, c.Revision)
+	}
+	return (w.FromRevision == 0 || c.Revision >= w.FromRevision) && (w.ToRevision == 0 || first <= w.ToRevision) &&
 		(w.From.IsZero() || c.NotAfter.IsZero() || !c.NotAfter.Before(w.From)) &&
 		(w.To.IsZero() || !c.NotBefore.After(w.To))
 }
