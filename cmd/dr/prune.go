@@ -245,7 +245,7 @@ func pruneSummary(d document.Prune, grace time.Duration) string {
 	}
 	text := fmt.Sprintf("%d backups and %d segments %s, %s stay", backups, segments, removed, size(d.Kept))
 	if backups+segments > 0 {
-		text += fmt.Sprintf("; a prune after %s deletes their data, %s", strings.TrimSuffix(grace.String(), "0m0s"), size(d.Removed))
+		text += fmt.Sprintf("; a prune after %s deletes their data, %s", retention.Span(grace), size(d.Removed))
 	}
 	if d.Swept > 0 {
 		text += fmt.Sprintf("\n%d objects, %s, of deleted or killed backups %s for good", d.Swept, size(d.SweptSize), removed)

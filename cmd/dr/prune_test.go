@@ -230,3 +230,17 @@ func TestPinWithAnEnd(t *testing.T) {
 		t.Errorf("with another pin that has no end: %s", said)
 	}
 }
+
+// TestPruneSummaryOfTheGrace checks that the grace is printed as dr.yaml writes it.
+func TestPruneSummaryOfTheGrace(t *testing.T) {
+	d := document.Prune{Backups: []document.PrunedBackup{{}}}
+	for grace, want := range map[time.Duration]string{
+		30 * time.Minute: "a prune after 30m deletes", 24 * time.Hour: "a prune after 1d deletes", 36 * time.Hour: "a prune after 1d12h deletes",
+		10 * time.Hour: "a prune after 10h deletes", 90 * time.Second: "a prune after 1m30s deletes",
+	} {
+		got := pruneSummary(d, grace)
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %q does not contain %q", grace, got, want)
+		}
+	}
+}
