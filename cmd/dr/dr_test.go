@@ -99,6 +99,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown verb of config", []string{"config", "chekc"}, 2, `unknown verb "config chekc"`},
 		{"a status of nothing", []string{"status"}, 2, "--repo file:///path or DR_REPO"},
 		{"a status of two things", []string{"status", "--repo", repo, "--config", garbage}, 2, "cannot be combined with --config or --check"},
+		{"a check without endpoints", []string{"status", "--check"}, 2, "pass --config or set DR_CONFIG"},
 
 		{"no endpoint", append([]string{"backup", "--endpoints", ""}, to...), 2, "--endpoints or ETCDCTL_ENDPOINTS"},
 		{"a malformed endpoint", append([]string{"backup", "--endpoints", "htp://x:1"}, to...), 2, "https:// or http://"},

@@ -103,6 +103,10 @@ func TestStatus(t *testing.T) {
 	if out.code != 0 || strings.Count(out.stdout, "  warning NotEncrypted: ") != 2 || strings.Contains(out.stdout, "NotLocked") {
 		t.Errorf("without a schedule: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
+	out = dr(t, map[string]string{"DR_REPO": repo}, "status", "--check")
+	if out.code != 2 || !strings.Contains(out.stderr, "--config") {
+		t.Errorf("with nothing but DR_REPO to check: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
 	out = dr(t, nil, "status", "--config", path, "--cluster", "fine", "--check")
 	if out.code != 3 || !strings.Contains(out.stdout, "critical MembersAway: ") {
 		t.Errorf("with the cluster looked at: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
@@ -134,6 +138,26 @@ func TestStatusOfALogThatWasNeverStored(t *testing.T) {
 	n := strings.Count(out.stdout, "critical LogStopped in main: the log is to be archived, and nothing")
 	if n != 1 { // fine's is a minute old
 		t.Errorf("%d of them:\n%s%s", n, out.stdout, out.stderr)
+	}
+}
+
+// TestStatusOfAnUnreadableInclude checks that dr status reports an included file that cannot be parsed instead of a cluster that may be
+// in it.
+func TestStatusOfAnUnreadableInclude(t *testing.T) {
+	path, _ := configured(t)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, append([]byte("include: [more.yaml]\n"), text...), 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(filepath.Dir(path), "more.yaml"), []byte("clusters: [\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := dr(t, nil, "status", "--config", path, "--cluster", "other")
+	if out.code != 2 || !strings.Contains(out.stderr, "more.yaml") || strings.Contains(out.stderr, "correct the name") {
+		t.Errorf("exit code %d: %s%s", out.code, out.stdout, out.stderr)
 	}
 }
 

@@ -61,6 +61,9 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 			}
 			path = ""
 		}
+		if live && path == "" {
+			return usagef("--check needs the clusters' endpoints: pass --config or set DR_CONFIG")
+		}
 		sources, unread, err := a.statusSources(cmd.Context(), path)
 		if err != nil {
 			return err
@@ -135,6 +138,9 @@ func (a *app) configuredSources(path string) (all []statusSource, unread, err er
 			}})
 		}
 		all = append(all, s)
+	}
+	if len(all) == 0 && unread != nil { // the cluster may be in the file that cannot be read
+		return nil, nil, unread
 	}
 	if len(all) == 0 {
 		return nil, nil, usagef("--cluster %s is not in %s: correct the name, or add the cluster there", a.cluster, path)
