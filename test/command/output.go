@@ -21,28 +21,39 @@ func (o Output) String() string {
 	return fmt.Sprintf("dr %s: exit code %d\n%s%s", strings.Join(o.Args, " "), o.Code, o.Stdout, o.Stderr)
 }
 
-// Decode decodes the result of a verb with events, or the document of one without.
+// Decode decodes the result of a verb with events, or the document of one without. Nothing may follow either, except the
+// error line of a dr that failed. A dr that failed without a result leaves result unchanged.
 func (o Output) Decode(t testing.TB, result any) {
 	t.Helper()
-	line := struct{ Result any }{result}
-	for text := range strings.Lines(o.Stdout) {
-		if strings.HasPrefix(text, `{"result":`) {
-			err := json.Unmarshal([]byte(text), &line)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, o)
-			}
-			return
-		}
-	}
-	events := strings.HasPrefix(o.Stdout, `{"event":`) || strings.HasPrefix(o.Stdout, `{"item":`)
-	if events && o.Code == 0 {
-		t.Fatalf("there is no result\n%s", o)
-	}
-	// A document may be followed by the line of the error that makes the exit code.
-	err := json.NewDecoder(strings.NewReader(o.Stdout)).Decode(result)
+	err := o.decode(result)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, o)
 	}
+}
+
+func (o Output) decode(result any) error {
+	text := strings.TrimSuffix(o.Stdout, "\n")
+	lastLine := text[strings.LastIndexByte(text, '\n')+1:]
+	if o.Code != 0 && strings.HasPrefix(lastLine, `{"error":`) {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, lastLine), "\n")
+	}
+	results := strings.Count("\n"+text, "\n"+`{"result":`)
+	events := strings.HasPrefix(text, `{"event":`) || strings.HasPrefix(text, `{"item":`)
+	if text == "" && o.Code != 0 {
+		return nil // there is only the error
+	}
+	if results == 0 && !events {
+		return json.Unmarshal([]byte(text), result) // it refuses anything after the document
+	}
+	lastLine = text[strings.LastIndexByte(text, '\n')+1:]
+	if results == 0 && o.Code != 0 {
+		return nil // it failed before there was a result
+	}
+	if results != 1 || !strings.HasPrefix(lastLine, `{"result":`) {
+		return fmt.Errorf("want one result, on the last line; there are %d", results)
+	}
+	line := struct{ Result any }{result}
+	return json.Unmarshal([]byte(lastLine), &line)
 }
 
 // Succeeded fails the test unless dr succeeded, and decodes its result unless result is nil.
