@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type Process struct {
 	stdout, stderr bytes.Buffer
 	stage          string // of the last event read
 	limit          *time.Timer
+	hung           atomic.Bool // killed by limit
 }
 
 // Start starts dr as Run does.
@@ -43,7 +45,10 @@ func Start(t testing.TB, env []string, args ...string) *Process {
 	if err != nil {
 		t.Fatalf("start dr %s: %v", strings.Join(args, " "), err)
 	}
-	p.limit = time.AfterFunc(maxRun, func() { _ = p.cmd.Process.Kill() }) // it may have ended
+	p.limit = time.AfterFunc(maxRun, func() {
+		p.hung.Store(true)
+		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // it may have ended
+	})
 	return p
 }
 
@@ -92,7 +97,7 @@ func (p *Process) Signal(t testing.TB, signal syscall.Signal) {
 	}
 }
 
-// Wait reads the rest of the output, and waits for the end.
+// Wait reads the rest of the output, and waits for the end. It fails the test if dr had to be killed at maxRun.
 func (p *Process) Wait(t testing.TB) Output {
 	t.Helper()
 	for more := true; more; {
@@ -104,5 +109,9 @@ func (p *Process) Wait(t testing.TB) Output {
 	if err != nil && !exited {
 		t.Fatalf("run dr %s: %v", strings.Join(p.cmd.Args[1:], " "), err)
 	}
-	return Output{p.cmd.Args[1:], p.stdout.String(), p.stderr.String(), p.cmd.ProcessState.ExitCode(), p.stage}
+	out := Output{p.cmd.Args[1:], p.stdout.String(), p.stderr.String(), p.cmd.ProcessState.ExitCode(), p.stage}
+	if p.hung.Load() {
+		t.Fatalf("dr hung: killed after %v\n%s", maxRun, out)
+	}
+	return out
 }
