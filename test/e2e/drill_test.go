@@ -133,7 +133,9 @@ func TestDrillKilledLeavesNothing(t *testing.T) {
 	for _, stage := range []string{"fetch", "replay", "boot"} {
 		scratch := t.TempDir()
 		p := command.Start(t, j.env, "drill", "--to", "latest", "-o", "json", "--scratch-dir", scratch)
-		p.Until(1, stage)
+		if !p.Until(1, stage) {
+			t.Fatalf("dr ended before %s\n%s", stage, p.Wait(t))
+		}
 		p.Signal(t, syscall.SIGKILL)
 		p.Wait(t)
 		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {

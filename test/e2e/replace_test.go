@@ -140,8 +140,8 @@ func TestReplaceOnEveryHost(t *testing.T) {
 	}
 }
 
-// TestReplaceIsKilled kills dr at random moments of a restore in place. Afterwards the old data comes back whole, or the restore
-// is completed.
+// TestReplaceIsKilled kills dr at or soon after a stage of a restore in place. Afterwards the old data comes back whole, or the
+// restore is completed.
 func TestReplaceIsKilled(t *testing.T) {
 	withServers(t)
 	seed := rand.Uint64()
@@ -159,11 +159,17 @@ func TestReplaceIsKilled(t *testing.T) {
 	if !strings.Contains(planned, "the old data moves to "+filepath.Join(filepath.Dir(dir), ".dr-swap-m1-")) {
 		t.Errorf("the plan:\n%s", planned)
 	}
-	for range 8 {
-		p := command.Start(t, j.env, args...)
-		time.Sleep(time.Duration(random.IntN(800)) * time.Millisecond)
-		p.Signal(t, syscall.SIGKILL)
-		p.Wait(t)
+	stages := []string{"fetch", "build", "rename", "replace"}
+	killed := 0
+	for i := range 8 {
+		p := command.Start(t, j.env, append(slices.Clone(args), "-o", "json")...)
+		if p.Until(1, stages[i%len(stages)]) { // a restore that continues an earlier one has no such stage
+			time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond)
+			p.Signal(t, syscall.SIGKILL)
+		}
+		if p.Wait(t).Code == -1 {
+			killed++
+		}
 		for _, id := range swaps(t, dir) {
 			out := command.Run(t, j.env, "restore", "--undo", id, "--data-dir", dir)
 			if out.Code != 0 && !strings.Contains(out.Stderr, "no restore "+id) && !strings.Contains(out.Stderr, "undo that one first") {
@@ -174,6 +180,9 @@ func TestReplaceIsKilled(t *testing.T) {
 		if !maps.Equal(got, old) {
 			t.Fatalf("seed %d: the data dir has changed", seed)
 		}
+	}
+	if killed == 0 {
+		t.Fatalf("seed %d: every restore ended before its kill", seed)
 	}
 	command.Must(t, j.env, args...)
 	again := command.Must(t, j.env, args...)
