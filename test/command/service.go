@@ -101,7 +101,11 @@ func (s *Service) UntilLogged(t testing.TB, words string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(logInterval) {
 		running := s.Running()
-		unread := s.Log()[s.read:]
+		log, err := os.ReadFile(s.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unread := string(log[s.read:])
 		place := strings.Index(unread, words)
 		if place >= 0 {
 			length := strings.IndexByte(unread[place:], '\n')
@@ -124,7 +128,21 @@ func (s *Service) Get(t testing.TB, path string) (code int, body string) {
 	return code, string(data)
 }
 
+// get returns the answer at a path. A service limits the requests per second: get repeats a request that was refused for
+// that reason, and returns an error if that lasts for the timeout.
 func (s *Service) get(path string, timeout time.Duration) (code int, body []byte, err error) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(pollInterval) {
+		code, body, err = s.getOnce(path, timeout)
+		if err != nil || code != http.StatusTooManyRequests {
+			return code, body, err
+		}
+		if time.Now().After(deadline) {
+			return code, nil, fmt.Errorf("%s: status code %d for %v", path, code, timeout)
+		}
+	}
+}
+
+func (s *Service) getOnce(path string, timeout time.Duration) (code int, body []byte, err error) {
 	client := http.Client{Timeout: timeout}
 	defer client.CloseIdleConnections()
 	response, err := client.Get(s.URL + path)
@@ -132,10 +150,6 @@ func (s *Service) get(path string, timeout time.Duration) (code int, body []byte
 		return 0, nil, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusTooManyRequests { // a service limits the requests per second
-		time.Sleep(pollInterval)
-		return s.get(path, timeout)
-	}
 	body, err = io.ReadAll(response.Body)
 	return response.StatusCode, body, err
 }
