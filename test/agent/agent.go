@@ -53,7 +53,8 @@ func Serve(t testing.TB, env []string, config string) *Agent {
 }
 
 func served(s *command.Service) (document.Agent, error) {
-	status, err := s.Status()
+	var status document.ServeStatus
+	err := s.DecodeStatus(&status)
 	if err != nil {
 		return document.Agent{}, err
 	}

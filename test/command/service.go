@@ -154,9 +154,11 @@ func (s *Service) getOnce(path string, timeout time.Duration) (code int, body []
 	return response.StatusCode, body, err
 }
 
-// DecodeStatus decodes the status of dr serve or dr archive.
-func (s *Service) DecodeStatus(status any) error {
-	code, body, err := s.get("/status", statusTimeout)
+// DecodeStatus decodes the status of dr serve or dr archive. It waits for a second at most, for callers that repeat it.
+func (s *Service) DecodeStatus(status any) error { return s.decodeStatus(status, statusTimeout) }
+
+func (s *Service) decodeStatus(status any, timeout time.Duration) error {
+	code, body, err := s.get("/status", timeout)
 	if err != nil {
 		return err
 	}
@@ -167,9 +169,9 @@ func (s *Service) DecodeStatus(status any) error {
 	return nil
 }
 
-// Status returns the status of dr serve.
+// Status returns the status of dr serve, also of one that is slow to answer.
 func (s *Service) Status() (status document.ServeStatus, err error) {
-	err = s.DecodeStatus(&status)
+	err = s.decodeStatus(&status, patience)
 	return status, err
 }
 
@@ -178,7 +180,8 @@ func (s *Service) Until(t testing.TB, what string, wanted func(document.ServeSta
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(pollInterval) {
 		running := s.Running()
-		status, err := s.Status()
+		var status document.ServeStatus
+		err := s.DecodeStatus(&status)
 		if err == nil && wanted(status) {
 			return
 		}
