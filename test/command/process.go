@@ -15,12 +15,13 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
 // maxRun is far beyond the time of any command in a test: dr is killed then, and the test fails.
 const maxRun = 15 * time.Minute
 
-// Process is one running dr, in its own process group. Its output must be read, by Wait at the latest.
+// Process is one running dr, in its own process group, which is killed when the test ends. Its output must be read, by Wait at the latest.
 type Process struct {
 	cmd            *exec.Cmd
 	lines          *bufio.Reader
@@ -28,6 +29,7 @@ type Process struct {
 	stage          string // of the last event read
 	limit          *time.Timer
 	hung           atomic.Bool // killed by limit
+	waited         atomic.Bool // Wait was called
 }
 
 // Start starts dr as Run does.
@@ -35,19 +37,25 @@ func Start(t testing.TB, env []string, args ...string) *Process {
 	t.Helper()
 	p := &Process{cmd: prepare(t, env, args...)}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.lines = bufio.NewReader(out)
-	err = p.cmd.Start()
+	err = process.StartGroup(p.cmd)
 	if err != nil {
 		t.Fatalf("start dr %s: %v", strings.Join(args, " "), err)
 	}
 	p.limit = time.AfterFunc(maxRun, func() {
 		p.hung.Store(true)
 		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // it may have ended
+	})
+	t.Cleanup(func() {
+		if !p.waited.Load() {
+			p.limit.Stop()
+			_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // all may have ended
+			_ = p.cmd.Wait()                            // the test did not ask for its result
+		}
 	})
 	return p
 }
@@ -103,6 +111,7 @@ func (p *Process) Wait(t testing.TB) Output {
 	for more := true; more; {
 		_, more = p.Next()
 	}
+	p.waited.Store(true)
 	err := p.cmd.Wait()
 	p.limit.Stop()
 	_, exited := errors.AsType[*exec.ExitError](err)

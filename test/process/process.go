@@ -50,6 +50,14 @@ func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
+// StartGroup starts the command in its own process group. The kernel kills the program, not its children, when the test
+// binary ends for any reason (on Linux).
+func StartGroup(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = diesWithParent()
+	cmd.SysProcAttr.Setpgid = true
+	return onStarterThread(cmd.Start)
+}
+
 // Environment returns the environment without the variables that have one of these prefixes: a program reads its
 // settings there, and the machine's are not the test's.
 func Environment(without ...string) []string {
