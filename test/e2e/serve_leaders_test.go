@@ -77,7 +77,6 @@ func writeFor(t *testing.T, c *servers.Cluster, d time.Duration) {
 func everyFiveSeconds(t *testing.T, c *servers.Cluster, url, recipient string) string {
 	t.Helper()
 	return command.Config(t, fmt.Sprintf(`
-lease: 2s
 repositories:
   main: {url: %q}
 clusters:

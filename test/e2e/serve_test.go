@@ -56,7 +56,7 @@ func TestServe(t *testing.T) {
 	prod, test := servers.Start(t, servers.Options{Members: 3}), servers.Start(t, servers.Options{})
 	repo := "file://" + filepath.Join(t.TempDir(), "repo")
 	good := fmt.Sprintf(`
-lease: 2s
+lease: 10s
 repositories:
   main: {url: %s}
 defaults:
