@@ -21,9 +21,9 @@ func TestCommentsAreForReadersOfJSON(t *testing.T) {
 	}{
 		{pin, "ID", "its id: 16 hex digits, random"},
 		{pin, "Until", "the time at which the pin ends; absent if it ends only when it is lifted"},
-		{manifest, "Alarms", "`NOSPACE`, `CORRUPT`, of any member"},
+		{manifest, "Alarms", "`NOSPACE` or `CORRUPT`, raised by any member"},
 		{manifest, "HashKV", "of `member`; absent if it was not requested or not available"},
-		{reflect.TypeFor[catalog.Drill](), "Position", "the place of the target in the log. Absent if only the backup was restored or, `position`, if only the replay can find it."},
+		{reflect.TypeFor[catalog.Drill](), "Position", "the place of the target in the log. Absent if only the backup was restored. `position` is also absent if only the replay can find it."},
 	} {
 		f, _ := c.of.FieldByName(c.field)
 		got, err := r.Field(c.of, f)
