@@ -96,7 +96,7 @@ func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Re
 		warn(r.Report, "%v: reading from another member", r.failed)
 	}
 	warnAbout(c, member, r.From, r.Report)
-	run := &run{request: r, cluster: c, member: member, report: r.Report, started: time.Now().UTC()}
+	run := &run{request: r, cluster: c, member: member, started: time.Now().UTC()}
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
 	err = run.gather(ctx)
@@ -131,7 +131,6 @@ type run struct {
 	cluster *cluster.Cluster
 	member  *cluster.Server
 	to      *stores
-	report  storage.Report
 	started time.Time
 
 	status   *pb.StatusResponse
@@ -200,7 +199,7 @@ func (r *run) gatherHash(ctx context.Context) {
 	hash, err := r.member.HashKVUpTo(ctx, r.manifest.Revision, r.status, r.request.HashMax)
 	if errors.Is(err, cluster.ErrTooLarge) {
 		r.manifest.HashSkipped = err.Error()
-		r.report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "key space hash not taken: " + err.Error()})
+		r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "key space hash not taken: " + err.Error()})
 		return
 	}
 	if err != nil {
@@ -255,7 +254,7 @@ func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifes
 		}
 		r.manifest.Diverged = diverged
 	}
-	r.report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: plain.Size, Total: plain.Size})
+	r.request.Report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: plain.Size, Total: plain.Size})
 	return r.manifest, nil
 }
 
@@ -273,14 +272,14 @@ func (r *run) sweep(ctx context.Context) (all []catalog.Leftover) {
 			r.warn("leftovers of killed backups stay: %v", r.to.withName(one, err))
 		}
 		for _, l := range swept {
-			r.report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed an object of a killed backup"})
+			r.request.Report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed an object of a killed backup"})
 		}
 		all = append(all, swept...)
 	}
 	return all
 }
 
-func (r *run) warn(format string, args ...any) { warn(r.report, format, args...) }
+func (r *run) warn(format string, args ...any) { warn(r.request.Report, format, args...) }
 
 func warn(report storage.Report, format string, args ...any) {
 	report.Say(storage.Event{Stage: "connect", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})

@@ -15,7 +15,8 @@ import (
 // RunOfStream is the part of Run that uses the stores, without a member: snapshot is the data that a member would send.
 // It needs no network, so that it can run in virtual time.
 func RunOfStream(ctx context.Context, snapshot []byte, to []Store, r Request, report storage.Report) (Result, error) {
-	run := &run{request: r, report: report, started: time.Now().UTC()}
+	r.Report = report
+	run := &run{request: r, started: time.Now().UTC()}
 	run.manifest = catalog.Manifest{
 		Started: run.started, Finished: run.started, ClusterID: "9", EtcdVersion: "3.6.16", Revision: 7,
 		Plain: catalog.Blob{Size: int64(len(snapshot)), SHA256: fmt.Sprintf("%x", sha256.Sum256(snapshot))},

@@ -31,7 +31,7 @@ func Import(ctx context.Context, d Database, to []Store, r Request) (Result, err
 	if r.Patience == 0 && len(to) > 1 {
 		r.Patience = importPatience
 	}
-	run := &run{request: r, report: r.Report, started: time.Now().UTC(), manifest: d.Manifest}
+	run := &run{request: r, started: time.Now().UTC(), manifest: d.Manifest}
 	run.describeImport()
 	run.to = newStores(ctx, to, r, run.warn)
 	defer run.to.close()
@@ -60,7 +60,7 @@ func (r *run) storeImport(d Database) error {
 	if err != nil {
 		return err
 	}
-	plain := catalog.NewBlobReader(r.report.Follow(d, storage.Event{Stage: "stream", Message: "storing the database", Total: d.Size}))
+	plain := catalog.NewBlobReader(r.request.Report.Follow(d, storage.Event{Stage: "stream", Message: "storing the database", Total: d.Size}))
 	sealed, err := seal.New(plain, r.request.To)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (r *run) storeImport(d Database) error {
 	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: d.Size}
 	return s.run(sealed, func() (catalog.Manifest, error) {
 		r.manifest.Plain = plain.Blob(catalog.SnapshotName)
-		r.report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: r.manifest.Plain.Size, Total: r.manifest.Plain.Size})
+		r.request.Report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: r.manifest.Plain.Size, Total: r.manifest.Plain.Size})
 		return r.manifest, nil
 	})
 }

@@ -93,7 +93,7 @@ func fillSpool(dir string, sealed io.Reader) (*os.File, error) {
 }
 
 func (r *run) follow(snapshot *cluster.Snapshot) io.Reader {
-	return r.report.Follow(snapshot, storage.Event{
+	return r.request.Report.Follow(snapshot, storage.Event{
 		Stage: "stream", Message: "streaming the snapshot", Object: r.member.Endpoint, Total: snapshot.SnapshotSize(),
 	})
 }

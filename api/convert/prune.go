@@ -14,7 +14,7 @@ import (
 func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, dryRun bool) document.Prune {
 	p := document.Prune{
 		Cluster: c.Cluster, DryRun: dryRun, Backups: []document.PrunedBackup{}, Log: []document.PrunedLog{},
-		Damaged: damages(c.Cluster, c.Damaged), Untrusted: damages(c.Cluster, c.Untrusted),
+		Damaged: document.Damages(c.Cluster, c.Damaged), Untrusted: document.Damages(c.Cluster, c.Untrusted),
 		Locked: []document.LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed, Over: d.Over,
 	}
 	stays := staying(r)
@@ -38,15 +38,6 @@ func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, d
 		p.SweptSize += l.Size
 	}
 	return p
-}
-
-// damages returns the document of damaged backups. It is never nil.
-func damages(cluster string, damaged []catalog.Damage) []document.Damage {
-	all := []document.Damage{}
-	for _, b := range damaged {
-		all = append(all, document.Damage{Cluster: cluster, ID: b.ID, Message: b.Err.Error()})
-	}
-	return all
 }
 
 // staying returns the backups that should have been removed and were not, with the reason.

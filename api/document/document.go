@@ -59,6 +59,15 @@ type Damage struct {
 	Message string     `json:"message"` // the reason
 }
 
+// Damages returns the documents of the damages of a cluster. It is never nil.
+func Damages(cluster string, damages []catalog.Damage) []Damage {
+	all := []Damage{}
+	for _, d := range damages {
+		all = append(all, Damage{Cluster: cluster, ID: d.ID, Message: d.Err.Error()})
+	}
+	return all
+}
+
 // Leftovers is the document of dr list --leftovers.
 type Leftovers struct {
 	Leftovers []Leftover `json:"leftovers"` // objects of backups that were killed
@@ -120,12 +129,8 @@ func (l *List) Add(c catalog.Catalog) {
 	for _, b := range c.All() {
 		l.Backups = append(l.Backups, NewBackup(b))
 	}
-	for _, d := range c.Damaged {
-		l.Damaged = append(l.Damaged, Damage{c.Cluster, d.ID, d.Err.Error()})
-	}
-	for _, d := range slices.Concat(c.Untrusted, c.Ignored) {
-		l.Untrusted = append(l.Untrusted, Damage{c.Cluster, d.ID, d.Err.Error()})
-	}
+	l.Damaged = append(l.Damaged, Damages(c.Cluster, c.Damaged)...)
+	l.Untrusted = append(l.Untrusted, Damages(c.Cluster, slices.Concat(c.Untrusted, c.Ignored))...)
 	l.Windows = append(l.Windows, Windows(c)...)
 	l.Gaps = append(l.Gaps, Gaps(c)...)
 }

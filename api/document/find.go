@@ -99,7 +99,7 @@ type Vanished struct {
 	Earlier   int       `json:"earlier,omitempty"` // how many keys had vanished before; absent if none had
 }
 
-// Gone is the deletion of some keys that were not put again: the change of one of them, and what is known of all.
+// Gone is the deletion of keys that were not put again. Change is the deletion of one of them; the other fields are about all.
 type Gone struct {
 	Change
 	Vanished int `json:"vanished"` // how many

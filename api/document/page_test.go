@@ -44,12 +44,8 @@ func TestPage(t *testing.T) {
 // TestEveryDocumentIsOnThePage checks that each golden file's type has a place in a chapter.
 func TestEveryDocumentIsOnThePage(t *testing.T) {
 	described := map[reflect.Type]bool{}
-	for _, c := range chapters {
-		described[reflect.TypeOf(c.of)] = true
-		documents, _ := c.of.(short)
-		for _, d := range documents {
-			described[reflect.TypeOf(d.of)] = true
-		}
+	for _, t := range describedTypes() {
+		described[t] = true
 	}
 	for file, d := range goldens() {
 		if !described[reflect.TypeOf(d)] {
@@ -63,13 +59,22 @@ func TestEveryFieldIsExplained(t *testing.T) {
 	p := newPage(t)
 	intro := p.read(readFile(filepath.Join("testdata", "intro.md")))
 	seen := map[reflect.Type]bool{}
+	for _, t := range describedTypes() {
+		p.explained(t, intro, seen)
+	}
+}
+
+// describedTypes returns the types that have a chapter or a part of one.
+func describedTypes() []reflect.Type {
+	var types []reflect.Type
 	for _, c := range chapters {
-		p.explained(reflect.TypeOf(c.of), intro, seen)
+		types = append(types, reflect.TypeOf(c.of))
 		documents, _ := c.of.(short)
 		for _, d := range documents {
-			p.explained(reflect.TypeOf(d.of), intro, seen)
+			types = append(types, reflect.TypeOf(d.of))
 		}
 	}
+	return types
 }
 
 func (p *page) explained(t reflect.Type, intro string, seen map[reflect.Type]bool) {

@@ -130,7 +130,7 @@ func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 		return err
 	}
 	a := &archiver{
-		config: c, to: to, report: c.Report, writer: strings.ToLower(rand.Text()[:16]),
+		config: c, to: to, writer: strings.ToLower(rand.Text()[:16]),
 		board: &board{observe: c.Observe},
 	}
 	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
@@ -185,7 +185,6 @@ func (a *archiver) isFinal(err error) bool {
 type archiver struct {
 	config    Config
 	to        *repository.Cluster
-	report    storage.Report
 	writer    string // distinguishes the segments of this run from another run's
 	board     *board
 	snapshots sync.WaitGroup
@@ -204,11 +203,11 @@ type archiver struct {
 }
 
 func (a *archiver) note(format string, args ...any) {
-	a.report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: fmt.Sprintf(format, args...)})
+	a.config.Report.Say(storage.Event{Stage: "archive", Level: storage.Note, Message: fmt.Sprintf(format, args...)})
 }
 
 func (a *archiver) warn(format string, args ...any) {
-	a.report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
+	a.config.Report.Say(storage.Event{Stage: "archive", Level: storage.Warning, Message: fmt.Sprintf(format, args...)})
 }
 
 // turn runs one turn of the agent: it opens the source, waits for the lease, and archives until an error or the end of ctx.

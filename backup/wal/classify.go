@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -33,8 +34,8 @@ const (
 
 var raftRequest = (&pb.InternalRaftRequest{}).ProtoReflect().Descriptor()
 
-// leftOut maps the name of each kind of request to whether it changes nothing, so that it is left out of segments.
-var leftOut = func() map[protoreflect.Name]bool {
+// leftOut returns the names of all kinds of requests, with whether each changes nothing, so that it is left out of segments.
+var leftOut = sync.OnceValue(func() map[protoreflect.Name]bool {
 	out := map[protoreflect.Name]bool{}
 	for i := range raftRequest.Fields().Len() {
 		field := raftRequest.Fields().Get(i)
@@ -46,7 +47,7 @@ var leftOut = func() map[protoreflect.Name]bool {
 		out[field.Name()] = ChangesNothing(r)
 	}
 	return out
-}()
+})
 
 // classify reports whether a committed entry is a request that changes the database. It returns an error unless this
 // version knows every field of the entry: a newer server's request must not be lost silently.
@@ -105,7 +106,7 @@ func changesDatabase(data []byte) (bool, error) {
 		err := proto.Unmarshal(body, &alarm)
 		return alarm.GetAction() != pb.AlarmRequest_GET, err
 	}
-	return name != "v2" && !leftOut[name], nil
+	return name != "v2" && !leftOut()[name], nil
 }
 
 // checkField returns an error if a field, at any depth, is not in the message's descriptor.

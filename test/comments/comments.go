@@ -18,7 +18,7 @@ import (
 
 const module = "github.com/etcd-dr/etcd-dr/"
 
-// Reader reads comments from the module's source. It caches what it parsed.
+// Reader reads comments from the module's source, and keeps those of each type that it has parsed.
 type Reader struct {
 	root  string // folder of the module
 	types map[string]*source

@@ -18,7 +18,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
-	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
 // secondPart returns the acts of the second part: a mistake deletes data, and no server is lost.
@@ -174,7 +173,7 @@ func (t *demoRun) spawn(ctx context.Context, p plan.Plan) (restore.Result, error
 	if err != nil {
 		return restore.Result{}, err
 	}
-	return restore.Spawn(ctx, p, child.NewSource(child.Repository{URL: t.repositoryURL(), Options: options, Cluster: t.repository.Name(), Trust: sign.Trust{}}, t.secret), nil)
+	return restore.Spawn(ctx, p, child.NewSource(child.Repository{URL: t.repositoryURL(), Options: options, Cluster: t.repository.Name()}, t.secret), nil)
 }
 
 // startLast starts the members for the third and last time.
