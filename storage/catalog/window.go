@@ -160,10 +160,10 @@ func (b Backup) fitsTerm(s Stretch) bool {
 
 // fitsRevision reports whether the revision of the next mark is reachable from b: not lower, and higher by at most one for each
 // request between them, plus one because a manifest's index can be one too high (etcd 3.4). The check is needed only where no
-// mark before b bounds its time, at the beginning of a log from WAL.
+// mark before b bounds its time, at the beginning of a log from WAL or after a recorded gap.
 func (b Backup) fitsRevision(s Stretch) bool {
 	_, bounded := s.markBefore(b.RaftIndex)
-	if bounded || !s.startsLineage() || s.Source() == segment.Watch {
+	if bounded || !s.isResumed() || s.Source() == segment.Watch {
 		return true
 	}
 	for m := range s.marks() {
@@ -184,7 +184,7 @@ func (b Backup) startedOutside(s Stretch) time.Duration {
 	earliest, last := s.after, s.Segments[len(s.Segments)-1]
 	position, _ := b.Span(s.Source())
 	m, ok := s.markBefore(position)
-	if !ok && position >= s.First() && !s.startsLineage() {
+	if !ok && position >= s.First() && !s.isResumed() {
 		m, ok = s.markFrom(0)
 	}
 	if ok {
@@ -198,10 +198,12 @@ func (b Backup) startedOutside(s Stretch) time.Duration {
 	return max(0, earliest.Sub(b.Started), b.Started.Sub(latest))
 }
 
-// startsLineage reports whether s begins its lineage. Requests before the first mark of a lineage may be older than the agent,
-// so they have no lower time bound unless the segment names the history that it follows.
-func (s Stretch) startsLineage() bool {
-	return s.Segments[0].FirstSeq() == 1
+// isResumed reports whether the agent began or resumed the log with s. Requests before the first mark of s may then be older than
+// the agent, so only s.after bounds their time from below. After a recorded gap s.after must be known: without it a backup of an
+// earlier history could not be told from one of s.
+func (s Stretch) isResumed() bool {
+	first := s.Segments[0]
+	return first.FirstSeq() == 1 || first.Reason != "" && !s.after.IsZero()
 }
 
 // fitsElsewhere reports whether b fits another history better by time. After a restore in place, all numbers of a backup fit

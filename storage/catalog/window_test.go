@@ -482,6 +482,43 @@ func TestBasesFromBeforeTheAgent(t *testing.T) {
 	}
 }
 
+// TestBasesFromTheTimeOfAGap checks that a backup that was taken while the agent was down is a base of the part after the
+// recorded gap if that part continues it, however long before the first mark of that part. A backup from before the gap is not.
+func TestBasesFromTheTimeOfAGap(t *testing.T) {
+	w := stored.NewWriter(t, "c", stored.LineageID(1))
+	segments := stored.SegmentsOf(append(w.Some(2), w.Next(func(h *segment.Header) { // two hours, and positions 21 to 30, are lost
+		h.First, h.Last, h.Reason, h.Written = 31, 40, "the member's log was purged", stored.At(7200)
+		h.Marks = []segment.Mark{stored.MarkAt(40, 7200)}
+	})))
+	all := catalog.Lineage{ID: stored.LineageID(1), Segments: segments}
+	begun := catalog.Lineage{ID: all.ID, Segments: segments[2:]} // what came before is unknown
+	for what, test := range map[string]struct {
+		lineage  catalog.Lineage
+		started  time.Time
+		position uint64
+		revision int64
+		fits     bool
+	}{
+		"an hour before the first mark":          {all, stored.At(3600), 35, 1035, true},
+		"directly before the part":               {all, stored.At(3600), 30, 1030, true},
+		"in the gap":                             {all, stored.At(3600), 29, 1029, false},
+		"from long before the gap":               {all, stored.At(-3600), 35, 1035, false},
+		"after the mark":                         {all, stored.At(7200 + 360), 35, 1035, false},
+		"with more revisions than the mark":      {all, stored.At(3600), 35, 1041, false},
+		"with too few to get to the mark":        {all, stored.At(3600), 35, 1030, false},
+		"of a part with nothing known before it": {begun, stored.At(3600), 35, 1035, false},
+	} {
+		m := stored.ManifestOf(stored.Content, test.started)
+		m.Cluster, m.RaftIndex, m.RaftIndexMax, m.RaftTerm = "c", test.position, test.position, 2
+		m.Revision, m.RevisionMax = test.revision, test.revision
+		c := catalog.Catalog{Backups: []catalog.Backup{{Manifest: m}}, Lineages: []catalog.Lineage{test.lineage}}
+		got := len(c.Windows()) == 1
+		if got != test.fits {
+			t.Errorf("%s: a base %v", what, got)
+		}
+	}
+}
+
 // TestBaseOfTheNearerHistory checks that a backup is a base only of the history that fits its time better, if two histories
 // have the same cluster id, positions and terms. A restore in place can make such histories, seconds apart.
 func TestBaseOfTheNearerHistory(t *testing.T) {
