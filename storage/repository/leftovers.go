@@ -70,23 +70,27 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err er
 // Sweep removes the leftovers whose Since is at least grace before now, and returns them. The grace must be longer than any
 // backup takes, because the data of a running backup is a leftover too. Locked objects stay, without an error.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]catalog.Leftover, error) {
-	swept, _, err := c.sweepOld(ctx, grace, now)
+	swept, _, err := c.sweepOld(ctx, PruneOptions{Grace: grace, Now: now})
 	return swept, err
 }
 
-// sweepOld is Sweep, and also returns the locked leftovers.
-func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Time) (swept, locked []catalog.Leftover, err error) {
+// sweepOld is Sweep, and also returns the locked leftovers. With DryRun it returns the same and removes nothing.
+func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked []catalog.Leftover, err error) {
 	all, err := c.Leftovers(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return now.Sub(l.Since) < grace })
-	if len(all) > 0 {
+	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Sub(l.Since) < o.Grace })
+	sweep := c.sweep
+	if o.DryRun {
+		sweep = func(ctx context.Context, l catalog.Leftover) error { return c.checkUnlocked(ctx, l, o.Now) }
+	}
+	if len(all) > 0 && !o.DryRun {
 		ahead, err := c.clockAhead(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return now.Add(-ahead).Sub(l.Since) < grace })
+		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Add(-ahead).Sub(l.Since) < o.Grace })
 	}
 	errs := make([]error, len(all))
 	kept := map[catalog.ID]bool{} // backups with an object that could not be removed
@@ -99,7 +103,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 			errs[i] = errStays
 			continue
 		}
-		errs[i] = c.sweep(ctx, l)
+		errs[i] = sweep(ctx, l)
 		if errs[i] != nil {
 			kept[id] = true // without its tombstone the backup would be listed again
 		}
@@ -107,7 +111,7 @@ func (c *Cluster) sweepOld(ctx context.Context, grace time.Duration, now time.Ti
 	_ = records.Parallel(ctx, removers, len(all), func(ctx context.Context, i int) error {
 		_, ok := catalog.SplitLogKey(c.store.Cluster, all[i].Key)
 		if ok && all[i].Piece == nil {
-			errs[i] = c.sweep(ctx, all[i])
+			errs[i] = sweep(ctx, all[i])
 		}
 		return nil
 	})
@@ -148,6 +152,22 @@ func (c *Cluster) sweep(ctx context.Context, l catalog.Leftover) error {
 	}
 	sweeper, _ := storage.AsSweeper(c.store.Bucket)
 	return sweeper.Sweep(ctx, *l.Piece)
+}
+
+// checkUnlocked returns an error that matches storage.ErrLocked if l is locked after now. The parts of an unfinished upload have no
+// locks.
+func (c *Cluster) checkUnlocked(ctx context.Context, l catalog.Leftover, now time.Time) error {
+	if l.Piece != nil {
+		return nil
+	}
+	o, err := c.store.Bucket.Stat(ctx, l.Key)
+	if err != nil && !records.IsAbsent(err) {
+		return err
+	}
+	if o.RetainUntil.After(now) {
+		return storage.ErrLocked
+	}
+	return nil
 }
 
 const removers = 32 // leftovers of the log that are removed at the same time

@@ -28,7 +28,8 @@ type PruneOptions struct {
 	DryRun bool // change nothing
 }
 
-// PruneResult is the result of a Prune. With DryRun it is the result that the Prune would have without DryRun.
+// PruneResult is the result of a Prune. With DryRun it is the result that the Prune would have without DryRun, apart from two
+// facts that only a write shows: a legal hold, and how far this host's clock is ahead of the store's, so that leftovers stay longer.
 type PruneResult struct {
 	Deleted []catalog.ID       // backups that are no longer listed
 	Log     []log.Tombstone    // tombstones that prune the log
@@ -142,12 +143,7 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 
 // sweep removes the leftovers that are older than the grace, and adds them to the result.
 func (p *pruning) sweep(ctx context.Context) error {
-	if p.o.DryRun {
-		all, err := p.c.Leftovers(ctx)
-		p.result.Swept = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return p.o.Now.Sub(l.Since) < p.o.Grace })
-		return err
-	}
-	swept, locked, err := p.c.sweepOld(ctx, p.o.Grace, p.o.Now)
+	swept, locked, err := p.c.sweepOld(ctx, p.o)
 	p.result.Swept = swept
 	for _, l := range locked {
 		o, e := p.c.store.Bucket.Stat(ctx, l.Key)

@@ -445,6 +445,40 @@ func TestPruneLocked(t *testing.T) {
 	}
 }
 
+// TestPruneDryRunLocked checks that a dry run names the same objects as the run: locked ones, and a tombstone that stays as long
+// as an object of its backup is locked, are not swept.
+func TestPruneDryRunLocked(t *testing.T) {
+	b := mem.New()
+	locking := stored.OpenWith(t, b, records.Policy{Lock: records.Lock{For: time.Hour}})
+	fill(t, locking)
+	c := stored.OpenCluster(t, b, "c")
+	r := removal(25)
+	r.Backups = nil
+	for _, n := range []int{7, 8} {
+		stored.Create(t, c, stored.IDAt(n))
+		r.Backups = append(r.Backups, catalog.Tombstone{Backup: stored.IDAt(n), Reason: "too old", Time: stored.Noon, By: "test"})
+	}
+	stored.AppendProof(t, locking, stored.ProofOf(stored.IDAt(7), catalog.Hashed, catalog.Passed, 1))
+	result, err := c.Prune(t.Context(), r, pruneOptions(0), nil)
+	if err != nil || len(result.Deleted) != 2 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	o := repository.PruneOptions{Now: time.Now().Add(time.Second), DryRun: true}
+	dry, err := c.Prune(t.Context(), repository.Removal{}, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DryRun = false
+	run, err := c.Prune(t.Context(), repository.Removal{}, o, nil)
+	if err != nil || len(run.Swept) != 3 || len(run.Locked) != 28 { // the data of both and a tombstone; a proof and the log
+		t.Fatalf("%d swept, %d locked, %v", len(run.Swept), len(run.Locked), err)
+	}
+	diff := cmp.Diff(run, dry)
+	if diff != "" {
+		t.Errorf("the dry run differs from the run: %s", diff)
+	}
+}
+
 // onPut is a Bucket that calls a function before or after the Put of a key that contains a text.
 type onPut struct {
 	storage.Bucket
