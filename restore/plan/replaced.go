@@ -22,8 +22,18 @@ func (p Plan) Equivalent(q Plan) bool {
 }
 
 // covers reports whether a key space that continues as b demands is also far enough above all revisions that were known for c.
+// If only the run knew where b begins, it has checked the result against b.Known.
 func (b Bump) covers(c Bump) bool {
-	return b.By == c.By && (b.To == c.To || c.To > 0 && b.To >= c.Known+kubernetesBump/2)
+	enough := c.Known + kubernetesBump/2
+	switch {
+	case b.By != c.By:
+		return false
+	case b.By > 0 && b.Auto: // the key space continues from at least b.Known+b.By, if it is bumped
+		return b.Known+b.By >= enough
+	case b.By > 0:
+		return b.Known >= c.Known
+	}
+	return b.To == c.To || c.To > 0 && b.To >= enough
 }
 
 // content returns everything in p that determines the restored key space and its members.

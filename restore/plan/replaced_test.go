@@ -27,6 +27,9 @@ func TestEquivalent(t *testing.T) {
 		return p
 	}
 	first := planned(plan.Target{Position: 40}, plan.Layout{Salt: "1", Known: 100_000})
+	file := func(bump string, known int64) plan.Plan { // only the run knows the last revision of a file
+		return planned(plan.Target{File: "/x"}, plan.Layout{Bump: bump, Known: known})
+	}
 	two := []plan.Member{alone[0], memberAt("b", "https://10.0.0.2:2380")}
 	several := planned(plan.Target{}, plan.Layout{Members: two})
 	for name, test := range map[string]struct {
@@ -43,6 +46,10 @@ func TestEquivalent(t *testing.T) {
 		"no bump":               {first, planned(plan.Target{Position: 40}, plan.Layout{Bump: "0"}), false},
 		"other members":         {first, planned(plan.Target{Position: 40}, plan.Layout{Members: []plan.Member{two[1]}}), false},
 		"alarms":                {first, planned(plan.Target{Position: 40}, plan.Layout{KeepAlarms: true}), false},
+		"a file, as requested":  {file("700", 5000), file("700", 4000), true},
+		"and more revisions":    {file("700", 5000), file("700", 5001), false},
+		"a file of Kubernetes":  {file("auto", 5000), file("auto", 9000), true},
+		"and far more":          {file("auto", 5000), file("auto", 900_000_000), false},
 		"one plan of several":   {several, several, true},
 		"plans of several":      {several, planned(plan.Target{}, plan.Layout{Members: two, Known: 100_000}), false},
 	} {

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -13,7 +14,12 @@ func RemoveImported(c catalog.Catalog, ids []catalog.ID) (d Decisions, err error
 	for _, b := range c.All() {
 		d.Kept += b.Stored.Size
 	}
-	for _, id := range ids {
+	for _, l := range c.Lineages {
+		for _, s := range l.Segments {
+			d.Kept += s.Size
+		}
+	}
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		b, err := c.Find(id)
 		if err != nil {
 			return Decisions{}, err

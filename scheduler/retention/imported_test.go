@@ -48,6 +48,11 @@ func TestRemoveImported(t *testing.T) {
 	if err != nil || len(d.Backups) != 1 || d.Backups[0].ID != importedAt(1).ID || d.Backups[0].Keep || d.Removed != 100 || d.Kept != 300 {
 		t.Errorf("%+v, %v", d, err)
 	}
+	c.Lineages = []catalog.Lineage{{ID: "l", Segments: []catalog.Segment{{Size: 7}, {Size: 5}}}}
+	twice, err := retention.RemoveImported(c, []catalog.ID{importedAt(1).ID, importedAt(1).ID})
+	if err != nil || len(twice.Backups) != 1 || twice.Removed != 100 || twice.Kept != 312 {
+		t.Errorf("named twice, with a log of 12 bytes: %+v, %v", twice, err)
+	}
 	_, err = retention.RemoveImported(c, []catalog.ID{taken(1).ID})
 	if !errors.Is(err, fault.Refused) {
 		t.Errorf("a backup of the live cluster: %v", err)
