@@ -75,6 +75,7 @@ func (a *app) clusterFlag(cmd *cobra.Command) {
 
 func (a *app) outputFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&a.output, "output", "o", "table", "table or json; -w and --write-out are the same, as in etcdctl")
+	completeFormats(cmd, "table", "json")
 	writeOut := cmd.Flags().VarPF(cmd.Flag("output").Value, "write-out", "w", "as --output")
 	writeOut.Hidden = true
 	cmd.PreRunE = func(*cobra.Command, []string) error {

@@ -17,14 +17,15 @@ const (
 	completeIDs     = 20              // how many of the newest IDs are offered; each costs a request
 )
 
-// complete registers shell completion: of backup IDs and cluster names from the repository, of folders, and of output formats.
-func (a *app) complete(root *cobra.Command) {
-	for _, cmd := range root.Commands() {
-		if !strings.HasSuffix(cmd.Use, " FILE") {
-			cmd.ValidArgsFunction = cobra.NoFileCompletions
-		}
-		if strings.Contains(cmd.Use, "ID|latest") {
+// complete registers shell completion for the verbs of parent, and for theirs: of backup IDs and cluster names from the repository, and of
+// folders.
+func (a *app) complete(parent *cobra.Command) {
+	for _, cmd := range parent.Commands() {
+		switch {
+		case strings.Contains(cmd.Use, "ID|latest"):
 			cmd.ValidArgsFunction = a.completeID
+		case !strings.Contains(cmd.Use, "FILE"):
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
 		}
 		if cmd.Flags().Lookup("cluster") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("cluster", a.completeCluster) // no error: the flag exists
@@ -34,10 +35,14 @@ func (a *app) complete(root *cobra.Command) {
 				_ = cmd.MarkFlagDirname(folder) // no error: the flag exists
 			}
 		}
-		if cmd.Flags().Lookup("output") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
-		}
+		a.complete(cmd)
 	}
+}
+
+// completeFormats completes the flag --output of cmd, which takes one of the formats.
+func completeFormats(cmd *cobra.Command, formats ...string) {
+	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc("output", complete) // no error: the flag exists
 }
 
 // completeID completes backup IDs. It returns none if the repository cannot be read: the verb itself reports that error.

@@ -7,7 +7,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
-// TestCompletion checks the replies to a shell's requests for completion: IDs, the newest first, names of clusters, and never file names.
+// TestCompletion checks the replies to a shell's requests for completion: IDs, the newest first, names of clusters, output formats, and
+// file names only where a verb takes a file.
 func TestCompletion(t *testing.T) {
 	env, ids := filled(t, 3, sign.Key{})
 	for _, verb := range []string{"show", "fetch", "verify", "restore", "drill", "extract", "pin", "unpin"} {
@@ -21,13 +22,21 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("dr %s takes one ID, and completes\n%s", verb, out)
 		}
 	}
-	out := wantDone(t, dr(t, env, "__complete", "list", "--cluster", ""))
-	if !strings.HasPrefix(out, "prod\n") {
-		t.Errorf("--cluster completes\n%s", out)
-	}
-	out = wantDone(t, dr(t, env, "__complete", "list", "-o", ""))
-	if !strings.HasPrefix(out, "table\njson\n") {
-		t.Errorf("-o completes\n%s", out)
+	for line, want := range map[string]string{
+		"list --cluster":           "prod\n:4\n",
+		"archive verify --cluster": "prod\n:4\n",
+		"list -o":                  "table\njson\n:4\n",
+		"archive verify -o":        "table\njson\n:4\n",
+		"extract -o":               "yaml\njson\nraw\n:4\n",
+		"archive --credentials":    ":16\n", // directories
+		"archive verify":           ":4\n",
+		"status":                   ":0\n", // files
+		"import":                   ":0\n",
+	} {
+		out := wantDone(t, dr(t, env, append([]string{"__complete"}, append(strings.Fields(line), "")...)...))
+		if out != want {
+			t.Errorf("dr %s completes\n%s", line, out)
+		}
 	}
 	for _, env := range []map[string]string{nil, {"DR_REPO": "file:///does/not/exist", "DR_CLUSTER": "prod"}} {
 		for _, args := range [][]string{{"show", ""}, {"list", "--cluster", ""}, {"list", ""}} {

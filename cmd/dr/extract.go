@@ -58,6 +58,7 @@ that controllers create again (owned objects, except Secrets and claims), Events
 	flags.StringVar(&dir, "output-dir", "", "write one file per key into this directory, which must be empty or missing")
 	flags.BoolVar(&rebuild.FinishedJobs, "finished-jobs", false, "with --namespace: include finished Jobs; they will run again")
 	flags.StringVarP(&form, "output", "o", "yaml", "yaml, json or raw")
+	completeFormats(cmd, "yaml", "json", "raw")
 	a.searchFlags(cmd, &in)
 	in.plain.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
