@@ -202,15 +202,19 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 }
 
 // finish prints a summary with --output-dir and for JSON. It returns an error if no key was found or, for YAML, if values are
-// unreadable. JSON on stdout reports both in its result, without an error.
+// unreadable. JSON on stdout reports the unreadable ones only in its result.
 func (x *extraction) finish(at find.At) error {
-	if x.form == "json" && x.dir == "" {
-		return x.json(document.Line{Result: document.Extract{
-			At: convert.At(at), Keys: x.keys, Bytes: x.bytes, Unreadable: x.unreadable,
-		}})
-	}
+	var missing error
 	if x.keys == 0 {
-		return fmt.Errorf("key is %w: no such key at revision %d: dr find shows the revisions that have it", catalog.ErrNotFound, at.Revision)
+		missing = fmt.Errorf("key is %w: no such key at revision %d: dr find shows the revisions that have it", catalog.ErrNotFound, at.Revision)
+	}
+	if x.form == "json" && x.dir == "" {
+		return errors.Join(x.json(document.Line{Result: document.Extract{
+			At: convert.At(at), Keys: x.keys, Bytes: x.bytes, Unreadable: x.unreadable,
+		}}), missing)
+	}
+	if missing != nil {
+		return missing
 	}
 	if x.dir != "" {
 		x.printf("%d keys as of revision %d, %s, are in %s\n", x.keys, at.Revision, size(x.bytes), x.dir)

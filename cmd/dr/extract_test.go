@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/etcd-dr/etcd-dr/test/embedded"
 	_ "github.com/etcd-dr/etcd-dr/test/rapidseed"
 )
 
@@ -40,6 +41,22 @@ func TestFilesOfKeys(t *testing.T) {
 		got := fileOf(key, ".yaml")
 		if got != want {
 			t.Errorf("%q goes to %q, want %q", key, got, want)
+		}
+	}
+}
+
+// TestExtractMissingKey checks that a key that does not exist is an error in every output format, and that JSON also has the result.
+func TestExtractMissingKey(t *testing.T) {
+	etcd := embedded.Start(t, nil)
+	env := map[string]string{"DR_REPO": "file://" + t.TempDir(), "DR_CLUSTER": "prod", "ETCDCTL_ENDPOINTS": etcd.URL}
+	wantDone(t, dr(t, env, "backup"))
+	for _, form := range []string{"yaml", "raw", "json"} {
+		out := dr(t, env, "extract", "--key", "none", "-o", form)
+		if out.code != exitFinding || !strings.Contains(out.stderr, "no such key at revision 1") {
+			t.Errorf("-o %s: exit code %d\n%s", form, out.code, out.stderr)
+		}
+		if form == "json" && (!strings.Contains(out.stdout, `{"result":{"revision":1,`) || !strings.Contains(out.stdout, `{"error":`)) {
+			t.Errorf("-o json prints\n%s", out.stdout)
 		}
 	}
 }

@@ -421,6 +421,7 @@ func TestFindLeadsBack(t *testing.T) {
 		t.Errorf("there are %d files in %s, want 300", len(files), dir)
 	}
 	command.Run(t, j.env, "extract", "--key", "app/042").Ended(t, 3, "no such key")
+	command.Run(t, j.env, "extract", "--key", "app/042", "-o", "json").Failed(t, 3, "no such key")
 }
 
 // TestFindWithoutLog compares backups: changes that a database still has are reported exactly, compacted ones as
