@@ -67,14 +67,14 @@ const (
 	JobCopy   Job = "copy" // of backups that one repository lacks and another has; only the service starts it
 )
 
-// Outcome is the result of a job, or a job that runs.
+// Outcome is the result of a job, or a job that waits for its turn or runs.
 type Outcome struct {
 	Job        Job        `json:"job"`
 	Repository string     `json:"repository,omitempty"` // absent for a backup, which goes into all
 	Reason     string     `json:"reason"`               // why it was started
-	Began      time.Time  `json:"began,omitzero"`       // absent: it waits for its turn
-	Ended      time.Time  `json:"ended,omitzero"`       // absent: it runs
-	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it runs
+	Began      time.Time  `json:"began,omitzero"`       // absent: it waits, as one of "queued" in GET /api/v1/jobs
+	Ended      time.Time  `json:"ended,omitzero"`       // absent: it waits or runs
+	Verdict    Verdict    `json:"verdict,omitempty"`    // absent: it waits or runs
 	Backup     catalog.ID `json:"backup,omitempty"`     // the one that was taken or drilled
 	Message    string     `json:"message,omitempty"`    // why it failed or was not run
 	RTO        float64    `json:"rtoSeconds,omitempty"` // of a drill: the longest time until a server served the restored data
