@@ -67,7 +67,7 @@ with --values in full. A key that was rewritten with the same value does not dif
 		if err != nil {
 			return err
 		}
-		search, err := a.searchIn(catalog, &in, selected)
+		search, err := a.searchIn(catalog, &in, selected, now)
 		if err != nil {
 			return err
 		}

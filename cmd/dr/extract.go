@@ -88,7 +88,7 @@ that controllers create again (owned objects, except Secrets and claims), Events
 			return err
 		}
 		f.target.Plain = in.plain.mode(in.keys)
-		search, err := a.searchIn(catalog, &in, selected)
+		search, err := a.searchIn(catalog, &in, selected, now)
 		if err != nil {
 			return err
 		}

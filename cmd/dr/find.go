@@ -66,14 +66,14 @@ func (a *app) searchFlags(cmd *cobra.Command, f *searchFlags) {
 	a.store.transferFlags(cmd)
 }
 
-// searchIn returns a search for the selected keys in a catalog.
-func (a *app) searchIn(catalog catalog.Catalog, f *searchFlags, selected find.Keys) (find.Search, error) {
+// searchIn returns a search for the selected keys in a catalog, at the time now.
+func (a *app) searchIn(catalog catalog.Catalog, f *searchFlags, selected find.Keys, now time.Time) (find.Search, error) {
 	keys, err := f.keys.load()
 	if err != nil {
 		return find.Search{}, err
 	}
 	source, err := a.source(a.cluster, keys)
-	return find.Search{Keys: selected, Now: time.Now(), Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir}, err
+	return find.Search{Keys: selected, Now: now, Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir}, err
 }
 
 func (a *app) search() *cobra.Command {
@@ -110,7 +110,8 @@ space for one copy of the database.`,
 		if err != nil {
 			return err
 		}
-		err = setWindow(&window, from, to, time.Now())
+		now := time.Now()
+		err = setWindow(&window, from, to, now)
 		if err != nil {
 			return err
 		}
@@ -118,7 +119,7 @@ space for one copy of the database.`,
 		if err != nil {
 			return err
 		}
-		search, err := a.searchIn(catalog, &in, selected)
+		search, err := a.searchIn(catalog, &in, selected, now)
 		if err != nil {
 			return err
 		}
