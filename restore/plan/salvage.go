@@ -111,19 +111,29 @@ type Disks struct {
 }
 
 // salvaged returns the way to t that uses the disks, alone or after the end of the repository's log. It uses no disk if the repository
-// reaches as far.
+// reaches as far. Of the repository it uses only the disks' own cluster: an earlier restore may have begun another one under the name.
 func salvaged(c catalog.Catalog, t Target) (route, error) {
 	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
+	err := t.Disks.refuse(c)
+	if err != nil {
+		return route{}, err
+	}
+	own, note := t.Disks.own(c)
+	r, err := salvagedFrom(own, t)
+	if err == nil && note != "" {
+		r.notes = append(r.notes, note)
+	}
+	return r, err
+}
+
+// salvagedFrom is salvaged for a catalog of the disks' cluster alone.
+func salvagedFrom(c catalog.Catalog, t Target) (route, error) {
 	disks := *t.Disks
 	if len(c.Backups) > 0 {
 		disks.backup = &c.Backups[0]
 	}
 	disks.archived = c.Lineages
 	t.Disks = &disks
-	err := t.Disks.refuse(c)
-	if err != nil {
-		return route{}, err
-	}
 	if !t.Time.IsZero() && (len(c.Lineages) == 0 || disks.Base != "") {
 		return route{}, fmt.Errorf("%w: the disks contain no times, only an archive does: leave --to out, or use --to-revision", ErrLayout)
 	}
@@ -151,80 +161,6 @@ func (d *Disks) end() (position uint64) {
 		position = max(position, disk.Log.Last.Position)
 	}
 	return max(position, d.committed())
-}
-
-// refuse returns an error if the disks, or the disks and c, are not of one cluster.
-func (d *Disks) refuse(c catalog.Catalog) error {
-	for i, a := range d.Found {
-		if a.Member != "" && isForeign(a) {
-			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is of another cluster: leave that directory out",
-				fault.Refused, a.Dir, a.Member)
-		}
-		for _, b := range d.Found[:i] {
-			err := refusePair(a, b)
-			if err != nil {
-				return err
-			}
-		}
-		for _, id := range clusterIDs(c) {
-			if a.Cluster != "" && !catalog.SameClusterID(a.Cluster, id) {
-				return fmt.Errorf("%w: %s is of cluster id %s, the repository is of %s: leave one of them out",
-					fault.Refused, a.Dir, a.Cluster, id)
-			}
-		}
-	}
-	return nil
-}
-
-// isForeign reports whether a disk's database does not know the disk's member, although it is past the position at which the member
-// joined.
-func isForeign(a disk.Disk) bool {
-	return slices.ContainsFunc(a.Databases, func(db disk.Database) bool {
-		joinsLater := slices.ContainsFunc(a.Log.Changes, func(c disk.Change) bool {
-			return c.Member == a.Member && c.Position > db.Index
-		})
-		known := slices.ContainsFunc(db.Members, func(m catalog.Member) bool { return m.ID == a.Member })
-		return db.Damage == "" && len(db.Members) > 0 && !known && !joinsLater && !slices.Contains(db.Removed, a.Member)
-	})
-}
-
-func refusePair(a, b disk.Disk) error {
-	switch {
-	case a.Cluster != "" && b.Cluster != "" && a.Cluster != b.Cluster:
-		return fmt.Errorf("%w: %s is of cluster id %s, %s of %s: name the disks of one cluster",
-			fault.Refused, b.Dir, b.Cluster, a.Dir, a.Cluster)
-	case a.Member != "" && a.Member == b.Member:
-		return fmt.Errorf("%w: %s and %s are both of member %s: name only the newer one", fault.Refused, b.Dir, a.Dir, a.Member)
-	case (a.Cluster == "" || b.Cluster == "") && !shareMember(a, b):
-		return fmt.Errorf("%w: nothing in %s and %s shows that they are of one cluster: name only one of them", fault.Refused, b.Dir, a.Dir)
-	}
-	return nil
-}
-
-// shareMember reports whether both disks know the same member.
-func shareMember(a, b disk.Disk) bool {
-	ids := func(d disk.Disk) (all []string) {
-		for _, db := range d.Databases {
-			for _, m := range db.Members {
-				all = append(all, m.ID)
-			}
-		}
-		return append(all, d.Member)
-	}
-	others := ids(b)
-	return slices.ContainsFunc(ids(a), func(id string) bool { return id != "" && slices.Contains(others, id) })
-}
-
-func clusterIDs(c catalog.Catalog) (ids []string) {
-	for _, b := range c.Backups {
-		ids = append(ids, b.ClusterID)
-	}
-	for _, l := range c.Lineages {
-		for _, s := range l.Segments {
-			ids = append(ids, s.ClusterID)
-		}
-	}
-	return slices.Compact(ids)
 }
 
 func isRunning(d disk.Disk) bool { return d.Running }

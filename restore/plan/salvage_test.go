@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -90,6 +91,19 @@ func TestSalvagePlanOf(t *testing.T) {
 	none := catalog.Catalog{}
 	changesTo := func(changes ...disk.Change) func(*disk.Disk) {
 		return func(d *disk.Disk) { d.Log.Changes = changes }
+	}
+	// joined returns a catalog with two histories: own, and one of cluster id beef whose log reaches further, hours away.
+	joined := func(own catalog.Catalog, hours time.Duration) catalog.Catalog {
+		from := started.Add(hours * time.Hour)
+		log, backup := evenLog(lineageNumber(1), from, 9), backupAt(from, 85)
+		backup.ClusterID = "beef"
+		for i := range log.Segments {
+			log.Segments[i].ClusterID = "beef"
+		}
+		own.Backups, own.Lineages = append(own.Backups, backup), append(own.Lineages, log)
+		slices.SortFunc(own.Backups, func(a, b catalog.Backup) int { return b.Started.Compare(a.Started) })
+		slices.SortFunc(own.Lineages, func(a, b catalog.Lineage) int { return a.Segments[0].Written.Compare(b.Segments[0].Written) })
+		return own
 	}
 	for name, c := range map[string]struct {
 		catalog catalog.Catalog
@@ -263,6 +277,24 @@ func TestSalvagePlanOf(t *testing.T) {
 		"another cluster's repository": {
 			catalog: evenCatalog(3, 5), disks: []disk.Disk{diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
 			want: "the repository is of cafe", err: fault.Refused,
+		},
+		"behind the archive of a restored cluster": {
+			catalog: joined(evenCatalog(3, 5), -9), disks: []disk.Disk{diskOf(1, 50, 80, 70)},
+			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left", note: "of cluster id beef are not used",
+		},
+		"from before a restore": {
+			catalog: joined(evenCatalog(3, 5), 9), disks: []disk.Disk{diskOf(1, 50, 80, 70)},
+			want: "backup at 5, segments 1 to 3, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
+			note: "the newest, " + string(catalog.NewID(started.Add(9*time.Hour+85*time.Second+100*time.Millisecond), 185)),
+		},
+		"a restored cluster without a log": {
+			catalog: joined(catalog.Catalog{Cluster: clusterName, Backups: []catalog.Backup{backupAt(started, 30)}}, -9),
+			disks:   []disk.Disk{diskOf(1, 50, 80, 70, badDatabase)},
+			want:    "backup at 30, log of /disk1 from 31 to 70: 40 certain, 0 probable, 10 left",
+		},
+		"a restored cluster's, and the repository of two others": {
+			catalog: joined(evenCatalog(3, 5), -9), disks: []disk.Disk{diskOf(2, 40, 70, 70, func(d *disk.Disk) { d.Cluster = "bad" })},
+			want: "the repository is of beef, cafe", err: fault.Refused,
 		},
 		"nobody knows whose": {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70), diskOf(2, 40, 70, 70, func(d *disk.Disk) {

@@ -242,9 +242,7 @@ func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	r.salvage.Majority = end >= ahead.Log.Last.Position && d.majority(members, at, ahead.Log)
 	r.salvage.Left = d.left(r.salvage)
 	r.salvage.Disagree = d.disagreement()
-	for _, disk := range d.Found {
-		r.salvage.ClusterID = cmp.Or(r.salvage.ClusterID, disk.Cluster)
-	}
+	r.salvage.ClusterID = d.clusterID()
 	r.reach.Position = end
 	if t.Revision > 0 {
 		r.reach.Revision = t.Revision
