@@ -66,10 +66,7 @@ func (p *pending) mark(m segment.Mark) {
 			p.marks[len(p.marks)-1].Revision = m.Revision
 		}
 	}
-	p.marks = append(p.marks, m)
-	if len(p.marks) > maxMarks {
-		p.thin()
-	}
+	p.marks = thin(append(p.marks, m))
 }
 
 // hash adds h in the order of positions.
@@ -84,15 +81,18 @@ func (p *pending) hash(h segment.Hash) {
 // maxMarks bounds the marks of a header, which are many after the store was unreachable for long.
 const maxMarks = 256
 
-// thin removes every other mark, except the first and the last.
-func (p *pending) thin() {
-	kept := p.marks[:0]
-	for i, m := range p.marks {
-		if i%2 == 0 || i == len(p.marks)-1 {
+// thin returns marks if they are at most maxMarks, else every other one, with the first and the last. It overwrites marks.
+func thin(marks []segment.Mark) []segment.Mark {
+	if len(marks) <= maxMarks {
+		return marks
+	}
+	kept := marks[:0]
+	for i, m := range marks {
+		if i%2 == 0 || i == len(marks)-1 {
 			kept = append(kept, m)
 		}
 	}
-	p.marks = kept
+	return kept
 }
 
 // cut removes and returns everything that can be stored now. It leaves an empty stretch, with the marks and hashes of later

@@ -129,10 +129,6 @@ func (c *confirmations) upTo(position uint64) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// add adds a mark. It drops the oldest beyond maxMarks: while the store is unreachable, about one mark per second arrives.
-func (c *confirmations) add(m segment.Mark) {
-	if len(*c) >= maxMarks {
-		*c = (*c)[1:]
-	}
-	*c = append(*c, m)
-}
+// add adds a mark. Beyond maxMarks it drops some in between: while the store is unreachable, about one mark per second arrives. It keeps
+// the oldest, which shows since when the source lags.
+func (c *confirmations) add(m segment.Mark) { *c = thin(append(*c, m)) }

@@ -50,6 +50,70 @@ func TestHashDoesNotBlockArchiving(t *testing.T) {
 	}
 }
 
+// silentSource is a source whose member reports position 200, and which returns no request. heard is when it last received something.
+type silentSource struct {
+	fakeSource
+	heard time.Time
+	limit time.Duration
+}
+
+func (s silentSource) mark(context.Context) (segment.Mark, error) {
+	now := time.Now()
+	return segment.Mark{Position: 200, Interval: segment.Interval{NotBefore: now, NotAfter: now}}, nil
+}
+
+func (s silentSource) heardAt() time.Time  { return s.heard }
+func (s silentSource) slow() time.Duration { return s.limit }
+func (silentSource) version() string       { return "3.5.0" }
+func (silentSource) name() string          { return "the log" }
+
+// TestStuckWhateverTheNumberOfMarks checks that an agent whose source returns nothing of a committed position reports it after its
+// patience, and not before, although about one mark per second arrives and not all are kept.
+func TestStuckWhateverTheNumberOfMarks(t *testing.T) {
+	for _, limit := range []time.Duration{time.Minute, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			w := workOf(t, spool{})
+			began := time.Now()
+			w.source, w.takenAt = silentSource{heard: began, limit: limit}, began
+			for w.stuck() == nil {
+				if time.Since(began) > limit+time.Minute {
+					t.Fatalf("no error after %s", time.Since(began))
+				}
+				err := w.mark(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(markEvery)
+			}
+			if time.Since(began) < limit {
+				t.Errorf("an error after %s, want none before %s", time.Since(began), limit)
+			}
+			if len(w.awaiting) > maxMarks {
+				t.Errorf("%d marks are kept, want at most %d", len(w.awaiting), maxMarks)
+			}
+		})
+	}
+}
+
+// TestConfirmationsKeepTheFirstAndTheNewest checks that of many marks the first, the newest, and some in between can be confirmed.
+func TestConfirmationsKeepTheFirstAndTheNewest(t *testing.T) {
+	const marks = 10 * maxMarks
+	var c confirmations
+	for i := range marks {
+		at := time.Unix(int64(i), 0)
+		c.add(segment.Mark{Position: uint64(i), Interval: segment.Interval{NotBefore: at, NotAfter: at}})
+	}
+	if len(c) > maxMarks {
+		t.Errorf("%d marks are kept, want at most %d", len(c), maxMarks)
+	}
+	for _, test := range []struct{ position, atLeast int }{{0, 0}, {marks - maxMarks, marks - 2*maxMarks}, {marks - 1, marks - 1}} {
+		at, ok := c.upTo(uint64(test.position))
+		if !ok || at.Unix() < int64(test.atLeast) || at.Unix() > int64(test.position) {
+			t.Errorf("up to position %d: %d s (%v), want at least %d s", test.position, at.Unix(), ok, test.atLeast)
+		}
+	}
+}
+
 // TestResumedWatchMayBeAnotherHistory checks that the history after a gap is not assumed to be the same when a watch is resumed: the cluster may have been
 // restored in place.
 func TestResumedWatchMayBeAnotherHistory(t *testing.T) {
