@@ -1,14 +1,10 @@
 package salvage
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +12,8 @@ import (
 )
 
 // Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It queries the
-// locks and takes none, because an etcd that starts at that moment would fail. It cannot see the locks of another machine that
-// has mounted the disk.
+// locks of the log and takes none, because an etcd that starts at that moment would fail. It cannot see the locks of another
+// machine that has mounted the disk.
 func Running(dir string) (bool, error) { return RunningWith(dir, filepath.Join(dir, "member", "wal")) }
 
 // RunningWith is Running for a data dir with its log in walDir.
@@ -37,6 +33,24 @@ func RunningWith(dir, walDir string) (bool, error) {
 
 // recordLocked reports whether a process has locked file as etcd locks its log (client/pkg/fileutil/lock_linux.go).
 func recordLocked(file string) (bool, error) {
+	return isHeld(file, func(f *os.File) bool {
+		lock := unix.Flock_t{Type: unix.F_WRLCK}
+		err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
+		return err == nil && lock.Type != unix.F_UNLCK
+	})
+}
+
+// Locked reports whether a process of any container has locked file as bbolt does to write. /proc/locks leaves out the locks of other
+// PID namespaces, so Locked tries to share the lock, and releases it at once. An etcd that starts at that moment tries again 50 ms later.
+func Locked(file string) (bool, error) {
+	return isHeld(file, func(f *os.File) bool {
+		return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == unix.EWOULDBLOCK
+	})
+}
+
+// isHeld returns the result of query for file, which it opens and closes; false if it is missing or not a regular file. query returns
+// false if the file system has no such locks.
+func isHeld(file string, query func(*os.File) bool) (bool, error) {
 	f, err := storage.OpenRegular(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrNotRegular) {
 		return false, nil
@@ -45,37 +59,5 @@ func recordLocked(file string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_WRLCK}
-	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
-	if err != nil {
-		return false, nil // the file system has no such locks
-	}
-	return lock.Type != unix.F_UNLCK, nil
-}
-
-// Locked reports whether a process has locked file as bbolt does. The kernel lists such locks only in /proc/locks, and leaves out those
-// of processes in other PID namespaces, such as another container. Locked does not find these.
-func Locked(file string) (bool, error) {
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	list, err := os.Open("/proc/locks")
-	if err != nil || !ok {
-		return false, nil // without the list of locks, or the file's inode number, no lock can be found
-	}
-	defer list.Close()
-	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
-	for lines := bufio.NewScanner(list); lines.Scan(); {
-		for _, field := range strings.Fields(lines.Text()) {
-			if field == id {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+	return query(f), nil
 }
