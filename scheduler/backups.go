@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -182,7 +181,7 @@ func (j *pruneJob) record(context.Context) {}
 func (w *worker) prune(ctx context.Context, stores []backup.Store, why string) {
 	var errs error
 	for _, store := range stores {
-		if w.spec.RetentionIn(store.Repository) == (retention.Policy{}) {
+		if !w.spec.PrunesIn(store.Repository) {
 			continue
 		}
 		o := task{job: JobPrune, repository: store.Repository, cause: cause{text: why}}.outcome()

@@ -216,6 +216,30 @@ func TestTriggerPrune(t *testing.T) {
 	})
 }
 
+// A requested pruning that ends without a result has outcomes only in the repositories that it would prune: nothing would replace
+// another one's.
+func TestTriggerPruneWithoutResult(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		spec := specOf(t, "prod", "@daily", "main", "offsite")
+		spec.Repositories[1].Retention.Last = 1
+		s := w.start("a", configOf(spec))
+		w.pass(time.Hour)
+		w.stores["main"].On(storagetest.VerbOpen).Fail(errTest)
+		w.stores["offsite"].On(storagetest.VerbOpen).Fail(errTest)
+		s.trigger(t, "prod", scheduler.JobPrune, "it is full")
+		w.pass(time.Minute)
+		var places []string
+		for _, o := range s.status(t, "prod").Jobs {
+			if o.Job == scheduler.JobPrune && o.Verdict == scheduler.Failed {
+				places = append(places, o.Repository)
+			}
+		}
+		if !slices.Equal(places, []string{"offsite"}) {
+			t.Errorf("failed in %q, only offsite has a retention", places)
+		}
+	})
+}
+
 // A request waits for another service that has the lease, but not without limit.
 func TestTriggerDuringAnotherJob(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

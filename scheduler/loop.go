@@ -88,13 +88,16 @@ func (h *loop) requestedTask(one request) task {
 	return t
 }
 
-// recordWithoutResult records that a job ended with v and without a result, in each of its repositories.
+// recordWithoutResult records that a job ended with v and without a result, in each of its repositories. Those of a pruning are
+// the repositories with a retention.
 func (h *loop) recordWithoutResult(t task, v Verdict, message string) {
 	places := []string{t.repository}
 	if t.job == JobPrune {
 		places = nil
 		for _, r := range h.spec.Repositories {
-			places = append(places, r.Name)
+			if h.spec.PrunesIn(r.Name) {
+				places = append(places, r.Name)
+			}
 		}
 	}
 	for _, t.repository = range places {

@@ -130,8 +130,11 @@ func (s Spec) RetentionIn(name string) retention.Policy {
 
 // Prunes reports whether any repository has a retention.
 func (s Spec) Prunes() bool {
-	return slices.ContainsFunc(s.Repositories, func(r Repository) bool { return s.RetentionIn(r.Name) != (retention.Policy{}) })
+	return slices.ContainsFunc(s.Repositories, func(r Repository) bool { return s.PrunesIn(r.Name) })
 }
+
+// PrunesIn reports whether the named repository has a retention.
+func (s Spec) PrunesIn(name string) bool { return s.RetentionIn(name) != (retention.Policy{}) }
 
 // None reports whether d disables drills.
 func (d Drill) None() bool { return d.Repository == "" }
