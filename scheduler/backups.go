@@ -49,6 +49,9 @@ func (j *workerJob) finish(a runner.Action) time.Time {
 	case runner.GiveUp:
 		j.report(storage.Warning, "the %s: %v", r.job, r.why)
 		j.worker.recordWithoutResult(r.task, NotRun, r.why.Error())
+		if !r.requested.IsZero() { // the request has ended: nothing waits for the other service
+			return time.Now()
+		}
 		return j.standBy(lease.Lease{})
 	}
 	return r.finish(a)

@@ -273,6 +273,35 @@ func TestTriggerDuringAnotherJob(t *testing.T) {
 	})
 }
 
+// A requested backup that is given up is reported, and the status says as before when the next backup is due.
+func TestTriggerGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(specOf(t, "prod", "@daily", "main")))
+		w.pass(time.Hour)
+		before := s.status(t, "prod")
+		w.set(func() { w.took = 5 * time.Minute })
+		s.trigger(t, "prod", scheduler.JobBackup, "now")
+		w.pass(10 * time.Second)
+		c, err := repository.Open(w.stores["main"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
+		_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", lease.Term{TTL: time.Minute, Now: later})
+		if err != nil || !held {
+			t.Fatal(held, err)
+		}
+		for s.status(t, "prod").Counted(scheduler.JobBackup, scheduler.NotRun) == 0 {
+			w.pass(time.Second)
+		}
+		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.NotRun, "now", "it was given up")
+		got := s.status(t, "prod")
+		if before.State != scheduler.Idle || got.State != before.State || !got.Next.Equal(before.Next) {
+			t.Errorf("%s, the next at %v; before the request %s and %v", got.State, got.Next, before.State, before.Next)
+		}
+	})
+}
+
 // A requested backup that another service has taken since the request is as good.
 func TestTriggerTakenElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
