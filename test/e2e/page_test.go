@@ -321,7 +321,10 @@ func pageTyped(t *testing.T, chromium context.Context) {
 		{"815", "--to-revision 815"},
 		{"20261120T100000Z-000000000000032f", "prod 20261120T100000Z-000000000000032f"},
 		{"2026-11-20 10:00:00", "has no zone"},
+		{"2w ago", "--to 20"},
 		{"yesterday", "is no time"},
+		{"1y1w ago", "--to 20"},
+		{"ago", "is no time"},
 		{"1d2h ago", "--to 20"},
 	} {
 		if test.typed != "" {

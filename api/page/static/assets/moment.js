@@ -86,16 +86,17 @@ export function momentPicker(cluster) {
 
 const refusal = (error) => notice("critical", error.message);
 
+const secondsIn = { y: 365 * 86400, w: 7 * 86400, d: 86400, h: 3600, m: 60, s: 1 };
+
 // targetOf reads what a person typed: nothing for the newest point, a revision, a backup's id, a time, or how long ago. A time
 // without a zone is refused: at night, in a hurry, two people would read it as two moments.
 function targetOf(text) {
 	if (!text) return {};
 	if (/^\d+$/.test(text)) return { revision: text };
 	if (/^\d{8}T\d{6}Z-[0-9a-f]+$/.test(text)) return { backup: text };
-	const ago = /^(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+)s)?\s*ago$/.exec(text);
-	if (ago) {
-		const [days, hours, minutes, seconds] = ago.slice(1).map((n) => Number(n ?? 0));
-		return { time: utc(now() - (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000) };
+	if (/^(\d+[ywdhms]\s*)+ago$/.test(text)) {
+		const spans = [...text.matchAll(/(\d+)([ywdhms])/g)].map(([, n, unit]) => n * secondsIn[unit]);
+		return { time: utc(now() - spans.reduce((sum, seconds) => sum + seconds) * 1000) };
 	}
 	if (!/^\d{4}-\d\d-\d\d[T ]\d\d:\d\d/.test(text) || Number.isNaN(Date.parse(text))) {
 		throw new Error(`"${text}" is no time, no revision and no backup's id. Forms: 2026-11-21T09:24:33Z, 2h ago, 4711.`);
