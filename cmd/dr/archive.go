@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -27,7 +28,7 @@ import (
 )
 
 func (a *app) archive() *cobra.Command {
-	var config archive.Config
+	config := archive.Config{Flush: 2 * time.Second, Lease: 10 * time.Second, HashEvery: time.Hour}
 	var listen, spoolMax string
 	var encryption sealFlags
 	cmd := &cobra.Command{
@@ -58,10 +59,10 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 	flags.StringVar(&config.DataDir, "data-dir", "", "with --source wal: the member's data dir; it is only read")
 	flags.StringVar(&config.Spool, "spool", "", "with --source watch: directory in which encrypted segments wait while the store is unreachable")
 	flags.StringVar(&spoolMax, "spool-max", "2GiB", "maximum size of the spool")
-	flags.DurationVar(&config.Flush, "flush", 2*time.Second, "maximum time before a request is sent to the store")
+	flags.Var((*when.Span)(&config.Flush), "flush", "maximum time before a request is sent to the store")
 	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests that are sent without waiting for --flush")
-	flags.DurationVar(&config.Lease, "lease", 10*time.Second, "time after which another agent takes over from one that stopped")
-	flags.DurationVar(&config.HashEvery, "hash-every", time.Hour, "how often to store the member's HashKV, which a restore compares, and to compare that of all members; 0: never")
+	flags.Var((*when.Span)(&config.Lease), "lease", "time after which another agent takes over from one that stopped")
+	flags.Var((*when.Span)(&config.HashEvery), "hash-every", "how often to store the member's HashKV, which a restore compares, and to compare that of all members; 0: never")
 	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)
 	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals, from which the headroom before etcd purges its log is computed; 0: it purges nothing")
 	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")

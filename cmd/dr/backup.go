@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -53,7 +54,8 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV; a restore then has none to compare with")
 	flags.Var((*byteSize)(&request.HashMax), "hash-max", hashMaxHelp)
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
-	flags.DurationVar(&request.MaxStream, "max-stream", maxStream, "fail if the member takes longer to send the snapshot")
+	request.MaxStream = maxStream
+	flags.Var((*when.Span)(&request.MaxStream), "max-stream", "fail if the member takes longer to send the snapshot")
 	flags.StringVar(&request.Spool, "spool", "", "directory: first write the encrypted stream there at full speed, then upload it")
 	f.add(cmd, a)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

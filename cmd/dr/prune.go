@@ -21,7 +21,7 @@ import (
 
 func (a *app) prune() *cobra.Command {
 	var keep keepFlags
-	var o repository.PruneOptions
+	o := repository.PruneOptions{Grace: grace}
 	var imports []string
 	cmd := &cobra.Command{
 		Use:   "prune",
@@ -44,7 +44,7 @@ A removed backup is no longer listed. A later prune deletes its data, after the 
 	keep.add(cmd)
 	cmd.Flags().StringSliceVar(&imports, "imported", nil, "remove these imported backups, and nothing else")
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print the decisions and their reasons, and change nothing")
-	cmd.Flags().DurationVar(&o.Grace, "grace", grace, "how long data stays after its backup was removed; must be longer than any backup or restore takes")
+	cmd.Flags().Var((*when.Span)(&o.Grace), "grace", "how long data stays after its backup was removed; must be longer than any backup or restore takes")
 	a.repositoryFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
 	a.store.signFlags(cmd, a.getenv)

@@ -109,7 +109,7 @@ func TestPrune(t *testing.T) {
 		t.Errorf("leftovers:\n%s", out)
 	}
 	var d struct{ Result document.Prune }
-	out = wantDone(t, dr(t, env, append(rules, "-o", "json", "--grace", "1ns")...))
+	out = wantDone(t, dr(t, env, append(rules, "-o", "json", "--grace", "1ms")...))
 	err := json.Unmarshal([]byte(out), &d)
 	if err != nil || d.Result.Swept != 4 || d.Result.SweptSize == 0 || len(d.Result.Backups) != 3 || d.Result.DryRun {
 		t.Errorf("%v: %s", err, out)

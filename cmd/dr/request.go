@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/restore/when"
 )
 
 // requestFlags holds the flags of a new backup: its labels and encryption, and the repositories that store it.
@@ -17,7 +18,8 @@ type requestFlags struct {
 func (f *requestFlags) add(cmd *cobra.Command, a *app) {
 	flags := cmd.Flags()
 	flags.StringToStringVar((*map[string]string)(&f.request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
-	flags.DurationVar(&f.request.Grace, "grace", grace, "remove leftovers of killed backups that are older than this")
+	f.request.Grace = grace
+	flags.Var((*when.Span)(&f.request.Grace), "grace", "remove leftovers of killed backups that are older than this")
 	flags.StringVar(&f.require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
 	f.encryption.add(cmd, a.getenv)
 	f.repos = a.repositoriesFlags(cmd)

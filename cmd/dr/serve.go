@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/server"
 	"github.com/etcd-dr/etcd-dr/api/service"
+	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/jobs"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -19,7 +20,7 @@ import (
 func (a *app) serve() *cobra.Command {
 	var path string
 	var door server.Door
-	var patience time.Duration
+	patience := 20 * time.Second
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Back up, prune and drill one cluster or thousands on a schedule",
@@ -44,7 +45,7 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 		"file with one client per line: a role (read, operate), a name and the token's digest (sha256:…)")
 	cmd.Flags().StringVar(&door.ClientCA, "client-ca", "",
 		"CA of client certificates; their organizational unit is the role: etcd-dr:read or etcd-dr:operate")
-	cmd.Flags().DurationVar(&patience, "patience", 20*time.Second, "how long running jobs may take to end when dr serve is stopped; then they are aborted, and cleaned up in at most 8s")
+	cmd.Flags().Var((*when.Span)(&patience), "patience", "how long running jobs may take to end when dr serve is stopped; then they are aborted, and cleaned up in at most 8s")
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if path == "" {

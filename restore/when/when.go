@@ -2,6 +2,7 @@
 package when
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -78,3 +79,22 @@ func ParseSpan(text string) (time.Duration, error) {
 	}
 	return time.Duration(d), nil
 }
+
+// Span is a duration, as the value of a flag.
+type Span time.Duration
+
+// String implements pflag.Value.
+func (s *Span) String() string { return time.Duration(*s).String() }
+
+// Set implements pflag.Value. It accepts the same text as ParseSpan.
+func (s *Span) Set(text string) error {
+	d, err := ParseSpan(text)
+	if err != nil {
+		return errors.New("use a form like 90s, 12h or 1d12h")
+	}
+	*s = Span(d)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (s *Span) Type() string { return "duration" }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -45,25 +47,34 @@ func ParseSchedule(text string, zone *time.Location, jitter time.Duration, seed 
 	if jitter < 0 {
 		return Schedule{}, fmt.Errorf("%w: jitter %s is negative: use 0 or more", ErrSchedule, jitter)
 	}
-	parsed, err := parser.Parse(text)
-	if err != nil {
-		return Schedule{}, fmt.Errorf("%w %q: %w: use a form like \"30 2 * * *\", @daily or \"@every 6h\"", ErrSchedule, text, err)
-	}
 	s := Schedule{text: text, zone: zone, delay: Spread(jitter, seed)}
-	switch parsed := parsed.(type) {
-	case *cron.SpecSchedule:
-		parsed.Location = time.UTC
-		s.fields = parsed
-	case cron.ConstantDelaySchedule:
-		s.every, err = time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(text, "@every")))
-		if err != nil || s.every != parsed.Delay {
-			return Schedule{}, fmt.Errorf("%w %q: @every takes whole seconds, at least one", ErrSchedule, text)
-		}
+	err := s.parse()
+	if err != nil {
+		return Schedule{}, fmt.Errorf("%w %q: %w", ErrSchedule, text, err)
 	}
 	if s.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return Schedule{}, fmt.Errorf("%w %q: it has no moment within five years: correct its day and month", ErrSchedule, text)
 	}
 	return s, nil
+}
+
+// parse sets every or fields from the text.
+func (s *Schedule) parse() (err error) {
+	interval, isInterval := strings.CutPrefix(s.text, "@every ")
+	if isInterval {
+		s.every, err = when.ParseSpan(strings.TrimSpace(interval))
+		if err != nil || s.every < time.Second || s.every%time.Second != 0 {
+			return errors.New("@every takes whole seconds, at least one: use a form like \"@every 6h\" or \"@every 1d12h\"")
+		}
+		return nil
+	}
+	parsed, err := parser.Parse(s.text)
+	if err != nil {
+		return fmt.Errorf("%w: use a form like \"30 2 * * *\", @daily or \"@every 6h\"", err)
+	}
+	s.fields = parsed.(*cron.SpecSchedule) // the only other type is that of @every
+	s.fields.Location = time.UTC
+	return nil
 }
 
 // Spread returns a duration in whole seconds, at least 0 and less than limit, that seed determines.

@@ -40,6 +40,8 @@ func TestNext(t *testing.T) {
 		{"0 0 29 2 *", "UTC", "2026-11-21T10:00:00Z", []string{"02-29T00:00:00Z"}},
 		{"@every 6h", "UTC", "2026-11-21T10:00:00Z", []string{"11-21T12:00:00Z", "11-21T18:00:00Z", "11-22T00:00:00Z"}},
 		{"@every 2s", "UTC", "2026-11-21T10:00:00.5Z", []string{"11-21T10:00:02Z", "11-21T10:00:04Z"}},
+		{"@every 1d", "UTC", "2026-11-21T10:00:00Z", []string{"11-22T00:00:00Z", "11-23T00:00:00Z"}},
+		{"@every 1w", "UTC", "2026-11-21T10:00:00Z", []string{"11-23T00:00:00Z", "11-30T00:00:00Z"}},
 		{"@every 168h", "UTC", "2026-11-21T10:00:00Z", []string{"11-23T00:00:00Z"}},
 
 		// In Berlin 02:00 to 03:00 is skipped on 2026-03-29 and there twice on 2026-10-25.
@@ -86,7 +88,7 @@ func TestNextOfNothing(t *testing.T) {
 
 func TestParseScheduleRefuses(t *testing.T) {
 	for _, text := range []string{
-		"", "  ", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "@fortnightly", "@every", "@every x", "@every 0s", "@every -1h",
+		"", "  ", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "@fortnightly", "@every", "@every x", "@every 0s", "@every -1h", "@every -1d",
 		"@every 500ms", "@every 1500ms", "0 0 30 2 *", ", * * * *", "TZ=Europe/Berlin", "CRON_TZ=UTC 0 2 * * *", "TZ=",
 	} {
 		s, err := spec.ParseSchedule(text, time.UTC, 0, "")
@@ -221,7 +223,7 @@ func TestNextPassesNothingOver(t *testing.T) {
 
 // Any text parses to a schedule with a next slot, or to an error.
 func FuzzParseSchedule(f *testing.F) {
-	for _, seed := range []string{"30 2 * * *", "@every 6h", "@daily", "*/5,7-9 1 1 jan mon", "TZ=UTC 1 1 1 1 1", "? ? ? ? ?"} {
+	for _, seed := range []string{"30 2 * * *", "@every 6h", "@every 2w", "@daily", "*/5,7-9 1 1 jan mon", "TZ=UTC 1 1 1 1 1", "? ? ? ? ?"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -48,7 +48,7 @@ func TestKilledImports(t *testing.T) {
 		verifyNew(t, r, key, verified)
 	}
 	waitPastLeftovers(t, r)
-	run(t, append(args, "--grace", "1ns")...).Succeeded(t, nil)
+	run(t, append(args, "--grace", "1ms")...).Succeeded(t, nil)
 	nothingIn(t, scratch)
 	left := r.leftovers(t)
 	if len(left) > 0 {

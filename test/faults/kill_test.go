@@ -161,7 +161,7 @@ func killBackups(t *testing.T, total int) {
 		t.Error("no kill has left anything: none was in the middle of a stream")
 	}
 	waitPastLeftovers(t, r)
-	run(t, append(args, "--grace", "1ns")...).Succeeded(t, nil)
+	run(t, append(args, "--grace", "1ms")...).Succeeded(t, nil)
 	left = r.leftovers(t)
 	if len(left) > 0 {
 		t.Errorf("a short grace has left %q", left)
