@@ -50,8 +50,7 @@ func NewGuard(open func(ctx context.Context) (Bucket, error), o GuardOptions) *G
 
 // Reach opens the bucket, if it is not open yet.
 func (g *Guard) Reach(ctx context.Context) error {
-	_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(context.Context, Bucket) (struct{}, error) { return struct{}{}, nil }})
-	return err
+	return g.do(ctx, func(context.Context, Bucket) error { return nil })
 }
 
 // bucket returns the open bucket. It may block.
@@ -209,6 +208,14 @@ func guarded[T any](ctx context.Context, g *Guard, limit time.Duration, c guarde
 	return none, err
 }
 
+// do is like guarded, for a call that returns no value and has the limit of g.
+func (g *Guard) do(ctx context.Context, do func(context.Context, Bucket) error) error {
+	_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(ctx context.Context, b Bucket) (struct{}, error) {
+		return struct{}{}, do(ctx, b)
+	}})
+	return err
+}
+
 func releaseLate[T any](a answer[T], late func(T)) {
 	if late != nil && a.err == nil {
 		late(a.value)
@@ -232,7 +239,8 @@ func (g *Guard) Put(ctx context.Context, key string, r io.Reader, o PutOptions) 
 	}
 	lent := &lentReader{r, make(chan struct{})}
 	defer close(lent.ended)
-	obj, err := guarded(ctx, g, limit, guardedCall[Object]{do: func(ctx context.Context, b Bucket) (Object, error) { return b.Put(ctx, key, lent, o) }})
+	put := func(ctx context.Context, b Bucket) (Object, error) { return b.Put(ctx, key, lent, o) }
+	obj, err := guarded(ctx, g, limit, guardedCall[Object]{do: put})
 	return obj, withRequest(err, "put", key)
 }
 
@@ -256,15 +264,14 @@ func (l *lentReader) Read(p []byte) (int, error) {
 
 // Stat describes key's newest version.
 func (g *Guard) Stat(ctx context.Context, key string) (Object, error) {
-	obj, err := guarded(ctx, g, g.o.Limit, guardedCall[Object]{do: func(ctx context.Context, b Bucket) (Object, error) { return b.Stat(ctx, key) }})
+	stat := func(ctx context.Context, b Bucket) (Object, error) { return b.Stat(ctx, key) }
+	obj, err := guarded(ctx, g, g.o.Limit, guardedCall[Object]{do: stat})
 	return obj, withRequest(err, "stat", key)
 }
 
 // Delete removes key.
 func (g *Guard) Delete(ctx context.Context, key string, o DeleteOptions) error {
-	_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(ctx context.Context, b Bucket) (struct{}, error) {
-		return struct{}{}, b.Delete(ctx, key, o)
-	}})
+	err := g.do(ctx, func(ctx context.Context, b Bucket) error { return b.Delete(ctx, key, o) })
 	return withRequest(err, "delete", key)
 }
 
@@ -274,7 +281,8 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		*guardedBody
 		obj Object
 	}
-	b, err := guarded(ctx, g, g.o.Limit, guardedCall[body]{do: func(own context.Context, b Bucket) (body, error) {
+	call := guardedCall[body]{late: func(b body) { b.Close() }}
+	call.do = func(own context.Context, b Bucket) (body, error) {
 		ctx, end := context.WithCancel(ctx) // the body's context, which outlives the call
 		stop := context.AfterFunc(own, end)
 		rc, obj, err := b.Open(ctx, key, o)
@@ -286,7 +294,8 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		read := &guardedBody{g: g, ctx: ctx, key: key, close: end, pieces: make(chan bodyPiece)}
 		go read.pump(rc, min(obj.Size+1, largestPiece))
 		return body{read, obj}, nil
-	}, late: func(b body) { b.Close() }})
+	}
+	b, err := guarded(ctx, g, g.o.Limit, call)
 	if err != nil {
 		return nil, Object{}, withRequest(err, "open", key)
 	}
@@ -376,12 +385,12 @@ func (g *Guard) sequence(
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		all := make(chan listed, listedAhead)
-		_, err := guarded(ctx, g, g.o.Limit, guardedCall[struct{}]{do: func(_ context.Context, b Bucket) (struct{}, error) {
+		err := g.do(ctx, func(_ context.Context, b Bucket) error {
 			first := make(chan struct{})
 			go produce(ctx, list(ctx, b), all, sync.OnceFunc(func() { close(first) }))
 			<-first
-			return struct{}{}, nil
-		}})
+			return nil
+		})
 		for err == nil {
 			next, ended, missed := g.nextListed(ctx, all)
 			err = missed
@@ -461,8 +470,6 @@ func (s *guardedSweeper) Leftovers(ctx context.Context, prefix string) iter.Seq2
 
 // Sweep removes one piece that Leftovers has yielded.
 func (s *guardedSweeper) Sweep(ctx context.Context, piece Object) error {
-	_, err := guarded(ctx, s.Guard, s.o.Limit, guardedCall[struct{}]{do: func(ctx context.Context, _ Bucket) (struct{}, error) {
-		return struct{}{}, s.sweeper.Sweep(ctx, piece)
-	}})
+	err := s.do(ctx, func(ctx context.Context, _ Bucket) error { return s.sweeper.Sweep(ctx, piece) })
 	return withRequest(err, "sweep", piece.Key)
 }
