@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,36 +40,49 @@ var inRepository = parameter{"repository", "string", repositoryMeaning}
 
 // routes returns the operations under /api/v1, and /status.
 func (a *api) routes() []route {
-	get := func(path, summary string, document any, do func(*http.Request) (any, error), query ...parameter) route {
-		return route{method: http.MethodGet, path: path, summary: summary, query: query, status: http.StatusOK, document: document, do: do}
+	get := func(r route) route {
+		r.method, r.status = http.MethodGet, http.StatusOK
+		return r
 	}
-	post := func(path, summary string, status int, body, document any, do func(*http.Request) (any, error), query ...parameter) route {
-		return route{method: http.MethodPost, path: path, summary: summary, query: query, body: body, status: status, document: document, do: do}
+	post := func(r route) route {
+		r.method, r.status = http.MethodPost, cmp.Or(r.status, http.StatusOK)
+		return r
 	}
 	return []route{
-		get(root+"/clusters", "All clusters, the worst first, and the active configuration.", document.ServeStatus{}, a.clusters),
-		get(ofCluster, "One cluster.", document.ServedCluster{}, a.cluster),
-		get(ofCluster+"/backups", "The backups and the log of a cluster in one repository: dr list.", document.List{}, a.backups, inRepository),
-		get(ofCluster+"/windows", "Windows of the log that can be restored to any point, and gaps.", document.Recovery{}, a.windows, inRepository),
-		get(ofCluster+"/drills", "The drills of a cluster, newest first.", document.Drills{}, a.drills, inRepository),
-		get(ofCluster+"/retention", "What the next pruning removes, and why: dr prune --dry-run.", document.Prune{}, a.retention, inRepository),
-		get(ofCluster+"/plan", "The command that restores a point. Without a target: the newest point.",
-			document.Way{}, a.plan, inRepository,
-			parameter{"time", "date-time", "the last state that is surely not later"},
-			parameter{"revision", "integer", "the state right after the request that made it"},
-			parameter{"backup", "string", "this backup alone, by its id, or latest"},
-			parameter{"best", "boolean", "the nearest point before, if the target cannot be reached"}),
-		get(root+"/jobs", "Running, waiting and finished jobs of all clusters.", document.Jobs{}, a.jobs),
-		post(ofCluster+"/trigger", "Start a job now: dr trigger. Its progress is in the cluster's jobs.", http.StatusAccepted,
-			triggerRequest{}, document.Ordered{}, a.trigger),
-		post(ofCluster+"/suspend", "Start no more jobs for the cluster, in all services, until it is resumed.", http.StatusOK,
-			suspendRequest{}, document.ServedCluster{}, a.suspend),
-		post(ofCluster+"/resume", "Start due jobs again. Missed jobs run once.", http.StatusOK, emptyRequest{}, document.ServedCluster{}, a.resume),
-		post(ofBackup+"/pin", "Keep a backup from being pruned: dr pin.", http.StatusOK, pinRequest{}, document.Pins{}, a.pin, inRepository),
-		post(ofBackup+"/unpin", "Let a backup be pruned again: dr unpin.", http.StatusOK, emptyRequest{}, document.Pins{}, a.unpin, inRepository),
-		get(root+"/openapi.json", "This document.", json.RawMessage{}, func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }),
-		get("/status", "All clusters by name, and the active configuration.", document.ServeStatus{},
-			func(*http.Request) (any, error) { return a.Status(), nil }),
+		get(route{path: root + "/clusters", summary: "All clusters, the worst first, and the active configuration.",
+			document: document.ServeStatus{}, do: a.clusters}),
+		get(route{path: ofCluster, summary: "One cluster.", document: document.ServedCluster{}, do: a.cluster}),
+		get(route{path: ofCluster + "/backups", summary: "The backups and the log of a cluster in one repository: dr list.",
+			query: []parameter{inRepository}, document: document.List{}, do: a.backups}),
+		get(route{path: ofCluster + "/windows", summary: "Windows of the log that can be restored to any point, and gaps.",
+			query: []parameter{inRepository}, document: document.Recovery{}, do: a.windows}),
+		get(route{path: ofCluster + "/drills", summary: "The drills of a cluster, newest first.",
+			query: []parameter{inRepository}, document: document.Drills{}, do: a.drills}),
+		get(route{path: ofCluster + "/retention", summary: "What the next pruning removes, and why: dr prune --dry-run.",
+			query: []parameter{inRepository}, document: document.Prune{}, do: a.retention}),
+		get(route{path: ofCluster + "/plan", summary: "The command that restores a point. Without a target: the newest point.",
+			query: []parameter{
+				inRepository,
+				{"time", "date-time", "the last state that is surely not later"},
+				{"revision", "integer", "the state right after the request that made it"},
+				{"backup", "string", "this backup alone, by its id, or latest"},
+				{"best", "boolean", "the nearest point before, if the target cannot be reached"},
+			}, document: document.Way{}, do: a.plan}),
+		get(route{path: root + "/jobs", summary: "Running, waiting and finished jobs of all clusters.", document: document.Jobs{}, do: a.jobs}),
+		post(route{path: ofCluster + "/trigger", summary: "Start a job now: dr trigger. Its progress is in the cluster's jobs.",
+			body: triggerRequest{}, status: http.StatusAccepted, document: document.Ordered{}, do: a.trigger}),
+		post(route{path: ofCluster + "/suspend", summary: "Start no more jobs for the cluster, in all services, until it is resumed.",
+			body: suspendRequest{}, document: document.ServedCluster{}, do: a.suspend}),
+		post(route{path: ofCluster + "/resume", summary: "Start due jobs again. Missed jobs run once.",
+			body: emptyRequest{}, document: document.ServedCluster{}, do: a.resume}),
+		post(route{path: ofBackup + "/pin", summary: "Keep a backup from being pruned: dr pin.",
+			query: []parameter{inRepository}, body: pinRequest{}, document: document.Pins{}, do: a.pin}),
+		post(route{path: ofBackup + "/unpin", summary: "Let a backup be pruned again: dr unpin.",
+			query: []parameter{inRepository}, body: emptyRequest{}, document: document.Pins{}, do: a.unpin}),
+		get(route{path: root + "/openapi.json", summary: "This document.",
+			document: json.RawMessage{}, do: func(*http.Request) (any, error) { return json.RawMessage(openAPI), nil }}),
+		get(route{path: "/status", summary: "All clusters by name, and the active configuration.",
+			document: document.ServeStatus{}, do: func(*http.Request) (any, error) { return a.Status(), nil }}),
 	}
 }
 
