@@ -134,7 +134,7 @@ func (c checker) fault(v visit, err error) {
 		return
 	}
 	c.seen[node] = true
-	c.src.faults = append(c.src.faults, lineFault{v.node.Line, v.cluster, err})
+	c.src.faults = append(c.src.faults, lineFault{line: v.node.Line, cluster: v.cluster, err: err})
 }
 
 var forms = map[reflect.Type]string{

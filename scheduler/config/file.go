@@ -244,9 +244,9 @@ func parse(name string, data []byte) (file, *source, error) {
 	return f, src, nil
 }
 
-// parseIncluded parses a file that dr.yaml includes. It may contain only clusters and templates.
-func parseIncluded(name string, data []byte, defaults clusterPart) (c clustersPart, src *source, err error) {
-	src = &source{name: name}
+// parseIncluded parses a file that main, dr.yaml, includes. It may contain only clusters and templates.
+func parseIncluded(name string, data []byte, main *source, defaults clusterPart) (c clustersPart, src *source, err error) {
+	src = &source{name: name, main: main}
 	err = src.decode(data, &c)
 	if err == nil {
 		err = src.clusters(&c, defaults)
@@ -291,7 +291,7 @@ func (s *source) cluster(name string, node *yaml.Node, defaults clusterPart) clu
 	part.replaceSealing(node)
 	err := node.Decode(&part)
 	if err != nil && s.faultsOf(name) == nil {
-		s.faults = append(s.faults, lineFault{node.Line, name, errors.New(strings.Join(decoderTexts(err), ", "))})
+		s.faults = append(s.faults, lineFault{line: node.Line, cluster: name, err: errors.New(strings.Join(decoderTexts(err), ", "))})
 	}
 	return part
 }

@@ -85,7 +85,7 @@ func (l *loader) includeFile(name string) error {
 	if err != nil {
 		return err
 	}
-	more, src, err := parseIncluded(name, data, l.file.Defaults)
+	more, src, err := parseIncluded(name, data, l.source, l.file.Defaults)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,31 @@ func TestIncludeAndTemplates(t *testing.T) {
 	ams := c.Specs[1]
 	if ams.Etcd.Endpoints[0] != "https://ams.example:2379" || ams.Backup.Labels["site"] != "edge-ams" || ams.Schedule.None() {
 		t.Errorf("ams is %+v", ams)
+	}
+}
+
+// A fault of a key in the defaults is at its line, also for a cluster of a template or of an included file. A key that the cluster has
+// itself is at its own line.
+func TestFaultOfADefaultHasItsLine(t *testing.T) {
+	bad := strings.Replace(fleetMain, "templates:", "  retention: {daily: -1}\ntemplates:", 1) + // line 7 of dr.yaml
+		"    retention: {daily: 1}\n"
+	own := strings.Replace(bad, "site: \"edge-{{cluster}}\"}", "x: y}\n      retention: {daily: -2}", 1)
+	for name, test := range map[string]struct{ main, included, says string }{
+		"template":                 {bad, like("a"), "dr.yaml:7: bad retention policy"},
+		"included cluster":         {bad, like("a"), "dr.yaml:7: bad retention policy"},
+		"template with its own":    {own, like("a"), "dr.yaml:14: bad retention policy"},
+		"included, with its own":   {bad, like("a") + "    retention: {daily: -2}\n", "a.yaml:4: bad retention policy"},
+		"included, without a line": {bad, like("a") + "    schedule: {cron: x}\n", "a.yaml:4: bad schedule"},
+	} {
+		c, err := fleet(t, t.TempDir(), map[string]string{"dr.yaml": test.main, "clusters.d/a.yaml": test.included})
+		cluster := "ams"
+		if strings.HasPrefix(name, "included") {
+			cluster = "a"
+		}
+		at := slices.IndexFunc(c.Refused, func(r config.Refused) bool { return r.Cluster == cluster })
+		if err != nil || at < 0 || !strings.Contains(c.Refused[at].Err.Error(), test.says) {
+			t.Errorf("%s: %v, refused %+v, want %q", name, err, c.Refused, test.says)
+		}
 	}
 }
 

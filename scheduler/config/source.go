@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +20,12 @@ type source struct {
 	root       yaml.Node
 	faults     []lineFault
 	templateOf map[string]string // by cluster, if it was made from a template
+	main       *source           // dr.yaml, whose defaults apply; nil: this source is dr.yaml
 }
 
 // lineFault is a fault in a line. Its cluster is "" if it affects the whole file.
 type lineFault struct {
+	file    string // "": the source's own
 	line    int
 	cluster string
 	err     error
@@ -109,25 +112,30 @@ func (s *source) recordTemplate(cluster, template string) {
 	s.templateOf[cluster] = template
 }
 
-// blame records a fault at the line of path, or of its longest existing prefix. If a cluster omits a key, the line is that of
-// the defaults.
+// blame records a fault at the line of path, or of its longest existing prefix. If a cluster or its template omits a key, the line
+// is that of the defaults.
 func (s *source) blame(err error, path ...string) {
-	cluster := ""
-	if len(path) > 1 && path[0] == "clusters" {
-		cluster = path[1]
-		template, ok := s.templateOf[cluster]
-		if ok {
-			path = slices.Concat([]string{"templates", template, "cluster"}, path[2:])
-		}
+	if len(path) < 2 || path[0] != "clusters" {
+		line, _ := s.find(path)
+		s.faults = append(s.faults, lineFault{line: line, err: err})
+		return
 	}
+	cluster, below := path[1], path[2:]
+	template, ok := s.templateOf[cluster]
+	if ok {
+		path = slices.Concat([]string{"templates", template, "cluster"}, below)
+	}
+	fault := lineFault{cluster: cluster, err: err}
 	line, depth := s.find(path)
-	if len(path) > 2 && path[0] == "clusters" && depth < len(path) {
-		other, found := s.find(append([]string{"defaults"}, path[2:]...))
-		if found == len(path)-1 {
-			line = other
+	fault.line = line
+	if len(below) > 0 && depth < len(path) {
+		main := cmp.Or(s.main, s)
+		line, depth = main.find(append([]string{"defaults"}, below...))
+		if depth == len(below)+1 {
+			fault.file, fault.line = main.name, line
 		}
 	}
-	s.faults = append(s.faults, lineFault{line, cluster, err})
+	s.faults = append(s.faults, fault)
 }
 
 // find returns the line of the longest existing prefix of path, and the prefix's length.
@@ -177,7 +185,7 @@ func (s *source) listed(match func(lineFault) bool) error {
 	slices.SortStableFunc(s.faults, func(a, b lineFault) int { return a.line - b.line })
 	var all error
 	for _, f := range s.faults {
-		switch next := fmt.Errorf("%s:%d: %w", s.name, f.line, f.err); {
+		switch next := fmt.Errorf("%s:%d: %w", cmp.Or(f.file, s.name), f.line, f.err); {
 		case !match(f):
 		case all == nil:
 			all = next
