@@ -17,6 +17,8 @@ type CheckOptions struct {
 	NoHash bool      // do not compare the members' hashes: hashing stalls a member's writes, see HashKV
 	Quick  bool      // do not open a snapshot; for callers that take backups, which test this anyway
 	Now    time.Time // the time with which the ends of certificates are compared
+	// RenewBefore is how long before its end a certificate should have been renewed, if that is more than 30 days.
+	RenewBefore time.Duration
 }
 
 // checked is the state of one Check.

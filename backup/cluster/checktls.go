@@ -16,8 +16,13 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/check"
 )
 
-// renewBefore is how long before its end a certificate should have been renewed.
+// renewBefore is the least time before its end at which a certificate should have been renewed.
 const renewBefore = 30 * 24 * time.Hour
+
+// endsSoon reports whether a certificate that ends then should have been renewed.
+func (o CheckOptions) endsSoon(end time.Time) bool {
+	return end.Sub(o.Now) < max(renewBefore, o.RenewBefore)
+}
 
 const renew = "renew it: from that day on no client can connect"
 
@@ -39,7 +44,7 @@ func (c *checked) serverCertificates(ctx context.Context) check.Line {
 		}
 	}
 	switch {
-	case !first.IsZero() && first.Sub(c.o.Now) < renewBefore:
+	case !first.IsZero() && c.o.endsSoon(first):
 		return withExpiry(first, found(check.Wanting, renew, "that of %s %s", from, expiryText(first, c.o.Now)))
 	case len(unread) > 0:
 		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
@@ -140,7 +145,7 @@ func (c *checked) clientCertificate(context.Context) check.Line {
 		return found(check.Unknown, "", "%v", err)
 	}
 	end := earliestExpiry(chain)
-	if end.Sub(c.o.Now) < renewBefore {
+	if c.o.endsSoon(end) {
 		return withExpiry(end, found(check.Wanting, renew, "%s %s", c.cfg.Cert, expiryText(end, c.o.Now)))
 	}
 	return withExpiry(end, found(check.OK, "", "%s %s", c.cfg.Cert, expiryText(end, c.o.Now)))

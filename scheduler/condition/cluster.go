@@ -51,7 +51,7 @@ func (j *judgement) alarms(l check.Line) {
 	}
 }
 
-// certificate adds that a certificate expires within the limit. dr check reports it earlier, while more time is left.
+// certificate adds that a certificate expires within the limit. The check reports it 30 days before, or earlier if the limit is higher.
 func (j *judgement) certificate(l check.Line) {
 	left := l.Ends.Sub(j.now)
 	if left < j.Limits.Certificate {

@@ -103,7 +103,7 @@ func revision(ctx context.Context, s spec.Spec) (int64, error) {
 
 // Check runs those checks of the cluster itself that are cheap enough to be repeated.
 func Check(ctx context.Context, s spec.Spec) []check.Line {
-	options := cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}
+	options := cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now(), RenewBefore: s.Conditions.Certificate}
 	return cluster.Check(ctx, scheduler.ClusterConfig(s.Etcd), options, nil)
 }
 
