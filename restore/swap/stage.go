@@ -76,7 +76,7 @@ func (p place) prepare() error {
 }
 
 // begin makes and locks the folders for the new data of p. It makes the log's folder only after the record names it, so that Clean
-// finds that folder after a kill.
+// finds that folder after a kill. With an error it leaves no folder without complete data.
 func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	err := s.data.makeFolder()
 	if err != nil {
@@ -88,9 +88,19 @@ func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	}
 	err = s.restart(p)
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, s.removeUnstaged(), lock.Close())
 	}
 	return lock, nil
+}
+
+// removeUnstaged removes the folders if they have no complete data. A folder in a mount point would make the restore without --replace
+// refuse that target.
+func (s *Swap) removeUnstaged() error {
+	f, err := s.facts()
+	if err != nil || f.State() != Unstaged {
+		return nil // the folders may have data, or the caller's error already has err
+	}
+	return s.remove()
 }
 
 // restart records p, makes the folders, and removes the new data of an earlier plan. It refuses a file system without exchanges.

@@ -512,6 +512,32 @@ func TestStagedAgain(t *testing.T) {
 	}
 }
 
+// TestStageThatCannotBeginLeavesNothing checks that a Stage that is refused leaves no folder: in a mount point a folder would make the
+// restore without --replace, which the refusal advises, refuse in turn.
+func TestStageThatCannotBeginLeavesNothing(t *testing.T) {
+	for _, f := range []form{withLog, mounted} {
+		d := newDisk(t, withLog)
+		if f == mounted {
+			mustMkdir(t, filepath.Join(d.data, "lost+found"))
+		}
+		err := os.Symlink("missing", filepath.Join(filepath.Dir(d.wal), ".dr-swap-wal-"+id)) // so the log's folder cannot be used
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.open(t).Stage(d.plan(), nil)
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: error %v", f, err)
+		}
+		for _, dir := range []string{d.data, filepath.Join(d.data, "member"), d.wal} {
+			left := swapDirs(t, dir)
+			if len(left) > 0 {
+				t.Errorf("%s: left: %q", f, left)
+			}
+		}
+		d.wantBoots(t, oldData)
+	}
+}
+
 func TestChoose(t *testing.T) {
 	d := newDisk(t, plain)
 	p := d.plan()
