@@ -98,7 +98,18 @@ func (r *run) rereadFacts(at replay.At) error {
 	})
 	r.facts.revision, r.facts.keys, r.facts.kubernetes = at.Revision, at.Keys, at.Kubernetes
 	r.result.Revision, r.result.Keys = at.Revision, at.Keys
-	return errors.Join(err, r.checkAlarms())
+	return errors.Join(err, r.checkRaised(at))
+}
+
+// checkRaised refuses a log that raised the alarm CORRUPT, unless the plan allows it. With an older backup the same log would raise it
+// again, so the obstacle is the rest of the log.
+func (r *run) checkRaised(at replay.At) error {
+	if at.CorruptAt == 0 || r.plan.AllowCorrupt {
+		return nil
+	}
+	return &ObstacleError{plan.Obstacle{Marked: at.CorruptAt - 1, Reached: at.CorruptRevision},
+		fmt.Errorf("%w: the log raises the alarm CORRUPT at position %d: restore the state before it with --to-revision %d, or pass --allow-corrupt",
+			fault.Refused, at.CorruptAt, at.CorruptRevision)}
 }
 
 // provenText returns the description for Replayed.Proven.

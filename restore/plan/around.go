@@ -17,7 +17,7 @@ type Obstacle struct {
 	Segment  uint64 `json:"segment,omitempty"`  // seq of a segment of the plan's lineage
 	Ended    int64  `json:"ended,omitempty"`    // the plan's segments end at this revision, before the target
 	Marked   uint64 `json:"marked,omitempty"`   // the replay is right up to this position, and no further
-	Reached  int64  `json:"reached,omitempty"`  // the revision at Marked, if the next request cannot be applied
+	Reached  int64  `json:"reached,omitempty"`  // the revision at Marked, if the next request cannot be applied or raises the alarm CORRUPT
 }
 
 // Blocked is a plan whose run met an obstacle.
@@ -92,7 +92,7 @@ func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, 
 	case o.Ended > 0 && p.Salvage != nil:
 		return t.endOfDisks(c, o.Ended)
 	case o.Reached > 0 && p.Salvage != nil:
-		return t.beforeUnknown(c, o.Reached)
+		return t.beforeRequest(c, o.Reached)
 	case o.Base:
 		c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool {
 			return b.ID == p.Backup.ID || o.WrongKey && slices.Equal(b.Seal.Recipients, p.Backup.Seal.Recipients)
@@ -159,7 +159,8 @@ func (o Obstacle) aroundMark(c catalog.Catalog, t Target, p Plan) (catalog.Catal
 	atMark := Target{Lineage: p.Log.Lineage, Position: o.Marked, Best: t.Best, Plain: t.Plain}
 	r, err := findRoute(c, atMark)
 	if err == nil && !t.Best {
-		why := fmt.Sprintf("the log can be replayed only up to position %d", o.Marked)
+		r.reach.Revision = max(r.reach.Revision, o.Reached)
+		why := fmt.Sprintf("the log can be used only up to position %d", o.Marked)
 		err = &UnreachableError{Why: why, Nearest: r.describeEnd()}
 	}
 	return c, atMark, err
@@ -218,12 +219,13 @@ func (t Target) endOfDisks(c catalog.Catalog, ended int64) (catalog.Catalog, Tar
 	return c, t, nil
 }
 
-// beforeUnknown returns the target right before a request that cannot be applied, which is revision reached; or an error without
+// beforeRequest returns the target right before a request that must not be applied, which is revision reached; or an error without
 // t.Best.
-func (t Target) beforeUnknown(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
+func (t Target) beforeRequest(c catalog.Catalog, reached int64) (catalog.Catalog, Target, error) {
 	if !t.Best {
 		return c, t, &UnreachableError{
-			Why: "the next request in the log cannot be replayed", Nearest: fmt.Sprintf("revision %d", reached),
+			Why:     fmt.Sprintf("the disks' logs can be used only up to revision %d", reached),
+			Nearest: fmt.Sprintf("revision %d", reached),
 		}
 	}
 	t.Revision = reached

@@ -306,7 +306,7 @@ func TestAround(t *testing.T) {
 		},
 		"a mark that does not hold": {
 			catalog: evenCatalog(3, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
-			words: "the log can be replayed only up to position 10; the nearest that can be restored is revision 110",
+			words: "the log can be used only up to position 10; the nearest that can be restored is revision 110",
 		},
 		"a mark that does not hold, the best": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, find: differs, note: settled,

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -52,6 +54,8 @@ type At struct {
 	Marked          uint64 // position of the last RevisionMark that matched; 0: none
 	Proven          int64  // revision of the last HashMark that matched; 0: none
 	Stopped         bool   // reached Stop; false: the records ended before one showed that Stop was reached
+	CorruptAt       uint64 // position of the request that raised the alarm CORRUPT; 0: none did, or it was disarmed later
+	CorruptRevision int64  // of the key space at CorruptAt
 }
 
 var (
@@ -302,6 +306,9 @@ func (r *run) request(d *decoded) error {
 	r.at.Position, r.at.Term = d.Position, d.Term
 	r.at.Revision, r.at.CompactRevision = r.revisions()
 	r.at.Requests++
+	if d.request.Alarm != nil {
+		r.noteCorrupt()
+	}
 	if r.source == segment.Watch && r.at.Revision != int64(d.Position) {
 		return r.differs(d.Position, int64(d.Position))
 	}
@@ -310,6 +317,16 @@ func (r *run) request(d *decoded) error {
 		return r.compareMarks(d.Position)
 	}
 	return nil
+}
+
+// noteCorrupt sets CorruptAt and CorruptRevision after a request about alarms.
+func (r *run) noteCorrupt() {
+	switch {
+	case len(r.alarms.Get(pb.AlarmType_CORRUPT)) == 0:
+		r.at.CorruptAt, r.at.CorruptRevision = 0, 0
+	case r.at.CorruptAt == 0:
+		r.at.CorruptAt, r.at.CorruptRevision = r.at.Position, r.at.Revision
+	}
 }
 
 func (r *run) progress() {
