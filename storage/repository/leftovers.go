@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -142,16 +143,66 @@ func (c *Cluster) clockAhead(ctx context.Context) (time.Duration, error) {
 	return max(0, began.Sub(now)-timeResolution), nil
 }
 
-// errStays means that a tombstone is still needed.
-var errStays = errors.New("its data still exists")
+// errStays means that the object is needed: it is the data of a backup that is complete now, or a tombstone whose data still
+// exists.
+var errStays = errors.New("it is still needed")
 
 // sweep removes l.
 func (c *Cluster) sweep(ctx context.Context, l catalog.Leftover) error {
-	if l.Piece == nil {
-		return c.store.Bucket.Delete(ctx, l.Key, storage.DeleteOptions{})
+	if l.Piece != nil {
+		sweeper, _ := storage.AsSweeper(c.store.Bucket)
+		return sweeper.Sweep(ctx, *l.Piece)
 	}
-	sweeper, _ := storage.AsSweeper(c.store.Bucket)
-	return sweeper.Sweep(ctx, *l.Piece)
+	id, name, ok := catalog.SplitBackupKey(c.store.Cluster, l.Key)
+	if ok && strings.HasPrefix(name, catalog.SnapshotName) {
+		return c.sweepData(ctx, id, l.Key)
+	}
+	return c.store.Bucket.Delete(ctx, l.Key, storage.DeleteOptions{})
+}
+
+// sweepData removes the data of backup id, which was not complete when it was listed. A backup that slept for longer than the
+// grace may store its manifest now, and so may a copy that continues an interrupted one. Both look for the data after that, and
+// sweepData looks for the manifest after it has removed the data. At least one of them sees that the backup is lost, and removes
+// the manifest.
+func (c *Cluster) sweepData(ctx context.Context, id catalog.ID, key string) error {
+	complete, err := c.isComplete(ctx, id)
+	if err != nil {
+		return err
+	}
+	if complete {
+		return errStays
+	}
+	err = c.store.Bucket.Delete(ctx, key, storage.DeleteOptions{})
+	if err != nil {
+		return err
+	}
+	complete, err = c.isComplete(ctx, id)
+	if err != nil || !complete {
+		return err
+	}
+	err = fmt.Errorf("backup %s was completed during the removal, and its data is %w: take another one, and use a longer grace",
+		id, catalog.ErrNotFound)
+	return errors.Join(err, c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, id), storage.DeleteOptions{}))
+}
+
+// isComplete reports whether backup id has a manifest now, and is not deleted.
+func (c *Cluster) isComplete(ctx context.Context, id catalog.ID) (bool, error) {
+	_, err := c.store.Bucket.Stat(ctx, catalog.ManifestKey(c.store.Cluster, id))
+	if records.IsAbsent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	f, err := c.reader.Folder(ctx, id) // a deleted backup has a manifest if it is locked
+	if err != nil {
+		return false, err
+	}
+	deleted, err := c.reader.IsDeleted(ctx, f)
+	if errors.Is(err, catalog.ErrDamaged) {
+		err = nil
+	}
+	return !deleted, err
 }
 
 // checkUnlocked returns an error that matches storage.ErrLocked if l is locked after now. The parts of an unfinished upload have no

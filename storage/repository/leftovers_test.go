@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
@@ -239,6 +240,55 @@ func TestSweptUnderABackup(t *testing.T) {
 		t.Error("a backup whose data was swept is one")
 	}
 	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
+}
+
+// TestSweepMeetsACommit checks that a backup that slept for longer than the grace, and becomes complete during a sweep, keeps its
+// data, or that the sweep reports it and removes it from the listing.
+func TestSweepMeetsACommit(t *testing.T) {
+	data := stored.Folder("c", stored.IDAt(0)) + stored.PlainName
+	for name, moment := range map[string]struct {
+		is   func(v storagetest.Verb, key string) bool
+		kept bool
+	}{
+		"after the listing": {func(v storagetest.Verb, key string) bool {
+			return v == storagetest.VerbPut && strings.Contains(key, "/leases/")
+		}, true},
+		"before the removal": {func(v storagetest.Verb, key string) bool { return v == storagetest.VerbDelete && key == data }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := mem.New()
+			c := stored.OpenCluster(t, b, "c")
+			upload, err := c.Upload(t.Context(), stored.IDAt(0), repository.Sealed{Seal: seal.Recipients{}.Seal(), Reader: stored.Sealed(t, stored.Content, seal.Recipients{})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			commits := 0
+			sweeper := stored.OpenWith(t, gated{b, func(v storagetest.Verb, key string) error {
+				if moment.is(v, key) && commits == 0 {
+					commits++
+					_, err = upload.Commit(t.Context(), stored.ManifestOf(stored.Content, stored.Noon))
+				}
+				return nil
+			}}, records.Policy{})
+			_, swept := sweeper.Sweep(t.Context(), stored.Grace, time.Now().Add(2*stored.Grace))
+			if err != nil || commits != 1 {
+				t.Fatalf("%d commits, %v", commits, err)
+			}
+			if !moment.kept {
+				stored.WantError(t, "Sweep", swept, catalog.ErrNotFound)
+				stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), nil, nil)
+				return
+			}
+			if swept != nil {
+				t.Error(swept)
+			}
+			latest, err := stored.Load(t, c, backups.LoadOptions{}).Latest()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored.WantContent(t, c, latest)
+		})
+	}
 }
 
 func TestSweepStoreFails(t *testing.T) {
