@@ -67,6 +67,13 @@ func (a *app) repositoryFlags(cmd *cobra.Command) {
 	a.clusterFlag(cmd)
 }
 
+// readFlags adds the flags of verbs that read backups or the log, as they are or were.
+func (a *app) readFlags(cmd *cobra.Command) {
+	a.repositoryFlags(cmd)
+	a.store.trustFlags(cmd, a.getenv)
+	a.store.pastFlags(cmd)
+}
+
 const repoUsage = "repository, such as file:///var/backups/etcd or s3://bucket/prefix (DR_REPO)"
 
 func (a *app) clusterFlag(cmd *cobra.Command) {

@@ -38,9 +38,7 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 	cmd.Flags().StringVar(&from, "since", "",
 		"ignore segments and gaps that ended before this time (2026-11-21T10:00:00Z, \"26h ago\")")
 	keys.add(cmd, a.getenv)
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
+	a.readFlags(cmd)
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -72,10 +72,8 @@ for example without the right key.`,
 	flags.StringVar(&f.dir, "scratch-dir", "", "directory for the scratch copies (default: the system's temporary directory)")
 	f.limits.add(cmd)
 	f.keys.add(cmd, a.getenv)
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
+	a.readFlags(cmd)
 	a.store.signFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.runDrill(cmd, f, args) }

@@ -31,9 +31,7 @@ func (a *app) fetch() *cobra.Command {
 	cmd.Flags().StringVar(&to, "to", "", "the file to write; it must not exist")
 	keys.add(cmd, a.getenv)
 	plain.add(cmd)
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
+	a.readFlags(cmd)
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -60,9 +60,7 @@ func (a *app) searchFlags(cmd *cobra.Command, f *searchFlags) {
 	cmd.Flags().StringVar(&f.dir, "scratch-dir", "",
 		"directory for a temporary copy of the database (default: the system's temporary directory)")
 	f.keys.add(cmd, a.getenv)
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
+	a.readFlags(cmd)
 	a.store.transferFlags(cmd)
 }
 

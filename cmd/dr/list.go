@@ -32,9 +32,7 @@ func (a *app) list() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&newest, "newest", 0, "list only this many backups per cluster, without the log; 0: all")
 	cmd.Flags().BoolVar(&leftovers, "leftovers", false, "list leftovers of killed backups instead")
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
+	a.readFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		clusters, err := a.clusters(cmd.Context())

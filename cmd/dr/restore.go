@@ -103,9 +103,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 	f.salvage.add(cmd)
 	f.keys.add(cmd, a.getenv)
 	f.plain.add(cmd)
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
+	a.readFlags(cmd)
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -20,9 +20,7 @@ func (a *app) show() *cobra.Command {
 		Short: "Show one backup: its origin, content and proofs",
 		Args:  atMostOne("backup"),
 	}
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
+	a.readFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := a.open(cmd.Context())

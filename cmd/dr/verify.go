@@ -34,10 +34,8 @@ Each verify appends a proof to the backup; dr list shows the best one. The exit 
 	cmd.Flags().StringVar(&level, "level", "opened", "stored, hashed, opened or booted")
 	cmd.Flags().StringVar(&dir, "scratch-dir", "", "directory for the copy of opened and booted (default: the system's temporary directory)")
 	keys.add(cmd, a.getenv)
-	a.repositoryFlags(cmd)
-	a.store.trustFlags(cmd, a.getenv)
+	a.readFlags(cmd)
 	a.store.signFlags(cmd, a.getenv)
-	a.store.pastFlags(cmd)
 	a.store.transferFlags(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
