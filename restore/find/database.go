@@ -66,6 +66,25 @@ func newest(bucket *bolt.Bucket, keys Keys) ([]keyState, error) {
 	return existing, nil
 }
 
+// values calls yield with each selected key that exists and its newest value, in key order.
+func values(bucket *bolt.Bucket, keys Keys, yield func(kv *mvccpb.KeyValue) error) error {
+	existing, err := newest(bucket, keys)
+	if err != nil {
+		return err
+	}
+	for _, state := range existing {
+		kv, err := decodeKV(bucket.Get(state.at))
+		if err != nil {
+			return err
+		}
+		err = yield(kv)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // since calls yield for the changes of selected keys after revision that the database still contains, in order.
 func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Change) error) error {
 	c := bucket.Cursor()

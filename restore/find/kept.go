@@ -34,10 +34,6 @@ func stateOf(kv *mvccpb.KeyValue) keptState {
 
 // keep writes the state of each existing key at the end of a leg to the file Leg.Keep.
 func (s *server) keep(bucket *bolt.Bucket) (err error) {
-	existing, err := newest(bucket, s.Keys)
-	if err != nil {
-		return err
-	}
 	f, err := os.OpenFile(s.Leg.Keep, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("keep what is there: %w", err)
@@ -45,15 +41,15 @@ func (s *server) keep(bucket *bolt.Bucket) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
 	lines := json.NewEncoder(w)
-	for _, h := range existing {
-		kv, err := decodeKV(bucket.Get(h.at))
-		if err != nil {
-			return err
-		}
-		err = lines.Encode(keptLine{Key: kv.Key, keptState: stateOf(kv)})
+	err = values(bucket, s.Keys, func(kv *mvccpb.KeyValue) error {
+		err := lines.Encode(keptLine{Key: kv.Key, keptState: stateOf(kv)})
 		if err != nil {
 			return fmt.Errorf("keep what is there: %w", err)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return w.Flush()
 }

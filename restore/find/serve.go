@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
@@ -139,15 +140,7 @@ func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
 
 // values sends every existing key, in key order.
 func (s *server) values(bucket *bolt.Bucket) error {
-	existing, err := newest(bucket, s.Keys)
-	if err != nil {
-		return err
-	}
-	for _, h := range existing {
-		kv, err := decodeKV(bucket.Get(h.at))
-		if err != nil {
-			return err
-		}
+	return values(bucket, s.Keys, func(kv *mvccpb.KeyValue) error {
 		sum := sha256.Sum256(kv.Value)
 		e := Entry{
 			Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease,
@@ -156,12 +149,8 @@ func (s *server) values(bucket *bolt.Bucket) error {
 		if s.Values.With {
 			e.Value = kv.Value
 		}
-		err = s.give(e)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return s.give(e)
+	})
 }
 
 // sighting is one item of a leg's output: first the base, then changes.
@@ -267,27 +256,20 @@ func (s *server) differences(bucket *bolt.Bucket) error {
 	if err != nil {
 		return err
 	}
-	existing, err := newest(bucket, s.Keys)
-	if err != nil {
-		return err
-	}
-	for _, h := range existing {
-		kv, err := decodeKV(bucket.Get(h.at))
-		if err != nil {
-			return err
-		}
-		before, was := left[h.key]
-		delete(left, h.key)
+	err = values(bucket, s.Keys, func(kv *mvccpb.KeyValue) error {
+		key := string(kv.Key)
+		before, was := left[key]
+		delete(left, key)
 		if was && before == stateOf(kv) {
-			continue
+			return nil
 		}
-		err = s.give(sighting{Change: &changeSeen{
+		return s.give(sighting{Change: &changeSeen{
 			Key: kv.Key, Revision: kv.ModRevision, Size: int64(len(kv.Value)), Lease: kv.Lease, Version: kv.Version,
 			CreateRevision: kv.CreateRevision, Deleting: s.Keys.deleting(kv.Key, kv.Value),
 		}})
-		if err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	return s.giveVanished(left)
 }
