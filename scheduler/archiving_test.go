@@ -315,7 +315,7 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 		})
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "the log needs it: the first of this cluster", "")
 		got := s.status(t, "prod")
-		if got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 || s.outcome(t, "prod", scheduler.JobBackup).Backup == "" {
+		if counted(got, scheduler.JobBackup, scheduler.Succeeded) != 2 || s.outcome(t, "prod", scheduler.JobBackup).Backup == "" {
 			t.Errorf("the log's backup is no job: %+v, %+v", got.Jobs, got.Counts)
 		}
 	})

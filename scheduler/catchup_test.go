@@ -73,7 +73,7 @@ func TestServiceCopiesMissedBackups(t *testing.T) {
 					t.Errorf("%s, restart %v: main has %q, offsite %q", name, restart, here, there)
 				}
 				got := s.status(t, "prod")
-				if got.State != scheduler.Idle || got.Counted(scheduler.JobCopy, scheduler.Succeeded) != 1 {
+				if got.State != scheduler.Idle || counted(got, scheduler.JobCopy, scheduler.Succeeded) != 1 {
 					t.Errorf("%s, restart %v: status %+v", name, restart, got)
 				}
 			})

@@ -67,7 +67,7 @@ func TestTriggerBackup(t *testing.T) {
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Succeeded, "before the upgrade", "")
 		got = s.status(t, "prod")
 		if got.State != scheduler.Idle || !got.Next.Equal(w.begin.Add(at(1, "0h"))) || len(got.Jobs) != 1 || got.Jobs[0].Backup != got.Last.ID ||
-			got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 2 {
+			counted(got, scheduler.JobBackup, scheduler.Succeeded) != 2 {
 			t.Errorf("status %+v", got)
 		}
 	})
@@ -163,7 +163,7 @@ func TestTriggerFails(t *testing.T) {
 		s.trigger(t, "prod", scheduler.JobBackup, "with a store that is away")
 		w.pass(time.Hour)
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.Failed, "with a store that is away", errTest.Error())
-		failed := s.status(t, "prod").Counted(scheduler.JobBackup, scheduler.Failed)
+		failed := counted(s.status(t, "prod"), scheduler.JobBackup, scheduler.Failed)
 		if failed != 2 || tries != 1 {
 			t.Errorf("%d failed, %d tries", failed, tries)
 		}
@@ -210,7 +210,7 @@ func TestTriggerPrune(t *testing.T) {
 		s.trigger(t, "prod", scheduler.JobPrune, "again")
 		w.pass(time.Minute)
 		got := s.status(t, "prod")
-		if len(w.pruned) != 2 || got.Counted(scheduler.JobPrune, scheduler.Failed) != 4 || got.State != scheduler.Idle {
+		if len(w.pruned) != 2 || counted(got, scheduler.JobPrune, scheduler.Failed) != 4 || got.State != scheduler.Idle {
 			t.Errorf("pruned %q while a store is away; status %+v", w.pruned, got)
 		}
 	})
@@ -291,7 +291,7 @@ func TestTriggerGivenUp(t *testing.T) {
 		if err != nil || !held {
 			t.Fatal(held, err)
 		}
-		for s.status(t, "prod").Counted(scheduler.JobBackup, scheduler.NotRun) == 0 {
+		for counted(s.status(t, "prod"), scheduler.JobBackup, scheduler.NotRun) == 0 {
 			w.pass(time.Second)
 		}
 		s.wantOutcome(t, "prod", scheduler.JobBackup, scheduler.NotRun, "now", "it was given up")

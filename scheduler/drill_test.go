@@ -139,7 +139,7 @@ func TestDrills(t *testing.T) {
 		got := s.status(t, "prod")
 		o := s.outcome(t, "prod", scheduler.JobDrill)
 		if !got.NextDrill.Equal(w.begin.Add(at(3, "4h30m"))) || o.RTO != 2 || o.Repository != "main" ||
-			o.Backup == "" || got.Counted(scheduler.JobDrill, scheduler.Succeeded) != 4 {
+			o.Backup == "" || counted(got, scheduler.JobDrill, scheduler.Succeeded) != 4 {
 			t.Errorf("status %+v", got)
 		}
 		a, b := w.drills.ran[0], w.drills.ran[1]
@@ -311,7 +311,7 @@ func TestDrillsThatAreNotRun(t *testing.T) {
 				if got.Verdict != scheduler.NotRun || got.Message == "" {
 					t.Errorf("%+v", got)
 				}
-				n := s.status(t, "prod").Counted(scheduler.JobDrill, scheduler.NotRun)
+				n := counted(s.status(t, "prod"), scheduler.JobDrill, scheduler.NotRun)
 				if n < 5 || n > 12 {
 					t.Errorf("%d tries in ten hours", n)
 				}
@@ -374,7 +374,7 @@ func TestDrillsWaitForABackup(t *testing.T) {
 		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "0 * * * *", "main"), "@weekly")))
 		w.pass(time.Hour)
 		got := s.status(t, "prod")
-		if len(w.drills.ran) > 0 || got.Counted(scheduler.JobDrill, scheduler.NotRun) > 0 || !got.NextDrill.IsZero() {
+		if len(w.drills.ran) > 0 || counted(got, scheduler.JobDrill, scheduler.NotRun) > 0 || !got.NextDrill.IsZero() {
 			t.Errorf("drilled %v, status %+v", w.drills.ran, got)
 		}
 		w.set(func() { w.broken = nil })

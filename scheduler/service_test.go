@@ -282,6 +282,16 @@ func (s *service) status(t *testing.T, cluster string) scheduler.Status {
 	return scheduler.Status{}
 }
 
+// counted returns how many jobs have ended with the verdict.
+func counted(s scheduler.Status, job scheduler.Job, verdict scheduler.Verdict) int64 {
+	for _, c := range s.Counts {
+		if c.Job == job && c.Verdict == verdict {
+			return c.N
+		}
+	}
+	return 0
+}
+
 func specOf(t *testing.T, cluster, cron string, repositories ...string) spec.Spec {
 	t.Helper()
 	s := spec.Spec{Cluster: cluster, Digest: fmt.Sprint(cluster, cron, repositories), Timeout: time.Hour}
@@ -335,7 +345,7 @@ func TestServiceTakesDueBackups(t *testing.T) {
 			t.Errorf("the slot is %q", slot)
 		}
 		got := s.status(t, "prod")
-		if got.State != scheduler.Idle || got.Counted(scheduler.JobBackup, scheduler.Succeeded) != 4 || got.Last == nil || !got.Next.Equal(w.begin.Add(at(3, "2h30m"))) {
+		if got.State != scheduler.Idle || counted(got, scheduler.JobBackup, scheduler.Succeeded) != 4 || got.Last == nil || !got.Next.Equal(w.begin.Add(at(3, "2h30m"))) {
 			t.Errorf("status %+v", got)
 		}
 	})

@@ -54,16 +54,6 @@ func starting(cluster string) Status {
 	}
 }
 
-// Counted returns how many jobs have ended with the verdict.
-func (s Status) Counted(job Job, verdict Verdict) int64 {
-	for _, c := range s.Counts {
-		if c.Job == job && c.Verdict == verdict {
-			return c.N
-		}
-	}
-	return 0
-}
-
 // Job is a kind of work.
 type Job string
 
