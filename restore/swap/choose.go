@@ -18,7 +18,7 @@ import (
 // Choose returns the Swap for p: the one on the disk that already has the new data of p, or a new one without a Record. p.Into must be the
 // member's own place. Choose undoes interrupted restores that cannot continue with p, and removes the staged data of other plans.
 func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
-	err := finishCleans(p.Into.DataDir)
+	err := finishCleans(p.Into.DataDir, report)
 	if err != nil {
 		return nil, err
 	}

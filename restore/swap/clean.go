@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/etcd-dr/etcd-dr/restore/filesystem"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -33,23 +34,30 @@ func finishClean(id, dataDir, walDir string, missing error) error {
 		return missing
 	}
 	r, err := s.readRecord(s.data.removed())
-	if err == nil { // no record: the log's folder is removed first, so it is gone already
+	switch {
+	case err == nil:
 		err = s.addRecordedLog(r, walDir)
-		if err != nil {
-			return err
-		}
+	case errors.Is(err, fault.NotFound): // the log's folder is removed before the record, so it is gone already
+		err = nil
+	}
+	if err != nil {
+		return err
 	}
 	return s.removeRenamed()
 }
 
-// finishCleans completes each Clean of a data dir that was killed.
-func finishCleans(dataDir string) error {
+// finishCleans completes each Clean of a data dir that was killed. It skips one whose record is damaged.
+func finishCleans(dataDir string, report storage.Report) error {
 	all, err := idsOf(dataDir, removedSuffix)
 	if err != nil {
 		return err
 	}
 	for _, id := range all {
 		err := finishClean(id, dataDir, "", nil)
+		if errors.Is(err, fault.Damaged) {
+			report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: dataDir, Message: fmt.Sprintf("skipped restore %s: %v", id, err)})
+			continue
+		}
 		if err != nil {
 			return err
 		}

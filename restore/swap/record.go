@@ -76,10 +76,18 @@ func (s *Swap) readRecord(folder string) (Record, error) {
 	var r Record
 	err = json.Unmarshal(content, &r)
 	if err != nil {
-		return Record{}, fmt.Errorf("%w: %s: cannot read the record of restore %s: %w: if old data is in %s, stop etcd and move it to %s by hand; "+
-			"then move %s away", fault.Damaged, filepath.Join(folder, recordName), s.ID, err, s.data.at(oldName), s.data.live, s.data.folder)
+		return Record{}, fmt.Errorf("%w: %s: cannot read the record of restore %s: %w: %s",
+			fault.Damaged, filepath.Join(folder, recordName), s.ID, err, s.unreadable(folder))
 	}
 	return r, nil
+}
+
+// unreadable returns what the operator can do about a damaged record in a folder.
+func (s *Swap) unreadable(folder string) string {
+	if folder == s.data.removed() { // a Clean has checked that the data is not needed
+		return fmt.Sprintf("remove %s and, if etcd has a --wal-dir, %s*-%s next to that directory", folder, folderPrefix, s.ID)
+	}
+	return fmt.Sprintf("if old data is in %s, stop etcd and move it to %s by hand; then move %s away", s.data.at(oldName), s.data.live, s.data.folder)
 }
 
 // write replaces the record.

@@ -337,3 +337,37 @@ func TestKilledClean(t *testing.T) {
 		}
 	}
 }
+
+// A clean that was killed needs its record to find the log's folder. If the record is damaged, nothing is removed, and other restores work.
+func TestKilledCleanWithADamagedRecord(t *testing.T) {
+	d := newDisk(t, withLog)
+	d.stage(t)
+	folder := filepath.Dir(d.open(t).OldData()[0])
+	removed := folder + ".removed"
+	record := filepath.Join(removed, "state.json")
+	must(t, func() error { return os.Rename(folder, removed) })
+	intact, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, func() error { return os.WriteFile(record, nil, 0o600) })
+	err = swap.Clean(id, d.data, "")
+	if !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), "remove "+removed) {
+		t.Errorf("error %v", err)
+	}
+	s, err := swap.Choose(d.plan(), nil)
+	if err != nil || s.ID == id {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, dir := range []string{d.data, d.wal} {
+		left := swapDirs(t, dir)
+		if len(left) != 1 {
+			t.Errorf("left: %q", left)
+		}
+	}
+	must(t, func() error { return os.WriteFile(record, intact, 0o600) }, func() error { return swap.Clean(id, d.data, "") })
+	left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+	if len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
