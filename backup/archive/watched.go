@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/watch"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -39,11 +40,15 @@ func (w *watched) choose(ctx context.Context) error {
 		return err
 	}
 	i := slices.IndexFunc(c.Servers, func(s *cluster.Server) bool { return s.Reaches })
-	if i < 0 || w.cluster != nil && w.cluster.ID != c.ID {
+	switch {
+	case i < 0:
 		c.Close()
 		return fmt.Errorf("%w: no leader responds through any of the endpoints: check that a quorum of members runs", cluster.ErrCutOff)
-	}
-	if w.cluster != nil {
+	case w.cluster != nil && w.cluster.ID != c.ID:
+		c.Close()
+		return fmt.Errorf("%w: the endpoints lead to cluster %x, before to %x: check --endpoints if the cluster was not replaced",
+			fault.Unreachable, c.ID, w.cluster.ID)
+	case w.cluster != nil:
 		w.cluster.Close()
 	}
 	w.cluster, w.member, w.leases, w.compacted = c, c.Servers[i], watch.NewLeases(c.Servers[i]), 1

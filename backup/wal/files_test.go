@@ -10,7 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	etcdwal "go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -296,5 +300,31 @@ func TestReleaseBeforeAnythingIsRead(t *testing.T) {
 	last := l.Backlog()
 	if last.Files != 1 {
 		t.Errorf("all is stored, and %d files are open", last.Files)
+	}
+}
+
+// TestFilesOfTwoMembers checks that the error names both members, and what to do: a backup tool may have copied two logs into one dir.
+func TestFilesOfTwoMembers(t *testing.T) {
+	j := fresh(t)
+	j.saveEach(big(1, 40))
+	ok(t, j.Close())
+	metadata, err := proto.Marshal(&pb.Metadata{NodeID: proto.Uint64(0xa2), ClusterID: proto.Uint64(clusterID)})
+	ok(t, err)
+	other := filepath.Join(t.TempDir(), "wal")
+	w, err := etcdwal.Create(zap.NewNop(), other, metadata)
+	ok(t, err)
+	ok(t, w.Close())
+	oldest := logFiles(t, j.dir)[0]
+	data, err := os.ReadFile(filepath.Join(other, filepath.Base(oldest)))
+	ok(t, err)
+	ok(t, os.WriteFile(oldest, data, 0o600))
+	l := opened(t, j.dir, segment.End{})
+	_, err = l.Read()
+	for _, words := range []string{
+		oldest, "member a2 of cluster c1", "other files are of member a1 of cluster c1", "move the files of the other member out of " + filepath.Dir(oldest),
+	} {
+		if !errors.Is(err, storage.ErrDamaged) || !strings.Contains(err.Error(), words) {
+			t.Errorf("error %v, want one with %q", err, words)
+		}
 	}
 }

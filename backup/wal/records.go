@@ -89,8 +89,8 @@ func (l *Log) checkIDs(data []byte) error {
 		return err
 	}
 	if m.GetClusterID() != l.cluster || m.GetNodeID() != l.member {
-		return fmt.Errorf("it is of member %x of cluster %x, the file before it of member %x of cluster %x",
-			m.GetNodeID(), m.GetClusterID(), l.member, l.cluster)
+		return fmt.Errorf("it is of member %x of cluster %x, other files are of member %x of cluster %x: move the files of the other member out of %s",
+			m.GetNodeID(), m.GetClusterID(), l.member, l.cluster, l.dir)
 	}
 	return nil
 }
