@@ -171,11 +171,11 @@ func (a *app) source(cluster string, keys seal.Keys) (child.Source, error) {
 }
 
 // json prints v on one line.
-func (a *app) json(v any) error { return json.NewEncoder(a.stdout).Encode(v) }
+func (a *app) json(v any) error { return json.NewEncoder(jsonWriter{a.stdout}).Encode(v) }
 
 // document prints v as indented JSON.
 func (a *app) document(v any) error {
-	enc := json.NewEncoder(a.stdout)
+	enc := json.NewEncoder(jsonWriter{a.stdout})
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }

@@ -158,7 +158,7 @@ func (a *app) places(ctx context.Context, r repositories) (places []backup.Store
 // warnPlain warns of a backup without encryption: etcd contains every Secret of a Kubernetes cluster.
 func (a *app) warnPlain(encryption string) {
 	if encryption == "" {
-		fmt.Fprintln(a.stderr, "dr: WARNING: no --recipient: the backup is NOT ENCRYPTED: anyone who can read the repository can read every secret in etcd")
+		a.warnf("WARNING: no --recipient: the backup is NOT ENCRYPTED: anyone who can read the repository can read every secret in etcd")
 	}
 }
 

@@ -60,7 +60,7 @@ func (a *app) end(ctx context.Context, err error) int {
 	}
 	a.warnf("%s", message)
 	if errors.Is(err, errUsage) {
-		fmt.Fprintf(a.stderr, "dr: see %s --help\n", a.path)
+		a.warnf("see %s --help", a.path)
 	}
 	return code
 }

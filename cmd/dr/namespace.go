@@ -77,7 +77,10 @@ func (x *namespaceExtraction) finish(at find.At) error {
 		if err != nil {
 			return err
 		}
-		x.printf("---\n%s", text)
+		_, err = fmt.Fprintf(x.stdout, "---\n%s", text) // the escapes of printf would change values; YAML has its own
+		if err != nil {
+			return err
+		}
 	}
 	for _, note := range rebuilt.Notes {
 		x.warnf("NOTE: %s", note)

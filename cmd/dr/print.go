@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/dustin/go-humanize"
 )
@@ -45,19 +46,42 @@ func (p *checkedWriter) check(err error) error {
 // visible returns text with control characters, except line ends and tabs, as Go's escapes. Names and reasons come from
 // repositories, and an attacker who writes there could otherwise control the operator's terminal.
 func visible(text string) string {
+	return escape(text, func(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") })
+}
+
+// escape returns text with each control character replaced.
+func escape(text string, replaced func(rune) string) string {
 	if !strings.ContainsFunc(text, isControl) {
 		return text
 	}
 	var b strings.Builder
 	for _, r := range text {
-		if !isControl(r) {
+		if isControl(r) {
+			b.WriteString(replaced(r))
+		} else {
 			b.WriteRune(r)
-			continue
 		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
 	}
 	return b.String()
+}
+
+// jsonWriter writes JSON with control characters, except line ends and tabs, as JSON's escapes: encoding/json escapes only those below
+// U+0020. Each call of Write gets whole values.
+type jsonWriter struct{ io.Writer }
+
+func (w jsonWriter) Write(data []byte) (int, error) {
+	text := escape(string(data), func(r rune) string {
+		var escaped strings.Builder
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&escaped, `\u%04x`, unit)
+		}
+		return escaped.String()
+	})
+	_, err := io.WriteString(w.Writer, text)
+	if err != nil {
+		return 0, err
+	}
+	return len(data), nil
 }
 
 // isControl reports whether a terminal may act on r instead of showing it: r is a control character, or changes the direction of the

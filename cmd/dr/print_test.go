@@ -1,6 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,14 +29,58 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// TestListShowsControlCharacters checks that a pin's reason is escaped: anyone who may write to the repository can choose it.
-func TestListShowsControlCharacters(t *testing.T) {
-	env, ids := filled(t, 1, sign.Key{})
-	wantDone(t, dr(t, env, "pin", string(ids[0]), "--reason", "ev\x1b[2Jil"))
-	for _, args := range [][]string{{"list"}, {"show", string(ids[0])}} {
+// TestControlCharactersOfTheRepository checks that no verb prints a control character that anyone who may write to the repository can
+// choose, as text or as JSON.
+func TestControlCharactersOfTheRepository(t *testing.T) {
+	const evil = "ev\x1b]0;owned\x07\x1b[2J\u009b2J\u202eil\x7f"
+	env, ids := filledWith(t, 1, sign.Key{}, evil)
+	wantDone(t, dr(t, env, "pin", string(ids[0]), "--reason", evil))
+	for _, args := range [][]string{
+		{"list"}, {"list", "-o", "json"}, {"show", string(ids[0])}, {"show", string(ids[0]), "-o", "json"},
+		{"status"}, {"status", "-o", "json"}, {"prune", "--keep-last", "1", "--dry-run"}, {"verify"}, {"verify", "-o", "json"},
+		{"restore", "--dry-run", "--initial-cluster", "m1=http://127.0.0.1:2380"},
+	} {
 		out := dr(t, env, args...)
-		if strings.ContainsRune(out.stdout+out.stderr, '\x1b') {
-			t.Errorf("dr %q prints an escape: %q", args, out.stdout)
+		if strings.ContainsFunc(out.stdout+out.stderr, isControl) {
+			t.Errorf("dr %q prints a control character: %q, %q", args, out.stdout, out.stderr)
+		}
+	}
+}
+
+// TestJSONKeepsItsMeaning checks that escaped control characters in JSON decode to what they were.
+func TestJSONKeepsItsMeaning(t *testing.T) {
+	const text = "a\x7fb\u009bc\u202ed\U000e0001e\nf\U0001f600"
+	var out strings.Builder
+	a := &app{world: world{stdout: &out}}
+	err := a.json(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	err = json.Unmarshal([]byte(out.String()), &got)
+	if err != nil || got != text || strings.ContainsFunc(out.String(), isControl) {
+		t.Errorf("%q is printed as %q, which decodes to %q, %v", text, out.String(), got, err)
+	}
+}
+
+// TestOutputGoesThroughTheApp checks that a verb prints only by methods of app that escape control characters.
+func TestOutputGoesThroughTheApp(t *testing.T) {
+	escaping := []string{"app.go", "print.go", "progress.go"}
+	raw := []string{"child.go", "demo.go", "extract.go", "namespace.go", "main.go", "find.go"} // main.go builds the app, find.go asks for a terminal
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "_test.go") || slices.Contains(escaping, name) || slices.Contains(raw, name) {
+			continue
+		}
+		if regexp.MustCompile(`\.(stdout|stderr)\b`).Match(text) {
+			t.Errorf("%s writes to stdout or stderr itself: use a.printf, a.warnf, a.table, a.facts or a.json", name)
 		}
 	}
 }

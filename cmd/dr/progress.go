@@ -30,7 +30,7 @@ func (a *app) progress() (storage.Report, func()) {
 		b := &bars{container: mpb.New(mpb.WithOutput(a.stderr), mpb.WithWidth(40))}
 		return b.report, b.end
 	}
-	l := &stageLog{log: slog.New(slog.NewJSONHandler(a.stderr, nil))}
+	l := &stageLog{log: slog.New(slog.NewJSONHandler(jsonWriter{a.stderr}, nil))}
 	return l.report, func() {}
 }
 

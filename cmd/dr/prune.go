@@ -172,7 +172,7 @@ func (f *keepFlags) policy() (p retention.Policy, err error) {
 
 func (a *app) printPrune(d document.Prune, o repository.PruneOptions) error {
 	if d.Over > 0 {
-		fmt.Fprintf(a.stderr, "dr: WARNING: the backups and segments that must stay exceed --max-size by %s\n", size(d.Over))
+		a.warnf("WARNING: the backups and segments that must stay exceed --max-size by %s", size(d.Over))
 	}
 	if a.output == "json" {
 		return a.json(document.Line{Result: d})

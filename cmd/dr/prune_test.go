@@ -24,6 +24,12 @@ import (
 // first.
 func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []catalog.ID) {
 	t.Helper()
+	return filledWith(t, days, key, "")
+}
+
+// filledWith is like filled, for backups in whose manifests Diverged is diverged.
+func filledWith(t *testing.T, days int, key sign.Key, diverged string) (env map[string]string, ids []catalog.ID) {
+	t.Helper()
 	dir := t.TempDir()
 	b, err := file.Open(dir)
 	if err != nil {
@@ -39,7 +45,7 @@ func filled(t *testing.T, days int, key sign.Key) (env map[string]string, ids []
 		digest := strings.Repeat("ab", 32)
 		m := catalog.Manifest{
 			Started: at, Finished: at.Add(time.Second), ClusterID: "cafe", EtcdVersion: "3.7.3", Revision: int64(n + 1),
-			Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: digest},
+			Plain: catalog.Blob{Name: "snapshot.db", Size: 100, SHA256: digest}, Compared: diverged != "", Diverged: diverged,
 		}
 		_, err := stored.CreateFrom(t.Context(), c, id, seal.Recipients{}.Seal(), strings.NewReader("sealed"), func() (catalog.Manifest, error) { return m, nil })
 		if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -85,7 +84,7 @@ const cleanUp = 8 * time.Second
 // warnPlainOf is like warnPlain, for one of several clusters.
 func (a *app) warnPlainOf(s spec.Spec) {
 	if s.Backup.To.Seal().Encryption == "" {
-		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s has no recipients: its backups are NOT ENCRYPTED\n", s.Cluster)
+		a.warnf("WARNING: cluster %s has no recipients: its backups are NOT ENCRYPTED", s.Cluster)
 	}
 }
 
@@ -93,7 +92,7 @@ func (a *app) warnPlainOf(s spec.Spec) {
 // fails.
 func (a *app) warnGraceOf(s spec.Spec) {
 	if s.Backup.Grace < s.Timeout {
-		fmt.Fprintf(a.stderr, "dr: WARNING: cluster %s: backup.grace %s is shorter than backup.timeout %s: "+
-			"a backup that takes longer than the grace fails\n", s.Cluster, s.Backup.Grace, s.Timeout)
+		a.warnf("WARNING: cluster %s: backup.grace %s is shorter than backup.timeout %s: "+
+			"a backup that takes longer than the grace fails", s.Cluster, s.Backup.Grace, s.Timeout)
 	}
 }

@@ -247,10 +247,10 @@ func (a *app) printStatus(doc document.Status, one bool, now time.Time) {
 		}
 	}
 	w.Flush()
-	fmt.Fprint(a.stdout, line(&table))
+	a.printf("%s", line(&table))
 	for _, c := range doc.Clusters {
 		for range max(1, len(c.Standings)) {
-			fmt.Fprint(a.stdout, line(&table))
+			a.printf("%s", line(&table))
 		}
 		a.printConditions(c.Conditions, one)
 	}
@@ -318,10 +318,10 @@ func (a *app) printConditions(conditions []condition.Condition, one bool) {
 			in = " in " + c.Repository
 		}
 		for i, text := range wrapped(fmt.Sprintf("%s %s%s: %s", c.Severity, c.Name, in, c.Message), screen-4) {
-			fmt.Fprintf(a.stdout, "  %s%s\n", strings.Repeat("  ", min(i, 1)), text)
+			a.printf("  %s%s\n", strings.Repeat("  ", min(i, 1)), text)
 		}
 		for i, text := range wrapped(c.Cure, screen-6) {
-			fmt.Fprintf(a.stdout, "    %s%s\n", []string{"→ ", "  "}[min(i, 1)], text)
+			a.printf("    %s%s\n", []string{"→ ", "  "}[min(i, 1)], text)
 		}
 	}
 }

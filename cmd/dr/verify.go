@@ -84,7 +84,7 @@ Each verify appends a proof to the backup; dr list shows the best one. The exit 
 // warnUnsigned warns of unsigned proofs: with --trust readers ignore them.
 func (a *app) warnUnsigned() {
 	if len(a.store.trust) > 0 && a.store.signKey == "" {
-		fmt.Fprintln(a.stderr, "dr: WARNING: no --sign-key: the proofs are not signed, and dr with --trust ignores them")
+		a.warnf("WARNING: no --sign-key: the proofs are not signed, and dr with --trust ignores them")
 	}
 }
 
