@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -54,7 +53,7 @@ func (d *driller) turn(ctx context.Context) time.Time {
 		return d.idle(again)
 	case now.Before(d.notBefore):
 		return spec.Earlier(d.notBefore, again)
-	case !d.known || d.last.After(now.Add(condition.ClockAllowance)): // or the clock was set back: last is in the future
+	case !d.known || catalog.IsFuture(d.last, now): // or the clock was set back: last is in the future
 		d.known, d.last = false, time.Time{}
 		err := d.readFirst(ctx)
 		if err != nil {
@@ -288,7 +287,7 @@ func (d *driller) readAnew(ctx context.Context) error {
 
 // readLast reads the newest stored drill, and updates d by it. If another service could not run that drill, this one retries it.
 func (d *driller) readLast(ctx context.Context, in backup.Store) (catalog.Proof, error) {
-	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(condition.ClockAllowance))
+	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(catalog.FutureAllowance))
 	if err != nil {
 		return newest, fmt.Errorf("repository %s: %w", in.Repository, err)
 	}

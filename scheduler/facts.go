@@ -63,7 +63,7 @@ func jobsOf(status Status, now time.Time) condition.Jobs {
 	j := condition.Jobs{Failures: status.Failures, Problem: status.Problem, Queued: status.State == Queued, Unpruned: status.Unpruned}
 	verdicts := map[Verdict]catalog.Verdict{Succeeded: catalog.Passed, Failed: catalog.Failed, NotRun: catalog.NotRun}
 	for _, o := range status.Jobs {
-		if o.Job == JobDrill && !o.Ended.IsZero() && !o.Began.After(now.Add(condition.ClockAllowance)) {
+		if o.Job == JobDrill && !o.Ended.IsZero() && !catalog.IsFuture(o.Began, now) {
 			j.Drills = append(j.Drills, condition.Drill{
 				Repository: o.Repository, Time: o.Began, Verdict: verdicts[o.Verdict], Finding: o.Message,
 			})

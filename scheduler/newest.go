@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -91,18 +90,18 @@ func before(id catalog.ID) catalog.ID {
 	return id[:len(id)-1]
 }
 
-// newestOf returns the newest backup of catalog that counts. Backups from the future do not count: a wrong clock or a forgery
+// newestOf returns the newest backup of c that counts. Backups from the future do not count: a wrong clock or a forgery
 // must not stop the schedule. known always counts if it is listed.
-func newestOf(catalog catalog.Catalog, known Last, now time.Time) (last Last, found bool) {
-	for _, b := range catalog.Backups {
+func newestOf(c catalog.Catalog, known Last, now time.Time) (last Last, found bool) {
+	for _, b := range c.Backups {
 		if b.ID == known.ID {
 			return known, true
 		}
-		if !b.Started.After(now.Add(condition.ClockAllowance)) {
+		if !catalog.IsFuture(b.Started, now) {
 			return lastOf(b), true
 		}
 	}
-	for _, d := range slices.Concat(catalog.Damaged, catalog.Untrusted) {
+	for _, d := range slices.Concat(c.Damaged, c.Untrusted) {
 		if d.ID == known.ID {
 			return known, true
 		}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/backup"
-	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // order is the configuration of one cluster, with the semaphores that its jobs share with others.
@@ -66,7 +66,7 @@ func (w *worker) turn(ctx context.Context) time.Time {
 		return w.queue(ctx, w.requestedTask(asked))
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
-	case !w.known || w.last.Started.After(now.Add(condition.ClockAllowance)): // or the clock was set back: last is in the future
+	case !w.known || catalog.IsFuture(w.last.Started, now): // or the clock was set back: last is in the future
 		err := w.readFirst(ctx)
 		if ctx.Err() != nil {
 			return time.Time{}

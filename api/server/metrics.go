@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/address"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // metrics returns the handler of /metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
@@ -228,7 +229,7 @@ func one(yes bool) float64 {
 // clocks: with them nothing would ever seem lost.
 func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
 	take := func(at time.Time) {
-		if at.After(newest) && !at.After(now.Add(condition.ClockAllowance)) {
+		if at.After(newest) && !catalog.IsFuture(at, now) {
 			newest = at
 		}
 	}

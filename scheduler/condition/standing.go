@@ -67,10 +67,6 @@ type Good struct {
 	ProvenAt  time.Time     `json:"provenAt"`  // when it passed that level
 }
 
-// ClockAllowance bounds the difference between the clocks of hosts. The time of a backup that is further in the future is wrong
-// or forged.
-const ClockAllowance = 10 * time.Minute
-
 // SurveyOptions returns the options for reading a repository for a Standing: the newest few backups, and the newest proofs until they
 // contain the needed facts; drills adds the newest drill. Damage in older backups is not found: set Newest to 0 to read all.
 func SurveyOptions(drills bool, now time.Time) repository.SurveyOptions {
@@ -124,7 +120,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 	var sizes []int64
 	for _, b := range all {
-		if b.Started.After(now.Add(ClockAllowance)) {
+		if catalog.IsFuture(b.Started, now) {
 			d.Future = cmp.Or(d.Future, b.ID)
 			continue
 		}
@@ -145,7 +141,7 @@ func (d *Standing) backups(all []catalog.Backup, now time.Time) {
 // changed sets Changed by the histories of the backups. s.Past contains backups of histories that the newest backups do not
 // show.
 func (d *Standing) changed(s repository.Survey, now time.Time) {
-	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b catalog.Backup) bool { return b.Started.After(now.Add(ClockAllowance)) })
+	past := slices.DeleteFunc(slices.Concat(s.Backups, s.Past), func(b catalog.Backup) bool { return catalog.IsFuture(b.Started, now) })
 	change, ok := catalog.NewChange(s.Cluster, past)
 	if ok {
 		d.Changed = change.String()
@@ -197,7 +193,7 @@ func good(b catalog.Backup) *Good {
 func (d *Standing) proven(latest []catalog.Proof, now time.Time) {
 	var later []catalog.Proof // of drills after p
 	for _, p := range latest {
-		if p.Time.After(now.Add(ClockAllowance)) {
+		if catalog.IsFuture(p.Time, now) {
 			continue
 		}
 		passed := p.Verdict == catalog.Passed

@@ -8,14 +8,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-const (
-	// clockAllowance bounds the difference between the clocks of hosts that take backups and that prune.
-	clockAllowance = 5 * time.Minute
-	// learnAfter is the number of far smaller backups in a row, of similar sizes, after which their size becomes the measure: the
-	// cluster was defragmented, or the size before was forged. The condition BackupShrunk ends at about the same
-	// time.
-	learnAfter = 3
-)
+// learnAfter is the number of far smaller backups in a row, of similar sizes, after which their size becomes the measure: the
+// cluster was defragmented, or the size before was forged. The condition BackupShrunk ends at about the same time.
+const learnAfter = 3
 
 // judge sets the doubt of each candidate that is not good. Candidates are sorted newest first. doubtful is true for backups of
 // histories that are not the cluster's own. The size of a backup that is not good is no measure for others.
@@ -106,17 +101,13 @@ func doubtOf(c *candidate, doubtful map[catalog.ID]bool, now time.Time) string {
 	if level == "" {
 		return "it failed a check, and has not passed it since"
 	}
-	if ofFuture(c.Backup, now) {
+	if catalog.IsFuture(c.Started, now) {
 		return "it has a time in the future"
 	}
 	if doubtful[c.ID] {
 		return fmt.Sprintf("it is of cluster id %s, and no restore by dr began that history: dr pin ID --confirm, and it counts", c.ClusterID)
 	}
 	return ""
-}
-
-func ofFuture(b catalog.Backup, now time.Time) bool {
-	return b.Started.After(now.Add(clockAllowance))
 }
 
 // wasOpened reports whether a check has opened b's database, which makes its size credible.

@@ -9,8 +9,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // TestNever: these backups stay under any policy.
@@ -127,6 +129,20 @@ func TestFuture(t *testing.T) {
 		keep := !future || i < 2
 		if b.Keep != keep {
 			t.Errorf("%s: %+v", b.ID, b)
+		}
+	}
+}
+
+// TestSameFuture: a backup has a time in the future exactly if the conditions of its cluster say so. Otherwise retention would distrust
+// backups for which the schedule waits.
+func TestSameFuture(t *testing.T) {
+	for ahead, want := range map[int]bool{0: false, 4: false, 7: false, 10: false, 11: true} {
+		c := catalogOf(taken(1), taken(100+ahead))
+		newest := plan(t, c, retention.Policy{Last: 2}, minute(100)).Backups[0]
+		never := func(time.Time) time.Time { return time.Time{} }
+		standing := condition.NewStanding("main", repository.Survey{Catalog: c}, never, minute(100))
+		if (newest.Doubt != "") != want || (standing.Future != "") != want {
+			t.Errorf("%d minutes ahead: doubt %q, the condition is about %q", ahead, newest.Doubt, standing.Future)
 		}
 	}
 }

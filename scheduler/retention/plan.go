@@ -127,7 +127,7 @@ func newKeeping(catalog catalog.Catalog, p Policy, now time.Time) *keeping {
 
 // readHistories sets k.histories, and judges each backup.
 func (k *keeping) readHistories() {
-	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b catalog.Backup) bool { return ofFuture(b, k.now) })
+	past := slices.DeleteFunc(slices.Clone(k.catalog.Backups), func(b catalog.Backup) bool { return catalog.IsFuture(b.Started, k.now) })
 	k.histories = catalog.Histories(k.catalog.Cluster, past)
 	doubtful := map[catalog.ID]bool{}
 	for _, h := range k.histories {

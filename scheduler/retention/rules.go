@@ -73,7 +73,7 @@ func (k *keeping) keepForAge(c *candidate) {
 	if p.Window == 0 && !p.hasRules() {
 		c.keep("it fits")
 	}
-	if ofFuture(c.Backup, k.now) {
+	if catalog.IsFuture(c.Started, k.now) {
 		return
 	}
 	if p.Within > 0 && !c.Started.Before(k.lastGood().Add(-p.Within)) {

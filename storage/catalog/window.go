@@ -60,10 +60,6 @@ type Gap struct {
 	Reason      string
 }
 
-// ClockAllowance is the tolerated difference between the clocks of the hosts that take backups and those that archive the
-// log.
-const ClockAllowance = 5 * time.Minute
-
 // CheckUsable returns an error if b should be a base only as a last resort.
 func (b Backup) CheckUsable() error {
 	err := b.CheckCluster()
