@@ -82,8 +82,8 @@ func (b Blocked) fold(c catalog.Catalog) (catalog.Segment, bool) {
 	return c.FoldOf(b.Plan.Log.Lineage, b.Obstacle.Segment)
 }
 
-// without returns c without the obstacle, and t or the nearest target that is still reachable. It returns an error if there is none, or
-// if t.Best is not set and t is out of reach.
+// without returns c without the obstacle, and t or the nearest target that is still reachable. It returns an error if there is none,
+// if t.Best is not set and t is out of reach, or for an obstacle of no known kind.
 func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, error) {
 	o, p, why := b.Obstacle, b.Plan, b.Err
 	switch {
@@ -99,22 +99,24 @@ func (b Blocked) without(c catalog.Catalog, t Target) (catalog.Catalog, Target, 
 		})
 		c.Imported = slices.DeleteFunc(slices.Clone(c.Imported), func(b catalog.Backup) bool { return b.ID == p.Backup.ID })
 		c.Damaged = append(slices.Clone(c.Damaged), catalog.Damage{ID: p.Backup.ID, Err: why})
-	case o.Segment > 0:
+	case o.Segment > 0 && p.Log != nil:
 		c.Lineages = slices.Clone(c.Lineages)
 		for i, l := range c.Lineages {
 			if l.ID == p.Log.Lineage {
 				c.Lineages[i] = l.Without(o.Segment, why)
 			}
 		}
-	case o.Ended > 0:
+	case o.Ended > 0 && p.Log != nil:
 		c.Lineages = slices.Clone(c.Lineages)
 		for i, l := range c.Lineages {
 			if l.ID == p.Log.Lineage {
 				c.Lineages[i] = withEndRevision(l, p.Log.Last, o.Ended)
 			}
 		}
-	default:
+	case o.Marked > 0 && p.Log != nil:
 		return o.aroundMark(c, t, p)
+	default:
+		return c, t, fmt.Errorf("obstacle %+v: no plan avoids an obstacle of this kind", o)
 	}
 	return c, t, nil
 }

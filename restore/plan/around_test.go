@@ -371,6 +371,27 @@ func TestAroundKnowsHowFarTheBaseWas(t *testing.T) {
 	}
 }
 
+// A run may report an obstacle that Around does not know, or that its plan cannot have met.
+func TestAroundAnUnknownObstacle(t *testing.T) {
+	plain := evenCatalog(3, 9)
+	plain.Lineages = nil // the plan has no log
+	for name, test := range map[string]struct {
+		catalog  catalog.Catalog
+		obstacle plan.Obstacle
+	}{
+		"no kind":                 {evenCatalog(3, 9), plan.Obstacle{}},
+		"a mark without a log":    {plain, plan.Obstacle{Marked: 10}},
+		"a segment without a log": {plain, plan.Obstacle{Segment: 1}},
+		"an end without a log":    {plain, plan.Obstacle{Ended: 110}},
+	} {
+		r := &runs{find: func(plan.Plan) *plan.Obstacle { return &test.obstacle }}
+		_, err := r.pursue(test.catalog, plan.Target{Best: true})
+		if err == nil || len(r.ways) != 1 || !strings.Contains(err.Error(), "no plan avoids an obstacle of this kind") {
+			t.Errorf("%s: %q, %v", name, r.ways, err)
+		}
+	}
+}
+
 // The target may be after the last mark; the run finds that the log ends before it.
 func TestAroundAfterTheEnd(t *testing.T) {
 	c := evenCatalog(3, 9)
