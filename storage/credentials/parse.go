@@ -175,13 +175,23 @@ func (c collection) check(scheme string) error {
 	case address.S3:
 		return c.all(awsID, awsSecret)
 	case address.GCS:
-		kind := typeOf(c[gcsJSON].text)
-		if c.has(gcsJSON) && kind != ServiceAccount && kind != AuthorizedUser {
-			return fmt.Errorf("%w: %s must be JSON of the type %s or %s",
-				ErrCredentials, c[gcsJSON].file, ServiceAccount, AuthorizedUser)
-		}
-		return c.one(gcsJSON, gcsToken)
+		return c.checkGCS()
+	case address.Azure:
+		return c.checkAzure()
 	}
+	return fmt.Errorf("%w: no credentials are known for %s://: use those of S3, Google Cloud or Azure", ErrCredentials, scheme)
+}
+
+func (c collection) checkGCS() error {
+	kind := typeOf(c[gcsJSON].text)
+	if c.has(gcsJSON) && kind != ServiceAccount && kind != AuthorizedUser {
+		return fmt.Errorf("%w: %s must be JSON of the type %s or %s",
+			ErrCredentials, c[gcsJSON].file, ServiceAccount, AuthorizedUser)
+	}
+	return c.one(gcsJSON, gcsToken)
+}
+
+func (c collection) checkAzure() error {
 	_, known := suffixes[strings.ToLower(c[azureCloud].text)]
 	if c.has(azureCloud) && !known {
 		return fmt.Errorf("%w: %s must be AzurePublicCloud, AzureUSGovernmentCloud or AzureChinaCloud",
@@ -202,25 +212,25 @@ func (c collection) has(f field) bool {
 }
 
 // all returns an error if one of the fields is missing. At least one exists.
-func (c collection) all(of ...field) error {
-	there, missing := "", field("")
-	for _, f := range of {
+func (c collection) all(required ...field) error {
+	present, missing := "", field("")
+	for _, f := range required {
 		if c.has(f) {
-			there = c[f].file
+			present = c[f].file
 		} else {
 			missing = f
 		}
 	}
 	if missing != "" {
-		return fmt.Errorf("%w: %s needs %s too: add it", ErrCredentials, there, missing)
+		return fmt.Errorf("%w: %s needs %s too: add it", ErrCredentials, present, missing)
 	}
 	return nil
 }
 
 // one returns an error if there are several of the fields.
-func (c collection) one(of ...field) error {
+func (c collection) one(alternatives ...field) error {
 	var files []string
-	for _, f := range of {
+	for _, f := range alternatives {
 		if c.has(f) {
 			files = append(files, c[f].file)
 		}
