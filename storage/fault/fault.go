@@ -28,7 +28,7 @@ const (
 )
 
 // byPrecedence orders the kinds for an error that matches several. Refused is first: it promises that nothing was changed.
-// A finding precedes the circumstances in which it was made.
+// A finding precedes the circumstances in which it was made. Only Internal is missing: KindOf returns it for every other error.
 var byPrecedence = []Kind{Refused, Damaged, NotFound, Usage, Denied, Busy, Unreachable, Interrupted}
 
 // Error returns the name of k.

@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"strconv"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -33,6 +37,39 @@ func TestKindOf(t *testing.T) {
 			t.Errorf("%v is of kind %q, want %q", test.err, got, test.want)
 		}
 	}
+}
+
+// A kind that KindOf does not know would turn into Internal, with another exit code.
+func TestKindOfKnowsEveryKind(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "fault.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !isKind(spec.Type) {
+			return true
+		}
+		for _, value := range spec.Values {
+			name, err := strconv.Unquote(value.(*ast.BasicLit).Value)
+			kind := fault.Kind(name)
+			got := fault.KindOf(fmt.Errorf("read: %w", kind))
+			if err != nil || got != kind {
+				t.Errorf("an error of kind %q is of kind %q: add it to byPrecedence; %v", name, got, err)
+			}
+			kinds++
+		}
+		return true
+	})
+	if kinds < 9 {
+		t.Errorf("found %d kinds in fault.go", kinds)
+	}
+}
+
+func isKind(e ast.Expr) bool {
+	name, ok := e.(*ast.Ident)
+	return ok && name.Name == "Kind"
 }
 
 func TestErrorNamesObjectProblemAndRemedy(t *testing.T) {
