@@ -98,7 +98,14 @@ func (s *Swap) act(a action, live Kind) error {
 		return p.block(p.live)
 	case prepare:
 		return p.block(p.at(a.with))
+	case exchange:
+		return s.exchange(p, a, live)
 	}
+	return fmt.Errorf("%+v is no action of this version: nothing was moved", a)
+}
+
+// exchange carries out the exchange a in p, the place of its slot. live is the kind of the live entry there.
+func (s *Swap) exchange(p place, a action, live Kind) error {
 	err := s.ready(a, live)
 	if err != nil {
 		return err

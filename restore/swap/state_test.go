@@ -3,6 +3,8 @@ package swap
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -268,4 +270,25 @@ func TestEachRefusalHasARemedy(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An action that this version does not know moves nothing.
+func TestUnknownActionIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	p := place{live: filepath.Join(dir, "live"), folder: filepath.Join(dir, "aside")}
+	err := errors.Join(os.MkdirAll(filepath.Join(p.live, "of the live path"), 0o700), os.MkdirAll(p.at(oldName), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Swap{log: &p}
+	for _, verb := range []verb{"twist", done} {
+		err = s.act(action{verb, log, oldName}, OtherDir)
+		if err == nil {
+			t.Errorf("%q is carried out", verb)
+		}
+	}
+	_, err = os.Stat(filepath.Join(p.live, "of the live path"))
+	if err != nil {
+		t.Error(err)
+	}
 }
