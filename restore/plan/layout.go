@@ -17,7 +17,7 @@ type Layout struct {
 	// Token is the initial-cluster-token; "": one derived from everything that the members must have in common, so that hosts that
 	// restore one member each form one cluster.
 	Token string
-	Salt  string // makes a derived token unique to this restore; "": hosts with the same cut derive the same token
+	Salt  string // makes a derived token unique to this restore; "": hosts with the same data and members derive the same token
 	Bump  string // "auto", "" (the same), or a number of revisions
 	Known int64  // the newest revision known outside of the catalog, such as a live cluster's; 0: none
 	Into  Into

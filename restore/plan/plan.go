@@ -51,6 +51,9 @@ type Target struct {
 
 // Plan is the restore of one cluster to one point, as data. All hosts of a cluster restore the same Plan, apart from Into. Hosts
 // whose plans differ in data, members, token or revisions form no cluster.
+//
+// A new field also belongs into commonPart (token.go) if all members must share it, and into content (replaced.go) if two plans that
+// differ in it alone are equivalent.
 type Plan struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into: equal on all hosts
@@ -107,7 +110,7 @@ func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	err = p.checkCut()
+	err = p.checkCommon()
 	if err != nil {
 		return Plan{}, err
 	}
@@ -150,13 +153,13 @@ func (p *Plan) follow(c catalog.Catalog, r route) {
 	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
 }
 
-// checkCut refuses a plan that validateCut refuses, and a backup with the alarm CORRUPT unless p.AllowCorrupt is set.
-func (p Plan) checkCut() error {
+// checkCommon refuses a plan that validateCommon refuses, and a backup with the alarm CORRUPT unless p.AllowCorrupt is set.
+func (p Plan) checkCommon() error {
 	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
 		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
 			fault.Refused, p.Backup.ID)
 	}
-	return p.validateCut()
+	return p.validateCommon()
 }
 
 // Place returns p with another Into: each host of a cluster calls it with its own.
@@ -201,7 +204,7 @@ func Decode(data []byte) (Plan, error) {
 	case p.ID != p.digest():
 		return Plan{}, fmt.Errorf("%w: the plan was changed after it was made: make a new one with --plan-out", ErrLayout)
 	}
-	return p, p.validateCut()
+	return p, p.validateCommon()
 }
 
 // BaseFile returns the file that is the base; "" if the base is a backup.

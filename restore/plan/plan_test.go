@@ -200,7 +200,7 @@ func TestPlanDecodesToItself(t *testing.T) {
 	}
 }
 
-// A plan travels between hosts. One changed byte must never make another cut of it.
+// A plan travels between hosts. One changed byte must never make another plan of it.
 func TestPlanChangedByteIsRefusedOrHarmless(t *testing.T) {
 	t.Parallel()
 	p := fixedPlan(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// cut is everything that the members of one restored cluster must have in common. Restores of the same cut get the same token, and so
-// form one cluster; any difference gives another token, and etcd refuses to connect the members.
-type cut struct {
+// commonPart is everything that the members of one restored cluster must have in common. Restores with the same commonPart get the same
+// token, and so form one cluster; any difference gives another token, and etcd refuses to connect the members.
+type commonPart struct {
 	Cluster    string
 	Backup     catalog.ID
 	Plain      string // digest of the backup's database
@@ -26,17 +26,17 @@ type cut struct {
 	Bump       Bump
 	KeepAlarms bool
 	// KnownBefore are the cluster ids in the repository. A restored cluster that is backed up adds its id, so that a later restore of
-	// the same cut gets another token: a member left over from the first restore cannot join the second.
+	// the same data gets another token: a member left over from the first restore cannot join the second.
 	KnownBefore []string
 	Salt        string
 }
 
-// chooseToken returns the token that l names, or one derived from the cut.
+// chooseToken returns the token that l names, or one derived from the commonPart.
 func chooseToken(c catalog.Catalog, l Layout, p Plan) (string, error) {
 	if l.Token != "" {
 		return l.Token, nil
 	}
-	shared := cut{
+	shared := commonPart{
 		Cluster: c.Cluster, File: p.FileDigest, Log: p.Log, Salvage: p.Salvage, Members: p.Members, Bump: p.Bump,
 		KeepAlarms: p.KeepAlarms, KnownBefore: knownClusterIDs(c), Salt: l.Salt,
 	}

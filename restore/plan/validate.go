@@ -8,7 +8,7 @@ import (
 
 // Validate checks p and its place. Errors match ErrLayout.
 func (p Plan) Validate() error {
-	err := p.validateCut()
+	err := p.validateCommon()
 	if err != nil {
 		return err
 	}
@@ -51,8 +51,8 @@ func isWithin(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// validateCut checks the cut, which is everything in p but its place. Errors match ErrLayout.
-func (p Plan) validateCut() error {
+// validateCommon checks everything in p but its place, which each host has for itself. Errors match ErrLayout.
+func (p Plan) validateCommon() error {
 	bases := 0
 	for _, present := range []bool{p.Backup != nil, p.File != "", p.Salvage != nil && p.Salvage.Database != nil} {
 		if present {
