@@ -5,10 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -34,17 +37,36 @@ func (a *app) printPlan(p plan.Plan, into string) error {
 	return nil
 }
 
-// readPlan reads the plan of --plan, and places it where the flags name. Flags that would change the plan itself are refused.
-func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan.Plan, error) {
-	for _, name := range []string{"from-file", "skip-hash-check", "initial-cluster", "initial-cluster-token", "bump-revision", "mark-compacted",
-		"fresh-token", "keep-alarms", "allow-corrupt", "old-is-dead", "initial-advertise-peer-urls", "plan-out", "cluster",
-		"from-data-dir", "salvage-tail", "salvage-base", "skip-plain", "etcd-version", "to", "to-revision", "before-revision", "lineage", "best"} {
-		if cmd.Flags().Changed(name) {
-			return plan.Plan{}, usagef("--plan already sets --%s: leave it out, or make another plan", name)
+// withPlan holds the flags of dr restore that may be passed with --plan: the place of the data, the access to the repository and to
+// encrypted data, and the form of the output. The plan contains the values of all others.
+var withPlan = []string{
+	"plan", "dry-run", "output-dir", "name", "data-dir", "wal-dir", "replace",
+	"repo", "credentials", "trust", "as-of", "limit", "parallel", "identity", "passphrase-file", "allow-plain",
+	"output", "write-out",
+}
+
+// checkWithPlan refuses the flags and arguments that would change the plan of --plan.
+func checkWithPlan(cmd *cobra.Command, args []string) error {
+	var other []string
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if !slices.Contains(withPlan, flag.Name) {
+			other = append(other, "--"+flag.Name)
 		}
+	})
+	if len(other) > 0 {
+		return usagef("--plan already sets %s: leave it out, or make another plan", strings.Join(other, ", "))
 	}
 	if len(args) > 0 {
-		return plan.Plan{}, usagef("--plan already sets the backup: leave %s out", args[0])
+		return usagef("--plan already sets the backup: leave %s out", args[0])
+	}
+	return nil
+}
+
+// readPlan reads the plan of --plan, and places it where the flags name. Flags that would change the plan itself are refused.
+func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan.Plan, error) {
+	err := checkWithPlan(cmd, args)
+	if err != nil {
+		return plan.Plan{}, err
 	}
 	data, err := a.readFileOrStdin(f.planIn)
 	if err != nil {
