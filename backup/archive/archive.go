@@ -64,8 +64,9 @@ type Config struct {
 
 // Limits of Config.
 const (
-	// MinFlush is the shortest Flush.
-	MinFlush = 100 * time.Millisecond
+	// MinFlush is the shortest Flush, DefaultFlush that of dr archive.
+	MinFlush     = 100 * time.Millisecond
+	DefaultFlush = 2 * time.Second
 	// MinSpool is the minimum size of a spool as a multiple of SegmentSize. The spool must be larger than the memory buffer,
 	// because it must have room for the buffer's segments.
 	MinSpool = 2 * heldSegments

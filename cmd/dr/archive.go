@@ -28,7 +28,7 @@ import (
 )
 
 func (a *app) archive() *cobra.Command {
-	config := archive.Config{Flush: 2 * time.Second, Lease: 10 * time.Second, HashEvery: time.Hour}
+	config := archive.Config{Flush: archive.DefaultFlush, Lease: 10 * time.Second, HashEvery: time.Hour}
 	var listen, spoolMax string
 	var encryption sealFlags
 	cmd := &cobra.Command{
