@@ -138,7 +138,7 @@ func (f *keepFlags) add(cmd *cobra.Command) {
 		"keep any point of this long before now restorable: 14d. The log before it is removed (default: the log is kept from the oldest backup on)")
 	flags.StringVar(&f.size, "max-size", "", "remove the oldest backups, even kept ones, until backups and log have at most this size: 50GiB")
 	flags.IntVar(&f.MinCopies, "min-copies", 0, "keep the newest N good backups despite --max-size")
-	flags.StringVar(&f.zone, "zone", "UTC", "time zone of hours, days and weeks: Europe/Berlin, Local")
+	flags.StringVar(&f.zone, "zone", "UTC", "time zone of hours, days, weeks, months and years: Europe/Berlin, Local")
 }
 
 // policy returns the policy that the flags describe.

@@ -4,6 +4,7 @@ package retention
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -56,7 +57,7 @@ func (p Policy) Validate() error {
 
 // hasRules reports whether a rule keeps backups by their number or age.
 func (p Policy) hasRules() bool {
-	return p.Last+p.Hourly+p.Daily+p.Weekly+p.Monthly+p.Yearly > 0 || p.Within > 0 || p.Window > 0
+	return p.Within > 0 || p.Window > 0 || slices.ContainsFunc(p.slotRules(), func(r slotRule) bool { return r.n > 0 })
 }
 
 func (p Policy) zone() *time.Location {

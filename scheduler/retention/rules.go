@@ -13,7 +13,7 @@ import (
 // applyRules applies the rules of the policy. Good and dubious backups never share a slot.
 func (k *keeping) applyRules() {
 	for _, candidates := range [][]*candidate{k.good, k.dubious} {
-		for _, r := range k.slotRules() {
+		for _, r := range k.policy.slotRules() {
 			r.apply(candidates, k.policy.zone())
 		}
 		for _, c := range candidates {
@@ -30,8 +30,8 @@ type slotRule struct {
 	slot func(b catalog.Backup, zone *time.Location) string
 }
 
-func (k *keeping) slotRules() []slotRule {
-	p := k.policy
+// slotRules returns the rules that keep backups by their number.
+func (p Policy) slotRules() []slotRule {
 	by := func(layout string) func(catalog.Backup, *time.Location) string {
 		return func(b catalog.Backup, zone *time.Location) string { return b.Started.In(zone).Format(layout) }
 	}
