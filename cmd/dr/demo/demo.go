@@ -129,9 +129,9 @@ func (t *demoRun) cleanUp() error {
 	err = errors.Join(err, t.emptyRepository())
 	removed := os.RemoveAll(t.dir)
 	if removed != nil {
-		return fmt.Errorf("remove the demo's folder: %w", removed)
+		removed = fmt.Errorf("remove the demo's folder: %w", removed)
 	}
-	return err
+	return errors.Join(err, removed)
 }
 
 // emptyRepository removes the demo's objects from the user's repository.

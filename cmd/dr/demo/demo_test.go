@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -250,4 +253,28 @@ func goroutinesOf(packages []string) (left []string) {
 		}
 	}
 	return left
+}
+
+var errList = errors.New("the store is away")
+
+// unlisted is a bucket that cannot be listed.
+type unlisted struct{ storage.Bucket }
+
+func (unlisted) List(context.Context, storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) { yield(storage.Object{}, errList) }
+}
+
+// TestCleanUpReportsAllErrors checks that a folder that cannot be removed does not hide objects that stay in the user's repository.
+func TestCleanUpReportsAllErrors(t *testing.T) {
+	bucket := unlisted{mem.New()}
+	cluster, err := repository.Open(bucket, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &demoRun{Story: Story{Repository: "mem:"}, bucket: bucket, repository: cluster}
+	run.dir = t.TempDir() + "/." // which os.RemoveAll refuses
+	err = run.cleanUp()
+	if !errors.Is(err, errList) || !strings.Contains(err.Error(), "remove the demo's folder") {
+		t.Errorf("error %v", err)
+	}
 }
