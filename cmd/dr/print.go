@@ -116,17 +116,23 @@ func size(bytes int64) string { return humanize.IBytes(uint64(max(bytes, 0))) }
 // age returns how long ago t was, in one unit; "now" for less than a second and for the future.
 func age(t, now time.Time) string {
 	d := now.Sub(t)
-	switch {
-	case d < time.Second:
+	if d < time.Second {
 		return "now"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds ago", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm ago", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh ago", d/time.Hour)
 	}
-	return fmt.Sprintf("%dd ago", d/(24*time.Hour))
+	return length(d) + " ago"
+}
+
+// length returns d in one unit, rounded down.
+func length(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
 )
 
@@ -81,6 +84,30 @@ func TestOutputGoesThroughTheApp(t *testing.T) {
 		}
 		if regexp.MustCompile(`\.(stdout|stderr)\b`).Match(text) {
 			t.Errorf("%s writes to stdout or stderr itself: use a.printf, a.warnf, a.table, a.facts or a.json", name)
+		}
+	}
+}
+
+// TestTimesOfTheStatus checks the texts for times before and after now, and for the length of a recovery window.
+func TestTimesOfTheStatus(t *testing.T) {
+	now := time.Now()
+	for d, want := range map[time.Duration]string{
+		-90 * time.Minute: "1h ago", -time.Millisecond: "now", 0: "now", time.Millisecond: "now",
+		time.Second: "in 1s", 90 * time.Second: "in 1m", 49 * time.Hour: "in 2d",
+	} {
+		got := nextDue(condition.Standing{Due: now.Add(d)}, now)
+		if got != want {
+			t.Errorf("due %s from now: %q, want %q", d, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		0: "0s, to 3m ago", time.Millisecond: "0s, to 3m ago", time.Second: "1s, to 3m ago", 49 * time.Hour: "2d, to 3m ago",
+	} {
+		to := now.Add(-3 * time.Minute)
+		s := condition.Standing{Window: &catalog.Window{From: catalog.Point{Time: to.Add(-d)}, To: catalog.Point{Time: to}}}
+		got := windowOf(s, now)
+		if got != want {
+			t.Errorf("a window of %s: %q, want %q", d, got, want)
 		}
 	}
 }

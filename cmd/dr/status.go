@@ -283,11 +283,12 @@ func lastGood(s condition.Standing, now time.Time) string {
 }
 
 func nextDue(s condition.Standing, now time.Time) string {
+	wait := s.Due.Sub(now)
 	switch {
 	case s.Due.IsZero():
 		return "-"
-	case s.Due.After(now):
-		return "in " + strings.TrimSuffix(age(now, s.Due), " ago")
+	case wait >= time.Second:
+		return "in " + length(wait)
 	}
 	return age(s.Due, now)
 }
@@ -305,7 +306,7 @@ func windowOf(s condition.Standing, now time.Time) string {
 		return "-"
 	}
 	from, to := s.Window.From.Time, s.Window.To.Time
-	return fmt.Sprintf("%s, to %s", strings.TrimSuffix(age(from, to), " ago"), age(to, now))
+	return fmt.Sprintf("%s, to %s", length(to.Sub(from)), age(to, now))
 }
 
 // screen is the maximum width of a line, in characters.
