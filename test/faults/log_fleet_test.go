@@ -178,10 +178,7 @@ func (f *fleet) killMember(t *testing.T, i int) {
 // works, which makes no difference to an agent in the middle of its work. One in three dies of it.
 func (f *fleet) cutStore(t *testing.T, working int) {
 	t.Helper()
-	before, err := f.agents[working].Status()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := f.agents[working].Until(t, "it answers", func(document.Agent) bool { return true })
 	bytes := f.random.Uint64N(4 << 10)
 	for _, a := range f.agents {
 		limitFiles(t, a.PID(), bytes)
