@@ -1,5 +1,5 @@
 // Package convert turns the results of packages that do input and output into documents. These functions are not in package
-// document, so that importers of document link neither etcd nor a store; the results of pure packages are converted there.
+// document, so that importers of document link neither etcd nor a store; package document itself converts the results of pure packages.
 package convert
 
 import (
@@ -24,7 +24,7 @@ func Taken(r backup.Result) document.Taken {
 	return d
 }
 
-// Copied returns the document of a cluster that was copied.
+// Copied returns the document of copying one cluster.
 func Copied(cluster string, r copying.Result) document.CopiedCluster {
 	d := document.CopiedCluster{
 		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,

@@ -51,7 +51,7 @@ func Unseen(u find.Unseen) document.Unseen {
 	return document.Unseen{After: u.After, UpTo: u.UpTo, Lineage: u.Lineage, Since: u.Since, Until: u.Until, Reason: u.Why}
 }
 
-// Find returns the document of a search's summary. command returns the words of the command that restores a way's target.
+// Find returns the document of a search's summary. command returns the command line that restores the target of a Way.
 func Find(s find.Summary, command func(find.Way) []string) document.Find {
 	d := document.Find{
 		Changes: s.Changes, Unseen: s.Unseen, Last: changeOf(s.Last), Gone: []document.Gone{}, Forgotten: s.Forgotten,
@@ -91,8 +91,8 @@ func changeOf(c *find.Change) *document.Change {
 	return &d
 }
 
-// Extracted returns the document of a key with its value. The error is why a Kubernetes object cannot be read, and matches
-// kubernetes.ErrEncrypted or kubernetes.ErrVersion; a value that is no Kubernetes object is not an error.
+// Extracted returns the document of a key with its value. If the value is a Kubernetes object that cannot be decoded, the error
+// matches kubernetes.ErrEncrypted or kubernetes.ErrVersion. A value that is not a Kubernetes object causes no error.
 func Extracted(e find.Entry) (document.Extracted, error) {
 	d := document.Extracted{
 		Key: Key(string(e.Key)), Value: e.Value, CreateRevision: e.CreateRevision, ModRevision: e.ModRevision, Version: e.Version,
@@ -113,7 +113,7 @@ func Extracted(e find.Entry) (document.Extracted, error) {
 	return d, nil
 }
 
-// At returns the document of the point that a plan led to.
+// At returns the document of the point that a plan reached.
 func At(at find.At) document.At {
 	d, p := document.At{Revision: at.Revision}, at.Plan
 	if p.Backup != nil {

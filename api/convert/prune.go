@@ -40,7 +40,7 @@ func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, d
 	return p
 }
 
-// staying returns the backups that should have been removed and were not, with the reason.
+// staying returns the reason for each backup that should have been removed and was not.
 func staying(r repository.PruneResult) map[catalog.ID]string {
 	stays := map[catalog.ID]string{}
 	for _, id := range r.Pinned {

@@ -7,7 +7,7 @@ type Check struct {
 	Repository string       `json:"repository,omitempty"` // its URL; absent if none was checked
 	Store      []check.Line `json:"store"`                // the checks of the repository
 	Etcd       []check.Line `json:"etcd"`                 // the checks of the live cluster; empty without --endpoints
-	Wanting    []string     `json:"wanting"`              // the names of the checks with that verdict
+	Wanting    []string     `json:"wanting"`              // the names of the checks with the verdict "wanting"
 }
 
 // NewCheck returns the document of the lines. Its lists are never nil.

@@ -23,12 +23,12 @@ type Copy struct {
 // CopiedCluster is the result of copying one cluster.
 type CopiedCluster struct {
 	Cluster  string      `json:"cluster"`
-	Backups  int         `json:"backups"`  // that the target has gained
-	Segments int         `json:"segments"` // of the log that the target has gained
+	Backups  int         `json:"backups"`  // that the target did not have before
+	Segments int         `json:"segments"` // of the log that the target did not have before
 	Objects  int         `json:"objects"`  // copied, of every kind
 	Bytes    int64       `json:"bytes"`    // the size of these objects
-	Present  int         `json:"present"`  // objects that the target already had
-	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, and backups deleted at the target
+	Present  int         `json:"present"`  // objects that the target already had, and backups already deleted there
+	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, or deleted or pruned at the source or the target
 	Faults   []NotCopied `json:"faults"`   // objects that could not be copied
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// Line is one line of a verb that prints while it works: events and items as they come, then a result or an error.
+// Line is one line of a verb that prints while it works: events and items as they occur, then a result or an error.
 type Line struct {
 	Event  *storage.Event `json:"event,omitempty"`  // progress, a note or a warning
 	Item   any            `json:"item,omitempty"`   // one finding of find, extract or diff
@@ -59,7 +59,7 @@ type Damage struct {
 	Message string     `json:"message"` // the reason
 }
 
-// Damages returns the documents of the damages of a cluster. It is never nil.
+// Damages returns the documents of a cluster's damages. The list is never nil.
 func Damages(cluster string, damages []catalog.Damage) []Damage {
 	all := []Damage{}
 	for _, d := range damages {
@@ -95,14 +95,14 @@ type Fetch struct {
 	Key    string     `json:"key,omitempty"` // fingerprint of the key that opened it
 }
 
-// Plan is dr restore --dry-run.
+// Plan is the document of dr restore --dry-run.
 type Plan = plan.Plan
 
 // Version is the document of dr version.
 type Version struct {
 	Version string `json:"version"` // of dr
 	Go      string `json:"go"`      // the version of Go that built it
-	Etcd    string `json:"etcd"`    // the version of the libraries that restore
+	Etcd    string `json:"etcd"`    // the version of the etcd libraries that dr restores with
 }
 
 // NewBackup returns the document of a backup. Its lists are never nil.

@@ -9,14 +9,14 @@ import (
 // Key is a key and the object of Kubernetes that it belongs to, if any.
 type Key struct {
 	Key string `json:"key"` // as text
-	// KeyBase64 is the key, if it is not UTF-8. Key then has replacement characters.
+	// KeyBase64 is the key, if it is not UTF-8. Key then contains replacement characters.
 	KeyBase64  []byte            `json:"keyBase64,omitempty"`
-	Kubernetes *KubernetesObject `json:"kubernetes,omitempty"` // the object; absent if the key is not an object's
+	Kubernetes *KubernetesObject `json:"kubernetes,omitempty"` // the object; absent if the key belongs to none
 }
 
 // KubernetesObject identifies the object that a key belongs to, as far as the key shows it.
 type KubernetesObject struct {
-	Kind      string `json:"kind,omitempty"`      // absent if only a CustomResourceDefinition knows it
+	Kind      string `json:"kind,omitempty"`      // absent if only a CustomResourceDefinition defines it
 	Resource  string `json:"resource"`            // in the plural, as in URLs
 	Group     string `json:"group,omitempty"`     // of custom resources
 	Namespace string `json:"namespace,omitempty"` // absent if the object has none
@@ -34,12 +34,12 @@ type Change struct {
 	Key
 	Change   string `json:"change"`   // "put" or "delete"
 	Revision int64  `json:"revision"` // that the request made
-	// After is set if only two states are known: the change happened after this revision, up to Revision; equal to Revision if another
-	// history began there.
+	// After is set if only the states at two revisions are known: the change happened after this revision, and not after Revision. It is
+	// equal to Revision if another history began there.
 	After    int64  `json:"after,omitempty"`
 	Position uint64 `json:"position,omitempty"` // in the log; absent if the change was found in a backup
 	Lineage  string `json:"lineage,omitempty"`  // absent if unknown
-	// NotBefore and NotAfter are moments between which it happened; absent if unknown.
+	// NotBefore and NotAfter are the moments between which it happened; absent if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// By is the request: "put", "delete", "delete of a range", "transaction", "end of a lease" or, from a watch, "delete or end of a
@@ -58,8 +58,8 @@ type Unseen struct {
 	After   int64     `json:"after,omitempty"` // the part begins after this revision
 	UpTo    int64     `json:"upTo,omitempty"`  // and ends at this one; absent if unknown
 	Lineage string    `json:"lineage,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // the time of the begin; absent if unknown
-	Until   time.Time `json:"until,omitzero"` // the time of the end; absent if unknown
+	Since   time.Time `json:"since,omitzero"` // when the part begins; absent if unknown
+	Until   time.Time `json:"until,omitzero"` // when it ends; absent if unknown
 	Reason  string    `json:"reason"`
 }
 
@@ -70,11 +70,11 @@ type Find struct {
 	Last      *Change `json:"last,omitempty"`      // the last change of any of the keys
 	Gone      []Gone  `json:"gone"`                // deletions of keys that were not put again, by time
 	Forgotten int     `json:"forgotten,omitempty"` // deleted keys beyond the newest 100,000, which Gone does not list
-	// Vanished sums up the newest deletions in Gone that belong together, such as those of a namespace, without keys that ended with a
-	// lease; absent if there are none.
+	// Vanished is a summary of the newest deletions in Gone that belong together, such as those of a namespace, without keys whose lease
+	// ended; absent if there are none.
 	Vanished *Vanished `json:"vanished,omitempty"`
-	// Marked is the change that marked the object of --key, or the namespace of --namespace; absent unless that exists and is marked for
-	// deletion.
+	// Marked is the change that marked the object of --key, or the namespace of --namespace, for deletion; absent unless the object exists
+	// and is marked.
 	Marked *Marked `json:"marked,omitempty"`
 }
 
@@ -84,25 +84,26 @@ type Marked struct {
 	LastGood int64 `json:"lastGood"` // the last revision at which it was not marked
 }
 
-// Vanished is a sum of keys that vanished together, such as the objects of a namespace.
+// Vanished is a summary of keys that vanished together, such as the objects of a namespace.
 type Vanished struct {
 	Keys int `json:"keys"` // how many
 	// From and To are the revisions at which the first and the last of them vanished.
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
-	LastWhole int64  `json:"lastWhole"`         // the last revision with all of them, and none marked for deletion
+	LastWhole int64  `json:"lastWhole"`         // the last revision at which all of them existed and none was marked for deletion
 	Lineage   string `json:"lineage,omitempty"` // absent if unknown
-	// NotBefore and NotAfter are moments between which they vanished; absent if unknown.
+	// NotBefore and NotAfter are the moments between which they vanished; absent if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	Mark      *Change   `json:"mark,omitempty"`    // the change that marked the namespace for deletion; absent if there is none
 	Earlier   int       `json:"earlier,omitempty"` // how many keys had vanished before; absent if none had
 }
 
-// Gone is the deletion of keys that were not put again. Change is the deletion of one of them; the other fields are about all.
+// Gone is the deletion of keys that were not put again. The fields of a change describe the deletion of one of these keys, the other
+// fields that of all.
 type Gone struct {
 	Change
-	Vanished int `json:"vanished"` // how many
+	Vanished int `json:"vanished"` // how many keys
 	// Mark is the change that had marked the object for deletion; absent if there was none or it is unknown. LastGood is before it.
 	Mark     *Change `json:"mark,omitempty"`
 	LastGood int64   `json:"lastGood"`          // the last good revision

@@ -25,9 +25,9 @@ type Gap struct {
 	From      uint64    `json:"from,omitempty"`
 	To        uint64    `json:"to,omitempty"`
 	Positions uint64    `json:"positions"`      // how many; 0 if unknown
-	Since     time.Time `json:"since"`          // its begin
-	Until     time.Time `json:"until,omitzero"` // its end; absent if nothing follows
-	Seconds   float64   `json:"seconds"`        // its width in time, 0 if nothing follows
+	Since     time.Time `json:"since"`          // when it begins
+	Until     time.Time `json:"until,omitzero"` // when it ends; absent if nothing follows
+	Seconds   float64   `json:"seconds"`        // its duration, 0 if nothing follows
 	Reason    string    `json:"reason"`         // one sentence
 }
 
@@ -39,7 +39,7 @@ type ArchiveVerify struct {
 	// Depth is how much was read: "headers", "stored" (every byte, against its digest), "opened" (decrypted, and every request decoded as
 	// in a restore).
 	Depth    string    `json:"depth"`
-	Since    time.Time `json:"since,omitzero"` // --since: earlier gaps were omitted; absent: all count
+	Since    time.Time `json:"since,omitzero"` // --since: gaps that ended earlier are omitted; absent: all are included
 	Found    int       `json:"found"`          // undamaged segments
 	Requests int64     `json:"requests"`       // in these segments
 	Bytes    int64     `json:"bytes"`          // the stored size of these segments

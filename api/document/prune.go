@@ -17,7 +17,8 @@ type Prune struct {
 	// Untrusted are backups that no trusted key has signed. They are kept too.
 	Untrusted []Damage       `json:"untrusted"`
 	Locked    []LockedObject `json:"locked"` // objects that cannot be removed before a date
-	// Swept is the number of objects that were removed for good: of backups that were deleted or killed before the grace period.
+	// Swept is the number of objects that were removed for good: those of backups that were deleted or killed longer ago than the grace
+	// period.
 	Swept     int   `json:"swept"`
 	SweptSize int64 `json:"sweptBytes"`   // the size of these objects
 	Kept      int64 `json:"keptBytes"`    // the stored size of the backups and the log that stay
@@ -31,8 +32,8 @@ type PrunedBackup struct {
 	Started time.Time  `json:"started"`         // of its manifest
 	Size    int64      `json:"size"`            // bytes, as stored
 	Keep    bool       `json:"keep"`            // false: it is removed
-	Reasons []string   `json:"reasons"`         // all that keep it, or the one for its removal
-	Doubt   string     `json:"doubt,omitempty"` // why it takes no slot of a good one; absent if nothing is known against it
+	Reasons []string   `json:"reasons"`         // the rules that keep it, or the reason for its removal
+	Doubt   string     `json:"doubt,omitempty"` // why it does not count as a good backup; absent if it does
 }
 
 // PrunedLog is the removed front of a lineage.
@@ -47,7 +48,7 @@ type PrunedLog struct {
 // LockedObject is an object that its lock protects from removal.
 type LockedObject struct {
 	Key   string    `json:"key"`            // of the object
-	Until time.Time `json:"until,omitzero"` // absent if the store does not report it
+	Until time.Time `json:"until,omitzero"` // the end of the lock; absent if the store does not report it
 }
 
 // Pins is the document of dr pin and dr unpin.

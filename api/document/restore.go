@@ -9,9 +9,9 @@ type Restore struct {
 	File      string           `json:"file,omitempty"`   // the restored file
 	Token     string           `json:"token"`            // the new cluster's initial-cluster-token
 	ClusterID string           `json:"clusterID"`        // of the new cluster, in hex
-	Members   []RestoredMember `json:"members"`          // those that this host restored
+	Members   []RestoredMember `json:"members"`          // the members that this host restored
 
-	Replayed *Replayed `json:"replayed,omitempty"`      // the replayed log; absent if none was
+	Replayed *Replayed `json:"replayed,omitempty"`      // the replayed log; absent if none was replayed
 	Salvaged *Salvaged `json:"salvaged,omitempty"`      // the part from disks; absent without --from-data-dir
 	Revision int64     `json:"revision"`                // of the restored key space, before any bump
 	BumpedTo int64     `json:"bumpedTo,omitempty"`      // the revision from which it continues; absent if it continues at Revision
@@ -40,13 +40,13 @@ type Replayed struct {
 	Lineage  string         `json:"lineage,omitempty"` // absent if none of them came from an archive
 	Source   segment.Source `json:"source"`
 	Segments int            `json:"segments"` // how many
-	Requests int            `json:"requests"` // that the backup did not contain; from watch: revisions
-	Position uint64         `json:"position"` // of the last one
+	Requests int            `json:"requests"` // that the backup did not contain; with source "watch": revisions
+	Position uint64         `json:"position"` // of the last request
 	From     int64          `json:"from"`     // revision of the key space in the backup
 	To       int64          `json:"to"`       // revision after the replay
 	// Proven describes how the replay was compared with the member's own records, in words.
 	Proven string `json:"proven"`
-	// Unseen describes what the log's source cannot see, in words; absent if it sees all.
+	// Unseen describes the changes that the log's source cannot see, in words; absent if it sees all.
 	Unseen string `json:"unseen,omitempty"`
 	// GuessedLeases is the number of leases in these segments whose time to live was unknown; absent if there are none.
 	GuessedLeases int `json:"guessedLeases,omitempty"`
@@ -66,9 +66,9 @@ type Inspection struct {
 	File     string `json:"file"`              // its path
 	Hash     string `json:"hash"`              // CRC-32C of all buckets, in hex
 	Revision int64  `json:"revision"`          // of the key space
-	Keys     int    `json:"keys"`              // without deleted ones
+	Keys     int    `json:"keys"`              // without deleted keys
 	Size     int64  `json:"size"`              // bytes of the database
 	Index    uint64 `json:"index"`             // its place in the member's log
-	Version  string `json:"version,omitempty"` // of the storage; absent before etcd 3.6
-	Digest   bool   `json:"digest"`            // a SHA-256 at the end matches; false: there is none
+	Version  string `json:"version,omitempty"` // the storage version; absent before etcd 3.6
+	Digest   bool   `json:"digest"`            // the SHA-256 at the end of the file matches; false: there is none
 }

@@ -59,7 +59,7 @@ type ConfigDrill struct {
 	Nice         int         `json:"nice"`         // of the process that restores
 }
 
-// ConfigRepository is a place for backups.
+// ConfigRepository is the explanation of one of a cluster's repositories.
 type ConfigRepository struct {
 	Name   string   `json:"name"`
 	URL    string   `json:"url"`             // without credentials
@@ -67,9 +67,10 @@ type ConfigRepository struct {
 	Signed bool     `json:"signed"`          // documents there are signed
 }
 
-const nexts = 3
+// shownMoments is the number of next moments in a document.
+const shownMoments = 3
 
-// NewConfigCheck explains c. The next moments follow now.
+// NewConfigCheck returns the explanation of c. Next moments are those after now.
 func NewConfigCheck(c spec.Config, now time.Time) ConfigCheck {
 	d := ConfigCheck{Concurrency: c.Concurrency, LeaseSeconds: c.Lease.Seconds(), Clusters: []ConfigCluster{}}
 	for _, s := range c.Specs {
@@ -110,10 +111,10 @@ func configDrill(drill spec.Drill, now time.Time) *ConfigDrill {
 	}
 }
 
-// next returns the first moments of s after now.
+// next returns the first shownMoments moments of s after now.
 func next(s spec.Schedule, now time.Time) []time.Time {
 	moments := []time.Time{}
-	for at := s.Next(now); !at.IsZero() && len(moments) < nexts; at = s.Next(at) {
+	for at := s.Next(now); !at.IsZero() && len(moments) < shownMoments; at = s.Next(at) {
 		moments = append(moments, at.UTC())
 	}
 	return moments
@@ -181,5 +182,5 @@ type ServeConfig struct {
 	Refused string    `json:"refused,omitempty"` // why the current content of the file is not in force
 }
 
-// Suspension is dr suspend and dr resume: the last order, as it is stored.
+// Suspension is the document of dr suspend and dr resume: the last order, as it is stored.
 type Suspension = suspension.Suspension

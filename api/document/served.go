@@ -13,10 +13,10 @@ type State string
 // The states of a cluster.
 const (
 	StateStarting  State = "starting"  // its repositories have not been read yet
-	StateIdle      State = "idle"      // until Next
-	StateQueued    State = "queued"    // due, while the permitted number of others run
+	StateIdle      State = "idle"      // no backup is due until Next
+	StateQueued    State = "queued"    // a backup is due, but the permitted number of others are running
 	StateRunning   State = "running"   // a backup is being taken
-	StateStandby   State = "standby"   // due, and another service, Holder, works on it
+	StateStandby   State = "standby"   // a backup is due, and another service, Holder, takes it
 	StateFailing   State = "failing"   // Problem is the reason, such as an unusable configuration; the next attempt is at Next
 	StateSuspended State = "suspended" // nothing is started
 )
@@ -28,7 +28,7 @@ type ServedCluster struct {
 	Problem  string          `json:"problem,omitempty"` // why the last attempt failed, or why the configuration cannot be used
 	Failures int             `json:"failures"`          // attempts in a row that failed
 	Reason   string          `json:"reason,omitempty"`  // why a backup is due or being taken
-	Holder   string          `json:"holder,omitempty"`  // on standby: the service that works
+	Holder   string          `json:"holder,omitempty"`  // on standby: the service that takes the backup
 	Last     *condition.Last `json:"last,omitempty"`    // the newest known backup; absent: none is known
 	Next     time.Time       `json:"next,omitzero"`     // when the next backup is due, or the next attempt
 	// NextDrill is when the next drill is due, or the next attempt; absent if none is scheduled, and while there is no backup.
@@ -37,12 +37,13 @@ type ServedCluster struct {
 	Unpruned string `json:"unpruned,omitempty"`
 
 	Suspension *SuspendedBy `json:"suspension,omitempty"` // the order of dr suspend or of the API; absent if there is none
-	// Jobs are those of this service: for each job and repository the running one, and the last one that ended.
+	// Jobs are the jobs of this service: for each kind and repository the running one, and the last one that ended.
 	Jobs   []Outcome `json:"jobs"`
 	Counts []Count   `json:"counts"` // how many jobs have ended since the service started
-	// Archive is the agent, if this service archives the log. What would be lost now is the time since Archive.ConfirmedAt.
+	// Archive is the agent, if this service archives the log. If only the repository survived, the writes since Archive.ConfirmedAt would
+	// be lost.
 	Archive    *Agent                `json:"archive,omitempty"`
-	Standings  []condition.Standing  `json:"standings"`  // one for each repository, as of the last look
+	Standings  []condition.Standing  `json:"standings"`  // one for each repository, as of the last survey
 	Conditions []condition.Condition `json:"conditions"` // the worst first
 }
 
@@ -67,7 +68,7 @@ const (
 	JobCopy   Job = "copy" // of backups that one repository lacks and another has; only the service starts it
 )
 
-// Outcome is the result of a job, or a job that waits for its turn or runs.
+// Outcome is a job that waits for its turn or runs, or the result of one that has ended.
 type Outcome struct {
 	Job        Job        `json:"job"`
 	Repository string     `json:"repository,omitempty"` // absent for a backup, which goes into all
@@ -87,7 +88,7 @@ type Count struct {
 	N       int64   `json:"n"` // how many
 }
 
-// Verdict is the end of a job. A job that was not run has not succeeded.
+// Verdict is how a job ended. A job that was not run did not succeed.
 type Verdict string
 
 // The verdicts.

@@ -45,8 +45,8 @@ type ClusterJob struct {
 	Outcome
 }
 
-// Way is the answer to GET /api/v1/clusters/NAME/plan: how to restore a point of the cluster. The service restores nothing, and
-// Command, run by the operator, has --dry-run: it makes and prints the same plan.
+// Way is the answer to GET /api/v1/clusters/NAME/plan: how to restore a point of the cluster. The service restores nothing. Command is
+// for the operator to run; with its --dry-run it makes and prints the same plan.
 type Way struct {
 	Command  string  `json:"command"`                   // a line for a shell, which prints the plan and stops
 	Lost     Lost    `json:"lost"`                      // the writes that the plan does not restore
@@ -63,7 +63,7 @@ type Lost struct {
 	MaybeSince time.Time `json:"maybeSince,omitzero"`
 	Seconds    float64   `json:"seconds"`           // from Since until now
 	Known      float64   `json:"knownSeconds"`      // the part of Seconds that the repository contains, although the plan omits it
-	Revisions  int64     `json:"revisions"`         // in that part, as far as they are known
+	Revisions  int64     `json:"revisions"`         // how many revisions that part contains, as far as known
 	Newest     time.Time `json:"newestAt,omitzero"` // the newest moment that the repository contains
 }
 
@@ -74,17 +74,17 @@ type Ordered struct {
 	Reason  string `json:"reason"`
 }
 
-// WorstFirst returns a copy of clusters, sorted by severity, the worst first, then by name. It is never nil.
+// WorstFirst returns a copy of clusters, sorted by severity, the worst first, then by name. The copy is never nil.
 func WorstFirst(clusters []ServedCluster) []ServedCluster {
 	clusters = append([]ServedCluster{}, clusters...)
 	slices.SortFunc(clusters, func(a, b ServedCluster) int {
-		return cmp.Or(cmp.Compare(illness(b), illness(a)), cmp.Compare(a.Cluster, b.Cluster))
+		return cmp.Or(cmp.Compare(severity(b), severity(a)), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	return clusters
 }
 
-// illness returns a number that grows with the severity of a cluster's problems; 0 if there are none.
-func illness(s ServedCluster) int {
+// severity returns a number that grows with the severity of a cluster's problems; 0 if there are none.
+func severity(s ServedCluster) int {
 	critical, warnings := 0, 0
 	for _, c := range s.Conditions {
 		if c.Severity == condition.Critical {

@@ -100,7 +100,7 @@ func parseTokens(text []byte) (tokens []token, err error) {
 		return nil, fmt.Errorf("%w: %w", errTokens, err)
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("%w: there is none in it", errTokens)
+		return nil, fmt.Errorf("%w: it contains no token", errTokens)
 	}
 	return tokens, nil
 }
@@ -131,7 +131,7 @@ func (a Access) loginNeeded(message string) error {
 	return &failure{http.StatusUnauthorized, message, cure}
 }
 
-// secretOf returns the token in r. A browser sends it as a password, because it can prompt for one.
+// secretOf returns the token in r. A browser sends it as a password, because browsers can prompt for a password.
 func secretOf(r *http.Request) (string, bool) {
 	_, password, ok := r.BasicAuth()
 	if ok {
@@ -141,7 +141,7 @@ func secretOf(r *http.Request) (string, bool) {
 	return secret, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// byToken returns the visitor with a token. It compares all digests in constant time, so that its duration reveals nothing.
+// byToken returns the visitor with a token. It compares all digests in constant time, so that its duration reveals nothing about them.
 func (a Access) byToken(secret string) (found visitor, err error) {
 	sum := sha256.Sum256([]byte(secret))
 	for _, t := range a.tokens.get() {

@@ -16,8 +16,9 @@ import (
 )
 
 // Archive returns the handler of an archiving agent: /status as JSON, /metrics for Prometheus, and /healthz, which returns 503 while
-// the agent waits for a member, a leader, a store or its first backup, or knows that the cluster is wrong. repository is the URL into
-// which it archives. The handler requires no login and contains no secret; it is meant for loopback, or for a pod's own network.
+// the agent waits for a member, a leader, a store or its first backup, or knows that the members diverged or the cluster changed.
+// repository is the URL into which it archives. The handler requires no login and reveals no secret; it is meant for loopback, or for a
+// pod's own network.
 func Archive(status func() archive.Status, repository string) http.Handler {
 	agent := func() document.Agent { return convert.Agent(status()) }
 	metrics := prometheus.NewRegistry()
@@ -42,7 +43,7 @@ func Archive(status func() archive.Status, repository string) http.Handler {
 	return mux
 }
 
-// unhealthy returns why a person must look at an agent or its cluster, "" if nothing is known to be wrong.
+// unhealthy returns why an operator must inspect an agent or its cluster, "" if nothing is known to be wrong.
 func unhealthy(s document.Agent) string {
 	switch {
 	case s.State == document.AgentWaiting:
@@ -63,7 +64,7 @@ type archiveCollector struct {
 
 var (
 	rpoSeconds = prometheus.NewDesc("etcd_dr_archive_rpo_seconds",
-		"What would be lost now: seconds since the last moment up to which every acknowledged write is known to be stored. Absent until there is one, and on standby.",
+		"What would be lost now: seconds since the last moment up to which every acknowledged write is known to be stored. Absent while no such moment is known, and on standby.",
 		[]string{"cluster"}, nil)
 	workingNow = prometheus.NewDesc("etcd_dr_archive_working",
 		"1 if this agent archives, 0 if it stands by or waits.", []string{"cluster"}, nil)
@@ -83,16 +84,16 @@ var (
 	archiveMetrics = []archiveMetric{
 		gauge("durable_position", "Last stored position: raft index or, with source watch, revision.", func(s document.Agent) float64 { return float64(s.Durable) }),
 		gauge("pending_requests", "Requests that are read and not stored yet.", func(s document.Agent) float64 { return float64(s.PendingRequests) }),
-		gauge("pending_bytes", "Their bytes.", func(s document.Agent) float64 { return float64(s.PendingBytes) }),
-		gauge("unlinked_bytes", "Bytes of purged files that live only because this agent has them open.",
+		gauge("pending_bytes", "Bytes of requests that are read and not stored yet.", func(s document.Agent) float64 { return float64(s.PendingBytes) }),
+		gauge("unlinked_bytes", "Bytes of purged files that exist only because this agent has them open.",
 			func(s document.Agent) float64 { return float64(s.Headroom.UnlinkedBytes) }),
 		gauge("spool_bytes", "Bytes of segments that wait in the spool.", func(s document.Agent) float64 { return float64(s.Spool.Bytes) }),
-		gauge("spool_max_bytes", "Bytes that the spool holds at most, 0 without one.", func(s document.Agent) float64 { return float64(s.Spool.Max) }),
+		gauge("spool_max_bytes", "Bytes that the spool may contain, 0 without a spool.", func(s document.Agent) float64 { return float64(s.Spool.Max) }),
 		counter("segments_total", "Segments stored.", func(s document.Agent) float64 { return float64(s.StoredSegments) }),
 		counter("requests_total", "Requests stored.", func(s document.Agent) float64 { return float64(s.StoredRequests) }),
 		counter("bytes_total", "Bytes stored.", func(s document.Agent) float64 { return float64(s.StoredBytes) }),
 		counter("gaps_total", "Gaps recorded.", func(s document.Agent) float64 { return float64(s.Gaps) }),
-		counter("store_failures_total", "Tries to store a segment that failed.", func(s document.Agent) float64 { return float64(s.Failures) }),
+		counter("store_failures_total", "Failed attempts to store a segment.", func(s document.Agent) float64 { return float64(s.Failures) }),
 	}
 )
 

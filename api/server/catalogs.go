@@ -20,7 +20,7 @@ const (
 	catalogFor     = 10 * time.Second // the age up to which a catalog is reused, so that a polling page does not keep the store busy
 )
 
-// catalogs loads catalogs. Requests for the same one share a load, and its result for catalogFor.
+// catalogs loads catalogs. Concurrent requests for the same catalog share one load, and its result is reused for catalogFor.
 type catalogs struct {
 	scheduler *scheduler.Service
 	turns     *semaphore.Weighted
@@ -40,7 +40,7 @@ func newCatalogs(s *scheduler.Service) *catalogs {
 	return &catalogs{scheduler: s, turns: semaphore.NewWeighted(catalogsAtOnce), kept: map[string]keptCatalog{}}
 }
 
-// load returns the catalog of a cluster with its log and proofs, and the repository of that name ("": the cluster's first).
+// load returns a cluster's repository of that name ("": its first), and the catalog in it with log and proofs.
 func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Repository, catalog.Catalog, error) {
 	place, store, err := c.scheduler.OpenRepository(ctx, cluster, name)
 	if err != nil {

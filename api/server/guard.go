@@ -16,16 +16,16 @@ import (
 
 // Limits for one client, and for all of them together.
 const (
-	maxBody     = 64 << 10 // bytes
-	perSecond   = 20       // requests of one client, in the long run
-	burst       = 100      // requests of a client that was idle
-	maxAtOnce   = 64       // concurrent requests of all clients, without probes and the page
-	manyClients = 4096     // whose rates are remembered
-	storeWait   = time.Minute
-	pageWait    = 15 * time.Second // the time to send one of the page's files
+	maxBody    = 64 << 10 // bytes
+	perSecond  = 20       // requests of one client, in the long run
+	burst      = 100      // requests at once of a client that was idle
+	maxAtOnce  = 64       // concurrent requests of all clients, without probes and the page
+	maxClients = 4096     // whose rate limiters are kept
+	storeWait  = time.Minute
+	pageWait   = 15 * time.Second // the time to send one of the page's files
 )
 
-// guard passes the permitted requests to inner: see Access.
+// guard passes the requests that access permits to inner, within the limits.
 type guard struct {
 	access Access
 	inner  http.Handler
@@ -66,7 +66,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if isPage(r.URL.Path) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageWait)) // tests' writers have none
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(pageWait)) // a test's ResponseWriter has no deadline
 		g.inner.ServeHTTP(w, r)
 		return
 	}
@@ -76,15 +76,15 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		failed, ok := err.(*failure)
 		if ok && failed.status == http.StatusUnauthorized {
-			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic a browser would ask before the page can
+			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic, the browser would prompt before the page can
 		}
 		writeError(w, err)
 		return
 	}
-	// Places are for clients with a login: one without, which reads the page slowly or never, must not take one.
+	// This limit is checked after the login: a client without one, which reads the page slowly or never, must not use it up.
 	if !g.places.TryAcquire(1) {
 		header.Set("Retry-After", "1")
-		writeError(w, fail(http.StatusServiceUnavailable, "%d requests are being answered", maxAtOnce))
+		writeError(w, fail(http.StatusServiceUnavailable, "%d requests are already being answered", maxAtOnce))
 		return
 	}
 	defer g.places.Release(1)
@@ -95,7 +95,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.inner.ServeHTTP(w, withVisitor(r.WithContext(ctx), who))
 }
 
-// roleHeader contains the role of the client, so that the page shows no button that the service would refuse.
+// roleHeader contains the role of the client, so that the page shows no button for a request that the service would refuse.
 const roleHeader = "Etcd-Dr-Role"
 
 // isPage reports whether path is one of the page's files. They contain no data and need no login: the page requests its data with
@@ -103,7 +103,7 @@ const roleHeader = "Etcd-Dr-Role"
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
 // check returns an error if who must not send r. A page of another site can make a browser send requests with the operator's
-// credentials, but not without an Origin header, and not as JSON.
+// credentials, but only with an Origin header, and not with the content type of JSON.
 func (g *guard) check(r *http.Request, who visitor) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
@@ -127,8 +127,8 @@ func (g *guard) check(r *http.Request, who visitor) error {
 
 var errTooLarge = fail(http.StatusRequestEntityTooLarge, "more than %d bytes were sent", maxBody)
 
-// isLoopbackName reports whether host is a name or address of loopback. With DNS rebinding, a page of another site reaches the
-// service under that site's own name.
+// isLoopbackName reports whether host is a name or address of loopback. An attacker's page that uses DNS rebinding reaches the
+// service under the name of the attacker's site.
 func isLoopbackName(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -163,13 +163,13 @@ func (g *guard) client(r *http.Request, who visitor) string {
 	return from.String()
 }
 
-// limiter returns the rate limiter of that client.
+// limiter returns the rate limiter of a client.
 func (g *guard) limiter(client string) *rate.Limiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	limit, ok := g.clients[client]
 	if !ok {
-		if len(g.clients) >= manyClients {
+		if len(g.clients) >= maxClients {
 			g.evictIdle()
 		}
 		limit = rate.NewLimiter(perSecond, burst)
@@ -181,12 +181,12 @@ func (g *guard) limiter(client string) *rate.Limiter {
 // evictIdle drops the idle clients, or all if none is idle.
 func (g *guard) evictIdle() {
 	now := time.Now()
-	for from, limit := range g.clients {
+	for client, limit := range g.clients {
 		if limit.TokensAt(now) >= burst {
-			delete(g.clients, from)
+			delete(g.clients, client)
 		}
 	}
-	if len(g.clients) >= manyClients {
+	if len(g.clients) >= maxClients {
 		clear(g.clients)
 	}
 }

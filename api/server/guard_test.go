@@ -151,8 +151,8 @@ func TestTokensAreReadAgain(t *testing.T) {
 
 func TestTokensFileMustBeRight(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                   "there is none",
-		"# none\n":                           "there is none",
+		"":                                   "it contains no token",
+		"# none\n":                           "it contains no token",
 		"read grafana\n":                     "line 1",
 		"admin grafana sha256:" + long(64):   "line 1",
 		"\nread grafana s3cret":              "line 2",

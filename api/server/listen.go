@@ -18,7 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrListen is the error of a Door that cannot be opened, or that is open to every host without TLS or a login.
+// ErrListen means that a Door cannot be opened, or that other hosts could reach it without TLS or without a login.
 var ErrListen = fault.New(fault.Internal, "cannot listen")
 
 // Door is the address of a service and the logins that it accepts. The files are read again when they change.
@@ -27,7 +27,7 @@ type Door struct {
 	Cert, Key string // files of PEM; "": no TLS
 	Tokens    string // file; see NewAccess
 	// ClientCA is a file of PEM: the authorities whose client certificates are a login, with the role as organizational unit. It may
-	// also contain their lists of revoked certificates.
+	// also contain these authorities' lists of revoked certificates.
 	ClientCA string
 }
 
@@ -59,7 +59,7 @@ func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 		listener.Close()
 		return nil, err
 	}
-	return answerAt(listener, secure, Serve(s, access), report), nil
+	return serveAt(listener, secure, Serve(s, access), report), nil
 }
 
 // mayListen returns an error if other hosts could reach the service and it has no TLS or no login.
@@ -105,7 +105,7 @@ func parseTLS(files [][]byte) (*tls.Config, error) {
 	if len(files) > 2 {
 		c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 		if !c.ClientCAs.AppendCertsFromPEM(files[2]) {
-			return nil, errors.New("the clients' authority is no certificate in PEM")
+			return nil, errors.New("the file of the clients' authority contains no certificate in PEM")
 		}
 	}
 	return c, nil
@@ -121,7 +121,8 @@ const (
 	maxHeader  = 16 << 10 // bytes
 )
 
-func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, report storage.Report) (stop func()) {
+// serveAt serves handler at listener, with TLS if secure is not nil, until stop is called.
+func serveAt(listener net.Listener, secure *tls.Config, handler http.Handler, report storage.Report) (stop func()) {
 	s := &http.Server{
 		Handler: handler, TLSConfig: secure, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerWait, ReadTimeout: readWait, WriteTimeout: answerWait, IdleTimeout: idleWait,
@@ -145,7 +146,7 @@ func answerAt(listener net.Listener, secure *tls.Config, handler http.Handler, r
 		}
 		err := <-ended
 		if !errors.Is(err, http.ErrServerClosed) {
-			say(storage.Warning, "the service could not be reached any more: %v", err)
+			say(storage.Warning, "the service has stopped accepting requests: %v", err)
 		}
 	}
 }

@@ -31,9 +31,9 @@ type Pruned struct {
 	Keep, Remove, Locked int // Locked: to be removed when their locks end
 }
 
-// NewPruned returns the counts of d, a pruning in the repository named in.
-func NewPruned(in string, d document.Prune) Pruned {
-	p := Pruned{Cluster: d.Cluster, Repository: in}
+// NewPruned returns the counts of the pruning d in a repository.
+func NewPruned(repository string, d document.Prune) Pruned {
+	p := Pruned{Cluster: d.Cluster, Repository: repository}
 	locked := map[string]bool{} // by folder: several objects of one backup may be locked
 	for _, l := range d.Locked {
 		locked[path.Base(path.Dir(l.Key))] = true
@@ -58,14 +58,14 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("etcd_dr_"+name, help, labels, nil)
 }
 
-// ofStanding is a metric of one cluster in one repository; it is absent if ok is false.
-type ofStanding struct {
+// standingMetric is a metric of one cluster in one repository. It is absent if value returns false.
+type standingMetric struct {
 	desc  *prometheus.Desc
 	value func(condition.Standing) (v float64, ok bool)
 }
 
-func standing(name, help string, value func(condition.Standing) (float64, bool)) ofStanding {
-	return ofStanding{describe(name, help, "cluster", "repository"), value}
+func standing(name, help string, value func(condition.Standing) (float64, bool)) standingMetric {
+	return standingMetric{describe(name, help, "cluster", "repository"), value}
 }
 
 func moment(at time.Time) (float64, bool) { return float64(at.UnixMilli()) / 1000, !at.IsZero() }
@@ -77,7 +77,7 @@ func ofGood(s condition.Standing, value func(condition.Good) float64) (float64, 
 	return value(*s.Good), true
 }
 
-var standingMetrics = []ofStanding{
+var standingMetrics = []standingMetric{
 	standing("backup_last_success_timestamp_seconds", "When the newest good backup began.", func(s condition.Standing) (float64, bool) {
 		return ofGood(s, func(g condition.Good) float64 { at, _ := moment(g.Started); return at })
 	}),
@@ -97,13 +97,13 @@ var standingMetrics = []ofStanding{
 		func(s condition.Standing) (float64, bool) { return float64(s.Bytes), !s.At.IsZero() }),
 	standing("drill_last_success_timestamp_seconds", "When a drill last passed.",
 		func(s condition.Standing) (float64, bool) { return moment(s.Drilled) }),
-	standing("drill_last_run_timestamp_seconds", "When the last drill was made, however it went.", func(s condition.Standing) (float64, bool) {
+	standing("drill_last_run_timestamp_seconds", "When the last drill ran, whatever its verdict.", func(s condition.Standing) (float64, bool) {
 		if s.Drill == nil {
 			return 0, false
 		}
 		return moment(s.Drill.Time)
 	}),
-	standing("drill_rto_seconds", "How long the last drill took until a server served; absent if none did.",
+	standing("drill_rto_seconds", "How long the last drill took until a server served the data. Absent if no server did.",
 		func(s condition.Standing) (float64, bool) {
 			if s.Drill == nil || s.Drill.Drill == nil {
 				return 0, false
@@ -117,7 +117,7 @@ var standingMetrics = []ofStanding{
 			}
 			return moment(s.Window.From.Time)
 		}),
-	standing("recovery_window_end_timestamp_seconds", "Its last moment.", func(s condition.Standing) (float64, bool) {
+	standing("recovery_window_end_timestamp_seconds", "The last moment of the newest recovery window.", func(s condition.Standing) (float64, bool) {
 		if s.Window == nil {
 			return 0, false
 		}
@@ -133,17 +133,17 @@ var (
 	recoveryPoint = describe("recovery_point_timestamp_seconds",
 		"The last moment up to which every acknowledged write is known to be stored: rpo_seconds is the time since then.", "cluster")
 	clusterInfo = describe("cluster_info",
-		"1, with the tasks that this service or agent has for the cluster. Those with the same first repository have the same fleet.",
+		"1, with the tasks that this service or agent has for the cluster. Services and agents with the same first repository have the same fleet.",
 		"cluster", "fleet", "scheduled", "drilled", "archived")
 	jobsTotal        = describe("jobs_total", "Jobs that have ended, since the service was started.", "cluster", "job", "verdict")
 	jobRunning       = describe("job_running", "1 while the job runs.", "cluster", "job")
-	jobDuration      = describe("job_last_duration_seconds", "How long the last one took that has ended.", "cluster", "job")
+	jobDuration      = describe("job_last_duration_seconds", "Duration of the last job that ended.", "cluster", "job")
 	conditionNow     = describe("condition", "1 for each condition that holds.", "cluster", "repository", "condition", "severity")
 	retentionDecided = describe("retention_decisions", "Backups, by the decision of the last pruning.",
 		"cluster", "repository", "decision")
 	clusterStopped = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
 	clusterState   = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")
-	configRefused  = describe("config_refused", "1 if the configuration's file is wrong, so that an older one is in force.")
+	configRefused  = describe("config_refused", "1 if the configuration file cannot be used, so that an older configuration is in force.")
 	configLoaded   = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
 	buildInfo      = describe("build_info", "1, with the version of dr.", "version")
 	serviceDescs   = []*prometheus.Desc{
@@ -224,9 +224,9 @@ func one(yes bool) float64 {
 	return 0
 }
 
-// lastStored returns the newest moment that a repository contains: the one that this service's own archiving has confirmed, the end
-// of the newest window, or the newest good backup; zero if none is known. It ignores moments in the future, which come from wrong
-// clocks: with them nothing would ever seem lost.
+// lastStored returns the newest moment that a repository contains, zero if none is known: the moment that this service's own archiving
+// has confirmed, the end of the newest window, or the start of the newest good backup. It ignores moments in the future, which come
+// from wrong clocks: with them nothing would ever seem lost.
 func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
 	take := func(at time.Time) {
 		if at.After(newest) && !catalog.IsFuture(at, now) {
@@ -247,7 +247,7 @@ func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
 	return newest
 }
 
-// collectInfo sends the configured jobs of a cluster, so that an alert can detect that no service does them.
+// collectInfo sends the configured jobs of a cluster, so that an alert can detect that no service carries them out.
 func (c serviceCollector) collectInfo(cluster string, put func(*prometheus.Desc, float64, ...string)) {
 	if c.Spec == nil {
 		return

@@ -77,7 +77,7 @@ func (a *api) drills(r *http.Request) (any, error) {
 	return document.NewDrills(catalog), nil
 }
 
-// retention returns the decisions of the retention without carrying them out. Locks are unknown until a removal is tried.
+// retention returns the decisions of the retention rules without carrying them out. Locks are unknown until a removal is tried.
 func (a *api) retention(r *http.Request) (any, error) {
 	spec, err := a.Scheduler.Spec(r.PathValue("cluster"))
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *api) retention(r *http.Request) (any, error) {
 	return convert.Prune(catalog, decisions, repository.PruneResult{}, true), nil
 }
 
-// everything returns the decisions without a retention: all is kept.
+// everything returns the decisions for a cluster without retention rules: everything is kept.
 func everything(c catalog.Catalog) (d retention.Decisions) {
 	for _, b := range c.Backups {
 		d.Backups = append(d.Backups, retention.Decision{Backup: b, Keep: true, Reasons: []string{"no retention is configured"}})
@@ -145,16 +145,16 @@ func (a *api) plan(r *http.Request) (any, error) {
 	return document.NewWay(plan, target, place, now), nil
 }
 
-// targetOf returns the target in a query. newest reports that it is the newest backup, which the caller must look up.
+// targetOf returns the target in a query. newest reports that the target is the newest backup, which the caller must look up.
 func targetOf(q url.Values) (t plan.Target, newest bool, err error) {
 	bad := func(name, form string) error { return fail(http.StatusBadRequest, "%s: use %s", name, form) }
-	said := 0
+	given := 0
 	for _, name := range []string{"time", "revision", "backup"} {
 		if q.Has(name) {
-			said++
+			given++
 		}
 	}
-	if said > 1 {
+	if given > 1 {
 		return t, false, fail(http.StatusBadRequest, "time, revision, backup: give only one")
 	}
 	text := q.Get("time")

@@ -11,22 +11,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// rereadAfter is the age at which the files are read again.
+// rereadAfter is the age from which a value's files are read again.
 const rereadAfter = time.Second
 
-// reloaded is the parsed content of some files. get reads them again; if that fails, the old value stays in force.
+// reloaded is the parsed content of some files. get reads them again after rereadAfter; if that fails, the old value stays in force.
 type reloaded[T any] struct {
 	files  []string
 	parse  func(contents [][]byte) (T, error)
 	report storage.Report
 
-	mu     sync.Mutex
-	value  T
-	sum    [sha256.Size]byte
-	read   time.Time
-	blamed string // the last reported error
+	mu       sync.Mutex
+	value    T
+	sum      [sha256.Size]byte
+	read     time.Time
+	reported string // the last reported error
 }
 
+// reload returns the parsed content of files, or the error of reading or parsing them.
 func reload[T any](files []string, parse func([][]byte) (T, error), report storage.Report) (*reloaded[T], error) {
 	r := &reloaded[T]{files: files, parse: parse, report: report}
 	return r, r.load()
@@ -41,9 +42,9 @@ func (r *reloaded[T]) get() T {
 	err := r.load()
 	switch {
 	case err == nil:
-		r.blamed = ""
-	case err.Error() != r.blamed:
-		r.blamed = err.Error()
+		r.reported = ""
+	case err.Error() != r.reported:
+		r.reported = err.Error()
 		r.report.Say(storage.Event{Stage: "listen", Level: storage.Warning,
 			Message: fmt.Sprintf("refused, the old one stays in force: %v", err)})
 	}

@@ -11,7 +11,7 @@ import (
 // revoked contains the certificates that their authorities have revoked, by issuer and serial number.
 type revoked map[[2]string]bool
 
-// any reports whether one of chain is among them.
+// any reports whether r contains a certificate of chain.
 func (r revoked) any(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
 		return r[[2]string{string(c.RawIssuer), c.SerialNumber.String()}]
@@ -19,7 +19,7 @@ func (r revoked) any(chain []*x509.Certificate) bool {
 }
 
 // parseRevoked returns the revoked certificates of the lists ("X509 CRL") in a file of authorities. Each list must be signed by one of
-// them. An expired list still counts, because a revocation does not end.
+// them. An expired list still applies, because a revocation does not end.
 func parseRevoked(files [][]byte) (revoked, error) {
 	var authorities []*x509.Certificate
 	var lists []*x509.RevocationList

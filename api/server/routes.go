@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// route is one operation. The server and openapi.json are both made from all routes: those of routes, and the probes.
+// route is one operation of the server. openapi.json is generated from the same routes: those of api.routes and of probes.
 type route struct {
 	method, path string
 	summary      string
@@ -33,7 +33,7 @@ const (
 	root              = "/api/v1"
 	ofCluster         = root + "/clusters/{cluster}"
 	ofBackup          = ofCluster + "/backups/{backup}"
-	repositoryMeaning = "name of one of the cluster's repositories; its first one if it is not given"
+	repositoryMeaning = "name of one of the cluster's repositories; its first one if absent"
 )
 
 var inRepository = parameter{"repository", "string", repositoryMeaning}
@@ -63,10 +63,10 @@ func (a *api) routes() []route {
 		get(route{path: ofCluster + "/plan", summary: "The command that restores a point. Without a target: the newest point.",
 			query: []parameter{
 				inRepository,
-				{"time", "date-time", "the last state that is surely not later"},
-				{"revision", "integer", "the state right after the request that made it"},
-				{"backup", "string", "this backup alone, by its id, or latest"},
-				{"best", "boolean", "the nearest point before, if the target cannot be reached"},
+				{"time", "date-time", "the last state that is surely not later than this time"},
+				{"revision", "integer", "the state right after the request that made this revision"},
+				{"backup", "string", "this backup alone: its id, or latest"},
+				{"best", "boolean", "take the nearest earlier point if the target cannot be reached"},
 			}, document: document.Way{}, do: a.plan}),
 		get(route{path: root + "/jobs", summary: "Running, waiting and finished jobs of all clusters.", document: document.Jobs{}, do: a.jobs}),
 		post(route{path: ofCluster + "/trigger", summary: "Start a job now: dr trigger. Its progress is in the cluster's jobs.",
@@ -110,7 +110,7 @@ func (m methods) answer(w http.ResponseWriter, r *http.Request) {
 			allowed = append(allowed, one.method)
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		writeError(w, fail(http.StatusMethodNotAllowed, "%s takes no %s", r.URL.Path, r.Method))
+		writeError(w, fail(http.StatusMethodNotAllowed, "%s does not accept %s", r.URL.Path, r.Method))
 		return
 	}
 	if m[i].plain != nil {
@@ -156,8 +156,8 @@ func writeError(w http.ResponseWriter, err error) {
 	answer(w, status, problem)
 }
 
-// statusOf returns the status for an error of a library. The request was parsed: values that do not fit each other conflict
-// with the cluster's state, and every failure of the store or the member is one of a gateway.
+// statusOf returns the status for an error of a library. The request itself was parsed, so a usage error means that the request
+// conflicts with the cluster's state. All other errors are those of the store or the member, for which the service is a gateway.
 func statusOf(err error) int {
 	switch fault.KindOf(err) {
 	case fault.NotFound:
@@ -168,7 +168,7 @@ func statusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// answer writes v as JSON. Caches must not store it, because it describes the present.
+// answer writes v as JSON. Caches must not store the response, because v describes the present.
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -49,17 +49,17 @@ func probes(s Service, a Access) []route {
 	}
 	ask := func(problem func([]document.ServedCluster) string) http.Handler {
 		now := rarely(func() string { return problem(s.Status().Clusters) })
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, a, now()) })
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, a, now()) })
 	}
 	return []route{
 		get("/metrics", "Metrics, for Prometheus.", metrics(s)),
 		get("/healthz", "503 while the service can do nothing for any of its clusters. It needs no login.", ask(allFailing)),
-		get("/readyz", "503 until the service has looked at each of its clusters. It needs no login.", ask(notReady)),
+		get("/readyz", "503 until the service has surveyed each of its clusters. It needs no login.", ask(notReady)),
 	}
 }
 
-// rarely returns a function that computes the answer at most once a second, and repeats it meanwhile. Probes require no login, and
-// each answer copies and sorts the status of all clusters.
+// rarely returns a function that computes the answer at most once a second and returns the last answer in between. Probes require no
+// login, and each computation copies and sorts the status of all clusters.
 func rarely(answer func() string) func() string {
 	var (
 		mu    sync.Mutex
@@ -76,11 +76,11 @@ func rarely(answer func() string) func() string {
 	}
 }
 
-// isProbe reports whether path is for supervisors. They have no login, and need a response however busy the service is.
+// isProbe reports whether path is for supervisors, such as kubelet. They have no login, and need a response even from a busy service.
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
 
-// say responds to a probe. With logins it hides the problem, because probes need none.
-func say(w http.ResponseWriter, a Access, problem string) {
+// answerProbe responds to a probe. If the API requires logins, the response hides the problem, because probes need no login.
+func answerProbe(w http.ResponseWriter, a Access, problem string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if problem != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -92,7 +92,8 @@ func say(w http.ResponseWriter, a Access, problem string) {
 	_, _ = w.Write([]byte(problem + "\n")) // an error means that the client has disconnected
 }
 
-// allFailing returns the first problem if every cluster is failing, else "": a restart of the service helps no single cluster.
+// allFailing returns the first problem if every cluster is failing, else "". A supervisor then restarts the service, which would not
+// help if only some clusters were failing.
 func allFailing(clusters []document.ServedCluster) string {
 	for _, c := range clusters {
 		if c.State != document.StateFailing {
@@ -109,11 +110,11 @@ func allFailing(clusters []document.ServedCluster) string {
 // one cluster.
 func notReady(clusters []document.ServedCluster) string {
 	if len(clusters) == 0 {
-		return "no cluster is looked after yet"
+		return "no cluster is loaded yet"
 	}
 	i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting })
 	if i >= 0 {
-		return clusters[i].Cluster + ": not looked at yet"
+		return clusters[i].Cluster + ": not surveyed yet"
 	}
 	return ""
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// suspendRequest is the body of requests that take only a reason.
+// suspendRequest is the body of a request that suspends a cluster.
 type suspendRequest struct {
 	Reason string `json:"reason,omitempty"` // free text, shown with the result
 }
@@ -28,7 +28,7 @@ type suspendRequest struct {
 // pinRequest is the body of a request that pins a backup.
 type pinRequest struct {
 	Reason string    `json:"reason,omitempty"` // free text, shown with the pin
-	Until  time.Time `json:"until,omitzero"`   // the end of the pin; absent: it holds until it is lifted
+	Until  time.Time `json:"until,omitzero"`   // when the pin ends; absent: it holds until it is lifted
 }
 
 // body decodes the body of r. An empty body is a zero document.
@@ -42,7 +42,7 @@ func body[T any](r *http.Request) (d T, err error) {
 	if err == nil {
 		_, err = dec.Token()
 		if err == nil {
-			err = errors.New("something follows it")
+			err = errors.New("unexpected data after the JSON document")
 		} else if errors.Is(err, io.EOF) {
 			return d, nil
 		}
@@ -51,7 +51,7 @@ func body[T any](r *http.Request) (d T, err error) {
 	if errors.As(err, &large) {
 		return d, errTooLarge
 	}
-	return d, fail(http.StatusBadRequest, "the body is not as it should be: %v", err)
+	return d, fail(http.StatusBadRequest, "invalid request body: %v", err)
 }
 
 // reasonOf returns text, or an error if it is not one line of limited length.
@@ -133,7 +133,7 @@ func (a *api) pin(r *http.Request) (any, error) {
 		asked.Reason, err = reasonOf(asked.Reason)
 	}
 	if err == nil && !asked.Until.IsZero() && !asked.Until.After(time.Now()) {
-		err = fail(http.StatusBadRequest, "until is over")
+		err = fail(http.StatusBadRequest, "until: the time is in the past")
 	}
 	if err != nil {
 		return nil, err

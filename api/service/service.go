@@ -1,4 +1,5 @@
-// Package service runs one scheduler.Service by a configuration file, which may change, and serves its API.
+// Package service runs one scheduler.Service with the settings of a configuration file, follows changes of the file, and serves the
+// API.
 package service
 
 import (
@@ -24,18 +25,18 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Options hold how a service runs.
+// Options are the settings of Run.
 type Options struct {
 	Path     string        // of the configuration file
 	Config   config.Config // as it was loaded from Path
 	Getenv   func(string) string
 	Reload   <-chan os.Signal // loads the file again; it is also loaded when it changes
 	Door     server.Door      // without an Address nothing is served
-	Patience time.Duration    // how long running jobs may take to end
+	Patience time.Duration    // how long Run waits for running jobs after ctx has ended
 	Identity jobs.Identity
 }
 
-// Run runs the service until ctx ends and its jobs have ended. Its error is that Door cannot be listened at.
+// Run runs the service until ctx ends and its jobs have ended. It returns an error only if it cannot listen at Door.
 func Run(ctx context.Context, o Options, report storage.Report) error {
 	r := &running{
 		Options: o, report: report, scheduler: jobs.NewService(o.Identity, report), latest: o.Config,
@@ -58,7 +59,7 @@ func Run(ctx context.Context, o Options, report storage.Report) error {
 	return nil
 }
 
-// running is one Run.
+// running is the state of one Run.
 type running struct {
 	Options
 	report    storage.Report
@@ -82,16 +83,16 @@ func (r *running) server() server.Service {
 // run notifies, watches the configuration and runs the jobs until ctx ends.
 func (r *running) run(ctx context.Context) {
 	r.notifier.Use(r.Config.Notify)
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	beside.Go(func() { r.notifier.Run(ctx) })
-	beside.Go(func() {
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { r.notifier.Run(ctx) })
+	background.Go(func() {
 		config.Watcher{Path: r.Path, Getenv: r.Getenv, Reload: r.Reload, Tell: func(c config.Config, err error) { r.change(ctx, c, err) }}.Watch(ctx, r.Config)
 	})
 	r.scheduler.Run(ctx, r.Config.Config, r.changes)
 }
 
-// change puts a configuration into force, unless err refuses it. Clusters that it refuses keep their earlier settings.
+// change puts c into force, or reports err if the file cannot be used. Clusters whose part of c is refused keep their previous settings.
 func (r *running) change(ctx context.Context, c config.Config, err error) {
 	if err != nil {
 		r.refuse(err)
