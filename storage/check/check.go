@@ -1,5 +1,5 @@
 // Package check tests, on the user's own bucket, the properties of a store on which a backup and a restore rely. Each
-// result that is not good comes with a remedy.
+// problem that it finds comes with a remedy.
 //
 // Run writes only below a folder of its own, ".dr-check-<random>/", which no listing of clusters shows, and removes it
 // at the end.
@@ -29,7 +29,7 @@ const (
 	OK      Verdict = "ok"
 	Note    Verdict = "note"    // possibly intended, but the operator should know
 	Wanting Verdict = "wanting" // a backup or restore will fail
-	NotRun  Verdict = "not run" // Seen has the reason
+	NotRun  Verdict = "not run" // Seen contains the reason
 	Unknown Verdict = "unknown" // the check could not find out
 )
 
@@ -45,13 +45,13 @@ type Line struct {
 	Problem Problem   `json:"-"`
 }
 
-// Problem is a problem that programs distinguish from others that the same check finds; "" for all others.
+// Problem identifies the problems that programs distinguish from others that the same check finds; "" for all others.
 type Problem string
 
 // The problems.
 const (
 	NoQuorum Problem = "no quorum"
-	Corrupt  Problem = "CORRUPT" // a member has raised this alarm
+	Corrupt  Problem = "CORRUPT" // a member has raised the alarm CORRUPT
 )
 
 // named returns l with the name. The functions that return a Line do not know the name of their check.
@@ -63,7 +63,7 @@ func (l Line) named(name string) Line {
 // Options select additional checks.
 type Options struct {
 	// Lock is tested if For is not zero. One object then stays in the bucket until its lock ends, so For should be
-	// short. A lock of less than a few seconds may end before it was tested.
+	// short. A lock of less than a few seconds may end before it is tested.
 	Lock records.Lock
 	// Clusters are the clusters whose newest backup is checked; nil: all in the bucket.
 	Clusters []string
@@ -78,7 +78,7 @@ type Options struct {
 const (
 	// folder is the prefix of the folder that a check writes to. No cluster's name begins with a dot.
 	folder = ".dr-check-"
-	// defaultLarge is a part of 8 MiB, and a little more.
+	// defaultLarge is slightly more than a part of 8 MiB.
 	defaultLarge = 8<<20 + 64<<10
 	small        = 1000 // bytes of the other objects
 )
@@ -207,7 +207,8 @@ type probe struct {
 func newProbe(root storage.Bucket, o Options) *probe {
 	dir := folder + strings.ToLower(rand.Text()[:12]) + "/"
 	p := &probe{root: root, bucket: storage.WithPrefix(root, dir), dir: dir, o: o, noise: make([]byte, o.Large+small)}
-	// Never fails. The content differs in each run, so that a store that deduplicates passes only if it really stores.
+	// Read never fails. The content differs in each run, so that a store which deduplicates cannot pass with the objects
+	// of an earlier run.
 	mathrand.NewChaCha8(sha256.Sum256([]byte(dir))).Read(p.noise)
 	return p
 }

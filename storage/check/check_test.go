@@ -114,11 +114,11 @@ func TestLies(t *testing.T) {
 		{"no right to create", failing(storagetest.VerbPut, fmt.Errorf("put: %w", storage.ErrDenied)),
 			and(needCreate(), "can create", check.Wanting), map[string]string{"can create": "give these credentials the right"}},
 		{"it overwrites", func(b *mem.Bucket) storage.Bucket { return fakeOverwriting{b} },
-			only("cannot overwrite"), map[string]string{"cannot overwrite": "an object that is there"}},
+			only("cannot overwrite"), map[string]string{"cannot overwrite": "an existing object"}},
 		{"it only looks before", func(b *mem.Bucket) storage.Bucket { return fakeLooking{b, 0} },
-			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 1000 bytes went up"}},
+			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 1000 bytes were uploaded"}},
 		{"it only looks before it takes parts", func(b *mem.Bucket) storage.Bucket { return fakeLooking{b, large / 2} },
-			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 204800 bytes went up"}},
+			only("cannot overwrite"), map[string]string{"cannot overwrite": "while 204800 bytes were uploaded"}},
 		{"it ignores the version to replace", func(b *mem.Bucket) storage.Bucket { return fakeForgetting{b} },
 			verdicts{"replaces one version": check.Note}, map[string]string{"replaces one version": "ignores the condition"}},
 		{"it refuses the version to replace", func(b *mem.Bucket) storage.Bucket { return fakeRefusing{b, storage.ErrUnsupported} },
@@ -234,7 +234,7 @@ func TestOldPieces(t *testing.T) {
 			lines := check.Run(t.Context(), f, minute, nil)
 			wantVerdicts(t, lines, map[string]check.Verdict{"leftovers": want})
 			wantSaid(t, line(t, lines, "leftovers"), map[check.Verdict]string{
-				check.Wanting: "1 pieces", check.OK: "1 of uploads that may still run",
+				check.Wanting: "1 pieces", check.OK: "1 pieces of uploads that may still be running",
 			}[want])
 			if len(f.pieces) != 1 {
 				t.Error("a piece of somebody else was removed")
@@ -263,7 +263,7 @@ func TestFormerChecks(t *testing.T) {
 		pieces[".dr-check-young/x"] = storage.Object{Key: ".dr-check-young/x", ModTime: time.Now()}
 		lines := check.Run(t.Context(), fakeSweeper{b, pieces, false}, check.Options{Large: large}, nil)
 		wantVerdicts(t, lines, map[string]check.Verdict{"lock holds": check.NotRun, "leftovers": check.Wanting})
-		wantSaid(t, line(t, lines, "cleaned up"), "1 objects of former checks")
+		wantSaid(t, line(t, lines, "cleaned up"), "1 objects of earlier checks")
 		_, err = b.Stat(t.Context(), ".dr-check-old/list/a")
 		if err == nil {
 			t.Error("the old one is still there")

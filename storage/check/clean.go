@@ -13,7 +13,7 @@ import (
 const (
 	// cleanTime bounds the clean-up, which also runs after ctx has ended.
 	cleanTime = time.Minute
-	// abandoned is the age from which the objects of other runs count as left by a killed check.
+	// abandoned is the age from which the objects of other runs are treated as those of a killed check.
 	abandoned = 24 * time.Hour
 )
 
@@ -51,7 +51,7 @@ func (p *probe) cleanUp(ctx context.Context, reached bool) Line {
 
 func (c *cleaning) remove(ctx context.Context, b storage.Bucket, key, version string) {
 	err := b.Delete(ctx, key, storage.DeleteOptions{Version: version})
-	if version != "" && errors.Is(err, storage.ErrDenied) { // hiding it may be allowed
+	if version != "" && errors.Is(err, storage.ErrDenied) { // hiding the key may be allowed
 		err = b.Delete(ctx, key, storage.DeleteOptions{})
 	}
 	c.record(err)
@@ -105,20 +105,20 @@ func (c *cleaning) removeAbandoned(ctx context.Context, root storage.Bucket, min
 	}
 }
 
-func (c *cleaning) line(dir string, former int) Line {
-	later := "a check with that right, more than a day later, removes them"
+func (c *cleaning) line(dir string, earlier int) Line {
+	later := "run dr check again after more than a day, with credentials that may delete: it removes them"
 	switch {
 	case c.other != nil:
-		return unknown(later, "something may be left in %s: %s", dir, oneLine(c.other))
+		return unknown(later, "objects may be left in %s: %s", dir, oneLine(c.other))
 	case c.denied != nil:
 		return note(later, "the objects of this check stay in %s: %s", dir, oneLine(c.denied))
 	}
 	seen := "nothing is left"
 	if c.locked > 0 {
-		seen = fmt.Sprintf("locked objects stay in %s, until a check more than a day later", dir)
+		seen = fmt.Sprintf("locked objects stay in %s until a check removes them, more than a day later", dir)
 	}
-	if former > 0 {
-		seen += fmt.Sprintf("; %d objects of former checks were removed", former)
+	if earlier > 0 {
+		seen += fmt.Sprintf("; %d objects of earlier checks were removed", earlier)
 	}
 	return ok("%s", seen)
 }

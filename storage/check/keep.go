@@ -15,8 +15,8 @@ const (
 	maxSkew = time.Minute
 	// tick is longer than the time resolution of every store.
 	tick = 1200 * time.Millisecond
-	// oldPiece is the age at which a piece of an upload no longer belongs to a running Put. Backups have the same
-	// grace.
+	// oldPiece is the age at which a piece of an upload no longer belongs to a running Put. The objects of backups have
+	// the same grace period.
 	oldPiece = 24 * time.Hour
 )
 
@@ -29,7 +29,7 @@ func (p *probe) canDelete(ctx context.Context) Line {
 	for range 2 { // the second time the object is missing, which is no error
 		err := p.bucket.Delete(ctx, key, storage.DeleteOptions{})
 		if errors.Is(err, storage.ErrDenied) || errors.Is(err, storage.ErrLocked) {
-			return note("right if backups must stay; pruning needs other credentials",
+			return note("none is needed if these credentials should not delete backups; pruning then needs others",
 				"these credentials cannot delete: old backups and this check's objects stay: %s", oneLine(err))
 		}
 		if err != nil {
@@ -38,7 +38,7 @@ func (p *probe) canDelete(ctx context.Context) Line {
 	}
 	_, err = p.bucket.Stat(ctx, key)
 	if !errors.Is(err, storage.ErrNotExist) {
-		return wanting(anotherStore, "an object that was deleted is still there (error: %v)", err)
+		return wanting(anotherStore, "an object that was deleted still exists (error: %v)", err)
 	}
 	all, err := keys(ctx, p.bucket, storage.ListOptions{Prefix: key})
 	switch {
@@ -80,9 +80,9 @@ func (p *probe) lockHolds(ctx context.Context) Line {
 	}
 	err = p.same(ctx, key, storage.OpenOptions{Version: obj.Version}, content)
 	if err != nil {
-		return wanting(lockCure, "deleting it was refused, and yet: %s", oneLine(err))
+		return wanting(lockCure, "deleting a locked object was refused, but it cannot be read as it was stored: %s", oneLine(err))
 	}
-	return ok("the store has refused to delete it; %s%s stays until %s", p.dir, key, stamp(until))
+	return ok("the store has refused to delete a locked object; %s%s stays until %s", p.dir, key, stamp(until))
 }
 
 const lockCure = "do not rely on locks in this store: anyone with these credentials can delete backups"
@@ -93,7 +93,7 @@ func (p *probe) tryToDelete(ctx context.Context, key, version string, until time
 		switch {
 		case errors.Is(err, storage.ErrLocked):
 		case !time.Now().Before(until):
-			return unknown("use a longer --lock", "the lock had ended before it could be tried")
+			return unknown("use a longer --lock", "the lock ended before it could be tested")
 		case errors.Is(err, storage.ErrDenied):
 			return unknown("check with credentials that may delete",
 				"deleting was refused for a missing permission, not because of the lock: %s", oneLine(err))
@@ -116,7 +116,7 @@ const (
 	noAsOf   = "do not rely on --as-of in this store"
 )
 
-// versioning replaces an object and reads the one before.
+// versioning replaces an object and reads the previous one.
 func (p *probe) versioning(ctx context.Context) Line {
 	const key = "versions"
 	_, err := p.asOf(ctx, time.Now())
@@ -149,13 +149,13 @@ func (p *probe) versioning(ctx context.Context) Line {
 	switch {
 	case errors.Is(err, storage.ErrNotExist):
 		if p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(1, small)) == nil {
-			return wanting(noAsOf, "it keeps the replaced version, but with a wrong time")
+			return wanting(noAsOf, "the store keeps the replaced version, but with a wrong time")
 		}
 		return note(switchOn, "an object that is replaced or deleted is gone")
 	case errors.Is(err, storage.ErrDenied):
 		return unknown(cureOf(err), "%s", oneLine(err))
 	case err != nil:
-		return wanting(noAsOf, "as it was before it was replaced: %s", oneLine(err))
+		return wanting(noAsOf, "reading an object as it was before it was replaced: %s", oneLine(err))
 	}
 	return ok("--as-of reads a replaced object as it was before")
 }
@@ -187,8 +187,8 @@ func (p *probe) clockSkew(ctx context.Context) Line {
 	}
 	skew := distanceOutside(obj.ModTime, before.Add(-tick), after) // a store with times in seconds rounds down
 	if skew.Abs() > maxSkew {
-		return wanting("set both clocks by NTP: locks and leases are counted by them",
-			"the store's clock is %s from this host's", skew.Round(time.Second))
+		return wanting("synchronise both clocks by NTP: locks and leases depend on them",
+			"the store's clock differs from this host's by %s", skew.Round(time.Second))
 	}
 	atMost := skew.Abs().Truncate(time.Second) + time.Second
 	return ok("the store's clock and this host's differ by %v at most", atMost)
@@ -209,7 +209,7 @@ func distanceOutside(t, from, to time.Time) time.Duration {
 func (p *probe) leftovers(ctx context.Context) Line {
 	sweeper, sweeps := storage.AsSweeper(p.root)
 	if !sweeps {
-		return ok("this kind of store keeps none")
+		return ok("this kind of store keeps no unfinished uploads")
 	}
 	var old, young, size int64
 	for piece, err := range sweeper.Leftovers(ctx, "") {
@@ -225,7 +225,7 @@ func (p *probe) leftovers(ctx context.Context) Line {
 	}
 	if old > 0 {
 		return wanting("dr backup removes those of its cluster; "+expire,
-			"%d pieces of uploads that were killed more than a day ago, %d bytes", old, size)
+			"%d pieces of uploads that were killed more than a day ago, with %d bytes in all", old, size)
 	}
-	return ok("none older than a day, %d of uploads that may still run", young)
+	return ok("no pieces older than a day; %d pieces of uploads that may still be running", young)
 }

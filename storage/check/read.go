@@ -62,10 +62,10 @@ func (p *probe) checksum(ctx context.Context) Line {
 			p.large = obj
 		}
 	}
-	return ok("%d and %d bytes came back as they went", small, p.o.Large)
+	return ok("objects of %d and %d bytes were read as they were stored", small, p.o.Large)
 }
 
-// readsRanges reads ranges of a small object and, if there is one, across the parts of a large one.
+// readsRanges reads ranges of a small object and, if a large one was stored, a range across its parts.
 func (p *probe) readsRanges(ctx context.Context) Line {
 	const key = "ranges"
 	content := p.content(0, small)
@@ -79,22 +79,22 @@ func (p *probe) readsRanges(ctx context.Context) Line {
 	} {
 		err := p.same(ctx, key, o, cut(content, o))
 		if err != nil {
-			return wanting(anotherStore, "offset %d, length %d of %d bytes: %s", o.Offset, o.Length, small, oneLine(err))
+			return wanting(anotherStore, "reading offset %d, length %d of %d bytes: %s", o.Offset, o.Length, small, oneLine(err))
 		}
 	}
 	_, err = p.read(ctx, key, storage.OpenOptions{Offset: small + 1})
 	if !errors.Is(err, storage.ErrRange) {
-		return wanting(anotherStore, "a range that begins past the end gives no error of its kind, but: %v", err)
+		return wanting(anotherStore, "a range that begins past the end is not refused as such (error: %v)", err)
 	}
 	if p.large.Size == 0 {
-		return ok("offset, length and past the end; not tested in an object in parts")
+		return ok("offset, length and past the end; not tested on an object that is stored in parts")
 	}
 	o := storage.OpenOptions{Offset: int64(p.o.Large) / 2, Length: int64(p.o.Large) / 2}
 	err = p.same(ctx, p.large.Key, o, cut(p.content(6, p.o.Large), o))
 	if err != nil {
-		return wanting(anotherStore, "the second half of %d bytes: %s", p.o.Large, oneLine(err))
+		return wanting(anotherStore, "reading the second half of %d bytes: %s", p.o.Large, oneLine(err))
 	}
-	return ok("offset, length and past the end, also in an object in parts")
+	return ok("offset, length and past the end, also on an object that is stored in parts")
 }
 
 // cut returns the range of content that o selects.
@@ -121,16 +121,16 @@ func (p *probe) pinnedReads(ctx context.Context) Line {
 	}
 	err = p.same(ctx, key, storage.OpenOptions{Version: second.Version}, p.content(8, small))
 	if err != nil {
-		return wanting(anotherStore, "the newest version, by its name: %s", oneLine(err))
+		return wanting(anotherStore, "reading the newest version by its name: %s", oneLine(err))
 	}
 	err = p.same(ctx, key, storage.OpenOptions{Version: first.Version}, p.content(7, small))
 	switch {
 	case err == nil:
 		return ok("a replaced version can still be read by its name")
 	case errors.Is(err, storage.ErrNotExist):
-		return ok("a replaced version is refused, and not confused with the new one")
+		return ok("reading a replaced version is refused, and does not return the new one")
 	}
-	return wanting(anotherStore, "a version that was replaced: %s", oneLine(err))
+	return wanting(anotherStore, "reading a replaced version by its name: %s", oneLine(err))
 }
 
 // lists puts keys out of order, and expects each in the listing at once.
@@ -157,7 +157,7 @@ func (p *probe) lists(ctx context.Context) Line {
 		}
 		want := selectNames(names, o)
 		if !slices.Equal(got, want) {
-			return wanting(anotherStore, "with prefix %q and after %q it lists %q, not %q", o.Prefix, o.After, got, want)
+			return wanting(anotherStore, "with prefix %q and after %q the store lists %q, not %q", o.Prefix, o.After, got, want)
 		}
 	}
 	return ok("in byte order, and at once")

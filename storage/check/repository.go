@@ -81,8 +81,7 @@ func (p *probe) cluster(ctx context.Context, name string) []Line {
 // surveyed is the number of newest backups that are checked for unreadable objects.
 const surveyed = 32
 
-// unreadable returns a Line and true if the store does not return some object of the cluster. The other checks are
-// pointless then.
+// unreadable returns a Line and true if an object of the cluster cannot be read. Then the other checks are pointless.
 func (p *probe) unreadable(ctx context.Context, c *repository.Cluster) (Line, bool) {
 	s, err := c.Survey(ctx, repository.SurveyOptions{Newest: surveyed})
 	if err != nil {
@@ -102,7 +101,7 @@ func (p *probe) unreadable(ctx context.Context, c *repository.Cluster) (Line, bo
 		return Line{}, false
 	}
 	return wanting("give these credentials the right to read it; in a directory, give everything to its owner: chown -R --reference=DIRECTORY DIRECTORY",
-		"%d cannot be read, the first: %s", len(found), oneLine(found[0])).named(readable), true
+		"%d objects cannot be read, the first: %s", len(found), oneLine(found[0])).named(readable), true
 }
 
 func encrypted(b catalog.Backup) Line {
@@ -113,8 +112,8 @@ func encrypted(b catalog.Backup) Line {
 	return ok("on: the newest backup is encrypted for %d recipients", len(b.Seal.Recipients))
 }
 
-// signed reads the manifest again: the catalog has checked its signature, if there are trusted keys, but does not keep
-// it.
+// signed checks whether b is signed. Without trusted keys it reads the manifest again, because the catalog does not keep
+// the signature.
 func (p *probe) signed(ctx context.Context, b catalog.Backup) Line {
 	if !p.o.Trust.None() {
 		return ok("the newest backup is signed by a trusted key")

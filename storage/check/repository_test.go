@@ -149,7 +149,7 @@ func TestUnreadableObject(t *testing.T) {
 		if l.Verdict != check.Wanting {
 			t.Errorf("%+v", l)
 		}
-		wantSaid(t, l, proof, "1 cannot be read", "chown -R")
+		wantSaid(t, l, proof, "1 objects cannot be read", "chown -R")
 		l = of(lines, "other", "newest backup")
 		if l.Verdict != check.OK {
 			t.Errorf("the other cluster: %+v", l)

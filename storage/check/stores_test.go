@@ -57,7 +57,7 @@ func TestS3WithLocks(t *testing.T) {
 	server := objectstores.S3(t)
 	s := openURL(t, server.URL(server.Bucket(t, objectstores.Versioned, objectstores.Locks), "some/where"), server.Env())
 	lines := s.run(t, map[string]check.Verdict{"versioning": check.Wanting})
-	wantSaid(t, line(t, lines, "lock holds"), "has refused to delete it")
+	wantSaid(t, line(t, lines, "lock holds"), "has refused to delete a locked object")
 	wantSaid(t, line(t, lines, "versioning"), "a wrong time")
 	s.wantOnlyLocked(t)
 }

@@ -63,7 +63,7 @@ func (p *probe) canCreate(ctx context.Context) Line {
 
 func (p *probe) cannotOverwrite(ctx context.Context) Line {
 	_, err := p.put(ctx, "created", bytes.NewReader(p.content(1, small)), createOnly)
-	err = refusal(err, "an object that is there")
+	err = refusal(err, "an existing object")
 	if err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
@@ -79,22 +79,22 @@ func (p *probe) cannotOverwrite(ctx context.Context) Line {
 	if err != nil {
 		return wanting(honourIfNone, "%v", err)
 	}
-	return ok("refused for a taken key, for all but one of %d concurrent uploads, and for an object in parts", racers)
+	return ok("refused over an existing object, for all but one of %d concurrent uploads, and for an object in parts", racers)
 }
 
-// refusal returns an error unless err is the refusal of a create-only Put.
-func refusal(err error, what string) error {
+// refusal returns an error unless err is the refusal of a create-only Put over target.
+func refusal(err error, target string) error {
 	switch {
 	case err == nil:
-		return fmt.Errorf("a create-only upload has replaced %s", what)
+		return fmt.Errorf("a create-only upload has replaced %s", target)
 	case errors.Is(err, storage.ErrExist):
 		return nil
 	}
-	return fmt.Errorf("a create-only upload over %s was not refused as such, but: %s", what, oneLine(err))
+	return fmt.Errorf("a create-only upload over %s failed with another error than \"exists\": %s", target, oneLine(err))
 }
 
-// overtaken starts to create an object of some size and lets another Put take its key meanwhile. Some stores check the
-// key only before the upload; this tests the condition of the upload itself.
+// overtaken starts to create an object of some size and lets another Put create the same key in the meantime. Some
+// stores check the key only before the upload; overtaken tests the condition at its end.
 func (p *probe) overtaken(ctx context.Context, key string, size int) error {
 	first := p.content(2, small)
 	overtake := func() error {
@@ -102,7 +102,7 @@ func (p *probe) overtaken(ctx context.Context, key string, size int) error {
 		return err
 	}
 	_, err := p.put(ctx, key, &hooked{r: bytes.NewReader(p.content(3, size)), hook: overtake}, createOnly)
-	err = refusal(err, fmt.Sprintf("one that was created while %d bytes went up", size))
+	err = refusal(err, fmt.Sprintf("an object that was created while %d bytes were uploaded", size))
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (p *probe) replacesVersion(ctx context.Context) Line {
 	_, err = p.putOver(ctx, key, first.Version, p.content(22, small))
 	switch {
 	case err == nil:
-		return approximate("the store ignores the condition of a write: a version that was replaced before was replaced again")
+		return approximate("the store ignores the condition of a write: it accepted a second write over one version")
 	case !errors.Is(err, storage.ErrChanged):
 		return failed(err)
 	}
@@ -217,7 +217,7 @@ func approximate(format string, args ...any) Line {
 
 const (
 	letterSize = 32 << 10
-	breath     = time.Millisecond // the pause of a reader, which would otherwise starve the writer
+	readPause  = time.Millisecond // without it the reader would starve the writer
 )
 
 func letters(letter byte) []byte { return bytes.Repeat([]byte{letter}, letterSize) }
@@ -246,10 +246,10 @@ func (p *probe) replaces(ctx context.Context) Line {
 	case torn != nil:
 		return wanting(anotherStore, "during a replacement a reader saw: %s", oneLine(torn))
 	}
-	return ok("a reader saw the old object or the new one, never less")
+	return ok("a reader saw the whole old object or the whole new one, never a part or a mixture")
 }
 
-// replace puts a few contents, each of which must be readable at once.
+// replace replaces the object a few times; each content must be readable at once.
 func (p *probe) replace(ctx context.Context, key string) error {
 	for letter := byte('b'); letter <= 'f'; letter++ {
 		_, err := p.put(ctx, key, bytes.NewReader(letters(letter)), storage.PutOptions{})
@@ -264,7 +264,7 @@ func (p *probe) replace(ctx context.Context, key string) error {
 	return nil
 }
 
-// watch reads key until ctx ends. It returns an error if the content ever is not a whole one.
+// watch reads key until ctx ends. It returns an error if it reads anything but one of the contents as a whole.
 func (p *probe) watch(ctx context.Context, key string) error {
 	for {
 		got, err := p.read(ctx, key, storage.OpenOptions{})
@@ -274,9 +274,9 @@ func (p *probe) watch(ctx context.Context, key string) error {
 		case err != nil:
 			return err
 		case len(got) != letterSize || !bytes.Equal(got, letters(got[0])):
-			return fmt.Errorf("%d bytes of no content that was stored", len(got))
+			return fmt.Errorf("%d bytes that are none of the stored contents", len(got))
 		}
-		time.Sleep(breath)
+		time.Sleep(readPause)
 	}
 }
 
@@ -308,11 +308,11 @@ func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
 	}
 	_, err = p.bucket.Stat(ctx, key)
 	if !errors.Is(err, storage.ErrNotExist) {
-		return wanting(anotherStore, "an interrupted upload has left something under its key (error: %v)", err)
+		return wanting(anotherStore, "an object may exist after an interrupted upload (error: %v)", err)
 	}
 	sweeper, sweeps := storage.AsSweeper(p.bucket)
 	if !sweeps {
-		return ok("neither a broken nor a cancelled one has left anything")
+		return ok("neither a broken nor a cancelled upload has left anything")
 	}
 	for piece, err := range sweeper.Leftovers(ctx, key) {
 		if err != nil {
@@ -320,5 +320,5 @@ func (p *probe) broken(ctx context.Context, key string, r io.Reader) Line {
 		}
 		return wanting(expire, "an interrupted upload has left %d bytes in %s, which cost money", piece.Size, piece.Key)
 	}
-	return ok("neither a broken nor a cancelled one has left an object or pieces of one")
+	return ok("neither a broken nor a cancelled upload has left an object or pieces of one")
 }
