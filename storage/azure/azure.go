@@ -6,7 +6,7 @@
 // fails, and they never mix.
 //
 // Locks are version-level immutability policies, which must be enabled on the container. Accounts with a hierarchical
-// namespace list keys in another order, and so List refuses them when it sees that.
+// namespace list keys in another order; List returns an error when it detects that.
 package azure
 
 import (
@@ -50,7 +50,8 @@ type Bucket struct {
 
 	mu     sync.Mutex
 	traits *traits // guarded by mu; nil until the first answer
-	// refused is when the container denied the caller its properties; zero if it did not. Guarded by mu.
+	// refused is the time at which the store denied the caller the container's properties; zero if it did not. Guarded by
+	// mu.
 	refused time.Time
 }
 
@@ -135,7 +136,7 @@ func containerURL(c Config) (string, error) {
 		return "", errors.New("the endpoint is not a URL like https://<account>.blob.core.windows.net")
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", errors.New("the endpoint has more than scheme, host and path: put credentials into the environment")
+		return "", errors.New("the endpoint contains more than scheme, host and path: remove the rest, and put credentials into the environment")
 	}
 	return strings.TrimSuffix(u.String(), "/") + "/" + url.PathEscape(c.Container), nil
 }
@@ -161,7 +162,7 @@ func (b *Bucket) blobAt(key, version string) (*blob.Client, *blob.AccessConditio
 	case kind == byETag:
 		return client, ifMatch(id), nil
 	}
-	return nil, nil, fmt.Errorf("%w: %q is no version of this store", storage.ErrNotExist, version)
+	return nil, nil, fmt.Errorf("%w: %q is not a version of an object in this store", storage.ErrNotExist, version)
 }
 
 // The prefixes of Object.Version: Azure's version id if the account keeps versions, else the ETag.
@@ -198,7 +199,7 @@ type traits struct {
 }
 
 // loadTraits requests the container's properties once. A service SAS has no right to read them: then all traits are
-// false, and loadTraits asks again after askAgainAfter, since a right may be granted later.
+// false, and loadTraits requests them again after askAgainAfter, since the right may be granted later.
 func (b *Bucket) loadTraits(ctx context.Context) (traits, error) {
 	known, ok := b.cachedTraits()
 	if ok {

@@ -19,8 +19,8 @@ type putID [16]byte
 // blockMark begins the id of each block that this package sends, and distinguishes it from blocks of other programs.
 var blockMark = [4]byte{'d', 'r', 'b', '1'}
 
-// blockID is a block's id before base64. All ids have one length, because Azure refuses two lengths under one key. An
-// id contains the time at which the block was sent: Azure does not report the age of uncommitted blocks.
+// blockID is a block's id before base64. All ids have the same length, because Azure requires that under one key. An id
+// contains the time at which the block was sent, because Azure does not report the age of uncommitted blocks.
 type blockID struct {
 	Mark   [4]byte
 	Put    putID
@@ -33,7 +33,7 @@ func (id blockID) String() string {
 	return base64.StdEncoding.EncodeToString(text)
 }
 
-// parseBlockID parses the id of a block. It reports false for blocks of other programs.
+// parseBlockID parses the id of a block. It returns false for blocks of other programs.
 func parseBlockID(text string) (blockID, bool) {
 	var id blockID
 	raw, err := base64.StdEncoding.DecodeString(text)
@@ -72,7 +72,7 @@ func (b *blocks) list(n int) []string {
 	return all
 }
 
-// crcTable has the polynomial of Azure's CRC64.
+// crcTable is the table for the polynomial of Azure's CRC64.
 var crcTable = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
 // checksum returns the checksum of a part. The SDK's own computation copies the part.

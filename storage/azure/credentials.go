@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 )
 
-// Without Config.Credentials, the usual places of a server on Azure have the credentials. Only this file reads the
+// Without Config.Credentials, the credentials come from the usual places of a server on Azure. Only this file reads the
 // environment. The first source that exists is used:
 //
 //   - AZURE_STORAGE_KEY, the account's key,
@@ -41,7 +41,7 @@ type accountCredentials struct {
 	key, sas          string
 }
 
-// given returns the account's credentials in c, which are for the account called name if they name none.
+// given returns the account's credentials in c. If they name no account, they are for the account called name.
 func given(c credentials.Azure, name string) (accountCredentials, error) {
 	if c.Connection != "" {
 		return parseConnection(c.Connection)
@@ -90,7 +90,8 @@ func parseConnection(text string) (accountCredentials, error) {
 
 var errUnknownAccount = errors.New("the storage account is unknown: name it, or set AZURE_STORAGE_ACCOUNT")
 
-// find returns the credentials of the account. Without a key and a SAS, Azure issues them.
+// find returns the credentials of the account. If they contain neither a key nor a SAS, the caller must use credentials
+// that Azure issues.
 func (c Config) find() (accountCredentials, error) {
 	own, ok := c.Credentials.Azure()
 	if !ok {
@@ -108,7 +109,7 @@ func (c Config) find() (accountCredentials, error) {
 	return found, err
 }
 
-// connect returns a client with the first credentials that exist.
+// connect returns a client with the first credentials that find or identity returns.
 func connect(c Config) (*container.Client, error) {
 	found, err := c.find()
 	if err != nil {
@@ -127,7 +128,7 @@ func connect(c Config) (*container.Client, error) {
 	options := &container.ClientOptions{ClientOptions: clientOptions(c.Transport)}
 	switch {
 	case found.key != "" && c.Account == "":
-		return nil, errUnknownAccount // a key signs in the account's name
+		return nil, errUnknownAccount // a signature with a key contains the account's name
 	case found.key != "":
 		key, err := blob.NewSharedKeyCredential(c.Account, found.key)
 		if err != nil { // err would show a part of the key
@@ -184,7 +185,7 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	injected := &azidentity.WorkloadIdentityCredentialOptions{ClientOptions: o}
 	workload, err := azidentity.NewWorkloadIdentityCredential(injected)
 	add(workload, err)
-	// Outside of Azure the address of managed identities does not answer, and azidentity would wait for minutes.
+	// Outside of Azure the address of managed identities does not answer, and by default azidentity waits for minutes.
 	o.Retry.TryTimeout = 5 * time.Second
 	o.Retry.ShouldRetry = nil
 	managed := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: o}
@@ -201,7 +202,7 @@ func identities(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	return identity{chained}, nil
 }
 
-// identity wraps a missing token's error in one line with the remedy.
+// identity is an issuer of tokens whose errors are one line with the remedy.
 type identity struct{ issuer azcore.TokenCredential }
 
 func (i identity) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {

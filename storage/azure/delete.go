@@ -64,7 +64,7 @@ func locked(p blob.GetPropertiesResponse) error {
 	return nil
 }
 
-// deleteOnly deletes a version without checking for a lock. A missing version is no error.
+// deleteOnly deletes a version without checking for a lock. A missing version causes no error.
 func (b *Bucket) deleteOnly(ctx context.Context, key, named string) error {
 	client, conditions, err := b.blobAt(key, named)
 	if err == nil {

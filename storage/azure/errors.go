@@ -122,7 +122,7 @@ func connectionCure(err error) (cure string, hopeless bool) {
 	case errors.As(err, &expired) && expired.Reason == x509.Expired:
 		return "renew the endpoint's certificate, or correct this machine's clock", true
 	case errors.As(err, &unverified):
-		return "name the file with the authority's certificate (ca file), and the endpoint as the certificate does", true
+		return "name the file with the authority's certificate (ca=FILE), and use the host name in the certificate as the endpoint", true
 	case errors.As(err, &plain), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "the endpoint does not speak TLS: check its scheme and port", true
 	case errors.As(err, &dns) && dns.IsNotFound:
@@ -190,7 +190,7 @@ func deniedKind(a *azcore.ResponseError) error {
 func deniedCure(code bloberror.Code) string {
 	switch code {
 	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo, bloberror.NoAuthenticationInformation:
-		return "the key, SAS or token is wrong or has expired, or this machine's clock is; credentials come from " +
+		return "the key, SAS or token is wrong or has expired, or this machine's clock is wrong; credentials come from " +
 			whereCredentials
 	case bloberror.AuthorizationFailure, bloberror.AuthorizationSourceIPMismatch:
 		return "the credentials lack the right, or the account's firewall blocks this machine"

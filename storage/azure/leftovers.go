@@ -50,7 +50,7 @@ func (u *upload) Abort(ctx context.Context) error {
 	return explain(err)
 }
 
-// clear removes the uncommitted blocks of a key that has no blob, if ours reports true for all of them.
+// clear removes the uncommitted blocks of a key that has no blob, if ours returns true for all of them.
 func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool) error {
 	t, err := b.loadTraits(ctx)
 	if err != nil || !t.clearable {
@@ -137,8 +137,8 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 	}
 }
 
-// piece returns the leftover that item represents, and reports whether it is one. Azure lists a blob without committed
-// content as empty: only its blocks distinguish it from an empty blob.
+// piece returns the leftover that item represents, and reports whether item is a leftover. Azure lists a blob without
+// committed content as empty: only its blocks distinguish it from an empty blob.
 func (b *Bucket) piece(ctx context.Context, item *container.BlobItem) (storage.Object, bool, error) {
 	obj := object(item)
 	if abandoned(item.Metadata) {
@@ -152,7 +152,7 @@ func (b *Bucket) piece(ctx context.Context, item *container.BlobItem) (storage.O
 	return storage.Object{Key: obj.Key, ModTime: at}, ours, err
 }
 
-// lastSent returns when the newest block was sent. It reports false if there are no blocks, or blocks of other
+// lastSent returns when the newest block was sent. It returns false if there are no blocks, or blocks of other
 // programs.
 func lastSent(ids []string) (at time.Time, ours bool) {
 	var last int64

@@ -80,12 +80,13 @@ type upload struct {
 	size atomic.Int64
 	sent blocks
 	cut  atomic.Bool // a block was in flight when ctx ended
-	// over is the ETag of the blob that must be replaced: that of IfVersion, or an abandoned one under the key, over
-	// which IfAbsent creates the object.
+	// over is the ETag of the blob that the Put must replace: the one of IfVersion or, with IfAbsent, of an abandoned blob
+	// under the key; "" if there is none.
 	over string
 }
 
-// idKey is the metadata key for the id of the Put that created a blob. Azure wants names that are valid C# identifiers.
+// idKey is the metadata key for the id of the Put that created a blob. Azure requires names that are valid C#
+// identifiers.
 const idKey = "drput"
 
 func (u *upload) metadata() map[string]*string {
@@ -272,7 +273,7 @@ func (u *upload) object(c created) storage.Object {
 	}
 }
 
-// valueOf returns the value of name, in any case: HTTP headers change it.
+// valueOf returns the value of name. It ignores upper and lower case, because HTTP headers change it.
 func valueOf(metadata map[string]*string, name string) string {
 	for k, v := range metadata {
 		if strings.EqualFold(k, name) {

@@ -97,7 +97,7 @@ func fullSize(length *int64, contentRange *string) (int64, error) {
 	return size, nil
 }
 
-// versionGone converts the error of a request that is pinned to a version: a changed version is a missing one.
+// versionGone converts the error of a request that is pinned to a version: a version that was replaced is missing.
 func versionGone(err error) error {
 	if is(err, bloberror.ConditionNotMet) {
 		return fmt.Errorf("%w: this version has been replaced", storage.ErrNotExist)
@@ -153,7 +153,7 @@ func (b *Bucket) stat(ctx context.Context, key, named string) (storage.Object, e
 	}, nil
 }
 
-// properties returns the properties of a blob. An abandoned blob is missing.
+// properties returns the properties of a blob. It treats an abandoned blob as missing.
 func (b *Bucket) properties(ctx context.Context, key, named string) (blob.GetPropertiesResponse, error) {
 	err := validKey(key)
 	if err != nil {

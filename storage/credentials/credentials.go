@@ -26,7 +26,7 @@ type Credentials struct {
 	set func() set // hidden: fmt prints unexported fields and follows pointers, but it cannot print the result of a func
 }
 
-// set is immutable.
+// set contains the values of Credentials. It is immutable.
 type set struct {
 	scheme string           // of the repositories that it opens
 	values map[field]string // only fields of that scheme
@@ -39,7 +39,7 @@ type AWS struct {
 	Region                       string // "": unknown
 }
 
-// GCS holds credentials for Google Cloud Storage. One field is set.
+// GCS holds credentials for Google Cloud Storage: either JSON, with its Type, or Token.
 type GCS struct {
 	JSON  []byte // key of a service account, or login of a user
 	Type  string // of JSON: ServiceAccount or AuthorizedUser
@@ -52,7 +52,7 @@ const (
 	AuthorizedUser = "authorized_user"
 )
 
-// Azure holds credentials for a storage account. Of Key, SAS, Connection and Secret one is set.
+// Azure holds credentials for a storage account. Exactly one of Key, SAS, Connection and Secret is set.
 type Azure struct {
 	Account    string // "": the repository's URL names it
 	Key        string // base64
@@ -73,19 +73,19 @@ var suffixes = map[string]string{
 // None reports whether c is the zero Credentials.
 func (c Credentials) None() bool { return c.set == nil }
 
-// AWS returns the credentials for S3, and whether c holds such.
+// AWS returns the credentials for S3, and whether c contains any.
 func (c Credentials) AWS() (AWS, bool) {
 	v, ok := c.valuesFor(address.S3)
 	return AWS{v[awsID], v[awsSecret], v[awsSession], v[awsRegion]}, ok
 }
 
-// GCS returns the credentials for Google Cloud Storage, and whether c holds such.
+// GCS returns the credentials for Google Cloud Storage, and whether c contains any.
 func (c Credentials) GCS() (GCS, bool) {
 	v, ok := c.valuesFor(address.GCS)
 	return GCS{[]byte(v[gcsJSON]), typeOf(v[gcsJSON]), v[gcsToken]}, ok
 }
 
-// Azure returns the credentials for Azure, and whether c holds such.
+// Azure returns the credentials for Azure, and whether c contains any.
 func (c Credentials) Azure() (Azure, bool) {
 	v, ok := c.valuesFor(address.Azure)
 	return Azure{
@@ -126,14 +126,14 @@ func (c Credentials) Secrets() map[string][]byte {
 	return files
 }
 
-// Digest returns a text that is equal for equal Credentials, "" for the zero Credentials.
+// Digest returns a text that is equal for equal Credentials only; "" for the zero Credentials.
 func (c Credentials) Digest() string {
 	if c.set == nil {
 		return ""
 	}
 	written, err := json.Marshal(c.set().values) // sorted by name
 	if err != nil {
-		panic(err) // only texts
+		panic(err) // cannot happen: strings can always be encoded
 	}
 	sum := sha256.Sum256(append([]byte(c.set().scheme), written...))
 	return hex.EncodeToString(sum[:])

@@ -33,14 +33,14 @@ func ReadFiles(dir string) (map[string][]byte, error) {
 	from := current(dir)
 	entries, err := os.ReadDir(from)
 	if err != nil {
-		return nil, wrong(err)
+		return nil, fileError(err)
 	}
 	if len(entries) > maxFiles {
 		return nil, fmt.Errorf("%w: more than %d files: use a folder that contains only credentials", ErrCredentials, maxFiles)
 	}
 	files := map[string][]byte{}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") { // kubelet's own
+		if strings.HasPrefix(e.Name(), ".") { // kubelet's own, such as ..data
 			continue
 		}
 		files[e.Name()] = nil
@@ -50,14 +50,14 @@ func ReadFiles(dir string) (map[string][]byte, error) {
 		}
 		files[e.Name()], err = readFile(filepath.Join(from, e.Name()))
 		if err != nil {
-			return nil, wrong(err)
+			return nil, fileError(err)
 		}
 	}
 	return files, nil
 }
 
 // current returns the folder that dir's link ..data names, else dir. kubelet replaces that link to renew all files of a
-// Secret at once: files that are read through dir itself may be old and new ones.
+// Secret at once: reading through dir itself could mix old and new files.
 func current(dir string) string {
 	data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data"))
 	if err != nil {
@@ -79,8 +79,8 @@ func readFile(path string) ([]byte, error) {
 	return content, errors.Join(err, f.Close())
 }
 
-// wrong marks an error of the file system, without its path: Read names the folder.
-func wrong(err error) error {
+// fileError returns an error of the file system as ErrCredentials, without the folder's path, which Read adds.
+func fileError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
 		return fmt.Errorf("%w: %s: %v: check the path and its permissions", ErrCredentials, filepath.Base(path.Path), path.Err)

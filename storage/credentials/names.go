@@ -43,16 +43,17 @@ var fields = map[field]string{
 	azureCloud: address.Azure, azureTenant: address.Azure, azureClient: address.Azure, azureSecret: address.Azure,
 }
 
-// secret names the fields that decide for which store a set is. The others go with several stores.
+// secret contains the fields that determine the store of a set. The others, such as a region, may also be next to the
+// secrets of another store.
 var secret = map[field]bool{
 	awsID: true, awsSecret: true, gcsJSON: true, gcsToken: true, azureKey: true, azureSAS: true, azureConnection: true,
 	azureSecret: true,
 }
 
-// multiline names the fields that may have several lines.
+// multiline contains the fields that may have several lines.
 var multiline = map[field]bool{gcsJSON: true, awsShared: true, awsConfig: true, azureVariables: true}
 
-// names maps the known names to fields, in the form of plain. Comments name who uses them.
+// names maps the known names, as plain returns them, to fields. The comments list the programs that use these names.
 var names = map[string]field{
 	"awsaccesskeyid": awsID, "awssecretaccesskey": awsSecret, "awssessiontoken": awsSession, // AWS, Velero, Rook, operators
 	"awsregion": awsRegion, "awsdefaultregion": awsRegion, "region": awsRegion,
@@ -85,20 +86,21 @@ var separators = strings.NewReplacer("-", "", "_", "", ".", "")
 // plain returns name in lower case, without separators.
 func plain(name string) string { return separators.Replace(strings.ToLower(name)) }
 
-// fieldOf returns the field that a file's name means, and whether it means any.
+// fieldOf returns the field for a file's name, and whether the name is known.
 func fieldOf(name string) (field, bool) {
 	f, ok := names[plain(name)]
 	return f, ok
 }
 
-// byContent returns the field that a text means under the name of f: two names have several meanings.
+// byContent returns the field for a file whose name means f and whose content is text: the names of awsShared and
+// anyCloud have several meanings.
 func (f field) byContent(text string) field {
 	switch {
 	case f != awsShared && f != anyCloud:
 		return f
 	case strings.HasPrefix(text, "{"):
 		return gcsJSON
-	case f == awsShared || strings.Contains("\n"+text, "\n["): // a section
+	case f == awsShared || strings.Contains("\n"+text, "\n["): // it contains a section
 		return awsShared
 	case strings.Contains(text, "="):
 		return azureVariables
@@ -106,7 +108,7 @@ func (f field) byContent(text string) field {
 	return azureCloud
 }
 
-// profileFields maps the keys of a profile to fields. Keys that name programs or other profiles are not among them.
+// profileFields maps the keys of a profile to fields. It omits the keys that name programs or other profiles.
 var profileFields = map[string]field{
 	"aws_access_key_id": awsID, "aws_secret_access_key": awsSecret, "aws_session_token": awsSession, "region": awsRegion,
 }

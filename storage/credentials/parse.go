@@ -83,20 +83,21 @@ func (c collection) add(f field, file string, content []byte) error {
 	return c.put(f, value{text, file})
 }
 
-// isUnprintable reports whether r is no printable character of ASCII. No credential of a store contains one.
+// isUnprintable reports whether r is not a printable ASCII character. No store's credentials contain one.
 func isUnprintable(r rune) bool { return r < ' ' || r > '~' }
 
-// put sets a field. A second file for the field must have the same text.
+// put sets a field. A second file for the same field must contain the same text.
 func (c collection) put(f field, v value) error {
 	before, twice := c[f]
 	if twice && before.text != v.text {
-		return fmt.Errorf("%w: %s and %s differ and mean the same: remove one", ErrCredentials, before.file, v.file)
+		return fmt.Errorf("%w: %s and %s differ, although both names mean the same value: remove one", ErrCredentials, before.file, v.file)
 	}
 	c[f] = v
 	return nil
 }
 
-// expand replaces the files of AWS's command line, and one with the variables of several fields, by their fields.
+// expand replaces the files with several values by the fields that they contain: the files of AWS's command line, and
+// the one with Azure's variables.
 func (c collection) expand() error {
 	variables, ok := c[azureVariables]
 	if ok {
@@ -146,12 +147,12 @@ func (c collection) expandProfile(v value) error {
 	return nil
 }
 
-// recognised lists the sets for errors.
+// recognised lists, for errors, the sets of names from which credentials can be read.
 const recognised = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or credentials (a file like ~/.aws/credentials), for S3; " +
 	"credentials.json or access-token for Google Cloud; AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, " +
 	"AZURE_STORAGE_CONNECTION_STRING or AZURE_CLIENT_SECRET for Azure; docs/stores.md lists other names"
 
-// scheme returns the scheme for which there are secrets.
+// scheme returns the scheme of the only store for which c contains secrets.
 func (c collection) scheme() (string, error) {
 	var schemes []string
 	for f := range c {
@@ -166,7 +167,7 @@ func (c collection) scheme() (string, error) {
 		return schemes[0], nil
 	}
 	slices.Sort(schemes)
-	return "", fmt.Errorf("%w: there are some for %s: use one folder for each", ErrCredentials, strings.Join(schemes, ", "))
+	return "", fmt.Errorf("%w: there are credentials for several stores (%s): use one folder for each", ErrCredentials, strings.Join(schemes, ", "))
 }
 
 // check returns an error if the set for the scheme is incomplete or ambiguous.
@@ -227,7 +228,7 @@ func (c collection) all(required ...field) error {
 	return nil
 }
 
-// one returns an error if there are several of the fields.
+// one returns an error if c contains more than one of the alternatives.
 func (c collection) one(alternatives ...field) error {
 	var files []string
 	for _, f := range alternatives {

@@ -9,8 +9,8 @@
 //   - Only regular files are objects. Symbolic links, sockets and the like are never shown, followed or replaced.
 //
 // New files and directories get the owner and group of the directory, and the group's rights if the directory excludes
-// all other users or has the setgid bit, so that several users can share it by a group. No other user ever gets a
-// right.
+// all other users or has the setgid bit, so that several users can share it by a group. No other user ever gets any
+// rights.
 //
 // A replaced object is gone: each key has one version. Deleting a Version while the same key is being replaced is safe
 // only within one Bucket, since POSIX cannot unlink by inode.
@@ -162,7 +162,7 @@ const (
 	maxElement = 255 - len(tempPrefix) - 16 - len("-")
 )
 
-// check is the first step of every method.
+// check returns an error if ctx has ended or key is invalid. The methods that take a key call it first.
 func check(ctx context.Context, key string) error {
 	err := ctx.Err()
 	if err != nil {
@@ -191,8 +191,8 @@ func object(key string, info fs.FileInfo) storage.Object {
 	return storage.Object{Key: key, Size: info.Size(), Version: version(info), ModTime: info.ModTime().UTC()}
 }
 
-// version returns an Object.Version, which differs for each content of a key. The replacement is written while the old
-// file exists, so it has another inode. A later file that reuses the inode has a later stamp.
+// version returns an Object.Version, which differs for each content of a key: a replacement is written while the old file
+// exists, so it has another inode, and a later file that reuses the inode has a later stamp.
 func version(info fs.FileInfo) string {
 	var inode uint64
 	sys, ok := info.Sys().(*syscall.Stat_t)
@@ -202,8 +202,8 @@ func version(info fs.FileInfo) string {
 	return fmt.Sprintf("%x-%x-%x", inode, info.ModTime().UnixNano(), info.Size())
 }
 
-// stamp returns the current time, and never the same time twice. The kernel's own stamps do not change for
-// milliseconds, enough to write, replace and write a file again in the same inode.
+// stamp returns the current time, and never the same time twice. The kernel's own stamps stay the same for some
+// milliseconds, long enough to write a file, replace it and write another one in the same inode.
 func (b *tree) stamp() time.Time {
 	b.stamps.Lock()
 	defer b.stamps.Unlock()
@@ -233,7 +233,8 @@ func denied(err error) error {
 	return err
 }
 
-// unreadable is denied for read errors. It adds storage.ErrUnreadable to errors that the disk returns in every try.
+// unreadable is like denied, but for errors of a read. It also adds storage.ErrUnreadable to errors that the disk returns
+// in every try.
 func unreadable(err error) error {
 	for _, broken := range []error{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN} {
 		if errors.Is(err, broken) {

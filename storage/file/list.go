@@ -91,7 +91,7 @@ func (w walk) start() {
 		return
 	}
 	if dir != "" && storage.ValidKey(dir+"x") != nil {
-		return // no key begins like that
+		return // no valid key begins with dir
 	}
 	if dir != "" {
 		info, err := w.b.lstat(strings.TrimSuffix(dir, "/"))
@@ -119,14 +119,16 @@ func (w walk) dir(dir string) bool {
 			w.yield(storage.Object{}, w.b.failed("list", dir, err))
 			return false
 		}
-		if !w.one(dir + name) {
+		if !w.entry(dir + name) {
 			return false
 		}
 	}
 	return true
 }
 
-func (w walk) one(name string) bool {
+// entry yields a file or, if name ends in "/", the files in that directory and below. It returns false at the end of the
+// walk.
+func (w walk) entry(name string) bool {
 	if strings.HasSuffix(name, "/") {
 		related := strings.HasPrefix(name, w.prefix) || strings.HasPrefix(w.prefix, name)
 		return !related || !w.enter(name) || w.dir(name)

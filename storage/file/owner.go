@@ -17,7 +17,7 @@ import (
 // owner holds the owner, group and rights of new files and directories.
 type owner struct {
 	uid, gid int
-	mode     fs.FileMode // of directories: the owner's rights, and the group's if they count
+	mode     fs.FileMode // of directories: the owner's rights, and the group's if they apply
 }
 
 // shared reports whether the group may read.
@@ -25,8 +25,9 @@ func (o owner) shared() bool { return o.mode&0o040 != 0 }
 
 func (o owner) fileMode() fs.FileMode { return o.mode & 0o660 }
 
-// owner returns that of the root. The group's rights count only if the root excludes all other users or has the setgid
-// bit: with the usual umask a directory gives rights to a group by accident.
+// owner returns the owner, group and rights for new files, from those of the root. The group's rights apply only if the
+// root excludes all other users or has the setgid bit: with the usual umask a directory gives rights to its group by
+// accident.
 func (b *tree) owner() (owner, error) {
 	info, err := b.root.Stat(".")
 	if err != nil {
@@ -43,7 +44,7 @@ func (b *tree) owner() (owner, error) {
 	return o, nil
 }
 
-// makeDirs is Root.MkdirAll, and gives each new directory to the root's owner.
+// makeDirs is like Root.MkdirAll, and gives each new directory to the root's owner.
 func (b *tree) makeDirs(dir string) error {
 	info, err := b.root.Lstat(dir)
 	if err == nil && info.IsDir() {
@@ -79,7 +80,7 @@ func (b *tree) shareDir(dir string) error {
 }
 
 // share gives f, which this process has just created, to the root's owner and group. It returns an error if the owner
-// could not read f: that file would be missing to all users of the directory.
+// could not read f: then no other user of the directory could read the object.
 func (b *tree) share(f *os.File, isDir bool) error {
 	o, err := b.owner()
 	if err != nil {
@@ -129,7 +130,7 @@ func ids(info fs.FileInfo) (uid, gid int) {
 	return -1, -1
 }
 
-// userName returns the name of the user, or the number if it has no name.
+// userName returns the name of a user, or its number if it has no name.
 func userName(uid int) string {
 	text := strconv.Itoa(uid)
 	u, err := user.LookupId(text)

@@ -126,8 +126,8 @@ func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) 
 	if err != nil {
 		return nil, denied(err)
 	}
-	err = b.share(f, false)
-	if err != nil { // last: after this the file may belong to another user
+	err = b.share(f, false) // after the other changes, because the file may then belong to another user
+	if err != nil {
 		return nil, err
 	}
 	err = f.Sync()
@@ -137,7 +137,7 @@ func (b *tree) write(ctx context.Context, temp string, f *os.File, r io.Reader) 
 	return f.Stat()
 }
 
-// fill copies until r returns io.EOF itself: an error that only wraps it is a veto.
+// fill copies until r returns io.EOF itself. An error that only wraps io.EOF makes the Put fail.
 func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	buf := make([]byte, 128<<10)
 	for {
@@ -210,7 +210,7 @@ func (b *tree) replaceVersion(temp, key, wanted string) error {
 	return b.root.Rename(temp, key)
 }
 
-// lock locks f until it is closed. It returns ErrChanged if another writer holds the lock: that one is replacing f.
+// lock locks f until it is closed. It returns ErrChanged if another writer holds the lock: that writer is replacing f.
 func lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
@@ -240,8 +240,8 @@ func (b *tree) openToLock(key string) (*os.File, error) {
 	return f, err
 }
 
-// linkNew links the temporary file to key. Unlike Rename, Link fails if the name is taken, which decides between
-// concurrent Puts.
+// linkNew links the temporary file to key. Unlike Rename, Link fails if the name is taken, so that only one of several
+// concurrent Puts succeeds.
 func (b *tree) linkNew(temp, key string) error {
 	err := b.root.Link(temp, key)
 	switch {
@@ -253,7 +253,7 @@ func (b *tree) linkNew(temp, key string) error {
 		if taken != nil {
 			return taken
 		}
-		return storage.ErrExist // and deleted since
+		return storage.ErrExist // it was deleted after the Link
 	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported):
 		return fmt.Errorf("%w: the file system has no hard links: %w", storage.ErrUnsupported, err)
 	}
@@ -269,7 +269,7 @@ func (b *tree) sameFile(one, other string) bool {
 
 // discard removes the temporary name, and after a failed Put also the empty directories.
 func (b *tree) discard(temp string, failed bool) {
-	// An error has no consequence here; Leftovers will yield the file.
+	// An error has no consequence here: Leftovers will yield the file.
 	_ = b.unlink(temp, 0)
 	if failed {
 		b.prune(path.Dir(temp))

@@ -25,8 +25,8 @@ const (
 	toDelete = "storage.objects.delete"
 )
 
-// failure is an error of the client on one line. The client's own texts have several lines, and the URL of an upload's
-// session, which allows anyone to write.
+// failure is an error of the client on one line. The client's own texts have several lines and contain the URL of an
+// upload session, with which anyone can write.
 type failure struct {
 	text string
 	err  error
@@ -81,7 +81,7 @@ func serverMessage(answer *googleapi.Error) string {
 	return http.StatusText(answer.Code)
 }
 
-// tokenError is an error in getting a token; it does not come from the store.
+// tokenError is the error of a request for a token; it does not come from the store.
 type tokenError struct{ err error }
 
 func (e *tokenError) Error() string { return e.err.Error() }
@@ -98,8 +98,8 @@ func (t tokens) Token(ctx context.Context) (*auth.Token, error) {
 	return token, nil
 }
 
-// explainToken distinguishes a refusal from an issuer that is unreachable or failing. Some kinds of credentials report
-// the status in the text alone.
+// explainToken distinguishes a refusal from an issuer that is unreachable or failing. For some kinds of credentials, only
+// the error's text contains the status.
 func explainToken(err error) error {
 	text := oneLine(err.Error())
 	var (
@@ -110,7 +110,7 @@ func explainToken(err error) error {
 		errors.As(err, &answer) && answer.Response != nil && answer.Response.StatusCode >= 500 {
 		return &failure{"no token at the moment: " + text, err}
 	}
-	return fmt.Errorf("%w: no token for the credentials (%s): they may be revoked, or of a deleted account",
+	return fmt.Errorf("%w: no token for the credentials (%s): they may be revoked, or their account may be deleted",
 		storage.ErrCredentials, text)
 }
 

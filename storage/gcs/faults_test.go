@@ -132,7 +132,7 @@ func TestNoAnswerToAnyRequest(t *testing.T) {
 	gone := &objectstores.FailingTransport{Base: lost, Match: func(*http.Request) bool { return lost.Failed() > 0 }}
 	b := open(t, s, name, gcs.Config{Transport: gone, Patience: patience})
 	_, err := b.Put(t.Context(), "key", strings.NewReader("x"), storage.PutOptions{})
-	wantError(t, err, nil, "whether it was stored is unknown")
+	wantError(t, err, nil, "unknown whether the object was stored")
 }
 
 // tripper is a function that implements http.RoundTripper.

@@ -27,7 +27,7 @@ const (
 	defaultChunk    = 8 << 20
 	chunkStep       = 256 << 10 // the protocol's: every chunk but the last is a multiple of it
 	defaultPatience = 4 * time.Minute
-	attempts        = 3 // at one request; those of an upload end with Config.Patience
+	attempts        = 3 // at one request; an upload is retried until Config.Patience ends
 )
 
 // Config locates a bucket and sets how requests are made. Only Bucket is required.
@@ -159,7 +159,7 @@ func (c Config) issuer() (*auth.Credentials, error) {
 	return found, nil
 }
 
-// fixedToken is an access token that nothing renews.
+// fixedToken is an access token that is never renewed.
 type fixedToken string
 
 // Token returns the token.

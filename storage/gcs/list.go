@@ -105,7 +105,7 @@ func (b *Bucket) explainList(ctx context.Context, err error) error {
 	return explain(ctx, err, toList)
 }
 
-// Delete implements storage.Bucket. In a bucket with versions, a locked object is not even hidden.
+// Delete implements storage.Bucket. In a bucket with versions, it does not even hide a locked object.
 func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions) error {
 	err := b.delete(ctx, key, o)
 	if err != nil {
@@ -126,9 +126,9 @@ func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions
 	if err != nil && !o.SkipLockCheck {
 		return err
 	}
-	// Deleting the live object without its generation turns it into an old version in a bucket with versions; with its
-	// generation it is removed for ever. The condition makes the request repeatable: it never deletes an object that
-	// was put in the meantime.
+	// In a bucket with versions, deleting the live object without its generation turns it into an old version; deleting it
+	// with its generation removes it for ever. The condition makes the request repeatable: it never deletes an object
+	// that was put in the meantime.
 	handle := b.object(key, 0).If(cloud.Conditions{GenerationMatch: attrs.Generation})
 	if o.Version != "" {
 		handle = b.object(key, attrs.Generation)
@@ -150,7 +150,7 @@ func (b *Bucket) remove(ctx context.Context, key string, generation int64) error
 	defer cancel()
 	err := b.object(key, generation).Delete(ctx)
 	if err != nil && status(err) != http.StatusNotFound {
-		return fmt.Errorf("version %s of it is still there: %w", strconv.FormatInt(generation, 10),
+		return fmt.Errorf("its version %s could not be removed: %w", strconv.FormatInt(generation, 10),
 			explain(ctx, err, toDelete))
 	}
 	return nil

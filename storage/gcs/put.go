@@ -100,7 +100,7 @@ func (u *upload) send(ctx context.Context, r io.Reader) (*cloud.ObjectAttrs, err
 	if err == io.EOF {
 		r = bytes.NewReader(nil)
 	}
-	// Cancel sending first if anything is wrong: Close publishes the data sent so far as the whole object.
+	// After an error, cancel sending before Close: otherwise Close publishes the data sent so far as the whole object.
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := u.writer(sending, first, err == io.EOF)
@@ -146,8 +146,8 @@ func (u *upload) readFirstChunk(ctx context.Context, r io.Reader) ([]byte, error
 // writer returns the client's writer. The client allocates one chunk, so a small object gets a small one. A whole
 // object is sent with its checksum; the client computes that of a stream and sends it with the last chunk.
 func (u *upload) writer(ctx context.Context, first []byte, whole bool) *cloud.Writer {
-	// Only requests that take effect once are repeated: those with a condition, and those of a session, which has one
-	// end.
+	// Only requests that take effect once are repeated: those with a condition, and those of an upload session, which
+	// can be completed only once.
 	policy := cloud.RetryIdempotent
 	if !whole {
 		policy = cloud.RetryAlways
@@ -169,7 +169,7 @@ func (u *upload) writer(ctx context.Context, first []byte, whole bool) *cloud.Wr
 	w.ChunkTransferTimeout = min(chunkTime, u.b.config.Patience)
 	w.ProgressFunc = func(int64) { u.progress = time.Now() }
 	if whole {
-		w.ChunkSize = len(first) + 1 // one more, so that the client sees the end
+		w.ChunkSize = len(first) + 1 // one more byte, so that the client detects the end
 		w.CRC32C, w.SendCRC32C = crc32.Checksum(first, castagnoli), true
 	}
 	if !u.o.RetainUntil.IsZero() {
@@ -190,7 +190,7 @@ func wholeSeconds(t time.Time) time.Time {
 	return t
 }
 
-// again reports whether the client should repeat a request. By itself the client would do so for ever.
+// again reports whether the client should repeat a request. Without it the client would do so for ever.
 func (u *upload) again(err error) bool {
 	return time.Since(u.progress) < u.b.config.Patience && cloud.ShouldRetry(err)
 }
@@ -272,7 +272,8 @@ func (u *upload) checkStored(ctx context.Context, attrs *cloud.ObjectAttrs) (sto
 // show it: the answer may have been lost after a success, a repetition may have met the first try's object, and a
 // refusal of a large request may have been lost with its connection.
 //
-// Even if ctx has ended, a complete object may exist. Then the Put has succeeded, since its source had ended before.
+// Even if ctx has ended, a complete object may exist. Then the Put has succeeded, because its source was read to the
+// end.
 func (u *upload) resolveLostPut(ctx context.Context, cause error) (storage.Object, error) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
@@ -281,7 +282,7 @@ func (u *upload) resolveLostPut(ctx context.Context, cause error) (storage.Objec
 	case errors.Is(err, storage.ErrNotExist), errors.Is(err, storage.ErrDenied), errors.Is(err, storage.ErrNoBucket):
 		return storage.Object{}, cause
 	case err != nil:
-		return storage.Object{}, fmt.Errorf("%w (and whether it was stored is unknown: %w)", cause, err)
+		return storage.Object{}, fmt.Errorf("%w (and it is unknown whether the object was stored: %w)", cause, err)
 	case attrs.Metadata[idField] == u.id:
 		return u.checkStored(ctx, attrs)
 	case u.o.IfAbsent:

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// castagnoli is the polynomial of the store's checksums.
+// castagnoli is the table for the polynomial of the store's checksums.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Stat implements storage.Bucket.
@@ -62,7 +62,7 @@ func parseVersion(version string) (int64, error) {
 }
 
 // notFound returns ErrNotExist for a missing key, or ErrNoBucket if the bucket is missing. The store's answers differ
-// only in their wording, so absent queries the bucket once.
+// only in their wording, so notFound queries the bucket once.
 func (b *Bucket) notFound(ctx context.Context) error {
 	if !b.found.Load() {
 		err := b.exists(ctx)
@@ -86,8 +86,8 @@ func (b *Bucket) exists(ctx context.Context) error {
 	return nil
 }
 
-// object returns the Object that attrs describes. An object may have a lock of its own and one from the bucket; the
-// later one counts.
+// object returns the Object that attrs describes. An object may have a lock of its own and one from the bucket; the one
+// that ends later applies.
 func object(attrs *cloud.ObjectAttrs) storage.Object {
 	obj := storage.Object{
 		Key:         attrs.Name,
@@ -112,9 +112,9 @@ func (b *Bucket) Open(ctx context.Context, key string, o storage.OpenOptions) (i
 	return r, obj, nil
 }
 
-// races is how often the live version may be replaced between the request for its attributes and the one for its bytes.
-// Only a key that is written without a pause comes near it.
-const races = 100
+// maxTries bounds the tries to open a live version that is replaced between the request for its attributes and the one
+// for its bytes. Only a key that is written without a pause comes near this bound.
+const maxTries = 100
 
 func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
 	for try := 1; ; try++ {
@@ -123,7 +123,7 @@ func (b *Bucket) open(ctx context.Context, key string, o storage.OpenOptions) (i
 			return nil, storage.Object{}, err
 		}
 		r, err := b.read(ctx, attrs, o)
-		if errors.Is(err, storage.ErrNotExist) && o.Version == "" && try < races {
+		if errors.Is(err, storage.ErrNotExist) && o.Version == "" && try < maxTries {
 			continue
 		}
 		return r, object(attrs), err
@@ -197,7 +197,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	case err != nil:
 		s.err = explain(s.ctx, err, toRead)
 	}
-	if n > 0 { // return the end, or the error, in a Read of its own
+	if n > 0 { // the next Read returns the end or the error
 		return n, nil
 	}
 	return 0, s.err

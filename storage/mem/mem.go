@@ -136,7 +136,7 @@ func (b *Bucket) add(key string, content []byte, retain time.Time) storage.Objec
 	return obj
 }
 
-// end sets the end of the newest version's interval.
+// end sets Until of the newest version, if it is not set.
 func (h *history) end(now time.Time) {
 	n := len(h.versions)
 	if n > 0 && h.versions[n-1].Until.IsZero() {
@@ -306,7 +306,7 @@ func (b *Bucket) drop(key, named string) {
 		delete(b.keys, key)
 		i, _ = slices.BinarySearch(b.names, key)
 		b.names = slices.Delete(b.names, i, i+1)
-	case n == i && !h.hidden: // the one before is the newest again
+	case n == i && !h.hidden: // the version before it is the newest again
 		h.versions[n-1].Until = time.Time{}
 	}
 }

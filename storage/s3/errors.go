@@ -201,7 +201,7 @@ func (b *Bucket) headFailure(ctx context.Context, err error) error {
 // refusal, or the SDK repeated it after a lost answer and the repetition met the first try's result.
 func isAmbiguous(err error) bool {
 	creds := (*credentialsError)(nil)
-	if errors.As(err, &creds) { // it was not sent
+	if errors.As(err, &creds) { // the request was not sent
 		return false
 	}
 	switch s := status(err); s {

@@ -313,7 +313,7 @@ func wantResolved(t *testing.T, b *s3.Bucket, key string, p []byte, err error) {
 		return
 	}
 	_, serr := b.Stat(t.Context(), key)
-	if serr == nil && strings.Contains(err.Error(), "whether it was stored is unknown") {
+	if serr == nil && strings.Contains(err.Error(), "unknown whether the object was stored") {
 		wantContent(t, b, key, p)
 	} else {
 		wantError(t, "Stat after "+err.Error(), serr, storage.ErrNotExist)

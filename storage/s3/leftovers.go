@@ -35,7 +35,7 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 					continue
 				}
 				err := b.measure(ctx, &piece)
-				if errors.Is(err, storage.ErrNotExist) { // it ended after it was listed
+				if errors.Is(err, storage.ErrNotExist) { // the upload ended after it was listed
 					continue
 				}
 				if err != nil {

@@ -36,9 +36,9 @@ func (b *Bucket) List(ctx context.Context, o storage.ListOptions) iter.Seq2[stor
 	}
 }
 
-// listPage returns a page of keys that begins after the key after. It asks for each page by the last key of the page
-// before, not by the store's token, so that a store which lists out of order causes an error and not an endless
-// listing.
+// listPage returns a page of keys that begins after the key after. It requests each page by the last key of the previous
+// page, not by the store's continuation token, so that a store which lists out of order causes an error and not an
+// endless listing.
 func (b *Bucket) listPage(
 	ctx context.Context, prefix, after string,
 ) (page []storage.Object, last string, more bool, err error) {

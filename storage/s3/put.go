@@ -154,8 +154,8 @@ func (p *putting) signOptions() []func(*s3.Options) {
 	return []func(*s3.Options){s3.WithAPIOptions(signBody)}
 }
 
-// signBody adds the body's digest to the signature, which the SDK omits over TLS. Every store that speaks S3 checks the
-// signature.
+// signBody adds the body's digest to the signature; over TLS the SDK omits that digest. Every store that speaks S3
+// checks the signature.
 func signBody(stack *middleware.Stack) error {
 	signed := &v4.ComputePayloadSHA256{}
 	_, err := stack.Finalize.Swap(signed.ID(), signed)
@@ -205,15 +205,15 @@ func (b *Bucket) canLock(ctx context.Context) error {
 	case s == http.StatusForbidden && !hasCode(err, badCredentials...):
 		return nil
 	case err == nil, s == http.StatusNotFound && !hasCode(err, noSuchBucket), s == http.StatusNotImplemented:
-		return fmt.Errorf("%w: bucket %q has no Object Lock, which most stores give only to a new bucket",
+		return fmt.Errorf("%w: bucket %q has no Object Lock, which most stores enable only when a bucket is created",
 			storage.ErrUnsupported, b.name)
 	}
 	return b.failure(err, rightLock)
 }
 
-// resolveLostPut finds out whether a Put whose answer was lost has stored its object, or met its own first try, by the
-// id in the object's metadata. It works even if ctx has ended: a cancelled Put must report an object that it has
-// stored.
+// resolveLostPut finds out whether a Put whose answer was lost has stored its object. The id in the object's metadata
+// also identifies an object that the SDK's first try stored and its second try met. resolveLostPut works even if ctx has
+// ended: a cancelled Put must report an object that it has stored.
 func (p *putting) resolveLostPut(ctx context.Context, cause error, size int64) (storage.Object, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
@@ -235,5 +235,5 @@ func (p *putting) resolveLostPut(ctx context.Context, cause error, size int64) (
 	case err == nil, errors.Is(err, storage.ErrNotExist):
 		return storage.Object{}, p.failure(cause)
 	}
-	return storage.Object{}, fmt.Errorf("%w (and whether it was stored is unknown: %w)", p.failure(cause), err)
+	return storage.Object{}, fmt.Errorf("%w (and it is unknown whether the object was stored: %w)", p.failure(cause), err)
 }

@@ -148,7 +148,8 @@ func lockedUntil(mode types.ObjectLockMode, until *time.Time) time.Time {
 	return aws.ToTime(until)
 }
 
-// stream is the stream that Open returns. It yields exactly the announced number of bytes, or an error that repeats.
+// stream is the stream that Open returns. It yields exactly the announced number of bytes, or an error, which every
+// later Read returns again.
 type stream struct {
 	body io.ReadCloser
 	key  string
@@ -196,7 +197,7 @@ type found struct {
 }
 
 // find returns the result of head, but distinguishes a missing object from a missing bucket. The answer to a HEAD has
-// no body that would.
+// no body that could distinguish them.
 func (b *Bucket) find(ctx context.Context, key, version string) (found, error) {
 	err := storage.ValidKey(key)
 	if err != nil {
@@ -245,8 +246,8 @@ func (b *Bucket) head(ctx context.Context, key, version string) (found, error) {
 	}, nil
 }
 
-// newestETag returns the ETag of key's newest version, or ErrChanged unless that is the version wanted. For a version
-// that is named by its ETag it sends no request. It needs no right to read old versions.
+// newestETag returns the ETag of key's newest version, or ErrChanged if wanted is another version. If wanted contains the
+// ETag itself, newestETag sends no request. It needs no right to read old versions.
 func (b *Bucket) newestETag(ctx context.Context, key, wanted string) (string, error) {
 	pin, ok := parseVersion(wanted)
 	if ok && pin.etag != nil {

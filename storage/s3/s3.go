@@ -37,10 +37,10 @@ const (
 	ChecksumsSupported Checksums = "when-supported" // CRC32C, which Amazon and the newer stores keep and check
 )
 
-// Config locates a bucket.
+// Config locates a bucket and sets how it is used.
 type Config struct {
 	Bucket    string
-	Region    string    // "": that of Credentials, or without them of the environment or the shared files; us-east-1 with an Endpoint
+	Region    string    // "": the one in Credentials or, without them, in the environment or the shared files; else us-east-1 with an Endpoint
 	Endpoint  string    // "": Amazon; else http:// or https:// and a host
 	PathStyle bool      // https://host/bucket/key in place of https://bucket.host/key
 	Checksums Checksums // "": ChecksumsAuto
@@ -197,9 +197,9 @@ func (c Config) apply(o *s3.Options) {
 	o.UsePathStyle = c.PathStyle
 	o.Credentials = markedCredentials{o.Credentials}
 	o.DisableLogOutputChecksumValidationSkipped = true
-	// The SDK's own retry quota is used up by a long outage, and after that every request fails at its first error. The
-	// codes mean that another request was using the same key; versitygw returns the last one while it removes an empty
-	// directory.
+	// A long outage would use up the SDK's own retry quota, and after that every request would fail at its first error.
+	// The error codes below mean that another request was using the same key; versitygw returns the last one while it
+	// removes an empty directory.
 	o.Retryer = retry.AddWithErrorCodes(retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = cmp.Or(c.Retry.Attempts, 6)
 		o.Backoff = backoff{storage.RetryPolicy{Base: cmp.Or(c.Retry.Base, 200*time.Millisecond), Max: cmp.Or(c.Retry.Max, 5*time.Second)}}

@@ -16,9 +16,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// Versions implements storage.Versioned. S3 reports times in seconds, so an object that was stored and replaced within
-// one second never existed. versitygw reports a replaced version with the time of its replacement, and so the past
-// looks emptier than it was.
+// Versions implements storage.Versioned. S3 reports times in seconds, so an object that was replaced in the second in
+// which it was stored appears in no past state. versitygw reports a replaced version with the time of its replacement,
+// so a past state may lack objects that existed.
 func (b *Bucket) Versions(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.ObjectVersion, error] {
 	return func(yield func(storage.ObjectVersion, error) bool) {
 		in := &s3.ListObjectVersionsInput{
@@ -131,9 +131,9 @@ func historyOfKey(events []event) []storage.ObjectVersion {
 	var until time.Time
 	for i, e := range events {
 		if i > 0 && !e.deleted && e.kept.Version == events[i-1].kept.Version {
-			continue // versitygw begins a page with the last version of the page before
+			continue // versitygw begins a page with the last version of the previous page
 		}
-		// MinIO's listing has milliseconds and its Stat has not. A caller must see the same time in both.
+		// MinIO's listing reports milliseconds, its Stat only seconds. A caller must see the same time in both.
 		e.kept.ModTime = e.kept.ModTime.Truncate(time.Second)
 		e.kept.Until = until
 		until = e.kept.ModTime

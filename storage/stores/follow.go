@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 )
 
-// rereadAfter is how old the credentials of a followed bucket are at most when a call begins.
+// rereadAfter is the age from which a call reads a followed bucket's credentials again before it begins.
 var rereadAfter = 2 * time.Second
 
 // followed is a bucket that reads its credentials again when a call begins, and opens another bucket if they have changed. A
@@ -26,7 +26,7 @@ type followed struct {
 	current storage.Bucket          // guarded by mu, like the fields below
 	used    credentials.Credentials // of current
 	read    time.Time               // when dir was read
-	broken  error                   // why the present content of dir is not usable; nil if it is in use
+	broken  error                   // why the current content of dir is not usable; nil if it is in use
 }
 
 // follow returns the bucket that open returns for the credentials in dir.
@@ -43,7 +43,7 @@ func follow(
 	return f, nil
 }
 
-// renewed returns the bucket for the present content of the folder. If that is not usable, it returns the older bucket and
+// renewed returns the bucket for the current content of the folder. If that is not usable, it returns the older bucket and
 // the reason.
 func (f *followed) renewed(ctx context.Context) (current storage.Bucket, broken error) {
 	f.mu.Lock()
@@ -72,12 +72,13 @@ func (f *followed) reread(ctx context.Context) error {
 	return nil
 }
 
-// explain adds to a refusal of the store that the folder has newer credentials, which are not usable.
+// explain adds to an error that matches storage.ErrDenied that the folder contains newer credentials, which are not
+// usable.
 func explain(err, broken error) error {
 	if broken == nil || !errors.Is(err, storage.ErrDenied) {
 		return err
 	}
-	return fmt.Errorf("%w: older credentials are in use, because the present ones are not usable: %v", err, broken)
+	return fmt.Errorf("%w: older credentials are still in use, because the new ones are not usable: %v", err, broken)
 }
 
 // Put implements storage.Bucket.
@@ -119,7 +120,7 @@ func (f *followed) Delete(ctx context.Context, key string, o storage.DeleteOptio
 	return explain(b.Delete(ctx, key, o), broken)
 }
 
-// Unwrap returns the bucket for the present credentials.
+// Unwrap returns the bucket for the current credentials.
 func (f *followed) Unwrap() storage.Bucket {
 	b, _ := f.renewed(context.Background())
 	return b

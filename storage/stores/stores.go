@@ -26,11 +26,12 @@ import (
 var ErrURL = address.ErrURL
 
 // patience is the retry policy for object stores, on top of the few tries of each request by their clients. It bridges
-// a network outage of half a minute. A store that accepts connections and never answers has used it up by then.
+// a network outage of half a minute. It does not retry calls to a store that accepts connections but never answers: the
+// first try takes longer than Total.
 var patience = storage.RetryPolicy{Attempts: 6, Base: time.Second, Max: 15 * time.Second, Total: time.Minute}
 
-// Options configure the access to a store. The zero Options access it as it is now, without a rate limit, with one
-// request at a time for each object.
+// Options configure the access to a store. With the zero Options, the access is to the store as it is now, without a
+// rate limit, with one request at a time for each object.
 type Options struct {
 	AsOf     time.Time `json:"asOf,omitzero"`      // the store as it was then, by its own clock, and read-only
 	Limit    int64     `json:"limit,omitempty"`    // bytes a second in each direction; 0: no limit
@@ -67,7 +68,7 @@ func Create(ctx context.Context, text string, o Options) (storage.Bucket, error)
 // Shown returns text without secrets, for output and errors.
 func Shown(text string) string { return address.Shown(text) }
 
-// open is Open, with directory to open a directory.
+// open implements Open and Create. directory opens a directory.
 func open(ctx context.Context, text string, directory func(string) (*file.Bucket, error), o Options) (storage.Bucket, error) {
 	a, err := address.Parse(text)
 	if err != nil {
@@ -114,6 +115,7 @@ func openAt(
 // limiter returns a limiter whose burst is a tenth of a second's bytes.
 func limiter(limit int64) *rate.Limiter { return rate.NewLimiter(rate.Limit(limit), int(limit/10)+1) }
 
+// bare opens the bucket at a without decorators.
 func bare(ctx context.Context, a address.Address, directory func(string) (*file.Bucket, error), o Options) (storage.Bucket, error) {
 	if a.Scheme == address.File && a.Create == "false" {
 		return openRepository(ctx, a.Path)
@@ -141,7 +143,7 @@ func openRepository(ctx context.Context, dir string) (*file.Bucket, error) {
 	}
 	if err == nil {
 		for o, listed := range b.List(ctx, storage.ListOptions{}) {
-			if listed != nil || strings.Contains(o.Key, "/") { // an error means that something exists; it appears again later
+			if listed != nil || strings.Contains(o.Key, "/") { // an error means that something exists; the caller's next call gets it too
 				return b, nil
 			}
 		}

@@ -18,7 +18,7 @@ type Transport struct {
 	mu      sync.Mutex
 	read    fs.FileInfo // the file as it was read; guarded by mu, like the fields below
 	current *http.Transport
-	broken  error // why the file as it is now is not usable; nil if it is in use
+	broken  error // why the file's current content is not usable; nil if it is in use
 }
 
 // New returns a Transport for the PEM certificates in caFile, "" for none.
@@ -37,7 +37,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := current.RoundTrip(r)
 	var unknown x509.UnknownAuthorityError
 	if broken != nil && errors.As(err, &unknown) {
-		return nil, fmt.Errorf("%w: the file's older certificates are still in use, because the current ones are not usable: %v", err, broken)
+		return nil, fmt.Errorf("%w: the file's older certificates are still in use, because its new content is not usable: %v", err, broken)
 	}
 	return response, err
 }
@@ -60,7 +60,7 @@ func (t *Transport) renewed() (current *http.Transport, broken error) {
 	return t.current, t.broken
 }
 
-// reread reads the file if it has changed since it was read. The caller holds t.mu.
+// reread reads the file if it has changed since the last read. The caller holds t.mu, or is New.
 func (t *Transport) reread() error {
 	now, err := os.Stat(t.file)
 	if err == nil && t.read != nil && unchanged(t.read, now) {

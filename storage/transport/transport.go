@@ -22,8 +22,8 @@ const (
 // (HTTPS_PROXY, NO_PROXY), as for every client in Go.
 //
 // A connection that transfers no byte for a minute in the middle of a request is closed, so that a network which drops
-// packets causes an error. A slow connection is not: every byte counts. Requests use HTTP/1.1, each on its own
-// connection: the silence of a shared connection would mean nothing for a single stream.
+// packets causes an error. A slow connection stays open: every byte restarts the minute. Requests use HTTP/1.1, each on
+// its own connection: a connection that several streams share would hide that one of them is silent.
 func WithRoots(roots *x509.CertPool) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
 	http1 := new(http.Protocols)

@@ -13,8 +13,8 @@ type watched struct {
 	until atomic.Int64 // when it fails, in nanoseconds of Unix time
 }
 
-// step is the number of bytes that Write passes on at a time. A whole part in one piece would have to pass within the
-// limit, and a slow line would look like a dead one.
+// step is the number of bytes that Write sends at a time. A whole part sent at once would have to arrive within the
+// limit, and a slow connection would look like a dead one.
 const step = 64 << 10
 
 // Read extends the deadline of both directions: while the client reads the answer it does not write, and the other way
@@ -47,7 +47,7 @@ func (w *watched) Write(p []byte) (int, error) {
 	}
 }
 
-// extendDeadline extends the deadline, unless the extension is tiny: to set a deadline costs as much as a small read.
+// extendDeadline extends the deadline, unless the extension is tiny: setting a deadline costs as much as a small read.
 func (w *watched) extendDeadline() error {
 	end := time.Now().Add(w.limit)
 	if end.UnixNano()-w.until.Load() < int64(w.limit)/64 {
