@@ -51,10 +51,10 @@ type Target struct {
 
 // Plan is the restore of one cluster to one point, as data. All hosts of a cluster restore the same Plan, apart from Into. Hosts
 // whose plans differ in data, members, token or revisions form no cluster.
-//
-// A new field also belongs into commonPart (token.go) if all members must share it, and into content (replaced.go) if two plans that
-// differ in it alone are equivalent.
 type Plan struct {
+	// A new field also belongs into commonPart (token.go) if all members must share it, and into content (replaced.go) if two plans
+	// that differ in it alone are equivalent.
+
 	Format int    `json:"format"`
 	ID     string `json:"id"` // digest of everything but Into: equal on all hosts
 
