@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// WithParallel returns b with objects of more than size bytes read by up to n concurrent requests, each for the next
-// size bytes of the version that was opened. A stream uses up to (n+1) × size bytes of memory. With n below 2 the
-// result is b itself.
+// WithParallel returns a Bucket that reads from b. A read of more than size bytes takes up to n concurrent requests, each
+// for the next size bytes of the version that was opened. If the store has no versions, one request reads everything. A
+// stream uses up to (n+1) × size bytes of memory. With n below 2 the result is b itself.
 func WithParallel(b Bucket, n int, size int64) Bucket {
 	if n < 2 {
 		return b
@@ -55,10 +55,10 @@ func (p *parallel) Open(ctx context.Context, key string, o OpenOptions) (io.Read
 	return s, obj, nil
 }
 
-// piece is one range, or the error that replaced it.
+// piece is the content of one range, or the error of its request.
 type piece struct {
-	p   []byte
-	err error
+	data []byte
+	err  error
 }
 
 // parallelStream yields the ranges in order.
@@ -70,7 +70,7 @@ type parallelStream struct {
 	current   []byte          // its buffer; nil for the first one
 	first     io.Closer       // the stream of the first range
 	queue     chan chan piece // the requested ranges in order; closed after the last one
-	broken    error           // the error if queue was closed early; set before that
+	broken    error           // the reason if queue was closed early; set before it is closed
 	free      chan []byte     // buffers for reuse
 	cancel    context.CancelFunc
 	fetchers  sync.WaitGroup
@@ -81,14 +81,14 @@ type parallelStream struct {
 func (s *parallelStream) fetchAll(ctx context.Context, begin, end int64) {
 	defer close(s.queue)
 	for offset := begin; offset < end; offset += s.size {
-		one := make(chan piece, 1)
+		result := make(chan piece, 1)
 		select {
-		case s.queue <- one:
+		case s.queue <- result:
 		case <-ctx.Done():
 			s.broken = fmt.Errorf("read %q: %w", s.key, context.Cause(ctx))
 			return
 		}
-		s.fetchers.Go(func() { one <- s.fetch(ctx, offset, min(s.size, end-offset)) })
+		s.fetchers.Go(func() { result <- s.fetch(ctx, offset, min(s.size, end-offset)) })
 	}
 }
 
@@ -98,12 +98,12 @@ func (s *parallelStream) fetch(ctx context.Context, offset, length int64) piece 
 		return piece{err: err}
 	}
 	defer r.Close()
-	p := s.buffer()[:length]
-	_, err = io.ReadFull(r, p)
+	data := s.buffer()[:length]
+	_, err = io.ReadFull(r, data)
 	if err != nil {
 		return piece{err: fmt.Errorf("read %q from byte %d on: %w", s.key, offset, notEOF(err))}
 	}
-	return piece{p: p}
+	return piece{data: data}
 }
 
 // notEOF converts io.EOF, so that a short range does not look like the end of the object.
@@ -116,8 +116,8 @@ func notEOF(err error) error {
 
 func (s *parallelStream) buffer() []byte {
 	select {
-	case p := <-s.free:
-		return p
+	case buffer := <-s.free:
+		return buffer
 	default:
 		return make([]byte, s.size)
 	}
@@ -146,19 +146,19 @@ func (s *parallelStream) next() error {
 		s.free <- s.current[:cap(s.current)]
 		s.current = nil
 	}
-	one, ok := <-s.queue
+	result, ok := <-s.queue
 	if !ok && s.broken != nil {
 		return s.broken
 	}
 	if !ok {
 		return io.EOF
 	}
-	came := <-one
-	if came.err != nil {
-		return came.err
+	got := <-result
+	if got.err != nil {
+		return got.err
 	}
-	s.current = came.p
-	s.Reader = bytes.NewReader(came.p)
+	s.current = got.data
+	s.Reader = bytes.NewReader(got.data)
 	return nil
 }
 

@@ -68,7 +68,7 @@ func (n LogName) Key(cluster string) string {
 	return fmt.Sprintf("%s%s%016x%s", LineagePrefix(cluster, n.Lineage), affixes.prefix, n.Seq, affixes.suffix)
 }
 
-// SplitLogKey returns the name whose Key is key. It is not ok if there is none.
+// SplitLogKey returns the name whose Key is key. ok is false if key is not such a key.
 func SplitLogKey(cluster, key string) (n LogName, ok bool) {
 	lineage, name, ok := strings.Cut(strings.TrimPrefix(key, LogPrefix(cluster)), "/")
 	if !ok || ValidLineage(lineage) != nil {

@@ -24,7 +24,8 @@ var (
 	ErrNotFound = fault.New(fault.NotFound, "not in the repository")
 	// ErrDamaged means that an object is not as it was written.
 	ErrDamaged = storage.ErrDamaged
-	// ErrTaken means that another archiver has stored a segment under the same name. The error is a *log.TakenError.
+	// ErrTaken means that another archiver has stored a segment under the same name. An error that matches it is, or
+	// wraps, a *log.TakenError.
 	ErrTaken = fault.New(fault.Busy, "another archiver was first")
 	// ErrName means that the name of a cluster, backup, lineage or job is malformed.
 	ErrName = fault.New(fault.Usage, "malformed name")
@@ -32,8 +33,8 @@ var (
 
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// ValidCluster returns an error that matches ErrName unless name can name a cluster in a repository: 1 to 100 letters,
-// digits, dots, dashes and underscores, beginning with a letter or digit.
+// ValidCluster returns nil if name is a valid cluster name: 1 to 100 letters, digits, dots, dashes and underscores,
+// beginning with a letter or digit. Otherwise it returns an error that matches ErrName.
 func ValidCluster(name string) error {
 	if !clusterName.MatchString(name) {
 		return fmt.Errorf("%w: cluster %q: use 1 to 100 letters, digits, '.', '_' and '-', starting with a letter or digit",
@@ -52,7 +53,8 @@ const (
 	importSuffix = "-import"
 )
 
-// NewID returns the ID of a backup that began at started, cut to the second, and contains at least revision.
+// NewID returns the ID of a backup that began at the time started, truncated to the second, and contains revision or a
+// later one.
 func NewID(started time.Time, revision int64) ID {
 	return ID(appendID(nil, started, revision))
 }
@@ -70,12 +72,13 @@ func appendID(b []byte, started time.Time, revision int64) []byte {
 	return b
 }
 
-// ParseID returns text as an ID. The error matches ErrName unless NewID can return text.
+// ParseID returns text as an ID. It accepts only what NewID and NewImportID return; the error for anything else matches
+// ErrName.
 func ParseID(text string) (ID, error) {
-	id, own := ID(text), strings.TrimSuffix(text, importSuffix)
+	id, bare := ID(text), strings.TrimSuffix(text, importSuffix)
 	var room [40]byte // on the stack: a listing parses the id of every backup
 	started, revision, err := id.parts()
-	if err != nil || revision < 0 || string(appendID(room[:0], started, revision)) != own {
+	if err != nil || string(appendID(room[:0], started, revision)) != bare {
 		return "", fmt.Errorf("%w: backup %q: use an id like 20261121T092433Z-000000000000abcd", ErrName, text)
 	}
 	return id, nil
@@ -93,13 +96,14 @@ func (id ID) Later(d time.Duration) ID {
 	return later
 }
 
-// Revision returns the revision in the name, which the backup contains; 0 if id is malformed.
+// Revision returns the revision in the name, which the backup contains; 0 if id cannot be split into a time and a revision.
 func (id ID) Revision() int64 {
 	_, revision, _ := id.parts()
 	return revision
 }
 
-// Started returns the time in the name, in whole seconds; zero if id is malformed.
+// Started returns the time in the name, in whole seconds; zero if id cannot be split into a time and a
+// revision.
 func (id ID) Started() time.Time {
 	started, _, _ := id.parts()
 	return started
@@ -114,11 +118,14 @@ func (id ID) parts() (started time.Time, revision int64, err error) {
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	revision, err = strconv.ParseInt(hex, 16, 64)
-	return started, revision, err
+	unsigned, err := strconv.ParseUint(hex, 16, 63)
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	return started, int64(unsigned), nil
 }
 
-// The names of a backup's objects.
+// Names, and parts of names, of the objects of a backup and of the log.
 const (
 	SnapshotName    = "snapshot.db" // followed by the extensions of its seal
 	ManifestName    = "manifest.json"
@@ -140,7 +147,7 @@ func BackupKey(cluster string, id ID, name string) string { return Folder(cluste
 // ManifestKey returns the key of a backup's manifest.
 func ManifestKey(cluster string, id ID) string { return BackupKey(cluster, id, ManifestName) }
 
-// SplitBackupKey returns the id and the name whose BackupKey is key. It is not ok if there are none.
+// SplitBackupKey returns the id and the name whose BackupKey is key. ok is false if key is not such a key.
 func SplitBackupKey(cluster, key string) (id ID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, BackupsPrefix(cluster))
 	if !ok {

@@ -107,6 +107,14 @@ func TestParseID(t *testing.T) {
 }
 
 // TestIDsSort checks that IDs sort by second in any time zone, then by revision.
+func TestPartsOfAMalformedID(t *testing.T) {
+	for _, id := range []catalog.ID{"", "20260101T000000Z", "20260101T000000Z-xyz", "20260101T000000Z--000000000000001", "20260101T000000Z-ffffffffffffffff", "x-0000000000000001"} {
+		if !id.Started().IsZero() || id.Revision() != 0 {
+			t.Errorf("%q began at %v, at revision %d", id, id.Started(), id.Revision())
+		}
+	}
+}
+
 func TestIDsSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type backup struct{ second, revision int64 }

@@ -12,13 +12,13 @@ import (
 
 func (s suite) openRange(t *testing.T) {
 	s.each(t, map[string]func(*testing.T, storage.Bucket){
-		"absent":       func(t *testing.T, b storage.Bucket) { wantAbsent(t, b, "a/b") },
-		"every range":  openEveryRange,
-		"out of range": openOutOfRange,
-		"empty object": openEmpty,
-		"part ends":    s.openPartEnds,
-		"cancelled":    s.openCancelled,
-		"closed early": s.openClosedEarly,
+		"absent":          func(t *testing.T, b storage.Bucket) { wantAbsent(t, b, "a/b") },
+		"every range":     openEveryRange,
+		"out of range":    openOutOfRange,
+		"empty object":    openEmpty,
+		"part boundaries": s.openAtPartBoundaries,
+		"cancelled":       s.openCancelled,
+		"closed early":    s.openClosedEarly,
 	})
 }
 
@@ -40,7 +40,7 @@ func openOutOfRange(t *testing.T, b storage.Bucket) {
 		{Offset: 11}, {Offset: 1 << 40}, {Offset: 11, Length: 1}, {Offset: -1}, {Length: -1}, {Offset: 3, Length: -2},
 	} {
 		_, err := get(t.Context(), b, "key", o)
-		wantError(t, fmt.Sprintf("Open with %+v of 10 bytes", o), err, storage.ErrRange)
+		wantError(t, fmt.Sprintf("Open an object of 10 bytes with %+v", o), err, storage.ErrRange)
 	}
 }
 
@@ -52,7 +52,7 @@ func openEmpty(t *testing.T, b storage.Bucket) {
 	wantError(t, "Open past an empty object", err, storage.ErrRange)
 }
 
-func (s suite) openPartEnds(t *testing.T, b storage.Bucket) {
+func (s suite) openAtPartBoundaries(t *testing.T, b storage.Bucket) {
 	for _, part := range s.o.PartSizes {
 		p := content(1, 2*part)
 		put(t, b, "key", p)
@@ -103,20 +103,21 @@ func (s suite) version(t *testing.T) {
 	s.each(t, map[string]func(*testing.T, storage.Bucket){
 		"differs by content":   versionDiffers,
 		"current":              versionCurrent,
-		"unknown":              versionUnknown,
+		"gone":                 versionGone,
 		"replaced":             s.versionReplaced,
 		"replaced while read":  s.versionReplacedWhileRead,
 		"delete only this one": s.versionDelete,
 	})
 }
 
-// versionDiffers puts contents of one size in quick succession, which a store that numbers by time would confuse.
+// versionDiffers stores different contents of equal size in quick succession: a store that derives versions from the time
+// would repeat one.
 func versionDiffers(t *testing.T, b storage.Bucket) {
 	seen := map[string]bool{}
 	for seed := range 20 {
 		obj := put(t, b, "key", content(seed, 10))
 		if seen[obj.Version] {
-			t.Fatalf("version %q comes again", obj.Version)
+			t.Fatalf("version %q was returned twice", obj.Version)
 		}
 		seen[obj.Version] = true
 	}
@@ -127,7 +128,8 @@ func versionCurrent(t *testing.T, b storage.Bucket) {
 	wantContent(t, b, "key", storage.OpenOptions{Version: obj.Version, Offset: 3}, content(1, 10)[3:])
 }
 
-func versionUnknown(t *testing.T, b storage.Bucket) {
+// versionGone opens a deleted version. The store contains another object, which must stay as it is.
+func versionGone(t *testing.T, b storage.Bucket) {
 	obj := put(t, b, "key", content(1, 10))
 	other := put(t, b, "other", content(2, 10))
 	remove(t, b, "key", storage.DeleteOptions{Version: obj.Version})
@@ -147,8 +149,8 @@ func (s suite) versionReplaced(t *testing.T, b storage.Bucket) {
 	wantError(t, "Open of a version that is gone", err, storage.ErrNotExist)
 }
 
-// versionReplacedWhileRead checks that a stream may break when its object is replaced, but never continues with the new
-// one.
+// versionReplacedWhileRead replaces an object while it is read. The stream may break, but must not continue with the new
+// object.
 func (s suite) versionReplacedWhileRead(t *testing.T, b storage.Bucket) {
 	p := content(1, 2*s.o.PartSizes[0])
 	put(t, b, "key", p)
