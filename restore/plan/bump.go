@@ -128,7 +128,7 @@ func newestKnown(c catalog.Catalog, t Target, base *catalog.Backup) int64 {
 	return max(known, t.Disks.mostRevision(base))
 }
 
-// newestRevision returns the newest revision of any history in c; 0 if c names none.
+// newestRevision returns the newest revision that any history in c may have reached; 0 if c names none.
 func newestRevision(c catalog.Catalog) (newest int64) {
 	for _, b := range c.All() {
 		newest = max(newest, b.HighestRevision())
@@ -139,6 +139,12 @@ func newestRevision(c catalog.Catalog) (newest int64) {
 	for _, l := range c.Lineages {
 		for _, s := range l.Segments {
 			newest = max(newest, newestOf(s))
+		}
+		for _, s := range l.Stretches() {
+			most := s.MostRevision(c.Bases(s)) // counts the requests after the last mark
+			if most < math.MaxInt64 {
+				newest = max(newest, most)
+			}
 		}
 	}
 	return newest

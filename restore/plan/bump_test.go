@@ -45,6 +45,9 @@ func TestPlanBump(t *testing.T) {
 	watched.Lineages[1].Segments[1].Source, watched.Lineages[1].Segments[1].Last = segment.Watch, million1000+900
 	hashed := twice()
 	hashed.Lineages[1].Segments[1].Hashes = []segment.Hash{{Position: 20, Revision: million1000 + 800}}
+	unmarked := twice()
+	unmarked.Lineages[1].Segments[0].Marks[0].Revision = million1000 + 495
+	unmarked.Lineages[1].Segments[1].Marks = nil
 	for name, test := range map[string]struct {
 		catalog catalog.Catalog
 		target  plan.Target
@@ -68,6 +71,7 @@ func TestPlanBump(t *testing.T) {
 		"one backup alone":    {twice(), plan.Target{Backup: twice().Backups[2].ID}, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
 		"a watched one":       {watched, old, "auto", 0, plan.Bump{To: 2*million1000 + 900, Known: million1000 + 900}, "Kubernetes"},
 		"a hash is newer":     {hashed, old, "auto", 0, plan.Bump{To: 2*million1000 + 800, Known: million1000 + 800}, "Kubernetes"},
+		"after the last mark": {unmarked, old, "auto", 0, plan.Bump{To: 2*million1000 + 505, Known: million1000 + 505}, "Kubernetes"},
 		"a newer live one":    {twice(), old, "auto", 3 * million1000, plan.Bump{To: 4 * million1000, Known: 3 * million1000}, "Kubernetes"},
 		"an older live one":   {twice(), old, "auto", 700, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500}, "Kubernetes"},
 		"before Kubernetes":   {before(twice()), old, "auto", 0, plan.Bump{To: 2*million1000 + 500, Known: million1000 + 500, Auto: true}, "--bump-revision"},
@@ -118,6 +122,20 @@ func TestPlanRefusesABumpBelowKnownRevisions(t *testing.T) {
 	_, err := planBump(twice(), old, "0", 1<<61)
 	if err != nil {
 		t.Errorf("without any: %v", err)
+	}
+}
+
+// Requests after the last mark may have made one revision each.
+func TestPlanCountsRequestsAfterTheLastMark(t *testing.T) {
+	c := evenCatalog(30, 1, 150)
+	c.Lineages[0].Segments[29].Marks = nil // ten requests after revision 390
+	_, err := planBump(c, plan.Target{Revision: 153}, "247", 0)
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "continue from 400, and clients may have seen revision 400") {
+		t.Errorf("%v, want a refusal", err)
+	}
+	p, err := planBump(c, plan.Target{Revision: 153}, "249", 0)
+	if err != nil || p.Bump.To != 402 {
+		t.Errorf("bump %+v, %v", p.Bump, err)
 	}
 }
 
