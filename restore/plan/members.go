@@ -62,20 +62,46 @@ func (l Layout) checkOwnURLs(members []Member) error {
 }
 
 // memberNotes returns notes on members that come from the old cluster.
-func memberNotes(c catalog.Catalog, l Layout, old Old) (notes []string) {
+func memberNotes(c catalog.Catalog, l Layout, p Plan) (notes []string) {
 	if len(l.Members) > 0 {
 		return nil
 	}
-	for _, m := range old.Members {
+	for _, m := range p.Old.Members {
 		if m.Learner {
 			notes = append(notes, fmt.Sprintf("learner %s is left out: add it again when the cluster runs", m.Name))
 		}
 	}
-	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return b.ID == old.Backup })
+	i := slices.IndexFunc(c.Backups, func(b catalog.Backup) bool { return b.ID == p.Old.Backup })
 	if i < 0 {
 		return notes
 	}
-	return append(notes, laterMembers(c, c.Backups[i])...)
+	return slices.Concat(notes, laterMembers(c, c.Backups[i]), logMember(c, p, c.Backups[i]))
+}
+
+// logMember returns a note if the last segment that the plan replays was read from a member that source does not name. The plan has
+// its members from source, because the log does not contain the membership.
+func logMember(c catalog.Catalog, p Plan, source catalog.Backup) []string {
+	last, ok := lastSegment(c, p.Log)
+	if !ok || last.Member == "" || !last.Written.After(source.Started) ||
+		slices.ContainsFunc(source.Members, func(m catalog.Member) bool { return m.ID == last.Member }) {
+		return nil
+	}
+	return []string{fmt.Sprintf("the log was last read from member %s, which is not among the members of backup %s: members were replaced "+
+		"after that backup, and the log does not contain their URLs: name the members with --initial-cluster", last.Member, source.ID)}
+}
+
+// lastSegment returns the last segment that l replays. It is not ok if l is nil.
+func lastSegment(c catalog.Catalog, l *Log) (s catalog.Segment, ok bool) {
+	if l == nil {
+		return s, false
+	}
+	for _, lineage := range c.Lineages {
+		i := slices.IndexFunc(lineage.Segments, func(s catalog.Segment) bool { return s.Seq == l.Last })
+		if lineage.ID == l.Lineage && i >= 0 {
+			return lineage.Segments[i], true
+		}
+	}
+	return s, false
 }
 
 // laterMembers returns a note if a backup newer than source names other members than source, from which the plan has its members.

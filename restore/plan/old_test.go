@@ -87,3 +87,48 @@ func TestMembersAreThoseOfTheNewestBackupUpToTheTarget(t *testing.T) {
 		}
 	}
 }
+
+// A log names the member that it was read from, and not the membership: a plan reports that the members were replaced after the
+// newest backup.
+func TestPlanNotesAMemberThatOnlyTheLogNames(t *testing.T) {
+	const words = "the log was last read from member e"
+	for name, test := range map[string]struct {
+		member string // of the log's segments from seq 6
+		target plan.Target
+		layout plan.Layout
+		noted  bool
+	}{
+		"another member":      {member: "e", noted: true},
+		"a known one":         {member: "b"},
+		"before it":           {member: "e", target: plan.Target{Revision: 145}},
+		"after it":            {member: "e", target: plan.Target{Revision: 190}, noted: true},
+		"the members are set": {member: "e", layout: plan.Layout{Members: []plan.Member{{Name: "a", PeerURLs: []string{"http://h:1"}}}}},
+	} {
+		c := evenCatalog(10, 5)
+		for i := range c.Lineages[0].Segments {
+			c.Lineages[0].Segments[i].Member = "a"
+			if i >= 5 {
+				c.Lineages[0].Segments[i].Member = test.member
+			}
+		}
+		p, err := plan.New(c, test.target, test.layout, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(p.Notes, "\n")
+		if strings.Contains(notes, words) != test.noted || test.noted && !strings.Contains(notes, "--initial-cluster") {
+			t.Errorf("%s: notes %q, want one of the member: %v", name, notes, test.noted)
+		}
+	}
+	c := evenCatalog(10, 5, 95) // the newer backup names the members after the segments
+	c.Backups[0].Plain.Size *= 100000
+	c.Lineages[0].Segments[8].Member = "e"
+	p, err := plan.New(c, plan.Target{Revision: 188}, plan.Layout{}, now)
+	if err != nil || !strings.Contains(strings.Join(p.Notes, "\n"), words) {
+		t.Errorf("a backup after the target: notes %q, %v", p.Notes, err)
+	}
+	p, err = plan.New(c, plan.Target{}, plan.Layout{}, now)
+	if err != nil || strings.Contains(strings.Join(p.Notes, "\n"), words) {
+		t.Errorf("a backup after the segment: notes %q, %v", p.Notes, err)
+	}
+}

@@ -120,7 +120,7 @@ func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	}
 	p.Notes = slices.Concat(
 		r.notes, lossNotes(r, now), backupNotes(r.base, l.KeepAlarms), originNotes(c, r.base), logNotes(c, r), salvageNotes(p),
-		memberNotes(c, l, p.Old), urlNotes(urls), tokenNotes(l, p),
+		memberNotes(c, l, p), urlNotes(urls), tokenNotes(l, p),
 	)
 	p.ID = p.digest()
 	return p.Place(l.Into)
