@@ -19,7 +19,7 @@ func standing() condition.Standing {
 			Last: condition.Last{ID: id, Started: at, Revision: 4711}, Size: 2000, Stored: 1000, Encrypted: true,
 			Proven: catalog.Hashed, ProvenAt: at.Add(time.Minute),
 		},
-		Doubt: "it is cut off", Diverged: "backup …: m3 has another hash", Future: id, Due: at.Add(time.Hour), Changed: "the cluster began anew", UsualSize: 2100, Keys: 300, UsualKeys: 310,
+		Doubt: "it is cut off", Diverged: "backup …: m3 has another hash", Future: id, FutureLog: at, Due: at.Add(time.Hour), Changed: "the cluster began anew", UsualSize: 2100, Keys: 300, UsualKeys: 310,
 		Verified: at, Decrypted: at, Drilled: at, Drill: &p, FailedDrill: &p, Window: &w, Gaps: 2, Gap: "the member had compacted it", LogDamaged: 1, LogDoubt: "index-0000000000000001.json: damaged",
 	}
 }

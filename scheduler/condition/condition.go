@@ -53,7 +53,7 @@ const (
 	MembersAway        Name = "MembersAway"        // members do not answer
 	AlarmRaised        Name = "AlarmRaised"        // a member has raised an alarm such as NOSPACE, or its database nears the quota
 	CertificateExpires Name = "CertificateExpires" // a certificate expires soon, or has expired
-	ClocksApart        Name = "ClocksApart"        // a backup seems to be from the future
+	ClocksApart        Name = "ClocksApart"        // a backup or the log seems to be from the future
 	ConfigRefused      Name = "ConfigRefused"      // the cluster's configuration has a fault
 )
 

@@ -156,9 +156,13 @@ func (j *judgement) backups(r Repository) {
 	if r.Diverged != "" {
 		j.add(MembersDiverged, finding{Critical, r.Repository, divergedCure + ", and see that dr backup --compare-members ends with 0"}, "%s", r.Diverged)
 	}
-	if r.Future != "" {
+	switch {
+	case r.Future != "":
 		j.add(ClocksApart, finding{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
 			"backup %s has a time in the future", r.Future)
+	case !r.FutureLog.IsZero():
+		j.add(ClocksApart, finding{Warning, r.Repository, "set the clock of the host that archives the log (chronyc tracking)"},
+			"the log's newest segment is of %s, in the future", clock(r.FutureLog))
 	}
 	if r.Changed != "" {
 		j.add(ClusterChanged, finding{Critical, r.Repository, "correct the endpoints, or restore the earlier data (" + j.command("list", r) +

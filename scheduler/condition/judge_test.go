@@ -182,6 +182,9 @@ var faults = []fault{
 	{condition.AlarmRaised, warning, "81% of the quota", "the check's cure", line("database size", "81% of the quota")},
 	{condition.CertificateExpires, warning, "runs out", "the check's cure", certificate(13)},
 	{condition.CertificateExpires, critical, "runs out", "the check's cure", certificate(1)},
+	{condition.ClocksApart, warning, "log's newest segment is of 2030-11-21T08:30:00Z, in the future", "clock of the host that archives the log", main(func(r *condition.Repository) {
+		r.FutureLog = time.Date(2030, 11, 21, 8, 30, 0, 0, time.UTC)
+	})},
 	{condition.ClocksApart, warning, "in the future", "clock", main(func(r *condition.Repository) { r.Future = "20301121T083000Z-0000000000001267" })},
 }
 

@@ -26,7 +26,9 @@ type Standing struct {
 	// of the log; absent if they were equal.
 	Diverged string     `json:"diverged,omitempty"`
 	Future   catalog.ID `json:"future,omitempty"` // the newest backup, if its time lies in the future
-	Due      time.Time  `json:"due,omitzero"`     // when the backup after Good is or was due; absent without a schedule
+	// FutureLog is when the newest segment of the log was written, if that time lies in the future.
+	FutureLog time.Time `json:"futureLog,omitzero"`
+	Due       time.Time `json:"due,omitzero"` // when the backup after Good is or was due; absent without a schedule
 
 	// Changed describes how the newest backups show a history that is not the cluster's own and that no restore by dr began; absent if
 	// they do not.
@@ -109,7 +111,7 @@ func NewStanding(in string, s repository.Survey, next func(time.Time) time.Time,
 	d.Diverged = diverged(s.Catalog)
 	d.proven(s.Latest, now)
 	d.counted(s)
-	d.log(s.Catalog)
+	d.log(s.Catalog, now)
 	if d.Good != nil {
 		d.Due = next(d.Good.Started).UTC()
 	}
@@ -260,7 +262,12 @@ func median(of []int64) int64 {
 	return of[(len(of)-1)/2]
 }
 
-func (d *Standing) log(c catalog.Catalog) {
+// log sets the facts about the log. A gap that seems to end in the future stays open: no backup can come after it yet.
+func (d *Standing) log(c catalog.Catalog, now time.Time) {
+	written := newestSegment(c).Written
+	if catalog.IsFuture(written, now) {
+		d.FutureLog = written
+	}
 	windows := c.Windows()
 	if len(windows) > 0 {
 		d.Window = &windows[len(windows)-1]

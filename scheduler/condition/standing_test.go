@@ -241,6 +241,19 @@ func TestStandingOfALog(t *testing.T) {
 	}
 }
 
+// An agent whose clock is ahead dates the log's segments in the future.
+func TestStandingOfALogFromTheFuture(t *testing.T) {
+	l := lineage("a", 9, 8, 7, 6)
+	for ahead, want := range map[time.Duration]bool{0: false, catalog.FutureAllowance: false, catalog.FutureAllowance + 1: true} {
+		last := &l.Segments[3]
+		last.Written = now.Add(ahead)
+		got := standing(repository.Survey{Catalog: catalog.Catalog{Cluster: "prod", Lineages: []catalog.Lineage{l}}})
+		if got.FutureLog.IsZero() == want || want && !got.FutureLog.Equal(last.Written) {
+			t.Errorf("%s ahead: %v, want it in the future: %v", ahead, got.FutureLog, want)
+		}
+	}
+}
+
 // An index or a tombstone of the log that cannot be used is no gap, and not passed over. A segment is a gap.
 func TestStandingOfADamagedIndex(t *testing.T) {
 	l := lineage("a", 9, 8, 7, 6)
