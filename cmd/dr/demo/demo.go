@@ -32,17 +32,17 @@ const timeLimit = 5 * time.Minute
 func (s Story) Tell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("the demo did not end within %s", timeLimit))
 	defer cancel()
-	t := &demoRun{Story: s, begin: time.Now()}
-	err := t.prepare(ctx)
+	d := &demoRun{Story: s, begin: time.Now()}
+	err := d.prepare(ctx)
 	if err == nil {
-		err = t.playAll(ctx)
+		err = d.playAll(ctx)
 	}
-	err = errors.Join(err, t.cleanUp())
+	err = errors.Join(err, d.cleanUp())
 	if err == nil {
-		t.conclude(time.Since(t.begin))
+		d.conclude(time.Since(d.begin))
 	}
-	if s.Keep && t.dir != "" {
-		t.printKept(err == nil)
+	if s.Keep && d.dir != "" {
+		d.printKept(err == nil)
 	}
 	return err
 }
@@ -66,33 +66,33 @@ type demoRun struct {
 	secondOutage time.Duration
 }
 
-func (t *demoRun) prepare(ctx context.Context) error {
+func (d *demoRun) prepare(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "dr-demo-*")
 	if err == nil {
-		t.dir, err = filepath.Abs(dir)
+		d.dir, err = filepath.Abs(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
-	t.members, err = newMembers(t.path("members"))
+	d.members, err = newMembers(d.path("members"))
 	if err != nil {
 		return err
 	}
-	err = t.openRepository(ctx)
+	err = d.openRepository(ctx)
 	if err != nil {
 		return err
 	}
-	t.keys, err = newKeys(t.dir)
+	d.keys, err = newKeys(d.dir)
 	if err != nil {
 		return err
 	}
-	t.say("A cluster is destroyed and restored, in %s.\n\n", t.dir)
+	d.say("A cluster is destroyed and restored, in %s.\n\n", d.dir)
 	return nil
 }
 
-func (t *demoRun) playAll(ctx context.Context) error {
-	for i, act := range t.acts() {
-		err := t.play(ctx, i+1, act)
+func (d *demoRun) playAll(ctx context.Context) error {
+	for i, act := range d.acts() {
+		err := d.play(ctx, i+1, act)
 		if err != nil {
 			return fmt.Errorf("act %d (%s): %w", i+1, act.title, err)
 		}
@@ -101,33 +101,33 @@ func (t *demoRun) playAll(ctx context.Context) error {
 }
 
 // play prints an act's title, runs it, and prints its time and results.
-func (t *demoRun) play(ctx context.Context, number int, a act) error {
-	t.say("%-61s", fmt.Sprintf("%d. %s", number, a.title))
+func (d *demoRun) play(ctx context.Context, number int, a act) error {
+	d.say("%-61s", fmt.Sprintf("%d. %s", number, a.title))
 	begin := time.Now()
 	lines, err := a.play(ctx)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		t.say("  failed\n")
+		d.say("  failed\n")
 		return err
 	}
-	t.say("%6.2f s\n", time.Since(begin).Seconds())
+	d.say("%6.2f s\n", time.Since(begin).Seconds())
 	for _, line := range lines {
-		t.say("   %s\n", line)
+		d.say("   %s\n", line)
 	}
 	return nil
 }
 
 // cleanUp stops the agent and every member. Without Keep it also removes the directory, and the objects in the user's repository.
-func (t *demoRun) cleanUp() error {
-	err := t.agent.end()
-	t.members.stop()
-	if t.Keep || t.dir == "" {
+func (d *demoRun) cleanUp() error {
+	err := d.agent.end()
+	d.members.stop()
+	if d.Keep || d.dir == "" {
 		return err
 	}
-	err = errors.Join(err, t.emptyRepository())
-	removed := os.RemoveAll(t.dir)
+	err = errors.Join(err, d.emptyRepository())
+	removed := os.RemoveAll(d.dir)
 	if removed != nil {
 		removed = fmt.Errorf("remove the demo's folder: %w", removed)
 	}
@@ -135,37 +135,37 @@ func (t *demoRun) cleanUp() error {
 }
 
 // emptyRepository removes the demo's objects from the user's repository.
-func (t *demoRun) emptyRepository() error {
-	if t.Repository == "" || t.repository == nil {
+func (d *demoRun) emptyRepository() error {
+	if d.Repository == "" || d.repository == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for o, err := range t.bucket.List(ctx, storage.ListOptions{Prefix: t.repository.Name() + "/"}) {
+	for o, err := range d.bucket.List(ctx, storage.ListOptions{Prefix: d.repository.Name() + "/"}) {
 		if err == nil {
-			err = t.bucket.Delete(ctx, o.Key, storage.DeleteOptions{})
+			err = d.bucket.Delete(ctx, o.Key, storage.DeleteOptions{})
 		}
 		if err != nil {
-			return fmt.Errorf("remove the demo's cluster %s from the repository: %w", t.repository.Name(), err)
+			return fmt.Errorf("remove the demo's cluster %s from the repository: %w", d.repository.Name(), err)
 		}
 	}
 	return nil
 }
 
-func (t *demoRun) say(format string, args ...any) { fmt.Fprintf(t.Out, format, args...) }
+func (d *demoRun) say(format string, args ...any) { fmt.Fprintf(d.Out, format, args...) }
 
 // printKept prints the directory of the kept files and, if the run is complete, the use of each part.
-func (t *demoRun) printKept(complete bool) {
-	t.say("\nKept in %s (remove it with rm -r)\n", t.dir)
+func (d *demoRun) printKept(complete bool) {
+	d.say("\nKept in %s (remove it with rm -r)\n", d.dir)
 	if !complete {
 		return
 	}
-	at := fmt.Sprintf("--repo %s --cluster %s", t.repositoryURL(), t.repository.Name())
-	if t.Repository != "" && t.Credentials != "" {
-		at += " --credentials " + t.Credentials
+	at := fmt.Sprintf("--repo %s --cluster %s", d.repositoryURL(), d.repository.Name())
+	if d.Repository != "" && d.Credentials != "" {
+		at += " --credentials " + d.Credentials
 	}
-	t.say("  the repository     dr list %s\n", at)
-	t.say("  the key to it      dr verify %s --identity %s\n", at, t.path("key.txt"))
-	t.say("  root's password    %s\n", t.path("password"))
-	t.say("  the restored dirs  %s\n", t.path("restored-again"))
+	d.say("  the repository     dr list %s\n", at)
+	d.say("  the key to it      dr verify %s --identity %s\n", at, d.path("key.txt"))
+	d.say("  root's password    %s\n", d.path("password"))
+	d.say("  the restored dirs  %s\n", d.path("restored-again"))
 }

@@ -16,40 +16,40 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-func (t *demoRun) path(name string) string { return filepath.Join(t.dir, name) }
+func (d *demoRun) path(name string) string { return filepath.Join(d.dir, name) }
 
-func (t *demoRun) repositoryURL() string {
-	if t.Repository != "" {
-		return t.Repository
+func (d *demoRun) repositoryURL() string {
+	if d.Repository != "" {
+		return d.Repository
 	}
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(t.path("repository"))}
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(d.path("repository"))}
 	return u.String()
 }
 
 // options returns the options for opening the repository.
-func (t *demoRun) options() (o stores.Options, err error) {
+func (d *demoRun) options() (o stores.Options, err error) {
 	o.Parallel = stores.DefaultParallel
-	if t.Repository != "" && t.Credentials != "" {
-		o.Credentials, err = credentials.Read(t.Credentials)
+	if d.Repository != "" && d.Credentials != "" {
+		o.Credentials, err = credentials.Read(d.Credentials)
 	}
 	return o, err
 }
 
 // openRepository opens the repository for a cluster name that does not exist in it yet.
-func (t *demoRun) openRepository(ctx context.Context) (err error) {
+func (d *demoRun) openRepository(ctx context.Context) (err error) {
 	name := "demo"
-	if t.Repository != "" {
+	if d.Repository != "" {
 		name += "-" + strings.ToLower(rand.Text()[:8])
 	}
-	options, err := t.options()
+	options, err := d.options()
 	if err != nil {
 		return err
 	}
-	t.bucket, err = stores.Create(ctx, t.repositoryURL(), options)
+	d.bucket, err = stores.Create(ctx, d.repositoryURL(), options)
 	if err != nil {
 		return err
 	}
-	t.repository, err = repository.Open(t.bucket, name)
+	d.repository, err = repository.Open(d.bucket, name)
 	return err
 }
 

@@ -31,8 +31,8 @@ const (
 )
 
 // readContent reads the content of one member. Reads are linearizable, so the member has caught up with the cluster.
-func (t *demoRun) readContent(ctx context.Context, m *member) (h holding, err error) {
-	c, err := connect(ctx, m, root, t.rootPassword)
+func (d *demoRun) readContent(ctx context.Context, m *member) (h holding, err error) {
+	c, err := connect(ctx, m, root, d.rootPassword)
 	if err != nil {
 		return nil, err
 	}
@@ -43,12 +43,12 @@ func (t *demoRun) readContent(ctx context.Context, m *member) (h holding, err er
 	}{
 		{factRevision, readRevision},
 		{factKeys, countKeys},
-		{factHash, t.hash},
-		{factValues, t.values},
+		{factHash, d.hash},
+		{factValues, d.values},
 		{factLeases, readLeases},
 		{factUsers, readUsers},
 		{factRoles, readRoles},
-		{factLogin, func(ctx context.Context, _ *clientv3.Client) (string, error) { return t.logIn(ctx, m) }},
+		{factLogin, func(ctx context.Context, _ *clientv3.Client) (string, error) { return d.logIn(ctx, m) }},
 	} {
 		value, err := ask.read(ctx, c)
 		if err != nil {
@@ -100,8 +100,8 @@ func countKeys(ctx context.Context, c *clientv3.Client) (string, error) {
 }
 
 // hash returns the HashKV, which covers every key, value, revision and lease that is not compacted.
-func (t *demoRun) hash(ctx context.Context, c *clientv3.Client) (string, error) {
-	answer, err := c.HashKV(ctx, c.Endpoints()[0], t.revision)
+func (d *demoRun) hash(ctx context.Context, c *clientv3.Client) (string, error) {
+	answer, err := c.HashKV(ctx, c.Endpoints()[0], d.revision)
 	if err != nil {
 		return "", err
 	}
@@ -110,11 +110,11 @@ func (t *demoRun) hash(ctx context.Context, c *clientv3.Client) (string, error) 
 
 // values returns the results of five reads: of a key that was overwritten, of the same key before, of a key that was not overwritten,
 // of one that was deleted, and of one with a lease.
-func (t *demoRun) values(ctx context.Context, c *clientv3.Client) (string, error) {
+func (d *demoRun) values(ctx context.Context, c *clientv3.Client) (string, error) {
 	var all []string
 	for _, get := range []clientv3.Op{
 		clientv3.OpGet(order(0)),
-		clientv3.OpGet(order(0), clientv3.WithRev(t.middle)),
+		clientv3.OpGet(order(0), clientv3.WithRev(d.middle)),
 		clientv3.OpGet(order(overwritten)),
 		clientv3.OpGet(order(written - 1)),
 		clientv3.OpGet(sessions + "0/0"),
@@ -184,8 +184,8 @@ func readRoles(ctx context.Context, c *clientv3.Client) (string, error) {
 }
 
 // logIn checks that the user can log in with her password, and can read orders but not sessions.
-func (t *demoRun) logIn(ctx context.Context, m *member) (string, error) {
-	c, err := connect(ctx, m, user, t.userPassword)
+func (d *demoRun) logIn(ctx context.Context, m *member) (string, error) {
+	c, err := connect(ctx, m, user, d.userPassword)
 	if err != nil {
 		return "", err
 	}

@@ -21,14 +21,14 @@ import (
 )
 
 // secondPart returns the acts of the second part: a mistake deletes data, and no server is lost.
-func (t *demoRun) secondPart() []act {
+func (d *demoRun) secondPart() []act {
 	return []act{
-		{"From now on the log is archived too", t.archiveLog},
-		{"More data is written, and the content is recorded", t.writeMore},
-		{"A mistake: a client deletes every order", t.deleteEverything},
-		{"The cluster is restored to the revision right before", t.restoreBefore},
-		{"The three restored members start", t.startLast},
-		{"Each of them is compared with the record", t.compareAgain},
+		{"From now on the log is archived too", d.archiveLog},
+		{"More data is written, and the content is recorded", d.writeMore},
+		{"A mistake: a client deletes every order", d.deleteEverything},
+		{"The cluster is restored to the revision right before", d.restoreBefore},
+		{"The three restored members start", d.startLast},
+		{"Each of them is compared with the record", d.compareAgain},
 	}
 }
 
@@ -40,14 +40,14 @@ type agent struct {
 }
 
 // archiveLog starts the agent, and waits until it has a base backup and is up to date.
-func (t *demoRun) archiveLog(ctx context.Context) ([]string, error) {
+func (d *demoRun) archiveLog(ctx context.Context) ([]string, error) {
 	a := &agent{ended: make(chan error, 1)}
 	a.status.Store(&archive.Status{})
 	config := archive.Config{
-		Source: segment.WAL, DataDir: t.members[0].dataDir, Etcd: t.etcdConfig(), To: t.recipients, Version: t.Version, Host: "demo",
+		Source: segment.WAL, DataDir: d.members[0].dataDir, Etcd: d.etcdConfig(), To: d.recipients, Version: d.Version, Host: "demo",
 		Flush: 100 * time.Millisecond, SegmentSize: 1 << 20, Lease: time.Second, HashEvery: time.Hour, MaxWALs: 5,
 		Snapshot: func(ctx context.Context, why string) error {
-			_, err := backup.Run(ctx, t.etcdConfig(), []backup.Store{{Cluster: t.repository}}, t.request())
+			_, err := backup.Run(ctx, d.etcdConfig(), []backup.Store{{Cluster: d.repository}}, d.request())
 			return err
 		},
 		Observe: func(s archive.Status) { a.status.Store(&s) },
@@ -55,15 +55,15 @@ func (t *demoRun) archiveLog(ctx context.Context) ([]string, error) {
 	var running context.Context
 	running, a.stop = context.WithCancel(context.WithoutCancel(ctx)) // until end calls a.stop
 	go func() {
-		a.ended <- archive.Run(running, config, t.repository)
+		a.ended <- archive.Run(running, config, d.repository)
 	}()
-	t.agent = a
+	d.agent = a
 	err := a.catchUp(ctx, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	s := a.status.Load()
-	return []string{fmt.Sprintf("next to %s, read-only; %s requests stored up to position %s", t.members[0].name, count(s.StoredRequests), count(int64(s.Durable)))}, nil
+	return []string{fmt.Sprintf("next to %s, read-only; %s requests stored up to position %s", d.members[0].name, count(s.StoredRequests), count(int64(s.Durable)))}, nil
 }
 
 // catchUp waits until all writes that were acknowledged before the time at are stored.
@@ -98,8 +98,8 @@ func (a *agent) end() error {
 // moreOrders is the number of orders that are overwritten in the second part.
 const moreOrders = 500
 
-func (t *demoRun) writeMore(ctx context.Context) ([]string, error) {
-	c, err := connect(ctx, t.members[0], root, t.rootPassword)
+func (d *demoRun) writeMore(ctx context.Context) ([]string, error) {
+	c, err := connect(ctx, d.members[0], root, d.rootPassword)
 	if err != nil {
 		return nil, err
 	}
@@ -111,16 +111,16 @@ func (t *demoRun) writeMore(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("overwrite: %w", err)
 		}
 	}
-	t.revision = answer.Header.Revision
-	lines, err := t.record(ctx)
+	d.revision = answer.Header.Revision
+	lines, err := d.record(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return append([]string{fmt.Sprintf("%d orders overwritten", moreOrders)}, lines...), nil
 }
 
-func (t *demoRun) deleteEverything(ctx context.Context) ([]string, error) {
-	c, err := connect(ctx, t.members[0], root, t.rootPassword)
+func (d *demoRun) deleteEverything(ctx context.Context) ([]string, error) {
+	c, err := connect(ctx, d.members[0], root, d.rootPassword)
 	if err != nil {
 		return nil, err
 	}
@@ -129,10 +129,10 @@ func (t *demoRun) deleteEverything(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("delete: %w", err)
 	}
-	if answer.Header.Revision != t.revision+1 {
-		return nil, fmt.Errorf("the delete made revision %d, not %d", answer.Header.Revision, t.revision+1)
+	if answer.Header.Revision != d.revision+1 {
+		return nil, fmt.Errorf("the delete made revision %d, not %d", answer.Header.Revision, d.revision+1)
 	}
-	err = t.agent.catchUp(ctx, time.Now())
+	err = d.agent.catchUp(ctx, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -140,21 +140,21 @@ func (t *demoRun) deleteEverything(ctx context.Context) ([]string, error) {
 }
 
 // restoreBefore stops the old cluster, since two clusters must not have the same URLs. Then it restores the revision before the delete.
-func (t *demoRun) restoreBefore(ctx context.Context) ([]string, error) {
-	err := t.agent.end()
+func (d *demoRun) restoreBefore(ctx context.Context) ([]string, error) {
+	err := d.agent.end()
 	if err != nil {
 		return nil, err
 	}
-	t.members.stop()
-	t.lost = time.Now()
-	catalog, err := t.repository.Load(ctx, backups.LoadOptions{Log: true})
+	d.members.stop()
+	d.lost = time.Now()
+	catalog, err := d.repository.Load(ctx, backups.LoadOptions{Log: true})
 	if err != nil {
 		return nil, err
 	}
-	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
-	layout := plan.Layout{Token: t.token, Into: plan.Into{OutputDir: t.path("restored-again")}}
-	request := plan.Request{Catalog: catalog, Target: plan.Target{Revision: t.revision}, Layout: layout, Now: time.Now()}
-	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: t.repository.Log().Unfold, Run: t.spawn})
+	d.token = "dr-" + strings.ToLower(rand.Text()[:20])
+	layout := plan.Layout{Token: d.token, Into: plan.Into{OutputDir: d.path("restored-again")}}
+	request := plan.Request{Catalog: catalog, Target: plan.Target{Revision: d.revision}, Layout: layout, Now: time.Now()}
+	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Unfold: d.repository.Log().Unfold, Run: d.spawn})
 	if err != nil {
 		return nil, err
 	}
@@ -164,39 +164,39 @@ func (t *demoRun) restoreBefore(ctx context.Context) ([]string, error) {
 	}
 	return []string{
 		fmt.Sprintf("backup %s at revision %s, and %s requests of the log up to revision %s", result.Backup, count(r.From), count(int64(r.Requests)), count(r.To)),
-		fmt.Sprintf("data dirs of %s built as a new cluster, %s", t.members.names(), result.ClusterID),
+		fmt.Sprintf("data dirs of %s built; they form the new cluster %s", d.members.names(), result.ClusterID),
 	}, nil
 }
 
-func (t *demoRun) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
-	options, err := t.options()
+func (d *demoRun) spawn(ctx context.Context, p plan.Plan) (restore.Result, error) {
+	options, err := d.options()
 	if err != nil {
 		return restore.Result{}, err
 	}
-	return restore.Spawn(ctx, p, child.NewSource(child.Repository{URL: t.repositoryURL(), Options: options, Cluster: t.repository.Name()}, t.secret), nil)
+	return restore.Spawn(ctx, p, child.NewSource(child.Repository{URL: d.repositoryURL(), Options: options, Cluster: d.repository.Name()}, d.secret), nil)
 }
 
 // startLast starts the members for the third and last time.
-func (t *demoRun) startLast(ctx context.Context) ([]string, error) {
-	err := t.startFrom(ctx, "restored-again")
+func (d *demoRun) startLast(ctx context.Context) ([]string, error) {
+	err := d.startFrom(ctx, "restored-again")
 	if err != nil {
 		return nil, err
 	}
-	t.secondOutage = time.Since(t.lost)
-	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the old ones were stopped", t.secondOutage.Seconds())}, nil
+	d.secondOutage = time.Since(d.lost)
+	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the old ones were stopped", d.secondOutage.Seconds())}, nil
 }
 
-func (t *demoRun) compareAgain(ctx context.Context) ([]string, error) {
-	err := t.compareAll(ctx)
+func (d *demoRun) compareAgain(ctx context.Context) ([]string, error) {
+	err := d.compareAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = t.put(ctx, newKey)
+	err = d.put(ctx, newKey)
 	if err != nil {
 		return nil, err
 	}
 	return []string{
-		"the same on all three: " + strings.Join(t.before.names(), ", "),
+		"the same on all three: " + strings.Join(d.before.names(), ", "),
 		"every order is back as it was one revision before; a new write went through",
 	}, nil
 }

@@ -27,29 +27,29 @@ type act struct {
 	play  func(context.Context) ([]string, error)
 }
 
-func (t *demoRun) acts() []act {
+func (d *demoRun) acts() []act {
 	return append([]act{
-		{"Three etcd members start", t.start},
-		{"They are filled, and users are enabled", t.fillThem},
-		{"The content of each of them is recorded", t.record},
-		{"A backup is taken", t.backUp},
-		{"Disaster: all three members and their data dirs are lost", t.destroy},
-		{"The backup is restored", t.restoreAll},
-		{"The three restored members start", t.startAgain},
-		{"Each of them is compared with the record", t.compare},
-	}, t.secondPart()...)
+		{"Three etcd members start", d.start},
+		{"They are filled, and users are enabled", d.fillThem},
+		{"Their content is recorded and compared", d.record},
+		{"A backup is taken", d.backUp},
+		{"Disaster: all three members and their data dirs are lost", d.destroy},
+		{"The backup is restored", d.restoreAll},
+		{"The three restored members start", d.startAgain},
+		{"Each of them is compared with the record", d.compare},
+	}, d.secondPart()...)
 }
 
-func (t *demoRun) start(ctx context.Context) ([]string, error) {
-	err := t.members.start(ctx, "demo", "new")
+func (d *demoRun) start(ctx context.Context) ([]string, error) {
+	err := d.members.start(ctx, "demo", "new")
 	if err != nil {
 		return nil, err
 	}
-	return []string{fmt.Sprintf("etcd %s at %s", etcd.Version, strings.Join(t.members.clientURLs(), ", "))}, nil
+	return []string{fmt.Sprintf("etcd %s at %s", etcd.Version, strings.Join(d.members.clientURLs(), ", "))}, nil
 }
 
-func (t *demoRun) fillThem(ctx context.Context) (_ []string, err error) {
-	t.data, err = fill(ctx, t.members, t.rootPassword)
+func (d *demoRun) fillThem(ctx context.Context) (_ []string, err error) {
+	d.data, err = fill(ctx, d.members, d.rootPassword)
 	if err != nil {
 		return nil, err
 	}
@@ -61,28 +61,28 @@ func (t *demoRun) fillThem(ctx context.Context) (_ []string, err error) {
 }
 
 // record records the content of the first member, and checks that the others have the same content.
-func (t *demoRun) record(ctx context.Context) (_ []string, err error) {
-	t.before, err = t.readContent(ctx, t.members[0])
+func (d *demoRun) record(ctx context.Context) (_ []string, err error) {
+	d.before, err = d.readContent(ctx, d.members[0])
 	if err != nil {
 		return nil, err
 	}
-	err = t.compareAll(ctx)
+	err = d.compareAll(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return []string{
-		fmt.Sprintf("%s keys at revision %s; HashKV %s", t.before.value(factKeys), count(t.revision), t.before.value(factHash)),
-		"leases, users, roles and some values; the same on all three",
+		fmt.Sprintf("%s keys at revision %s; HashKV %s", d.before.value(factKeys), count(d.revision), d.before.value(factHash)),
+		"leases, users, roles and some values; equal on all three",
 	}, nil
 }
 
-func (t *demoRun) backUp(ctx context.Context) ([]string, error) {
-	b, err := backup.Run(ctx, t.etcdConfig(), []backup.Store{{Cluster: t.repository}}, t.request())
+func (d *demoRun) backUp(ctx context.Context) ([]string, error) {
+	b, err := backup.Run(ctx, d.etcdConfig(), []backup.Store{{Cluster: d.repository}}, d.request())
 	if err != nil {
 		return nil, err
 	}
-	if b.Revision != t.revision {
-		return nil, fmt.Errorf("the backup is of revision %d, but %d was the last one written", b.Revision, t.revision)
+	if b.Revision != d.revision {
+		return nil, fmt.Errorf("the backup is of revision %d, but %d was the last one written", b.Revision, d.revision)
 	}
 	return []string{
 		fmt.Sprintf("%s from %s, the leader: %s, compressed and encrypted to %s",
@@ -90,30 +90,30 @@ func (t *demoRun) backUp(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-func (t *demoRun) etcdConfig() cluster.Config {
+func (d *demoRun) etcdConfig() cluster.Config {
 	return cluster.Config{
-		Endpoints: t.members.clientURLs(), User: root, Password: t.rootPassword,
+		Endpoints: d.members.clientURLs(), User: root, Password: d.rootPassword,
 		DialTimeout: answerTimeout, CommandTimeout: answerTimeout,
 	}
 }
 
-func (t *demoRun) request() backup.Request {
-	return backup.Request{From: "leader", To: t.recipients, MaxStream: time.Minute, Grace: 24 * time.Hour, Version: t.Version}
+func (d *demoRun) request() backup.Request {
+	return backup.Request{From: "leader", To: d.recipients, MaxStream: time.Minute, Grace: 24 * time.Hour, Version: d.Version}
 }
 
 // destroy makes one more write, to show that writes after the backup are lost. Then it stops the members and removes their data dirs.
-func (t *demoRun) destroy(ctx context.Context) ([]string, error) {
-	err := t.put(ctx, lateKey)
+func (d *demoRun) destroy(ctx context.Context) ([]string, error) {
+	err := d.put(ctx, lateKey)
 	if err != nil {
 		return nil, err
 	}
-	t.members.stop()
-	t.lost = time.Now()
-	err = os.RemoveAll(t.path("members"))
+	d.members.stop()
+	d.lost = time.Now()
+	err = os.RemoveAll(d.path("members"))
 	if err != nil {
 		return nil, err
 	}
-	err = t.checkDestroyed(ctx)
+	err = d.checkDestroyed(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -121,13 +121,13 @@ func (t *demoRun) destroy(ctx context.Context) ([]string, error) {
 }
 
 // checkDestroyed returns an error if a server responds or a data dir exists.
-func (t *demoRun) checkDestroyed(ctx context.Context) error {
-	for _, answer := range cluster.Knock(ctx, t.members.clientURLs()) {
+func (d *demoRun) checkDestroyed(ctx context.Context) error {
+	for _, answer := range cluster.Knock(ctx, d.members.clientURLs()) {
 		if answer.Alive {
 			return fmt.Errorf("a server still responds at %s", answer.URL)
 		}
 	}
-	for _, m := range t.members {
+	for _, m := range d.members {
 		_, err := os.Stat(m.dataDir)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("the data dir %s still exists", m.dataDir)
@@ -136,68 +136,68 @@ func (t *demoRun) checkDestroyed(ctx context.Context) error {
 	return nil
 }
 
-// restoreAll restores in a child process, as dr always does with a database from a repository.
-func (t *demoRun) restoreAll(ctx context.Context) ([]string, error) {
-	catalog, err := t.repository.Load(ctx, backups.LoadOptions{})
+// restoreAll restores in a child process: dr opens a database from a repository only in one.
+func (d *demoRun) restoreAll(ctx context.Context) ([]string, error) {
+	catalog, err := d.repository.Load(ctx, backups.LoadOptions{})
 	if err != nil {
 		return nil, err
 	}
-	t.token = "dr-" + strings.ToLower(rand.Text()[:20])
-	layout := plan.Layout{Token: t.token, Into: plan.Into{OutputDir: t.path("restored")}}
+	d.token = "dr-" + strings.ToLower(rand.Text()[:20])
+	layout := plan.Layout{Token: d.token, Into: plan.Into{OutputDir: d.path("restored")}}
 	request := plan.Request{Catalog: catalog, Layout: layout, Now: time.Now()}
-	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Run: t.spawn})
+	_, result, err := restore.RunTarget(ctx, restore.Attempt{Request: request, Run: d.spawn})
 	if err != nil {
 		return nil, err
 	}
 	return []string{
 		"fetched, decrypted, every page checked, " + result.HashKV,
-		fmt.Sprintf("data dirs of %s built as a new cluster, %s", t.members.names(), result.ClusterID),
+		fmt.Sprintf("data dirs of %s built; they form the new cluster %s", d.members.names(), result.ClusterID),
 	}, nil
 }
 
-func (t *demoRun) startAgain(ctx context.Context) ([]string, error) {
-	err := t.startFrom(ctx, "restored")
+func (d *demoRun) startAgain(ctx context.Context) ([]string, error) {
+	err := d.startFrom(ctx, "restored")
 	if err != nil {
 		return nil, err
 	}
-	t.outage = time.Since(t.lost)
-	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the disaster", t.outage.Seconds())}, nil
+	d.outage = time.Since(d.lost)
+	return []string{fmt.Sprintf("under the same names and URLs, %.1f s after the disaster", d.outage.Seconds())}, nil
 }
 
 // startFrom starts the members on the restored data dirs in a folder.
-func (t *demoRun) startFrom(ctx context.Context, folder string) error {
-	err := t.members.moveTo(t.path(folder))
+func (d *demoRun) startFrom(ctx context.Context, folder string) error {
+	err := d.members.moveTo(d.path(folder))
 	if err != nil {
 		return err
 	}
-	return t.members.start(ctx, t.token, "existing")
+	return d.members.start(ctx, d.token, "existing")
 }
 
-func (t *demoRun) compare(ctx context.Context) ([]string, error) {
-	err := t.compareAll(ctx)
+func (d *demoRun) compare(ctx context.Context) ([]string, error) {
+	err := d.compareAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = t.checkLateKey(ctx)
+	err = d.checkLateKey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	err = t.put(ctx, newKey)
+	err = d.put(ctx, newKey)
 	if err != nil {
 		return nil, err
 	}
-	same := "the same on all three: " + strings.Join(t.before.names(), ", ")
+	same := "the same on all three: " + strings.Join(d.before.names(), ", ")
 	return []string{same, "the write after the backup is lost, as it must be; a new write went through"}, nil
 }
 
 // compareAll compares the content of every member with t.before.
-func (t *demoRun) compareAll(ctx context.Context) error {
-	for _, m := range t.members {
-		now, err := t.readContent(ctx, m)
+func (d *demoRun) compareAll(ctx context.Context) error {
+	for _, m := range d.members {
+		now, err := d.readContent(ctx, m)
 		if err != nil {
 			return fmt.Errorf("look at %s: %w", m.name, err)
 		}
-		err = t.before.compare(now)
+		err = d.before.compare(now)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -205,22 +205,22 @@ func (t *demoRun) compareAll(ctx context.Context) error {
 	return nil
 }
 
-func (t *demoRun) put(ctx context.Context, key string) error {
-	c, err := connect(ctx, t.members[0], root, t.rootPassword)
+func (d *demoRun) put(ctx context.Context, key string) error {
+	c, err := connect(ctx, d.members[0], root, d.rootPassword)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	_, err = c.Put(ctx, key, "x")
 	if err != nil {
-		return fmt.Errorf("write to %s: %w", t.members[0].name, err)
+		return fmt.Errorf("write to %s: %w", d.members[0].name, err)
 	}
 	return nil
 }
 
 // checkLateKey returns an error if the key that was written after the backup exists.
-func (t *demoRun) checkLateKey(ctx context.Context) error {
-	c, err := connect(ctx, t.members[0], root, t.rootPassword)
+func (d *demoRun) checkLateKey(ctx context.Context) error {
+	c, err := connect(ctx, d.members[0], root, d.rootPassword)
 	if err != nil {
 		return err
 	}
@@ -232,11 +232,12 @@ func (t *demoRun) checkLateKey(ctx context.Context) error {
 	return err
 }
 
-func (t *demoRun) conclude(took time.Duration) {
-	t.say("\nProven in %.1f s: a cluster that had lost all three members was back %.1f s later, with all data of the\n"+
-		"backup. After a mistake it was back in %.1f s, as of one revision before: %s keys, HashKV %s.\n",
-		took.Seconds(), t.outage.Seconds(), t.secondOutage.Seconds(), t.before.value(factKeys), t.before.value(factHash))
-	t.say(`
+func (d *demoRun) conclude(took time.Duration) {
+	d.say("\nProven in %.1f s. A cluster lost all three members and was back %.1f s after the loss, with all data of the\n"+
+		"backup. After a client's mistake it was back %.1f s after it was stopped, as it was one revision before the\n"+
+		"mistake: %s keys, HashKV %s.\n",
+		took.Seconds(), d.outage.Seconds(), d.secondOutage.Seconds(), d.before.value(factKeys), d.before.value(factHash))
+	d.say(`
 For your own cluster:
   dr keygen  --to key.txt
   dr backup  --repo file:///var/backups/etcd --cluster prod --endpoints https://10.0.0.1:2379 --recipient age1…
