@@ -230,7 +230,7 @@ func TestConnectOverTLS(t *testing.T) {
 		{"no client certificate", func(c *cluster.Config) { c.Cert, c.Key = "", "" }, "--cert"},
 		{"a stranger's client certificate", func(c *cluster.Config) { c.Cert, c.Key = others.Cert, others.Key }, "--cert"},
 		{"plain to TLS", func(c *cluster.Config) { c.Endpoints = []string{strings.Replace(url, "https", "http", 1)} }, "use https:// in --endpoints"},
-		{"a client certificate that has run out", func(c *cluster.Config) { c.Cert, c.Key = ranOut(t) }, "ran out at 2001-"},
+		{"a client certificate that has run out", func(c *cluster.Config) { c.Cert, c.Key = ranOut(t) }, "expired at 2001-"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cfg := with(test.change)

@@ -13,50 +13,51 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// reasons maps parts of the errors of Go's TLS and gRPC to remedies.
-var reasons = []struct{ of, cure string }{
+// remedies maps parts of the errors of Go's TLS and gRPC to remedies.
+var remedies = []struct{ text, remedy string }{
 	{"certificate signed by unknown authority", "give the CA of the server's certificate with --cacert"},
 	{"certificate has expired or is not yet valid", "renew the server's certificate, or set this machine's clock"},
-	{"x509: certificate is ", "use a name in --endpoints for which the server's certificate is good"},
+	{"x509: certificate is ", "in --endpoints use a name that the server's certificate contains"},
 	{"first record does not look like a TLS handshake", "the server seems to speak no TLS: use http:// in --endpoints"},
-	{"handshake failed: EOF", "the server seems to speak no TLS, or is ending: try http:// in --endpoints"},
+	{"handshake failed: EOF", "the server seems to speak no TLS, or is shutting down: try http:// in --endpoints"},
 	{"error reading server preface", "the server seems to require TLS: use https:// in --endpoints, and --cacert"},
 }
 
-// hungUp lists parts of a client's error when a TLS server closes the connection. The server sends its reason first, but
-// if it has not read all data, the client may only see a broken connection.
+// hungUp lists texts of a client's error after a TLS server has closed the connection. The server first sends its reason,
+// but if it closes with data unread, the client may see only a broken connection.
 var hungUp = []string{"remote error: tls", "broken pipe", "connection reset"}
 
-// withCure adds the remedy to the error of a connection to endpoint.
-func (c Config) withCure(endpoint string, err error) error {
+// withRemedy adds the remedy to the error of a connection to endpoint.
+func (c Config) withRemedy(endpoint string, err error) error {
 	text := err.Error()
 	for _, part := range hungUp {
 		if c.encrypts(endpoint) && strings.Contains(text, part) {
-			return fmt.Errorf("%w: %s", err, c.certificateCure(time.Now()))
+			return fmt.Errorf("%w: %s", err, c.certificateRemedy(time.Now()))
 		}
 	}
-	for _, r := range reasons {
-		if strings.Contains(text, r.of) {
-			return fmt.Errorf("%w: %s", err, r.cure)
+	for _, r := range remedies {
+		if strings.Contains(text, r.text) {
+			return fmt.Errorf("%w: %s", err, r.remedy)
 		}
 	}
 	return err
 }
 
-// certificateCure returns the remedy for a client whose certificate the server may have refused.
-func (c Config) certificateCure(now time.Time) string {
+// certificateRemedy returns the remedy for a client whose certificate the server may have refused.
+func (c Config) certificateRemedy(now time.Time) string {
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 	if err == nil {
-		own, err := x509.ParseCertificate(pair.Certificate[0])
-		if err == nil && now.After(own.NotAfter) {
-			return fmt.Sprintf("the client certificate %s ran out at %s: give one that is valid with --cert and --key",
-				c.Cert, own.NotAfter.UTC().Format(time.RFC3339))
+		client, err := x509.ParseCertificate(pair.Certificate[0])
+		if err == nil && now.After(client.NotAfter) {
+			return fmt.Sprintf("the client certificate %s expired at %s: pass a valid one with --cert and --key",
+				c.Cert, client.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}
-	return "if it requires a client certificate, give one of its CA with --cert and --key"
+	return "if the server requires a client certificate, pass one that a CA it trusts has signed, with --cert and --key"
 }
 
-// withCode returns err with etcd's code for it, which maintenance calls of servers before 3.6 omit.
+// withCode returns etcd's own error for a denied call whose code is missing, as in maintenance calls of servers before 3.6.
+// It returns any other err as it is.
 func withCode(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unknown {

@@ -76,7 +76,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 	// If the server's deadline passes before the client's, the error is the server's. A 3.4 server sends it without a code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
 	if c.User == "" || !late {
-		return c.withCure(endpoint, explain(err))
+		return c.withRemedy(endpoint, explain(err))
 	}
 	c.User, c.Password = "", ""
 	s, connectErr := connect(ctx, c, endpoint)
@@ -92,7 +92,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 
 // statusFailed returns the error with its remedy if a member's status could not be read.
 func (c Config) statusFailed(endpoint string, err error) error {
-	return c.withCure(endpoint, explain(err))
+	return c.withRemedy(endpoint, explain(err))
 }
 
 // errUsers means that users are enabled, but the request was made without a login.

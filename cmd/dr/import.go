@@ -23,7 +23,7 @@ type importFlags struct {
 func (f *importFlags) add(cmd *cobra.Command, a *app) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.written, "time", "", "when the data was last written (2026-11-21T10:00:00Z, \"2h ago\"; default: the times of the files)")
-	flags.StringVar(&f.scratch, "scratch-dir", "", "directory for an unencrypted copy that is checked (default: the system's temporary directory)")
+	flags.StringVar(&f.scratch, "scratch-dir", "", "directory for the unencrypted copy on which the checks run (default: the system's temporary directory)")
 	f.requestFlags.add(cmd, a)
 }
 
@@ -45,11 +45,11 @@ func (a *app) importFile() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Store a snapshot file as a backup",
-		Long: `import stores a snapshot of etcdctl, or a copy of a member's database, as a backup, after it has checked every page. The file
+		Long: `import stores a snapshot that etcdctl saved, or a copy of a member's database, as a backup, after it has checked every page. The file
 may be compressed with zstd or gzip.
 
-An imported backup is restored only by its id. It belongs to no history of the cluster: no log continues from it, latest never
-means it, and schedules, drills and retention do not count it. prune --imported ID removes it.`,
+An imported backup is restored only by its id. It belongs to no history of the cluster: no log continues from it, the argument
+latest never selects it, and schedules, drills and retention do not count it. prune --imported ID removes it.`,
 		Example: `  dr import snapshot.db --repo file:///var/backups/etcd --cluster prod --recipient age1…
   dr import /mnt/etcd/member/snap/db --skip-hash-check --time 2026-11-21T10:00:00Z`,
 		Args: oneFile,

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 )
 
-// The rights that requests need.
+// The permissions that requests need.
 const (
 	toRead   = "storage.objects.get"
 	toList   = "storage.objects.list"
@@ -25,8 +25,8 @@ const (
 	toDelete = "storage.objects.delete"
 )
 
-// failure is an error of the client on one line. The client's own texts have several lines and contain the URL of an
-// upload session, with which anyone can write.
+// failure is an error of Google's client, with its text on one line. The client's own texts span several lines, and may
+// contain the URL of an upload session, with which anyone can write.
 type failure struct {
 	text string
 	err  error
@@ -35,15 +35,16 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.err }
 
-// explain returns the error for a failed request, with the remedy. The request needs right.
-func explain(ctx context.Context, err error, right string) error {
+// explain returns the error for a failed request, with the remedy. permission is the permission that the
+// request needs.
+func explain(ctx context.Context, err error, permission string) error {
 	cause := ctx.Err()
 	if cause != nil {
-		return cause // the end of ctx is the cause of every other error
+		return cause // once ctx has ended, any other error follows from that
 	}
 	var answer *googleapi.Error
 	if errors.As(err, &answer) {
-		return explainAnswer(answer, right)
+		return explainAnswer(answer, permission)
 	}
 	var token *tokenError
 	if errors.As(err, &token) {
@@ -52,22 +53,22 @@ func explain(ctx context.Context, err error, right string) error {
 	return explainConnection(err)
 }
 
-func explainAnswer(answer *googleapi.Error, right string) error {
+func explainAnswer(answer *googleapi.Error, permission string) error {
 	message := serverMessage(answer)
 	switch {
 	case isLock(answer):
 		return fmt.Errorf("%w: %s", storage.ErrLocked, message)
 	case answer.Code == http.StatusUnauthorized:
-		return fmt.Errorf("%w: the store rejects the credentials (%s): check --credentials or credentialsDir; "+
-			"without it the file that GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, message)
+		return fmt.Errorf("%w: the store rejects the credentials (%s): check --credentials or credentialsDir or, "+
+			"without them, the file that GOOGLE_APPLICATION_CREDENTIALS names, or the service account of the machine or pod", storage.ErrCredentials, message)
 	case answer.Code == http.StatusForbidden:
-		return fmt.Errorf("%w: %s: the account needs the right %s on the bucket (roles/storage.objectAdmin has it)",
-			storage.ErrDenied, message, right)
+		return fmt.Errorf("%w: %s: the account needs the permission %s on the bucket (roles/storage.objectAdmin has it)",
+			storage.ErrDenied, message, permission)
 	}
 	return &failure{fmt.Sprintf("the store answers %d: %s", answer.Code, message), answer}
 }
 
-// isLock distinguishes a lock from a missing right, which has the same status.
+// isLock distinguishes a lock from a missing permission, which has the same status.
 func isLock(answer *googleapi.Error) bool {
 	return answer.Code == http.StatusForbidden && slices.ContainsFunc(answer.Errors, func(e googleapi.ErrorItem) bool {
 		return e.Reason == "retentionPolicyNotMet" || e.Reason == "objectUnderActiveHold"
@@ -110,7 +111,7 @@ func explainToken(err error) error {
 		errors.As(err, &answer) && answer.Response != nil && answer.Response.StatusCode >= 500 {
 		return &failure{"no token at the moment: " + text, err}
 	}
-	return fmt.Errorf("%w: no token for the credentials (%s): they may be revoked, or their account may be deleted",
+	return fmt.Errorf("%w: no token for the credentials (%s): they may have been revoked, or belong to a deleted account",
 		storage.ErrCredentials, text)
 }
 
@@ -128,7 +129,7 @@ func explainConnection(err error) error {
 	)
 	switch {
 	case errors.As(err, &unknown):
-		text += ": name the CA's file (ca=/path), if this is your store"
+		text += ": if the store is yours, add ca=/path of its CA to the URL"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		text += ": renew the store's certificate, or set this machine's clock"
 	case errors.As(err, &name):

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Leftovers returns the objects of the log that were pruned and still exist. It does not list the segments after them: a log
-// has millions.
+// Leftovers returns the objects of the log that were pruned and still exist. It stops listing at the first segment that is
+// not pruned: a log may have millions.
 func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	var leftovers []catalog.Leftover
 	for after := ""; ; {
@@ -27,10 +27,11 @@ func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 			some, err = log.lineageLeftovers(ctx, lineage)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list what was pruned of the log of cluster %s: %w", log.store.Cluster, err)
+			return nil, fmt.Errorf("list the pruned objects of the log of cluster %s: %w", log.store.Cluster, err)
 		}
 		leftovers = append(leftovers, some...)
-		after = catalog.LogPrefix(log.store.Cluster) + lineage + "0" // "0" follows "/": after every key of this lineage, before those of the next
+		// "0" is the byte after "/": this sorts after every key of the lineage, and before the next lineage.
+		after = catalog.LogPrefix(log.store.Cluster) + lineage + "0"
 	}
 }
 
@@ -81,7 +82,9 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 	}
 	var leftovers []catalog.Leftover
 	highest := cuts[len(cuts)-1]
-	var lowest, next uint64 // seqs of the first segment up to the highest cut, and of the first one after it; 0 if there is none
+	// lowest is the seq of the first segment that the highest cut includes, next that of the first segment after that cut; 0: none.
+	// Segments sort before indexes and tombstones.
+	var lowest, next uint64
 	err = log.listLogNames(ctx, lineage, "", func(n catalog.LogName, o storage.Object) bool {
 		if n.Kind != catalog.LogSegment || n.Seq > highest.Upto {
 			if n.Kind == catalog.LogSegment {
@@ -92,29 +95,30 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 		if lowest == 0 {
 			lowest = n.Seq
 		}
-		leftovers = append(leftovers, leftSince(firstCut(cuts, n.Seq), o))
+		leftovers = append(leftovers, leftover(firstCut(cuts, n.Seq), o))
 		return true
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, cut := range cuts[:len(cuts)-1] { // the highest tombstone is kept
+	for _, cut := range cuts[:len(cuts)-1] { // the highest tombstone is kept; another one goes once no segment that it prunes is left
 		if lowest == 0 || cut.Upto < lowest {
-			leftovers = append(leftovers, leftSince(cut, cut.object))
+			leftovers = append(leftovers, leftover(cut, cut.object))
 		}
 	}
 	indexes, err := log.indexLeftovers(ctx, lineage, cuts, next == 0)
 	return append(leftovers, indexes...), err
 }
 
-// firstCut returns the first cut that includes seq; at least the last one must. Later cuts do not restart the grace of a
-// segment.
+// firstCut returns the first cut that includes seq. The last cut must include it. The first one counts, so that later cuts
+// do not restart the grace.
 func firstCut(cuts []Cut, seq uint64) Cut {
 	return cuts[slices.IndexFunc(cuts, func(cut Cut) bool { return cut.Upto >= seq })]
 }
 
-// leftSince returns the leftover for o, pruned by cut. Its grace begins when o or the tombstone was stored, at the later time.
-func leftSince(cut Cut, o storage.Object) catalog.Leftover {
+// leftover returns the leftover for o, pruned by cut. Its grace begins at the later of the times at which o and the tombstone
+// were stored.
+func leftover(cut Cut, o storage.Object) catalog.Leftover {
 	return catalog.Leftover{Key: o.Key, Size: o.Size, Since: slices.MaxFunc([]time.Time{o.ModTime, cut.object.ModTime}, time.Time.Compare)}
 }
 
@@ -135,8 +139,8 @@ func (log *Log) Cuts(ctx context.Context, lineage string) (cuts []Cut, err error
 	return cuts, errors.Join(err, failed)
 }
 
-// indexLeftovers returns the indexes that contain only pruned segments: each with a later index that begins no later than
-// directly after the highest cut. If all is set, no segment is left, and the last index is included.
+// indexLeftovers returns the indexes whose segments are all pruned. Of the indexes that begin at or before the first seq after
+// the highest cut, these are all but the last. all means that no segment is left: then the last is one too.
 func (log *Log) indexLeftovers(ctx context.Context, lineage string, cuts []Cut, all bool) (leftovers []catalog.Leftover, err error) {
 	highest := cuts[len(cuts)-1]
 	var before storage.Object
@@ -145,13 +149,13 @@ func (log *Log) indexLeftovers(ctx context.Context, lineage string, cuts []Cut, 
 			return false
 		}
 		if before.Key != "" {
-			leftovers = append(leftovers, leftSince(firstCut(cuts, n.Seq-1), before))
+			leftovers = append(leftovers, leftover(firstCut(cuts, n.Seq-1), before))
 		}
 		before = o
 		return true
 	})
 	if all && before.Key != "" {
-		leftovers = append(leftovers, leftSince(highest, before))
+		leftovers = append(leftovers, leftover(highest, before))
 	}
 	return leftovers, err
 }
