@@ -8,7 +8,7 @@ import (
 // State is the state that a notification reports.
 type State string
 
-// The states of a Change. A condition that becomes critical begins again.
+// The states of a Change. A warning that becomes critical is reported as begun once more.
 const (
 	Begins State = "begins"
 	Ends   State = "ends"
@@ -24,65 +24,66 @@ type Change struct {
 // Holds is the state of a Current.
 const Holds State = "holds"
 
-// Current holds all conditions of a cluster. Webhooks get it once after a start, so that a receiver can end conditions that ended
-// while no service ran.
+// Current holds the conditions of a cluster that were reported to have begun, and not to have ended. Webhooks get it once after a
+// start, so that a receiver can close those that ended while no service ran.
 type Current struct {
 	State      State       `json:"state"` // Holds
 	Time       time.Time   `json:"time"`
 	Cluster    string      `json:"cluster"`
-	Conditions []Condition `json:"conditions"` // that were reported to have begun, worst first
+	Conditions []Condition `json:"conditions"` // worst first
 }
 
-// Settle is the time that a condition must hold, or be over, before its change is reported: a shorter change alarms no
-// operator.
+// Settle is how long a condition must hold before its begin is reported, and be over before its end is: no operator is alerted to
+// a shorter one.
 const Settle = time.Minute
 
-// Record follows conditions over several surveys. It holds since when each holds, and whether it was reported. The
-// zero Record is empty.
+// Record follows conditions over several surveys. Record knows since when each has held, and whether that was reported.
+// The zero Record is empty.
 type Record struct {
-	held map[place]*held
+	held map[key]*held
 }
 
-type place struct {
+type key struct {
 	name       Name
 	repository string
 }
 
-// held is a condition that holds, or is over for less than Settle.
+// held is a condition that holds, or has been over for less than Settle.
 type held struct {
 	last     Condition
-	gone     time.Time // since when it is over; zero: it holds
+	gone     time.Time // since when it has been over; zero: it holds
 	reported Severity  // severity of the last reported begin; "": none
 }
 
-// Update takes the result of Judge. It returns the conditions with their true Since, and the changes to report.
+// Update takes the result of Judge. It returns the conditions with Since set to when each was first found,
+// and the changes to report.
 func (r *Record) Update(judged []Condition, now time.Time) (current []Condition, changes []Change) {
 	if r.held == nil {
-		r.held = map[place]*held{}
+		r.held = map[key]*held{}
 	}
-	there := map[place]bool{}
+	present := map[key]bool{}
 	current = []Condition{}
 	for _, c := range judged {
-		at := place{c.Name, c.Repository}
-		there[at] = true
-		c = r.see(at, c)
+		k := key{c.Name, c.Repository}
+		present[k] = true
+		c = r.see(k, c)
 		current = append(current, c)
-		h := r.held[at]
+		h := r.held[k]
 		settled := now.Sub(c.Since) >= Settle
 		if settled && h.reported != Critical && h.reported != c.Severity {
 			h.reported = c.Severity
 			changes = append(changes, Change{Begins, now.UTC(), c})
 		}
 	}
-	return current, append(changes, r.forget(there, now)...)
+	return current, append(changes, r.forget(present, now)...)
 }
 
-// see records c, and returns it with its earlier Since.
-func (r *Record) see(at place, c Condition) Condition {
-	h, ok := r.held[at]
+// see records c, and returns it with Since set to when it was first found.
+func (r *Record) see(k key, c Condition) Condition {
+	h, ok := r.held[k]
 	if !ok {
 		h = &held{}
-		r.held[at] = h
+		r.held[k] = h
 	} else {
 		c.Since = h.last.Since
 	}
@@ -90,10 +91,10 @@ func (r *Record) see(at place, c Condition) Condition {
 	return c
 }
 
-// forget removes conditions that are over for at least Settle, and returns the ends to report.
-func (r *Record) forget(there map[place]bool, now time.Time) (changes []Change) {
-	for at, h := range r.held {
-		if there[at] {
+// forget removes conditions that have been over for at least Settle, and returns the ends to report.
+func (r *Record) forget(present map[key]bool, now time.Time) (changes []Change) {
+	for k, h := range r.held {
+		if present[k] {
 			continue
 		}
 		if h.gone.IsZero() {
@@ -102,7 +103,7 @@ func (r *Record) forget(there map[place]bool, now time.Time) (changes []Change) 
 		if now.Sub(h.gone) < Settle {
 			continue
 		}
-		delete(r.held, at)
+		delete(r.held, k)
 		if h.reported != "" {
 			changes = append(changes, Change{Ends, now.UTC(), h.last})
 		}
@@ -135,7 +136,7 @@ func (r *Record) Close(now time.Time) (changes []Change) {
 	return changes
 }
 
-// Unsettled reports whether a begin or an end was not reported yet. Then the next survey should come after Settle.
+// Unsettled reports whether a begin or an end may have to be reported soon. Then the next survey should come within Settle.
 func (r *Record) Unsettled() bool {
 	for _, h := range r.held {
 		if h.reported != h.last.Severity && h.reported != Critical || !h.gone.IsZero() {

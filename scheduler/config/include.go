@@ -17,7 +17,7 @@ import (
 type Refused struct {
 	Cluster string // "" if the clusters of the file are unknown
 	File    string
-	Err     error // with the lines
+	Err     error // names the lines of the faults
 }
 
 // RefusedErr returns all of c.Refused as one error that matches ErrConfig, or nil.
@@ -33,21 +33,21 @@ func (c Config) RefusedErr() error {
 	return all
 }
 
-// Keeping returns c with the Specs that before has for clusters which c refuses: a typo must not end a cluster's backups.
-func (c Config) Keeping(before Config) Config {
+// Keeping returns c with the Specs from previous of the clusters that c refuses: a typo must not end a cluster's backups.
+func (c Config) Keeping(previous Config) Config {
 	kept := c
 	kept.Specs = slices.Clone(c.Specs)
 	kept.files = maps.Clone(c.files)
 	kept.Faulty = maps.Clone(c.Faulty)
-	for _, settings := range before.Specs {
-		at := slices.IndexFunc(c.Refused, func(r Refused) bool {
-			return r.Cluster == settings.Cluster || r.Cluster == "" && r.File == before.files[settings.Cluster]
+	for _, old := range previous.Specs {
+		i := slices.IndexFunc(c.Refused, func(r Refused) bool {
+			return r.Cluster == old.Cluster || r.Cluster == "" && r.File == previous.files[old.Cluster]
 		})
-		there := slices.ContainsFunc(kept.Specs, func(s spec.Spec) bool { return s.Cluster == settings.Cluster })
-		if at >= 0 && !there {
-			kept.Specs = append(kept.Specs, settings)
-			kept.files[settings.Cluster] = before.files[settings.Cluster]
-			kept.Faulty[settings.Cluster] = c.Refused[at].Err.Error()
+		present := slices.ContainsFunc(kept.Specs, func(s spec.Spec) bool { return s.Cluster == old.Cluster })
+		if i >= 0 && !present {
+			kept.Specs = append(kept.Specs, old)
+			kept.files[old.Cluster] = previous.files[old.Cluster]
+			kept.Faulty[old.Cluster] = c.Refused[i].Err.Error()
 		}
 	}
 	slices.SortFunc(kept.Specs, func(a, b spec.Spec) int { return cmp.Compare(a.Cluster, b.Cluster) })
@@ -60,7 +60,7 @@ func (l *loader) include(path string) (refused []Refused) {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(path), pattern)
 		}
-		l.read.note(filepath.Dir(pattern)) // an added or removed file changes its folder
+		l.read.note(filepath.Dir(pattern)) // so that a file that is added or removed is noticed: it changes the folder
 		names, err := filepath.Glob(pattern)
 		if err == nil && len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
 			err = errors.New("no such file")
