@@ -44,7 +44,6 @@ with --values in full. A key that was rewritten with the same value does not dif
 		"lineage to read, if several contain the revision (default: the newest)")
 	cmd.Flags().BoolVar(&best, "best", false, "if a point cannot be reached, use the nearest one before it")
 	a.searchFlags(cmd, &in)
-	in.plain.add(cmd)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		selected, err := keys.keys(cmd, true)

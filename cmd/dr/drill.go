@@ -39,6 +39,7 @@ type drillFlags struct {
 	dir        string
 	limits     limitFlags
 	keys       keyFlags
+	plain      plainFlags
 }
 
 func (a *app) drill() *cobra.Command {
@@ -72,6 +73,7 @@ for example without the right key.`,
 	flags.StringVar(&f.dir, "scratch-dir", "", "directory for the scratch copies (default: the system's temporary directory)")
 	f.limits.add(cmd)
 	f.keys.add(cmd, a.getenv)
+	f.plain.add(cmd)
 	a.readFlags(cmd)
 	a.store.signFlags(cmd, a.getenv)
 	a.store.transferFlags(cmd)
@@ -114,7 +116,7 @@ func (a *app) runDrill(cmd *cobra.Command, f *drillFlags, args []string) error {
 
 // request returns the drill that the flags describe. It reads nothing from the repository.
 func (f *drillFlags) request(cmd *cobra.Command, args []string, now time.Time) (r verify.DrillRequest, err error) {
-	r.Dir, r.By, r.Seed, r.Now = f.dir, author(), f.seed, now
+	r.Dir, r.By, r.Seed, r.Now, r.Plain = f.dir, author(), f.seed, now, f.plain.mode(f.keys)
 	if !cmd.Flags().Changed("seed") {
 		r.Seed = uint64(rand.Uint32()) // short enough to be typed again
 	}

@@ -60,7 +60,6 @@ that controllers create again (owned objects, except Secrets and claims), Events
 	flags.StringVarP(&form, "output", "o", "yaml", "yaml, json or raw")
 	completeFormats(cmd, "yaml", "json", "raw")
 	a.searchFlags(cmd, &in)
-	in.plain.add(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if form != "yaml" && form != "json" && form != "raw" {
 			return usagef("-o %s: use yaml, json or raw", form)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -50,8 +50,9 @@ func (a *app) fetch() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if b.Seal.Encryption == "" && plain.mode(keys) != plan.PlainTaken {
-			return plan.RefusePlain("backup " + string(b.ID))
+		taken, err := plain.take([]catalog.Backup{b}, keys)
+		if len(taken) == 0 {
+			return cmp.Or(err, errAllPlain)
 		}
 		report, done := a.progress()
 		doc, err := download{cluster: c, backup: b, keys: loaded, report: report}.save(cmd.Context(), to)

@@ -60,6 +60,7 @@ func (a *app) searchFlags(cmd *cobra.Command, f *searchFlags) {
 	cmd.Flags().StringVar(&f.dir, "scratch-dir", "",
 		"directory for a temporary copy of the database (default: the system's temporary directory)")
 	f.keys.add(cmd, a.getenv)
+	f.plain.add(cmd)
 	a.readFlags(cmd)
 	a.store.transferFlags(cmd)
 }
@@ -71,7 +72,9 @@ func (a *app) searchIn(catalog catalog.Catalog, f *searchFlags, selected find.Ke
 		return find.Search{}, err
 	}
 	source, err := a.source(a.cluster, keys)
-	return find.Search{Keys: selected, Now: now, Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir}, err
+	return find.Search{
+		Keys: selected, Now: now, Catalog: catalog, Unfold: a.unfold, Source: source, Dir: f.dir, Plain: f.plain.mode(f.keys),
+	}, err
 }
 
 func (a *app) search() *cobra.Command {

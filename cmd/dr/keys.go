@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -87,6 +90,23 @@ func (f *plainFlags) mode(keys keyFlags) plan.Plain {
 		return plan.PlainSkipped
 	}
 	return plan.PlainRefused
+}
+
+// errAllPlain means that --skip-plain leaves no backup.
+var errAllPlain = fmt.Errorf("an encrypted backup is %w: --allow-plain uses unencrypted ones", catalog.ErrNotFound)
+
+// take returns the backups that may be opened. refused joins the errors of unencrypted ones, if they are not just left out.
+func (f *plainFlags) take(all []catalog.Backup, keys keyFlags) (taken []catalog.Backup, refused error) {
+	for _, b := range all {
+		mode := f.mode(keys)
+		switch {
+		case b.Seal.Encryption != "" || mode == plan.PlainTaken:
+			taken = append(taken, b)
+		case mode == plan.PlainRefused:
+			refused = errors.Join(refused, plan.RefusePlain("backup "+string(b.ID)))
+		}
+	}
+	return taken, refused
 }
 
 // keyFlags selects the identities or the passphrase that open backups.

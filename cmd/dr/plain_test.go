@@ -42,9 +42,14 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 		{"extract", "latest", "--key", "a"},
 		{"diff", "latest", string(ids[0]), "--prefix", "/"},
 		{"fetch", "latest", "--to", filepath.Join(dir, "s.db")},
+		{"find", "--key", "a"},
+		{"drill"},
+		{"verify", "--level", "hashed"},
+		{"verify", "--level", "hashed", "--all"},
 	} {
 		out := dr(t, env, args...)
-		if out.code != exitRefused || !strings.Contains(out.stderr, string(ids[1])) || !strings.Contains(out.stderr, "--allow-plain") {
+		named := strings.Contains(out.stderr, string(ids[0])) || strings.Contains(out.stderr, string(ids[1]))
+		if out.code != exitRefused || !named || !strings.Contains(out.stderr, "--allow-plain") {
 			t.Errorf("dr %q: exit code %d, %s", args, out.code, out.stderr)
 		}
 	}
@@ -59,6 +64,22 @@ func TestPlainBackupsAreRefusedWithAKey(t *testing.T) {
 	both := dr(t, env, "restore", "--dry-run", "--skip-plain", "--allow-plain")
 	if both.code != exitUsage {
 		t.Errorf("both flags: exit code %d, %s", both.code, both.stderr)
+	}
+}
+
+// TestPlainBackupsAreTakenOrLeftOut checks both flags where no single backup is asked for.
+func TestPlainBackupsAreTakenOrLeftOut(t *testing.T) {
+	env, _ := filled(t, 2, sign.Key{})
+	env = withIdentity(t, env)
+	for _, args := range [][]string{{"find", "--key", "a"}, {"drill"}, {"verify", "--level", "hashed", "--all"}} {
+		out := dr(t, env, append(args, "--allow-plain")...)
+		if out.code == exitRefused || strings.Contains(out.stderr, "not encrypted") {
+			t.Errorf("dr %q --allow-plain: exit code %d, %s", args, out.code, out.stderr)
+		}
+		out = dr(t, env, append(args, "--skip-plain")...)
+		if out.code != exitFinding || strings.Contains(out.stdout, "hashed") {
+			t.Errorf("dr %q --skip-plain: exit code %d, %s%s", args, out.code, out.stdout, out.stderr)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 func (a *app) verify() *cobra.Command {
 	var keys keyFlags
+	var plain plainFlags
 	var all bool
 	var level, dir string
 	cmd := &cobra.Command{
@@ -34,6 +36,7 @@ Each verify appends a proof to the backup; dr list shows the best one. The exit 
 	cmd.Flags().StringVar(&level, "level", "opened", "stored, hashed, opened or booted")
 	cmd.Flags().StringVar(&dir, "scratch-dir", "", "directory for the copy of opened and booted (default: the system's temporary directory)")
 	keys.add(cmd, a.getenv)
+	plain.add(cmd)
 	a.readFlags(cmd)
 	a.store.signFlags(cmd, a.getenv)
 	a.store.transferFlags(cmd)
@@ -57,6 +60,11 @@ Each verify appends a proof to the backup; dr list shows the best one. The exit 
 		backups, findings, err := a.toVerify(cmd, c, args, all)
 		if err != nil {
 			return err
+		}
+		backups, refused := plain.take(backups, keys)
+		findings = errors.Join(findings, refused)
+		if len(backups) == 0 {
+			return cmp.Or(findings, error(errAllPlain))
 		}
 		source, err := a.source(a.cluster, loaded)
 		if err != nil {

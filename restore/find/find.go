@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -29,6 +30,7 @@ type Search struct {
 	Catalog catalog.Catalog // including its log
 	Unfold  restore.Unfold  // reads the segments that one folded entry of Catalog stands for; nil if there are none
 	Source  child.Source    // opened by the child
+	Plain   plan.Plain      // how Find treats backups and segments that are not encrypted; for Extract and Diff the target says it
 	Dir     string          // parent of the scratch directory; "": the system's temporary directory
 	Report  storage.Report
 }
@@ -75,8 +77,15 @@ type Teller struct {
 
 // Find calls tell for each change of the keys within the window as soon as it finds it, and returns a summary. An obstacle,
 // such as a damaged segment, costs only the part that cannot be read because of it: Find reports that part as Unseen and continues. The
-// error matches catalog.ErrNotFound if the archive has no readable backup for the window.
+// error matches catalog.ErrNotFound if the archive has no readable backup for the window, and fault.Refused if s.Plain refuses one.
 func (s Search) Find(ctx context.Context, w Window, tell Teller) (Summary, error) {
+	if s.Plain == plan.PlainSkipped {
+		s.Catalog = plan.Encrypted(s.Catalog)
+	}
+	err := s.checkPlain(w)
+	if err != nil {
+		return Summary{}, err
+	}
 	scratch, err := child.NewDir(s.Dir, "find")
 	if err != nil {
 		return Summary{}, err
@@ -105,6 +114,20 @@ func (s Search) Find(ctx context.Context, w Window, tell Teller) (Summary, error
 		return Summary{}, err
 	}
 	return f.summary(), nil
+}
+
+// checkPlain returns an error if s.Plain refuses a backup or a segment that a search of w reads.
+func (s Search) checkPlain(w Window) error {
+	if s.Plain != plan.PlainRefused {
+		return nil
+	}
+	for _, l := range legsOf(s.Catalog, w) {
+		_, err := s.plan(l, w, "/")
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finder reads one leg after the other: a backup, and the log that continues it.
@@ -161,7 +184,7 @@ func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 		return fmt.Errorf("make a scratch directory: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	plan, err := l.plan(f.window, filepath.Join(scratch, "member"), f.Now)
+	planned, err := f.plan(l, f.window, filepath.Join(scratch, "member"))
 	if err != nil {
 		return err
 	}
@@ -170,7 +193,7 @@ func (f *finder) leg(ctx context.Context, l leg, more bool) error {
 		keep = keepFile(f.dir, f.legs)
 	}
 	part := &legJob{Seen: f.seen, Before: f.before, Other: other && f.before != "", Keep: keep}
-	j := job{Plan: plan, Source: f.Source, Dir: scratch, Keys: f.Keys, Leg: part}
+	j := job{Plan: planned, Source: f.Source, Dir: scratch, Keys: f.Keys, Leg: part}
 	end, err := spawn(ctx, j, f.Report, f.take)
 	obstacle, stopped := errors.AsType[*restore.ObstacleError](err)
 	if err != nil && (!stopped || ctx.Err() != nil) {

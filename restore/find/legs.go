@@ -167,8 +167,8 @@ func scratchLayout(dir string) plan.Layout {
 	}
 }
 
-// plan returns the plan that reads the leg up to the end of the window.
-func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
+// plan returns the plan that reads l up to the end of w.
+func (s Search) plan(l leg, w Window, dir string) (plan.Plan, error) {
 	cat := catalog.Catalog{Cluster: l.base.Cluster, Backups: []catalog.Backup{l.base}}
 	target := plan.Target{Backup: l.base.ID}
 	if l.stretch != nil {
@@ -179,7 +179,8 @@ func (l leg) plan(w Window, dir string, now time.Time) (plan.Plan, error) {
 			target.Position = end
 		}
 	}
-	planned, err := plan.New(cat, target, scratchLayout(dir), now)
+	target.Plain = s.Plain
+	planned, err := plan.New(cat, target, scratchLayout(dir), s.Now)
 	if err != nil {
 		return plan.Plan{}, fmt.Errorf("read on from backup %s: %w", l.base.ID, err)
 	}

@@ -168,7 +168,7 @@ const waysShown = 20
 // way returns the way to the state immediately before c, or to the nearest one before it; nil if there is none.
 func (f *finder) way(c Change) *Way {
 	w := &Way{Revision: c.LastGood(), Lineage: c.Lineage}
-	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage}
+	target := plan.Target{Revision: w.Revision, Lineage: c.Lineage, Plain: f.Plain}
 	layout := scratchLayout("/")
 	exact, err := plan.New(f.Catalog, target, layout, f.Now)
 	if err == nil {

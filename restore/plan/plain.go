@@ -19,8 +19,8 @@ const (
 	PlainSkipped              // treated as missing from the catalog
 )
 
-// encrypted returns c without the backups and segments that are not encrypted.
-func encrypted(c catalog.Catalog) catalog.Catalog {
+// Encrypted returns c without the backups and segments that are not encrypted.
+func Encrypted(c catalog.Catalog) catalog.Catalog {
 	c.Backups = slices.DeleteFunc(slices.Clone(c.Backups), func(b catalog.Backup) bool { return b.Seal.Encryption == "" })
 	c.Imported = slices.DeleteFunc(slices.Clone(c.Imported), func(b catalog.Backup) bool { return b.Seal.Encryption == "" })
 	c.Lineages = slices.Clone(c.Lineages)

@@ -109,7 +109,7 @@ func findRoute(c catalog.Catalog, t Target) (route, error) {
 		return route{}, nil
 	}
 	if t.Plain == PlainSkipped {
-		c = encrypted(c)
+		c = Encrypted(c)
 	}
 	r, err := t.routeIn(c)
 	if err == nil && t.Plain == PlainRefused {

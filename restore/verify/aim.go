@@ -20,6 +20,7 @@ type Aim struct {
 	Targets    []plan.Target
 	BackupOnly bool // only the newest backup, without a position in the log
 	Seed       uint64
+	Plain      plan.Plain // how to treat backups and segments that are not encrypted
 }
 
 // exercise is one restore of a drill.
@@ -32,11 +33,16 @@ type exercise struct {
 // plan returns the restores of a drill, which depend only on the repository, the aim and now, and an error for targets that
 // cannot be planned. c must have been loaded with proofs and log; unfold reads its folded segments.
 func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold, now time.Time) (exercises []exercise, faults error) {
+	whole := c
+	if a.Plain == plan.PlainSkipped {
+		c = plan.Encrypted(c)
+	}
 	points, faults := a.points(c)
 	if len(a.Targets) == 0 && !a.BackupOnly {
-		faults = errors.Join(faults, cutOff(c))
+		faults = errors.Join(faults, cutOff(whole))
 	}
 	for _, p := range points {
+		p.target.Plain = a.Plain
 		detailed, err := restore.Detail(ctx, plan.Request{Catalog: c, Target: p.target}, unfold)
 		var planned plan.Plan
 		if err == nil {
