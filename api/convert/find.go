@@ -64,10 +64,13 @@ func Find(s find.Summary, command func(find.Way) []string) document.Find {
 	}
 	for _, g := range s.Gone {
 		gone := document.Gone{Change: Change(g.Change), Vanished: g.Vanished, Mark: changeOf(g.Mark), LastGood: g.LastGood()}
-		if g.Way != nil {
-			gone.Restore = command(*g.Way)
+		emptied := s.Vanished != nil && g.Lineage == s.Vanished.Lineage && g.LastGood() > s.Vanished.LastWhole
+		if g.Way == nil || emptied {
+			d.Gone = append(d.Gone, gone)
+			continue
 		}
-		if g.Way != nil && !g.Way.Exact {
+		gone.Restore = command(*g.Way)
+		if !g.Way.Exact {
 			gone.Nearest = &document.Point{Revision: g.Way.Reached, Time: g.Way.Nearest}
 		}
 		d.Gone = append(d.Gone, gone)

@@ -104,11 +104,13 @@ type Vanished struct {
 type Gone struct {
 	Change
 	Vanished int `json:"vanished"` // how many keys
-	// Mark is the change that had marked the object for deletion; absent if there was none or it is unknown. LastGood is before it.
+	// Mark is the change that had marked the object, or its namespace, for deletion; absent if there was none or it is unknown. LastGood
+	// is before it.
 	Mark     *Change `json:"mark,omitempty"`
 	LastGood int64   `json:"lastGood"`          // the last good revision
 	Nearest  *Point  `json:"nearest,omitempty"` // the nearest point that can be restored
-	// Restore is the command that restores LastGood or, if that is unreachable, Nearest; absent if neither is reachable.
+	// Restore is the command that restores LastGood or, if that is unreachable, Nearest; absent if neither is reachable, or if keys that
+	// vanished together with these are already missing there.
 	Restore []string `json:"restore,omitempty"`
 }
 

@@ -85,7 +85,7 @@ func values(bucket *bolt.Bucket, keys Keys, yield func(kv *mvccpb.KeyValue) erro
 	return nil
 }
 
-// since calls yield for the changes of selected keys after revision that the database still contains, in order.
+// since calls yield for the changes of watched keys after revision that the database still contains, in order.
 func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Change) error) error {
 	c := bucket.Cursor()
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
@@ -94,7 +94,7 @@ func since(bucket *bolt.Bucket, keys Keys, revision int64, yield func(replay.Cha
 		if err != nil {
 			return err
 		}
-		if len(key) == 0 || !keys.Has(key) {
+		if len(key) == 0 || !keys.watches(key) {
 			continue
 		}
 		kv, err := decodeKV(value)

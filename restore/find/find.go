@@ -51,7 +51,7 @@ type Change struct {
 	Keys                int                // number of keys that the request changed; 0: unknown
 
 	// Of a put:
-	Deleting       bool  // the object is marked for deletion; set only for the searched namespace, or if a single key is searched
+	Deleting       bool  // the object is marked for deletion; set only for a namespace, or if a single key is searched
 	Size           int64 // bytes of the value
 	Lease          int64 // 0: none
 	Version        int64 // number of puts since the key was created
@@ -377,8 +377,9 @@ func (f *finder) takeChange(s changeSeen) error {
 	}
 	f.progress.revision, f.progress.replayed = max(f.progress.revision, s.Revision), c.Position > 0
 	inside := f.window.holds(c)
-	if c.Deleting {
-		f.tracked.addDeleting(f.deletionMark(c))
+	f.tracked.note(c, f.deletionMark(c))
+	if !f.Keys.Has(s.Key) { // it may be a namespace whose deletion mark counts
+		return nil
 	}
 	f.tracked.add(c, inside)
 	if !inside {

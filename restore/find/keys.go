@@ -1,6 +1,9 @@
 package find
 
 import (
+	"bytes"
+	"strings"
+
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 )
@@ -55,10 +58,45 @@ func (k Keys) Has(key []byte) bool {
 // needed are the kinds that Keys.Needed adds.
 var needed = map[string]bool{"CustomResourceDefinition": true, "PersistentVolume": true}
 
-// deleting reports whether value is an object that is marked for deletion, and key is the selected namespace or the only selected key.
+// watches reports whether a search reads the changes of key: of the selected keys, and of those whose deletion marks count.
+func (k Keys) watches(key []byte) bool { return k.Has(key) || k.markable(key) }
+
+// markable reports whether the deletion mark of the object with this key counts: of the only selected key, of the selected namespace
+// or, for a range of Kubernetes' keys, of every namespace.
+func (k Keys) markable(key []byte) bool {
+	switch {
+	case len(k.To) == 0:
+		return k.Has(key)
+	case k.Namespace != "":
+		return kubernetes.IsNamespace(string(key), k.Namespace)
+	}
+	n, ok := kubernetes.Named(string(key))
+	return ok && n.Kind == "Namespace" && k.ofKubernetes()
+}
+
+// ofKubernetes reports whether the range includes keys of Kubernetes.
+func (k Keys) ofKubernetes() bool {
+	return len(k.To) > 0 && (strings.HasPrefix(string(k.From), kubernetes.Root) || k.Keys.Has([]byte(kubernetes.Root)))
+}
+
+// watched returns a range that includes all keys that a search reads.
+func (k Keys) watched() replay.Keys {
+	if !k.ofKubernetes() {
+		return k.Keys
+	}
+	wider, namespaces := k.Keys, Prefix(kubernetes.NamespaceKey("")).Keys
+	if bytes.Compare(namespaces.From, wider.From) < 0 {
+		wider.From = namespaces.From
+	}
+	if wider.To[0] != 0 && bytes.Compare(wider.To, namespaces.To) < 0 { // it ends, and earlier
+		wider.To = namespaces.To
+	}
+	return wider
+}
+
+// deleting reports whether value is an object that is marked for deletion, and the mark counts.
 func (k Keys) deleting(key, value []byte) bool {
-	single := len(k.To) == 0
-	if !single && (k.Namespace == "" || !kubernetes.IsNamespace(string(key), k.Namespace)) {
+	if !k.markable(key) {
 		return false
 	}
 	object, err := kubernetes.Decode(value)

@@ -131,7 +131,7 @@ func (s *server) prepare(ctx context.Context) (restore.Prepared, error) {
 	case err != nil:
 		return restore.Prepared{}, err
 	case s.Leg != nil:
-		p.Between, p.Watch = s.readBase, &replay.Watch{Keys: s.Keys.Keys, Tell: s.tell}
+		p.Between, p.Watch = s.readBase, &replay.Watch{Keys: s.Keys.watched(), Tell: s.tell}
 	case s.Values.Go:
 		return p.Continue(ctx)
 	}
@@ -178,9 +178,9 @@ type changeSeen struct {
 	Deleting       bool               `json:"deleting,omitempty"` // the object is marked for deletion
 }
 
-// tell sends c if its key is selected.
+// tell sends c if its key is watched.
 func (s *server) tell(c replay.Change) error {
-	if !s.Keys.Has(c.KV.Key) {
+	if !s.Keys.watches(c.KV.Key) {
 		return nil
 	}
 	return s.give(sighting{Change: &changeSeen{

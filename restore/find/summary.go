@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 )
 
@@ -30,8 +31,8 @@ type Summary struct {
 type Gone struct {
 	Change       // of one of the keys
 	Vanished int // number of keys
-	// Mark is the change that had marked the key for deletion; nil if there was none or it is unknown. Before Mark everything
-	// that belongs to the object exists. Between Mark and Change it is deleted part by part.
+	// Mark is the change that had marked the key, or its namespace in a search for a range, for deletion; nil if there was none or it
+	// is unknown. Before Mark everything that belongs to the object exists. Between Mark and Change it is deleted part by part.
 	Mark *Change
 	// Way leads to the state immediately before; nil if the archive has no state near it.
 	Way *Way
@@ -72,28 +73,30 @@ const maxRemembered = 100_000
 type tracked struct {
 	changes, unseen, forgotten int
 
-	last   *Change
-	mark   *Change             // the last change that marked the object for deletion
-	marked *Change             // equal to mark while the marked object exists; else nil
-	gone   map[string]deletion // by key; only of keys that have not come back
-	order  []deletion          // oldest first; includes some that are no longer in gone
+	last  *Change
+	marks map[string]*mark    // by key, of objects that were marked for deletion and have not come back
+	gone  map[string]deletion // by key; only of keys that have not come back
+	order []deletion          // oldest first; includes some that are no longer in gone
+}
+
+// mark is a change that marked an object for deletion.
+type mark struct {
+	Change
+	gone bool // the object was deleted since
 }
 
 type deletion struct {
 	Change
-	mark   *Change // the change that had marked the key for deletion; nil: none, or unknown
+	mark   *Change // the change that had marked the key, or its namespace, for deletion; nil: none, or unknown
 	number int     // distinguishes deletions of one key
 }
 
-func newTracked() *tracked { return &tracked{gone: map[string]deletion{}} }
+func newTracked() *tracked { return &tracked{marks: map[string]*mark{}, gone: map[string]deletion{}} }
 
 // add adds a change. inside is whether it lies in the window.
 func (t *tracked) add(c Change, inside bool) {
 	t.last = &c
-	d := deletion{Change: c}
-	if t.marked != nil && t.marked.Key == c.Key && !c.Deleting {
-		d.mark, t.marked = t.marked, nil
-	}
+	d := deletion{Change: c, mark: t.markOf(c)}
 	if inside {
 		t.changes++
 	}
@@ -117,11 +120,39 @@ func (t *tracked) add(c Change, inside bool) {
 	}
 }
 
-// addDeleting adds a change that left the object marked for deletion.
-func (t *tracked) addDeleting(c Change) {
-	if t.marked == nil {
-		t.mark, t.marked = &c, &c
+// note records whether c shows its object marked for deletion, not marked, or deleted. If it is marked, marked is the change that
+// marked it.
+func (t *tracked) note(c, marked Change) {
+	known := t.marks[c.Key]
+	switch {
+	case c.Deleting && (known == nil || known.gone):
+		t.marks[c.Key] = &mark{Change: marked}
+	case c.Deleted && known != nil:
+		known.gone = true
+	case !c.Deleted && !c.Deleting:
+		delete(t.marks, c.Key)
 	}
+}
+
+// markOf returns the change that had marked the key of c, or its namespace, for deletion; nil if there was none or it is unknown.
+func (t *tracked) markOf(c Change) *Change {
+	m := t.marks[c.Key]
+	n, ok := kubernetes.Named(c.Key)
+	if m == nil && ok && n.Namespace != "" {
+		m = t.marks[kubernetes.NamespaceKey(n.Namespace)]
+	}
+	if m == nil || m.Lineage != "" && c.Lineage != "" && m.Lineage != c.Lineage {
+		return nil
+	}
+	return &m.Change
+}
+
+// earlier returns the change with the lower revision; the other one if one is nil.
+func earlier(a, b *Change) *Change {
+	if a == nil || b != nil && b.Revision < a.Revision {
+		return b
+	}
+	return a
 }
 
 // isGone reports whether the key of d has not come back since d.
@@ -134,7 +165,14 @@ func (t *tracked) isGone(d deletion) bool {
 func (f *finder) summary() Summary {
 	s := Summary{
 		Changes: f.tracked.changes, Unseen: f.tracked.unseen, Last: f.tracked.last, Forgotten: f.tracked.forgotten,
-		Mark: f.tracked.marked,
+	}
+	key := string(f.Keys.From)
+	if f.Keys.Namespace != "" {
+		key = kubernetes.NamespaceKey(f.Keys.Namespace)
+	}
+	m := f.tracked.marks[key]
+	if m != nil && !m.gone {
+		s.Mark = &m.Change
 	}
 	type made struct {
 		lineage  string
@@ -145,8 +183,9 @@ func (f *finder) summary() Summary {
 		c := f.tracked.gone[key]
 		at := made{c.Lineage, c.Revision}
 		if ends[at] == nil {
-			ends[at] = &Gone{Change: c.Change, Mark: c.mark}
+			ends[at] = &Gone{Change: c.Change}
 		}
+		ends[at].Mark = earlier(ends[at].Mark, c.mark)
 		ends[at].Vanished++
 	}
 	for _, g := range ends {
@@ -155,7 +194,7 @@ func (f *finder) summary() Summary {
 	slices.SortFunc(s.Gone, func(a, b Gone) int {
 		return cmp.Or(a.NotAfter.Compare(b.NotAfter), cmp.Compare(a.Revision, b.Revision))
 	})
-	s.Vanished = vanished(s.Gone, f.tracked.mark)
+	s.Vanished = vanished(s.Gone)
 	for i := max(0, len(s.Gone)-waysShown); i < len(s.Gone); i++ {
 		s.Gone[i].Way = f.way(s.Gone[i].begin())
 	}

@@ -39,7 +39,7 @@ func TestVanishedTogether(t *testing.T) {
 		"an older mark's":     {[]Gone{end(30, 600, 2)}, mark, &Vanished{Keys: 2, From: 30, To: 30, LastWhole: 29}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := vanished(test.gone, test.mark)
+			got := vanished(marked(test.gone, test.mark))
 			if got != nil {
 				first := got.From
 				for _, g := range test.gone {
@@ -58,10 +58,18 @@ func TestVanishedTogether(t *testing.T) {
 	}
 }
 
-func add(t *tracked, c Change) {
-	if c.Deleting {
-		t.addDeleting(c)
+// marked returns gone, with the mark of all deletions after it.
+func marked(gone []Gone, mark *Change) []Gone {
+	for i, g := range gone {
+		if mark != nil && g.Revision > mark.Revision {
+			gone[i].Mark = mark
+		}
 	}
+	return gone
+}
+
+func add(t *tracked, c Change) {
+	t.note(c, c)
 	t.add(c, true)
 }
 
@@ -76,13 +84,35 @@ func TestLastMark(t *testing.T) {
 	} {
 		add(tracked, c)
 	}
-	if tracked.mark == nil || tracked.mark.Revision != 20 {
-		t.Fatalf("marked by %+v, want revision 20", tracked.mark)
+	gone := tracked.gone["/registry/namespaces/prod"]
+	if gone.mark == nil || gone.mark.Revision != 20 {
+		t.Fatalf("marked by %+v, want revision 20", gone.mark)
 	}
 	for _, c := range []Change{namespace(40, false, false), namespace(50, true, false), namespace(55, false, true)} {
 		add(tracked, c)
 	}
-	if tracked.mark.Revision != 50 {
-		t.Errorf("marked by %+v, want revision 50", tracked.mark)
+	gone = tracked.gone["/registry/namespaces/prod"]
+	if gone.mark == nil || gone.mark.Revision != 50 {
+		t.Errorf("marked by %+v, want revision 50", gone.mark)
+	}
+}
+
+// TestWatchedRange checks that a search for a range of Kubernetes' keys also reads the namespaces, and no other search does.
+func TestWatchedRange(t *testing.T) {
+	namespace := []byte("/registry/namespaces/prod")
+	for prefix, want := range map[string]bool{
+		"/registry/configmaps/prod/": true, "/registry/secrets/": true, "/registry/": true, "/": true, "": true, "/registry/namespaces/p": true, "app/": false,
+	} {
+		keys := Prefix(prefix)
+		if keys.watches(namespace) != want || want && !keys.watched().Has(namespace) {
+			t.Errorf("prefix %q: watches the namespace: %v, range %q", prefix, keys.watches(namespace), keys.watched())
+		}
+		inside := append([]byte(prefix), "zzz"...)
+		if !keys.watches(inside) || !keys.watched().Has(inside) {
+			t.Errorf("prefix %q: does not watch %q", prefix, inside)
+		}
+	}
+	if Key("/registry/configmaps/prod/a").watches(namespace) {
+		t.Error("a search for one key watches its namespace")
 	}
 }

@@ -33,8 +33,11 @@ func (n Name) Belongs(namespace string) bool {
 	return n.Namespace == namespace || n.Kind == "Namespace" && n.Name == namespace
 }
 
+// NamespaceKey returns the key of the namespace itself.
+func NamespaceKey(namespace string) string { return Root + "namespaces/" + namespace }
+
 // IsNamespace reports whether key is the key of the namespace itself.
-func IsNamespace(key, namespace string) bool { return key == Root+"namespaces/"+namespace }
+func IsNamespace(key, namespace string) bool { return key == NamespaceKey(namespace) }
 
 // resource is a built-in kind. Its name is not always that of the folder below Root in which its objects are stored.
 type resource struct {
