@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -87,8 +90,8 @@ func (a *app) search() *cobra.Command {
 		Short: "Find the changes of a key, and when it vanished",
 		Long: `find searches backups and log, and prints every put and delete of the keys: at which revision, between which times, by
 which kind of request. At the end it prints which keys vanished, the last good revision, and the command that restores it.
-Parts of the history that the repository does not contain are reported. With --namespace it prints only the end; -o json prints
-every change.
+With --prefix and --namespace it begins with the sum of the keys that vanished together. Parts of the history that the
+repository does not contain are reported. With --namespace it does not print each change; -o json does.
 
 Without --from or --from-revision it begins with the oldest backup. It contacts no cluster and restores none. It needs disk
 space for one copy of the database.`,
@@ -124,17 +127,69 @@ space for one copy of the database.`,
 		if err != nil {
 			return err
 		}
-		report, done := a.searching()
-		search.Report = report
-		s, err := search.Find(cmd.Context(), window, a.findPrinter(keys.namespace == ""))
-		done()
+		out := &findOutput{app: a, cmd: cmd, keys: keys, severalLineages: len(catalog.Lineages) > 1}
+		err = out.begin(in.dir)
 		if err != nil {
 			return err
 		}
-		doc := convert.Find(s, func(w find.Way) []string { return a.restoreCommand(cmd, w, len(catalog.Lineages) > 1) })
-		return a.printFind(doc, keys)
+		report, done := a.searching()
+		search.Report = report
+		s, err := search.Find(cmd.Context(), window, out.teller())
+		done()
+		if err != nil {
+			return errors.Join(err, out.printLines())
+		}
+		return out.print(convert.Find(s, out.restoreCommand))
 	}
 	return cmd
+}
+
+// findOutput prints what dr find finds.
+type findOutput struct {
+	*app
+	cmd             *cobra.Command
+	keys            selectionFlags
+	severalLineages bool // the catalog contains several
+
+	// lines is a file with the table, which is printed after the sum of the keys that vanished; nil: the table is printed at once.
+	lines     *os.File
+	hasHeader bool // the header of the table was printed
+}
+
+// begin creates o.lines in dir if the output may begin with a sum.
+func (o *findOutput) begin(dir string) (err error) {
+	if o.output == "json" || o.keys.key != "" {
+		return nil
+	}
+	o.lines, err = os.CreateTemp(dir, ".dr-find-*")
+	if err != nil {
+		return usagef("--scratch-dir: %w", err)
+	}
+	return os.Remove(o.lines.Name()) // the open file stays
+}
+
+// line prints a line of the table.
+func (o *findOutput) line(format string, args ...any) error {
+	if o.lines == nil {
+		o.printf(format, args...)
+		return nil
+	}
+	_, err := o.lines.WriteString(visible(fmt.Sprintf(format, args...)))
+	return err
+}
+
+// printLines prints o.lines.
+func (o *findOutput) printLines() error {
+	if o.lines == nil {
+		return nil
+	}
+	defer o.lines.Close()
+	_, err := o.lines.Seek(0, io.SeekStart)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(o.stdout, o.lines)
+	return err
 }
 
 // setWindow parses the times --from and --to into w, and checks w.
@@ -175,41 +230,40 @@ func (a *app) searching() (storage.Report, func()) {
 // foundLine is the format of one change in the table. The columns have fixed widths: each change is printed as soon as it is found.
 const foundLine = "%-12s %-8s %-24s %-24s %-18s %s\n"
 
-// findPrinter returns functions that print changes and unseen parts of the history as they are found. The table contains changes only
-// if changes is set.
-func (a *app) findPrinter(changes bool) find.Teller {
-	if a.output == "json" {
+// teller returns functions that print changes and unseen parts of the history as they are found. The table of a namespace contains no
+// changes.
+func (o *findOutput) teller() find.Teller {
+	if o.output == "json" {
 		return find.Teller{
 			Change: func(c find.Change) error {
 				change := convert.Change(c)
-				return a.json(document.Line{Item: document.Found{Change: &change}})
+				return o.json(document.Line{Item: document.Found{Change: &change}})
 			},
 			Unseen: func(u find.Unseen) error {
 				unseen := convert.Unseen(u)
-				return a.json(document.Line{Item: document.Found{Unseen: &unseen}})
+				return o.json(document.Line{Item: document.Found{Unseen: &unseen}})
 			},
 		}
 	}
-	hasHeader := false
 	return find.Teller{
-		Change: func(c find.Change) error {
-			if !changes {
-				return nil
-			}
-			if !hasHeader {
-				hasHeader = true
-				a.printf(foundLine, "REVISION", "CHANGE", "NOT BEFORE", "NOT AFTER", "BY", "KEY")
-			}
-			d := convert.Change(c)
-			a.printf(foundLine, revisionOf(d), d.Change, momentOr(d.NotBefore), momentOr(d.NotAfter), byOf(d),
-				keyText(d.Key))
-			return nil
-		},
-		Unseen: func(u find.Unseen) error {
-			a.printf("%s\n", unseenText(u))
-			return nil
-		},
+		Change: o.printChange,
+		Unseen: func(u find.Unseen) error { return o.line("%s\n", unseenText(u)) },
 	}
+}
+
+func (o *findOutput) printChange(c find.Change) error {
+	if o.keys.namespace != "" {
+		return nil
+	}
+	if !o.hasHeader {
+		o.hasHeader = true
+		err := o.line(foundLine, "REVISION", "CHANGE", "NOT BEFORE", "NOT AFTER", "BY", "KEY")
+		if err != nil {
+			return err
+		}
+	}
+	d := convert.Change(c)
+	return o.line(foundLine, revisionOf(d), d.Change, momentOr(d.NotBefore), momentOr(d.NotAfter), byOf(d), keyText(d.Key))
 }
 
 // revisionOf returns the revision of a change or, if it is not known exactly, the range that contains it.
@@ -273,68 +327,90 @@ func unseenText(u find.Unseen) string {
 	return fmt.Sprintf("-- not seen: %s (%s to %s): %s", changes, momentOr(u.Since), momentOr(u.Until), u.Why)
 }
 
-// restoreCommand returns the command that restores the target w. It names the lineage only if the catalog contains several.
-func (a *app) restoreCommand(cmd *cobra.Command, w find.Way, severalLineages bool) []string {
-	words := []string{"dr", "restore"}
+// command returns the words of a command for the same repository and cluster.
+func (o *findOutput) command(verb string) []string {
+	words := []string{"dr", verb}
 	for _, flag := range []string{"repo", "credentials", "cluster"} {
-		if cmd.Flags().Changed(flag) {
-			words = append(words, "--"+flag, cmd.Flag(flag).Value.String())
+		if o.cmd.Flags().Changed(flag) {
+			words = append(words, "--"+flag, o.cmd.Flag(flag).Value.String())
 		}
 	}
-	words = append(words, "--to-revision", strconv.FormatInt(w.Revision, 10))
-	if severalLineages && w.Lineage != "" {
-		words = append(words, "--lineage", w.Lineage)
+	return words
+}
+
+// lineage returns the words that select a lineage: none if the catalog contains only one.
+func (o *findOutput) lineage(id string) []string {
+	if !o.severalLineages || id == "" {
+		return nil
 	}
+	return []string{"--lineage", id}
+}
+
+// restoreCommand returns the command that restores the target w.
+func (o *findOutput) restoreCommand(w find.Way) []string {
+	words := append(o.command("restore"), "--to-revision", strconv.FormatInt(w.Revision, 10))
+	words = append(words, o.lineage(w.Lineage)...)
 	if !w.Exact {
 		words = append(words, "--best")
 	}
 	return append(words, "--output-dir", "DIR")
 }
 
-// printFind prints the result of a search.
-func (a *app) printFind(d document.Find, keys selectionFlags) error {
-	if a.output == "json" {
-		return a.json(document.Line{Result: d})
+// print prints the result of a search. Whatever vanished together is printed first.
+func (o *findOutput) print(d document.Find) error {
+	if o.output == "json" {
+		return o.json(document.Line{Result: d})
 	}
-	if d.Changes == 0 {
-		a.printf("no change of %s in the searched history\n", strconv.Quote(keys.key+keys.prefix+keys.namespace))
-	}
-	const shown = 10
-	isSum := showsSum(d, keys)
+	isSum := o.showsSum(d)
 	if isSum {
-		a.printVanished(d, keys)
+		o.printVanished(d)
 		d.Gone = nil
 	}
+	err := o.printLines()
+	if err != nil {
+		return err
+	}
+	o.printRest(d, isSum)
+	return nil
+}
+
+// printRest prints what follows the table. isSum is whether the sum of the keys that vanished together was printed before it.
+func (o *findOutput) printRest(d document.Find, isSum bool) {
+	keys := o.keys
+	if d.Changes == 0 {
+		o.printf("no change of %s in the searched history\n", strconv.Quote(keys.key+keys.prefix+keys.namespace))
+	}
+	const shown = 10
 	hidden := len(d.Gone) - shown
 	if hidden > 0 {
-		a.printf("\n%s more ends before these: -o json prints all\n", humanize.Comma(int64(hidden)))
+		o.printf("\n%s more ends before these: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 	for _, g := range d.Gone[max(0, len(d.Gone)-shown):] {
-		a.printGone(g)
-		a.printNamespaceHint(g.Key, keys)
+		o.printGone(g)
+		o.printNamespaceHint(g.Key)
 	}
 	switch {
 	case len(d.Gone) > 0 || isSum:
 	case d.Marked != nil:
-		a.printMarked(*d.Marked, keys)
+		o.printMarked(*d.Marked)
 	case keys.namespace != "" && d.Last != nil:
-		a.printf("no object of namespace %s has vanished, except those that controllers replace\n", keys.namespace)
+		o.printf("no object of namespace %s has vanished, except those that controllers replace\n", keys.namespace)
 	case d.Last == nil && d.Unseen > 0:
-		a.printf("no trace of it was found; it may have existed, since the repository does not contain the whole history\n")
+		o.printf("no trace of it was found; it may have existed, since the repository does not contain the whole history\n")
 	case d.Last == nil:
-		a.printf("it did not exist at any time that the repository covers\n")
+		o.printf("it did not exist at any time that the repository covers\n")
 	case keys.key != "" && d.Last.Change == "put":
-		n := d.Last.Revision
-		a.printf("it exists as of revision %d; its value before: dr extract --before-revision %d\n", n, n)
+		words := append(o.command("extract"), "--before-revision", strconv.FormatInt(d.Last.Revision, 10))
+		words = append(words, o.lineage(d.Last.Lineage)...)
+		o.printf("it exists as of revision %d; its value before: %s\n", d.Last.Revision, shellescape.QuoteCommand(words))
 	}
 	if d.Forgotten > 0 {
-		a.printf("%s keys that vanished before those are not listed: search a narrower window to see them\n",
+		o.printf("%s keys that vanished before those are not listed: search a narrower window to see them\n",
 			humanize.Comma(int64(d.Forgotten)))
 	}
 	if d.Unseen > 0 {
-		a.printf("the history is not complete: see the lines that begin with --\n")
+		o.printf("the history is not complete: see the lines that begin with --\n")
 	}
-	return nil
 }
 
 func (a *app) printGone(g document.Gone) {
@@ -343,8 +419,12 @@ func (a *app) printGone(g document.Gone) {
 		keys = fmt.Sprintf("%s keys, %s among them,", humanize.Comma(int64(g.Vanished)), keys)
 	}
 	marked := ""
-	if g.Mark != nil {
+	switch {
+	case g.Mark == nil:
+	case g.Mark.Key.Key == g.Key.Key:
 		marked = fmt.Sprintf("was marked for deletion %s, and ", whenText(*g.Mark))
+	default:
+		marked = fmt.Sprintf("of %s, which was marked for deletion %s, ", keyText(g.Mark.Key), whenText(*g.Mark))
 	}
 	by := "by an unknown request"
 	if g.By != "" {

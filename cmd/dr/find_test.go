@@ -76,7 +76,7 @@ func TestFindWithoutATrace(t *testing.T) {
 	for unseen, want := range map[int]string{0: "it did not exist at any time that the repository covers", 2: "may have existed"} {
 		var stdout strings.Builder
 		a := &app{world: world{stdout: &stdout}}
-		err := a.printFind(document.Find{Unseen: unseen}, selectionFlags{key: "/a"})
+		err := (&findOutput{app: a, keys: selectionFlags{key: "/a"}}).print(document.Find{Unseen: unseen})
 		if err != nil {
 			t.Fatal(err)
 		}

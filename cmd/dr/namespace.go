@@ -108,23 +108,23 @@ func (x *namespaceExtraction) check(at find.At) error {
 }
 
 // printVanished prints how many keys vanished together, the first of these keys, and the command that extracts all of them.
-func (a *app) printVanished(d document.Find, keys selectionFlags) {
+func (o *findOutput) printVanished(d document.Find) {
 	v := d.Vanished
-	a.printf("%s keys vanished in revisions %d to %d, between %s and %s; the last revision with all of them is %d\n",
+	o.printf("%s keys vanished in revisions %d to %d, between %s and %s; the last revision with all of them is %d\n",
 		humanize.Comma(int64(v.Keys)), v.From, v.To, momentOr(v.NotBefore), momentOr(v.NotAfter), v.LastWhole)
-	if v.Mark != nil {
-		a.printf("namespace %s was marked for deletion %s\n", keys.namespace, whenText(*v.Mark))
+	if v.Mark != nil && v.Mark.Kubernetes != nil {
+		o.printf("namespace %s was marked for deletion %s\n", v.Mark.Kubernetes.Name, whenText(*v.Mark))
 	}
-	a.printf("  %s\n", extractCommand(v.LastWhole, keys))
-	a.printFirstGone(d)
+	o.printf("  %s\n", o.extractCommand(v.LastWhole, v.Lineage))
+	o.printFirstGone(d)
 	if v.Earlier > 0 {
-		a.printf("%s keys had vanished before these: -o json prints all\n", humanize.Comma(int64(v.Earlier)))
+		o.printf("%s keys had vanished before these: -o json prints all\n", humanize.Comma(int64(v.Earlier)))
 	}
 }
 
 // printFirstGone prints the first requests that deleted keys of d.Vanished. It prints no restore command for each request: right before
 // it, the keys of the earlier requests are already gone.
-func (a *app) printFirstGone(d document.Find) {
+func (o *findOutput) printFirstGone(d document.Find) {
 	const shown = 10
 	together := slices.DeleteFunc(slices.Clone(d.Gone), func(g document.Gone) bool {
 		return g.Lineage != d.Vanished.Lineage || g.Revision < d.Vanished.From
@@ -134,17 +134,19 @@ func (a *app) printFirstGone(d document.Find) {
 		if g.Vanished > 1 {
 			keys = fmt.Sprintf("%s and %s more", keys, humanize.Comma(int64(g.Vanished-1)))
 		}
-		a.printf("  revision %d: %s\n", g.Revision, keys)
+		o.printf("  revision %d: %s\n", g.Revision, keys)
 	}
 	hidden := len(together) - shown
 	if hidden > 0 {
-		a.printf("  … and %s more requests: -o json prints all\n", humanize.Comma(int64(hidden)))
+		o.printf("  … and %s more requests: -o json prints all\n", humanize.Comma(int64(hidden)))
 	}
 }
 
-// extractCommand returns the command that prints the keys as they were at a revision.
-func extractCommand(revision int64, keys selectionFlags) string {
-	words := []string{"dr", "extract", "--to-revision", strconv.FormatInt(revision, 10)}
+// extractCommand returns the command that prints the keys as they were at a revision of a lineage.
+func (o *findOutput) extractCommand(revision int64, lineage string) string {
+	keys := o.keys
+	words := append(o.command("extract"), "--to-revision", strconv.FormatInt(revision, 10))
+	words = append(words, o.lineage(lineage)...)
 	if keys.namespace != "" {
 		return shellescape.QuoteCommand(append(words, "--namespace", keys.namespace)) + " | kubectl apply -f -"
 	}
@@ -155,23 +157,24 @@ func extractCommand(revision int64, keys selectionFlags) string {
 }
 
 // printMarked prints when an existing object was marked for deletion, and the command that prints the object as it was before.
-func (a *app) printMarked(m document.Marked, keys selectionFlags) {
-	a.printf("%s exists, but was marked for deletion %s; the last good revision is %d\n", keyText(m.Key), whenText(m.Change), m.LastGood)
-	a.printf("  %s\n", extractCommand(m.LastGood, keys))
-	a.printNamespaceHint(m.Key, keys)
+func (o *findOutput) printMarked(m document.Marked) {
+	o.printf("%s exists, but was marked for deletion %s; the last good revision is %d\n", keyText(m.Key), whenText(m.Change), m.LastGood)
+	o.printf("  %s\n", o.extractCommand(m.LastGood, m.Lineage))
+	o.printNamespaceHint(m.Key)
 }
 
 // printNamespaceHint prints, for the key of a namespace, how to find the namespace's objects: its own key contains none.
-func (a *app) printNamespaceHint(k document.Key, keys selectionFlags) {
-	if keys.key != "" && k.Kubernetes != nil && k.Kubernetes.Kind == "Namespace" {
-		a.printf("  its objects: %s\n", shellescape.QuoteCommand([]string{"dr", "find", "--namespace", k.Kubernetes.Name}))
+func (o *findOutput) printNamespaceHint(k document.Key) {
+	if o.keys.key != "" && k.Kubernetes != nil && k.Kubernetes.Kind == "Namespace" {
+		words := append(o.command("find"), "--namespace", k.Kubernetes.Name)
+		o.printf("  its objects: %s\n", shellescape.QuoteCommand(words))
 	}
 }
 
 // showsSum reports whether dr find prints d.Vanished, the sum of the newest deletions, in place of d.Gone: always for a namespace, and
 // for a prefix if several requests deleted its keys.
-func showsSum(d document.Find, keys selectionFlags) bool {
-	return d.Vanished != nil && (keys.namespace != "" || keys.key == "" && d.Vanished.From < d.Vanished.To)
+func (o *findOutput) showsSum(d document.Find) bool {
+	return d.Vanished != nil && (o.keys.namespace != "" || o.keys.key == "" && d.Vanished.From < d.Vanished.To)
 }
 
 // validNamespace checks the value of --namespace. (RFC 1123 label, k8s.io/apimachinery/pkg/util/validation.)

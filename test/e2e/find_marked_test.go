@@ -107,3 +107,67 @@ func encodedNamespace(t *testing.T, label string, deletion *metav1.Time) string 
 	}
 	return encoded.String()
 }
+
+// TestFindPrefixOfADeletedNamespace searches for the keys of a namespace by a prefix that does not include the namespace itself. The last
+// good revision is before the namespace was marked for deletion, and no other one is offered.
+func TestFindPrefixOfADeletedNamespace(t *testing.T) {
+	withServers(t)
+	const namespace, prefix = "/registry/namespaces/prod", "/registry/configmaps/prod/"
+	c := servers.Start(t, servers.Options{})
+	client := c.Client(t)
+	j := newJob(t)
+	put(t, client, namespace, encodedNamespace(t, "", nil))
+	for _, name := range []string{"a", "b", "c"} {
+		put(t, client, prefix+name, "value")
+	}
+	mark := written(t, client, namespace, encodedNamespace(t, "", &metav1.Time{Time: time.Unix(1800000000, 0)}))
+	put(t, client, "other", "")
+	for _, name := range []string{"a", "b", "c"} {
+		remove(t, client, prefix+name)
+	}
+	remove(t, client, namespace)
+	j.backUp(t, c)
+
+	for _, searched := range []string{prefix, "/registry/"} {
+		f := j.find(t, "--prefix", searched)
+		v := f.Vanished
+		if v == nil || v.LastWhole != mark-1 || v.Mark == nil || v.Mark.Revision != mark {
+			t.Fatalf("prefix %s: vanished %+v, want the mark of revision %d", searched, v, mark)
+		}
+		for _, g := range f.Gone {
+			if g.LastGood != mark-1 {
+				t.Errorf("prefix %s: the last good revision of %s is %d, want %d", searched, g.Key.Key, g.LastGood, mark-1)
+			}
+		}
+	}
+	text := command.Must(t, j.env, "find", "--repo", "file://"+j.repo, "--cluster", "prod", "--prefix", prefix)
+	first, _, _ := strings.Cut(text, "\n")
+	wants(t, first, "3 keys vanished in revisions 8 to 10", "the last revision with all of them is 5")
+	wants(t, text, "namespace prod was marked for deletion at revision 6", "REVISION ",
+		"dr extract --repo file://"+j.repo+" --cluster prod --to-revision 5 --prefix "+prefix)
+}
+
+// TestFindOffersNoEmptiedPoint deletes keys one after the other: only the first deletion names a command, to the point with all of them.
+func TestFindOffersNoEmptiedPoint(t *testing.T) {
+	withServers(t)
+	c := servers.Start(t, servers.Options{})
+	client := c.Client(t)
+	j := newJob(t)
+	for _, key := range []string{"app/a", "app/b", "app/c"} {
+		put(t, client, key, "")
+	}
+	j.backUp(t, c)
+	for _, key := range []string{"app/a", "app/b", "app/c"} {
+		remove(t, client, key)
+	}
+	j.backUp(t, c)
+	f := j.find(t, "--prefix", "app/")
+	if len(f.Gone) != 3 || f.Gone[0].Restore == nil || f.Gone[0].LastGood != f.Vanished.LastWhole {
+		t.Fatalf("gone %+v of %+v", f.Gone, f.Vanished)
+	}
+	for _, g := range f.Gone[1:] {
+		if g.Restore != nil || g.Nearest != nil {
+			t.Errorf("%s: %q restores a point at which other keys are missing", g.Key.Key, g.Restore)
+		}
+	}
+}
