@@ -120,7 +120,8 @@ func planLog(p plan.Plan) []string {
 		return nil
 	}
 	l, r := p.Log, p.Reach
-	replays := fmt.Sprintf("%d segments of lineage %s with %s requests, without those that the backup has; %s", l.Segments, l.Lineage, humanize.Comma(int64(l.Requests)), size(l.Bytes))
+	replays := fmt.Sprintf("%d segments of lineage %s, %s, with %s requests; those that the backup contains are skipped",
+		l.Segments, l.Lineage, size(l.Bytes), humanize.Comma(int64(l.Requests)))
 	end := "their end"
 	switch {
 	case l.Revision > 0:

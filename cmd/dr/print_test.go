@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/sign"
@@ -109,5 +110,16 @@ func TestTimesOfTheStatus(t *testing.T) {
 		if got != want {
 			t.Errorf("a window of %s: %q, want %q", d, got, want)
 		}
+	}
+}
+
+// TestPlanCountsAllRequests checks that a plan does not claim to have subtracted the requests that the backup contains.
+func TestPlanCountsAllRequests(t *testing.T) {
+	got := planLog(plan.Plan{Log: &plan.Log{Lineage: "a0", Segments: 2, Requests: 301, Bytes: 2048}, Reach: &plan.Reach{}})
+	want := []string{
+		"replays", "2 segments of lineage a0, 2.0 KiB, with 301 requests; those that the backup contains are skipped", "up to", "their end",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
