@@ -106,9 +106,9 @@ func (j *baseJob) work(ctx context.Context) error {
 // other repositories are only reported.
 func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
 	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.forward)
-	there := reached(j.r.stores, r)
+	reachedStores := reached(j.r.stores, r)
 	first := j.spec.Repositories[0].Name
-	if r.ID == "" || len(there) == 0 || there[0].Repository != first {
+	if r.ID == "" || len(reachedStores) == 0 || reachedStores[0].Repository != first {
 		return r.ID, cmp.Or(err, fmt.Errorf("repository %s was left out: the log needs the backup there", first))
 	}
 	if err != nil {

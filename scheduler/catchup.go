@@ -58,9 +58,9 @@ func (c *catchup) due(now time.Time) time.Time {
 
 // noteMissed records which repositories a backup has not reached.
 func (w *worker) noteMissed(r backup.Result, stores []backup.Store) {
-	there := reached(stores, r)
+	reachedStores := reached(stores, r)
 	for _, in := range w.spec.Repositories {
-		if !slices.ContainsFunc(there, func(s backup.Store) bool { return s.Repository == in.Name }) {
+		if !slices.ContainsFunc(reachedStores, func(s backup.Store) bool { return s.Repository == in.Name }) {
 			w.catchup.missed(in.Name, w.catchup.since[in.Name])
 			w.catchup.after = time.Now().Add(spec.FirstWait)
 		}

@@ -39,10 +39,10 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 		}
 		board := s.newBoard(name)
 		board.status.State, board.status.Problem = Failing, why
-		own, stop := context.WithCancel(ctx)
+		observerCtx, stop := context.WithCancel(ctx)
 		f = &faulty{newObserver(s, board, o), stop}
 		s.faulty[name] = f
-		s.running.Go(func() { f.observer.run(own, ctx) })
+		s.running.Go(func() { f.observer.run(observerCtx, ctx) })
 	}
 }
 

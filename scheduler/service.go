@@ -156,12 +156,12 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 			w.driller.assign(o)
 			continue
 		}
-		own, stop := context.WithCancel(ctx)
+		workerCtx, stop := context.WithCancel(ctx)
 		w = s.newWorker(o, jobs, stop)
 		s.workers[spec.Cluster] = w
-		s.running.Go(func() { w.work(own, w.turn, w.accept) })
-		s.running.Go(func() { w.driller.work(own, w.driller.turn, w.driller.accept) })
-		s.running.Go(func() { w.observer.run(own, ctx) })
+		s.running.Go(func() { w.work(workerCtx, w.turn, w.accept) })
+		s.running.Go(func() { w.driller.work(workerCtx, w.driller.turn, w.driller.accept) })
+		s.running.Go(func() { w.observer.run(workerCtx, ctx) })
 	}
 	for name, w := range s.workers {
 		if !wanted[name] {

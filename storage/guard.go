@@ -167,17 +167,17 @@ func guarded[T any](ctx context.Context, g *Guard, limit time.Duration, c guarde
 		}
 	}
 	began := time.Now()
-	own, cancel := context.WithCancelCause(ctx)
+	callCtx, cancel := context.WithCancelCause(ctx)
 	done := make(chan answer[T], 1)
 	go func() {
 		if limit > 0 {
 			defer func() { <-g.turns }()
 		}
 		var a answer[T]
-		b, err := g.bucket(own)
+		b, err := g.bucket(callCtx)
 		a.err = err
 		if err == nil {
-			a.value, a.err = c.do(own, b)
+			a.value, a.err = c.do(callCtx, b)
 		}
 		done <- a
 	}()
@@ -282,9 +282,9 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 		obj Object
 	}
 	call := guardedCall[body]{late: func(b body) { b.Close() }}
-	call.do = func(own context.Context, b Bucket) (body, error) {
+	call.do = func(callCtx context.Context, b Bucket) (body, error) {
 		ctx, end := context.WithCancel(ctx) // the body's context, which outlives the call
-		stop := context.AfterFunc(own, end)
+		stop := context.AfterFunc(callCtx, end)
 		rc, obj, err := b.Open(ctx, key, o)
 		stop()
 		if err != nil {

@@ -51,12 +51,12 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 // storeStranded stores a segment of the spool that does not continue the newest lineage. It may still continue its own lineage, if
 // its name there is free. An error that matches isTaken means that the segment can never be stored.
 func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
-	there, err := a.to.Log().Segments(ctx, s.Lineage, []uint64{s.Seq})
+	stored, err := a.to.Log().Segments(ctx, s.Lineage, []uint64{s.Seq})
 	switch {
-	case err == nil && there[0].Digest == s.Digest:
+	case err == nil && stored[0].Digest == s.Digest:
 		return nil
 	case err == nil:
-		return &log.TakenError{Segment: there[0]}
+		return &log.TakenError{Segment: stored[0]}
 	case !errors.Is(err, storage.ErrNotExist):
 		return err
 	}

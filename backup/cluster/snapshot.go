@@ -52,13 +52,13 @@ func (s *Snapshot) SnapshotSize() int64 { return s.total }
 func (s *Server) Snapshot(ctx context.Context, stallAfter time.Duration) (*Snapshot, error) {
 	// The server must not get the deadline of ctx: it might end the stream a moment before ctx ends, and its error would
 	// hide the cause of ctx.
-	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	snapshot := &Snapshot{ctx: own, from: s.Endpoint, cancel: cancel, stallAfter: stallAfter, digest: trailer{hash: sha256.New()}}
+	streamCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	snapshot := &Snapshot{ctx: streamCtx, from: s.Endpoint, cancel: cancel, stallAfter: stallAfter, digest: trailer{hash: sha256.New()}}
 	snapshot.unlink = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	snapshot.stall = time.AfterFunc(stallAfter, func() {
 		cancel(fmt.Errorf("%w: no byte came for %s", ErrStalled, stallAfter))
 	})
-	stream, err := s.remote.Snapshot(own, &pb.SnapshotRequest{})
+	stream, err := s.remote.Snapshot(streamCtx, &pb.SnapshotRequest{})
 	if err == nil {
 		snapshot.stream = stream
 		var first *pb.SnapshotResponse
@@ -73,7 +73,7 @@ func (s *Server) Snapshot(ctx context.Context, stallAfter time.Duration) (*Snaps
 	if err == io.EOF {
 		err = snapshot.digest.check()
 	} else {
-		err = reason(own, err)
+		err = reason(streamCtx, err)
 	}
 	snapshot.Close()
 	return nil, fmt.Errorf("open the snapshot of %s: %w", s.Endpoint, err)

@@ -202,8 +202,8 @@ func (f *storeFlags) checkSigner() error {
 	if err != nil {
 		return err
 	}
-	own := policy.Key.Trust().Keys()
-	if policy.Trust.None() || len(own) > 0 && slices.Contains(policy.Trust.Keys(), own[0]) {
+	signer := policy.Key.Trust().Keys()
+	if policy.Trust.None() || len(signer) > 0 && slices.Contains(policy.Trust.Keys(), signer[0]) {
 		return nil
 	}
 	return usagef("--trust without a trusted --sign-key: readers would ignore what this command writes: sign with a key that --trust names")

@@ -76,8 +76,8 @@ func LockDir(path string) (*fileutil.LockedFile, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	there, err := os.Stat(file)
-	if err != nil || !os.SameFile(ours, there) { // the file was removed or replaced
+	current, err := os.Stat(file)
+	if err != nil || !os.SameFile(ours, current) { // the file was removed or replaced
 		return nil, errors.Join(ErrTaken, lock.Close())
 	}
 	return lock, nil

@@ -39,8 +39,8 @@ func inProc(f *os.File) (bool, error) {
 	}
 	self := filepath.Join("/proc", strconv.Itoa(os.Getpid()), "fd")
 	for _, d := range descriptors {
-		there, err := os.Stat(d)
-		if err == nil && os.SameFile(info, there) && filepath.Dir(d) != self {
+		opened, err := os.Stat(d)
+		if err == nil && os.SameFile(info, opened) && filepath.Dir(d) != self {
 			return true, nil
 		}
 	}

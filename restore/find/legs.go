@@ -102,9 +102,9 @@ func basedLegs(c catalog.Catalog) []basedLeg {
 		}
 	}
 	for i, l := range legs {
-		own := slices.DeleteFunc(slices.Clone(l.bases), func(b catalog.Backup) bool { return owner[b.ID] != i })
-		if len(own) > 0 {
-			legs[i].bases = own
+		owned := slices.DeleteFunc(slices.Clone(l.bases), func(b catalog.Backup) bool { return owner[b.ID] != i })
+		if len(owned) > 0 {
+			legs[i].bases = owned
 		}
 	}
 	return legs

@@ -12,25 +12,25 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// own returns the backups and the log in c that have the disks' cluster id, or c if no disk knows its id. The note names the newest
+// sameCluster returns the backups and the log in c that have the disks' cluster id, or c if no disk knows its id. The note names the newest
 // backup that is left out; "" if none is.
-func (d *Disks) own(c catalog.Catalog) (own catalog.Catalog, note string) {
+func (d *Disks) sameCluster(c catalog.Catalog) (kept catalog.Catalog, note string) {
 	id := d.clusterID()
 	if id == "" {
 		return c, ""
 	}
 	isOther := func(b catalog.Backup) bool { return !catalog.SameClusterID(b.ClusterID, id) }
-	own = c
-	own.Backups = slices.DeleteFunc(slices.Clone(c.Backups), isOther)
-	own.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), func(l catalog.Lineage) bool {
+	kept = c
+	kept.Backups = slices.DeleteFunc(slices.Clone(c.Backups), isOther)
+	kept.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), func(l catalog.Lineage) bool {
 		return len(l.Segments) > 0 && !catalog.SameClusterID(l.Segments[0].ClusterID, id)
 	})
 	i := slices.IndexFunc(c.Backups, isOther)
 	if i < 0 {
-		return own, ""
+		return kept, ""
 	}
 	b := c.Backups[i]
-	return own, fmt.Sprintf("the disks are of cluster id %s: the backups and the log of cluster id %s are not used (the newest, %s, was begun %s)",
+	return kept, fmt.Sprintf("the disks are of cluster id %s: the backups and the log of cluster id %s are not used (the newest, %s, was begun %s)",
 		id, b.ClusterID, b.ID, b.Started.UTC().Format(time.RFC3339))
 }
 

@@ -118,8 +118,8 @@ func salvaged(c catalog.Catalog, t Target) (route, error) {
 	if err != nil {
 		return route{}, err
 	}
-	own, note := t.Disks.own(c)
-	r, err := salvagedFrom(own, t)
+	kept, note := t.Disks.sameCluster(c)
+	r, err := salvagedFrom(kept, t)
 	if err == nil && note != "" {
 		r.notes = append(r.notes, note)
 	}

@@ -181,22 +181,22 @@ func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
 	if !slices.ContainsFunc(ops, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
 		return true
 	}
-	there := make(map[string]bool, len(ops)) // whether a key exists after the earlier ops; only keys that they changed
+	present := make(map[string]bool, len(ops)) // whether a key exists after the earlier ops; only keys that they changed
 	for _, op := range ops {
 		p := op.GetRequestPut()
 		if p != nil {
-			there[string(p.Key)] = true
+			present[string(p.Key)] = true
 			continue
 		}
 		key := op.GetRequestDeleteRange().Key
-		exists, changed := there[string(key)]
+		exists, changed := present[string(key)]
 		if !changed {
 			exists = has(tx, key)
 		}
 		if !exists {
 			return false
 		}
-		there[string(key)] = false
+		present[string(key)] = false
 	}
 	return true
 }

@@ -257,17 +257,17 @@ func (r *run) badRecord(after uint64, err error) error {
 
 // ofSource refuses a record that a log of this source cannot contain.
 func (r *run) ofSource(d *decoded) error {
-	of := segment.WAL
+	source := segment.WAL
 	switch d.Kind {
 	case segment.Request:
 	case segment.Change, segment.CompactionMark:
-		of = segment.Watch
+		source = segment.Watch
 	default:
 		return nil
 	}
-	if of != r.source {
+	if source != r.source {
 		return r.badRecord(r.at.Position, fmt.Errorf("%w: a log from %s has a record of one from %s, at position %d",
-			ErrForeign, r.source, of, d.Position))
+			ErrForeign, r.source, source, d.Position))
 	}
 	return nil
 }

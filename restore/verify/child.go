@@ -65,12 +65,12 @@ func scratchLayout() plan.Layout {
 
 // inChild runs j in a child, in a new directory below dir, and removes that directory.
 func inChild(ctx context.Context, j job, dir string, report storage.Report) (f found, err error) {
-	own, err := child.NewDir(dir, "verify")
+	childDir, err := child.NewDir(dir, "verify")
 	if err != nil {
 		return found{}, err
 	}
-	defer func() { _ = own.Remove() }() // the child removes its content, unless it dies
-	path, err := filepath.Abs(own.Path)
+	defer func() { _ = childDir.Remove() }() // the child removes its content, unless it dies
+	path, err := filepath.Abs(childDir.Path)
 	if err != nil {
 		return found{}, err
 	}

@@ -245,8 +245,8 @@ func (d *Standing) counted(s repository.Survey) {
 	}
 }
 
-func newestIDs(of map[catalog.ID]int64) (ids []catalog.ID) {
-	for id := range of {
+func newestIDs(byID map[catalog.ID]int64) (ids []catalog.ID) {
+	for id := range byID {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, func(a, b catalog.ID) int { return cmp.Compare(b, a) })
@@ -254,12 +254,12 @@ func newestIDs(of map[catalog.ID]int64) (ids []catalog.ID) {
 }
 
 // median returns the lower median, or 0 if there are too few values.
-func median(of []int64) int64 {
-	if len(of) < few {
+func median(values []int64) int64 {
+	if len(values) < few {
 		return 0
 	}
-	slices.Sort(of)
-	return of[(len(of)-1)/2]
+	slices.Sort(values)
+	return values[(len(values)-1)/2]
 }
 
 // log sets the facts about the log. A gap that seems to end in the future stays open: no backup can come after it yet.

@@ -312,11 +312,11 @@ func filledIn(n *yaml.Node, cluster string) *yaml.Node {
 // sealing lists the keys that together determine who can open the backups.
 var sealing = []string{"recipients", "recipientsFile", "passphraseFile", "passphraseEnv"}
 
-// replaceSealing drops the defaults' recipients and passphrase if own, the cluster's node, sets any of the
+// replaceSealing drops the defaults' recipients and passphrase if node, the cluster's, sets any of the
 // keys in sealing: only the cluster's own recipients may open its backups.
-func (c *clusterPart) replaceSealing(own *yaml.Node) {
+func (c *clusterPart) replaceSealing(node *yaml.Node) {
 	var keys map[string]yaml.Node // including keys from YAML merges (<<)
-	_ = own.Decode(&keys)
+	_ = node.Decode(&keys)
 	for _, key := range sealing {
 		_, found := keys[key]
 		if found {

@@ -120,8 +120,8 @@ func (b *builder) keys(d Repository) (p records.Policy) {
 	if err != nil {
 		b.fault(err, "trust")
 	}
-	own := p.Key.Trust().Keys()
-	if !p.Trust.None() && (len(own) == 0 || !slices.Contains(p.Trust.Keys(), own[0])) {
+	signer := p.Key.Trust().Keys()
+	if !p.Trust.None() && (len(signer) == 0 || !slices.Contains(p.Trust.Keys(), signer[0])) {
 		b.fault(errors.New("trust must include the public key of signKeyFile: nothing that is written would be trusted"), "trust")
 	}
 	return p
@@ -147,7 +147,7 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 	if len(names) == 0 {
 		b.fault(errors.New("no repositories: name at least one"), "repositories")
 	}
-	own := map[address.Address]string{}
+	clusterPlaces := map[address.Address]string{}
 	for n, name := range names {
 		r, ok := all.built[name]
 		switch {
@@ -158,7 +158,7 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 			b.fault(fmt.Errorf("repository %q is listed twice", name), "repositories")
 			continue
 		case strings.Contains(r.URL, Placeholder):
-			r = b.filled(r, cluster, all.places, own)
+			r = b.filled(r, cluster, all.places, clusterPlaces)
 		}
 		if all.refused[name] != nil {
 			b.fault(fmt.Errorf("repository %s: %w", name, all.refused[name]), "repositories", name, "credentials")
@@ -168,21 +168,22 @@ func (b *builder) repositories(cluster string, names []string, all Repositories)
 	return used
 }
 
-// filled returns r with the cluster's name in its URL, and adds its address to own. It adds a fault if another repository has
-// that address. all has the addresses of all repositories by their declared URLs, own those that the cluster uses.
-func (b *builder) filled(r spec.Repository, cluster string, all, own map[address.Address]string) spec.Repository {
+// filled returns r with the cluster's name in its URL, and adds its address to clusterPlaces. It adds a fault if another
+// repository has that address. all has the addresses of all repositories by their declared URLs, clusterPlaces those that the
+// cluster uses.
+func (b *builder) filled(r spec.Repository, cluster string, all, clusterPlaces map[address.Address]string) spec.Repository {
 	place, err := placeOf(r.URL, cluster)
 	if err != nil {
 		b.fault(fmt.Errorf("repository %s, with the cluster's name in its URL: %w", r.Name, err), "repositories")
 		return r
 	}
-	for _, places := range []map[address.Address]string{all, own} {
+	for _, places := range []map[address.Address]string{all, clusterPlaces} {
 		other, taken := places[place]
 		if taken && other != r.Name {
 			b.fault(fmt.Errorf("repository %s has the same URL for this cluster as repository %s", r.Name, other), "repositories")
 		}
 	}
-	own[place] = r.Name
+	clusterPlaces[place] = r.Name
 	r.Pattern, r.URL = r.URL, strings.ReplaceAll(r.URL, Placeholder, cluster)
 	return r
 }

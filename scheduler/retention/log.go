@@ -49,10 +49,10 @@ func (k *keeping) isDoubtful(s *stretch) bool {
 	if len(s.bases) > 0 {
 		return !slices.ContainsFunc(s.bases, func(c *candidate) bool { return !c.doubtful })
 	}
-	own := func(h catalog.History) bool {
+	isOwn := func(h catalog.History) bool {
 		return !h.Doubtful && catalog.SameClusterID(h.ClusterID, s.Segments[0].ClusterID)
 	}
-	return slices.ContainsFunc(k.histories, func(h catalog.History) bool { return h.Doubtful }) && !slices.ContainsFunc(k.histories, own)
+	return slices.ContainsFunc(k.histories, func(h catalog.History) bool { return h.Doubtful }) && !slices.ContainsFunc(k.histories, isOwn)
 }
 
 // basesOf returns the bases of s, oldest first.
@@ -136,9 +136,9 @@ func (k *keeping) oldestUse() (t time.Time) {
 // from returns how many segments at the start of s a restore from b does not need. It needs the segment with b's own position,
 // and a mark before that position, which proves that b belongs to this history.
 func (s *stretch) from(b catalog.Backup) int {
-	own, _ := b.Span(s.Source())
-	i := max(0, s.SegmentsUpTo(own)-1)
-	for i > 0 && own >= s.Segments[i].First && !hasMarkBefore(s.Segments[i], own) {
+	position, _ := b.Span(s.Source())
+	i := max(0, s.SegmentsUpTo(position)-1)
+	for i > 0 && position >= s.Segments[i].First && !hasMarkBefore(s.Segments[i], position) {
 		i--
 	}
 	return i

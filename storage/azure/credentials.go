@@ -93,7 +93,7 @@ var errUnknownAccount = errors.New("the storage account is unknown: name it, or 
 // find returns the credentials of the account. If they contain neither a key nor a SAS, the caller must use credentials
 // that Azure issues.
 func (c Config) find() (accountCredentials, error) {
-	own, ok := c.Credentials.Azure()
+	configured, ok := c.Credentials.Azure()
 	if !ok {
 		found, err := fromEnvironment()
 		if err == nil && c.Account != "" && found.endpoint != "" && found.account != "" && found.account != c.Account {
@@ -101,7 +101,7 @@ func (c Config) find() (accountCredentials, error) {
 		}
 		return found, err
 	}
-	found, err := given(own, c.Account)
+	found, err := given(configured, c.Account)
 	if err == nil && c.Account != "" && found.account != "" && found.account != c.Account {
 		err = fmt.Errorf("%w: they are for the account %s, and the URL names %s: use those of that account",
 			credentials.ErrCredentials, found.account, c.Account)
@@ -147,12 +147,12 @@ func connect(c Config) (*container.Client, error) {
 
 // identity returns the credentials that Azure issues.
 func (c Config) identity(o azcore.ClientOptions) (azcore.TokenCredential, error) {
-	own, ok := c.Credentials.Azure()
+	configured, ok := c.Credentials.Azure()
 	if !ok {
 		return identities(o)
 	}
-	o.Cloud = cloudOf(own) // else the environment would choose the authority
-	principal, err := azidentity.NewClientSecretCredential(own.Tenant, own.Client, own.Secret,
+	o.Cloud = cloudOf(configured) // else the environment would choose the authority
+	principal, err := azidentity.NewClientSecretCredential(configured.Tenant, configured.Client, configured.Secret,
 		&azidentity.ClientSecretCredentialOptions{ClientOptions: o})
 	if err != nil {
 		return nil, fmt.Errorf("%w: the service principal is not usable: check its tenant", credentials.ErrCredentials)

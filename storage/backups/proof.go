@@ -17,7 +17,7 @@ import (
 
 // unreadProof is a proof of a backup whose manifest is not read.
 type unreadProof struct {
-	of     catalog.ID     // the backup
+	backup catalog.ID
 	listed storage.Object // the proof in the listing
 }
 
@@ -50,7 +50,7 @@ func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen)
 			return nil
 		}
 		p.Listed = u.listed
-		p.Proof, p.Ok, err = r.ReadProof(ctx, u.of, u.listed.Key)
+		p.Proof, p.Ok, err = r.ReadProof(ctx, u.backup, u.listed.Key)
 		if records.IsAbsent(err) || errors.Is(err, catalog.ErrDamaged) { // pruned since it was listed, or proves nothing
 			return nil
 		}

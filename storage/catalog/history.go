@@ -54,15 +54,15 @@ func Histories(cluster string, backups []Backup) []History {
 
 // finder assigns backups to histories, in the order in which they were taken.
 type finder struct {
-	found []*History
-	own   *History // the newest history that is not doubtful; nil if there is none
+	found      []*History
+	ownHistory *History // the newest history that is not doubtful; nil if there is none
 }
 
 func (f *finder) add(cluster string, b Backup) {
 	h := f.of(b)
 	if h == nil {
 		restored := IsRestored(cluster, b.ClusterID) && !f.seen(b.ClusterID)
-		h = &History{ClusterID: b.ClusterID, Doubtful: f.own != nil && !restored}
+		h = &History{ClusterID: b.ClusterID, Doubtful: f.ownHistory != nil && !restored}
 		f.found = append(f.found, h)
 	}
 	h.Backups = append(h.Backups, b)
@@ -70,7 +70,7 @@ func (f *finder) add(cluster string, b Backup) {
 		h.Doubtful = false
 	}
 	if !h.Doubtful {
-		f.own = h
+		f.ownHistory = h
 	}
 }
 
@@ -78,7 +78,7 @@ func (f *finder) add(cluster string, b Backup) {
 // another own history followed has ended: a later backup with its id comes from a member that was left running.
 func (f *finder) of(b Backup) *History {
 	for _, h := range slices.Backward(f.found) {
-		current := h == f.own || h.Doubtful
+		current := h == f.ownHistory || h.Doubtful
 		if current && SameClusterID(h.ClusterID, b.ClusterID) && !b.restartedEmpty(h.Backups[len(h.Backups)-1]) {
 			return h
 		}
@@ -99,19 +99,19 @@ type Change struct {
 // NewChange returns the change from the cluster's own history to the one of its newest backup. It is not ok if the newest
 // backup belongs to the own history, or if there are no backups.
 func NewChange(cluster string, backups []Backup) (Change, bool) {
-	var newest, own *History
+	var newest, ownHistory *History
 	for _, h := range Histories(cluster, backups) {
 		if newest == nil || h.Newest().Started.After(newest.Newest().Started) {
 			newest = &h
 		}
 		if !h.Doubtful {
-			own = &h
+			ownHistory = &h
 		}
 	}
 	if newest == nil || !newest.Doubtful {
 		return Change{}, false
 	}
-	return Change{Newest: newest.Newest(), Before: own.Newest()}, true
+	return Change{Newest: newest.Newest(), Before: ownHistory.Newest()}, true
 }
 
 // SameCluster reports whether the same cluster lost its data; if not, another cluster was backed up.

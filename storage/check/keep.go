@@ -67,12 +67,12 @@ func (p *probe) lockHolds(ctx context.Context) Line {
 	if err != nil {
 		return failed(err)
 	}
-	there, err := p.bucket.Stat(ctx, key)
+	stored, err := p.bucket.Stat(ctx, key)
 	if err != nil {
 		return failed(err)
 	}
-	if there.RetainUntil.Before(until) {
-		return wanting(anotherStore, "the lock should last until %s, the store reports %s", stamp(until), stamp(there.RetainUntil))
+	if stored.RetainUntil.Before(until) {
+		return wanting(anotherStore, "the lock should last until %s, the store reports %s", stamp(until), stamp(stored.RetainUntil))
 	}
 	l := p.tryToDelete(ctx, key, obj.Version, until)
 	if l.Verdict != OK {

@@ -51,12 +51,12 @@ func (p *probe) canCreate(ctx context.Context) Line {
 	if err != nil {
 		return failed(err)
 	}
-	there, err := p.bucket.Stat(ctx, "created")
+	stored, err := p.bucket.Stat(ctx, "created")
 	switch {
 	case err != nil:
 		return failed(err)
-	case there.Size != small || there.Version != obj.Version:
-		return wanting(anotherStore, "%d bytes were stored, but the store reports %d of another version", small, there.Size)
+	case stored.Size != small || stored.Version != obj.Version:
+		return wanting(anotherStore, "%d bytes were stored, but the store reports %d of another version", small, stored.Size)
 	}
 	return ok("an object of %d bytes was created", small)
 }

@@ -22,9 +22,9 @@ type plan struct {
 
 // object is an object of the source.
 type object struct {
-	key   string
-	size  int64 // bytes
-	there bool  // the target has an object with that name and size
+	key     string
+	size    int64 // bytes
+	present bool  // the target has an object with that name and size
 }
 
 // backup is the work on one backup.
@@ -96,8 +96,8 @@ func (p *planner) fault(key string, err error) {
 func (p *planner) object(key string) (o object, ok bool) {
 	o = object{key: key, size: p.source.sizes[key]}
 	var size int64
-	size, o.there = p.target.sizes[key]
-	if o.there && size != o.size {
+	size, o.present = p.target.sizes[key]
+	if o.present && size != o.size {
 		p.fault(key, differs(key, fmt.Sprintf("it has %d bytes, the source's %d", size, o.size)))
 		return o, false
 	}
@@ -108,11 +108,11 @@ func differs(key, how string) error { return fmt.Errorf("%s: %w: %s", key, ErrDi
 
 // deletion plans to delete a backup at the target if the caller has asked for it, and the backup is there and not pinned.
 func (p *planner) deletion(id catalog.ID, asked bool) {
-	_, there := p.target.sizes[catalog.ManifestKey(p.target.c.Records().Cluster, id)]
+	_, present := p.target.sizes[catalog.ManifestKey(p.target.c.Records().Cluster, id)]
 	switch {
 	case p.target.deleted[id]:
 		p.plan.result.Present++
-	case !asked || !there || p.target.pinned[id]:
+	case !asked || !present || p.target.pinned[id]:
 		p.plan.result.LeftOut++
 	default:
 		p.plan.deletions = append(p.plan.deletions, id)
@@ -205,7 +205,7 @@ func (p *planner) lineage(l catalog.Lineage) {
 // segment is like object, and also compares the digests of the headers if the target has the segment.
 func (p *planner) segment(s catalog.Segment) (object, bool) {
 	o, ok := p.object(catalog.SegmentKey(p.source.c.Records().Cluster, s.Lineage, s.Seq))
-	if ok && o.there && p.target.headers[o.key] != s.Digest {
+	if ok && o.present && p.target.headers[o.key] != s.Digest {
 		p.fault(o.key, differs(o.key, "its header is not the source's"))
 		return o, false
 	}
@@ -235,7 +235,7 @@ func (p *planner) keptFrom(s catalog.Stretch) int {
 // bytes returns the total size of the objects to copy.
 func (p plan) bytes() (total int64) {
 	add := func(o object) {
-		if !o.there {
+		if !o.present {
 			total += o.size
 		}
 	}

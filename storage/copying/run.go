@@ -67,7 +67,7 @@ func (c *copying) delete(ctx context.Context, id catalog.ID) error {
 // deletedMeanwhile reports whether the backup is now deleted on either side. The target counts only if it had the manifest.
 func (c *copying) deletedMeanwhile(ctx context.Context, b backup) (bool, error) {
 	gone, err := isGone(ctx, c.from, b.backup.ID)
-	if err == nil && !gone && b.manifest.there {
+	if err == nil && !gone && b.manifest.present {
 		gone, err = isGone(ctx, c.to, b.backup.ID)
 	}
 	return gone, err
@@ -112,7 +112,7 @@ func (c *copying) recordFault(key string, err error) error {
 
 // backup copies the missing objects of a backup. A backup that is deleted on either side during the copy is left out.
 func (c *copying) backup(ctx context.Context, b backup) error {
-	if !b.manifest.there { // checked first, so that the data of a backup deleted meanwhile is not copied in vain
+	if !b.manifest.present { // checked first, so that the data of a backup deleted meanwhile is not copied in vain
 		gone, err := isGone(ctx, c.from, b.backup.ID)
 		if gone {
 			c.result.LeftOut++
@@ -140,7 +140,7 @@ func (c *copying) backup(ctx context.Context, b backup) error {
 // target has the manifest, parts compares the manifests first, and does not read data that the target has. If the target has only
 // the data, parts checks the data against the source's manifest.
 func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
-	if b.manifest.there {
+	if b.manifest.present {
 		err := c.document(ctx, b.manifest, b.isManifest)
 		if err != nil {
 			return b.manifest.key, err
@@ -160,7 +160,7 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 			return o.key, err
 		}
 	}
-	if b.manifest.there {
+	if b.manifest.present {
 		return "", nil
 	}
 	err = c.document(ctx, b.manifest, b.isManifest)
@@ -185,11 +185,11 @@ func (c *copying) stillThere(ctx context.Context, b backup) error {
 
 // data copies the sealed snapshot.
 func (c *copying) data(ctx context.Context, b backup) error {
-	if b.data.there && b.manifest.there {
+	if b.data.present && b.manifest.present {
 		c.result.Present++
 		return nil
 	}
-	if !b.data.there {
+	if !b.data.present {
 		r, err := c.from.FetchSealed(ctx, b.backup)
 		if err != nil {
 			return records.ReadError(err)
@@ -255,7 +255,7 @@ func (b backup) isProof(data []byte) error {
 
 // small stores data at the target, or compares it with the object that is there.
 func (c *copying) small(ctx context.Context, o object, data []byte) error {
-	if !o.there {
+	if !o.present {
 		err := c.create(ctx, o, bytes.NewReader(data))
 		if !errors.Is(err, storage.ErrExist) {
 			return err
@@ -319,7 +319,7 @@ func (c *copying) recordLogFault(ctx context.Context, o logObject, err error) er
 
 // segment copies a segment. If the target has a segment of that name by now, the digests of the headers must be equal.
 func (c *copying) segment(ctx context.Context, s segmentCopy) error {
-	if s.there {
+	if s.present {
 		c.result.Present++
 		return nil
 	}
@@ -364,7 +364,7 @@ func isSegment(r io.Reader, s segmentCopy) error {
 
 // index copies an index if the target has all segments that the index lists. A listed segment that is missing counts as lost.
 func (c *copying) index(ctx context.Context, lineage string, x index, held map[uint64]bool) error {
-	if x.there {
+	if x.present {
 		c.result.Present++
 		return nil
 	}

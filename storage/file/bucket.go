@@ -79,14 +79,14 @@ func makeDir(dir string) error {
 
 // current returns the directory that is at the path now.
 func (b *Bucket) current() (*tree, error) {
-	there, err := os.Stat(b.dir)
+	found, err := os.Stat(b.dir)
 	if err != nil {
 		return nil, b.openError(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	opened, err := b.tree.root.Stat(".")
-	if err == nil && os.SameFile(opened, there) {
+	if err == nil && os.SameFile(opened, found) {
 		return b.tree, nil
 	}
 	t, err := openTree(b.dir)
@@ -161,7 +161,7 @@ func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage
 }
 
 func (b *Bucket) listed(
-	verb, prefix string, of func(*tree) iter.Seq2[storage.Object, error],
+	verb, prefix string, objects func(*tree) iter.Seq2[storage.Object, error],
 ) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		t, err := b.current()
@@ -169,7 +169,7 @@ func (b *Bucket) listed(
 			yield(storage.Object{}, fmt.Errorf("%s %q: %w", verb, prefix, err))
 			return
 		}
-		of(t)(yield)
+		objects(t)(yield)
 	}
 }
 

@@ -216,16 +216,16 @@ func splitDocument(data []byte, atEOF bool) (advance int, token []byte, err erro
 // log has 300,000 headers.
 func shareText(h *segment.Header, before catalog.Segment) {
 	for _, text := range []struct {
-		here  *string
-		there string
+		field    *string
+		previous string
 	}{
 		{&h.Previous, before.Digest}, {&h.Cluster, before.Cluster}, {&h.Lineage, before.Lineage}, {(*string)(&h.Source), string(before.Source)},
 		{&h.ClusterID, before.ClusterID}, {&h.Member, before.Member}, {&h.ServerVersion, before.ServerVersion},
 		{&h.Writer, before.Writer}, {&h.DRVersion, before.DRVersion},
 		{&h.Seal.Compression, before.Seal.Compression}, {&h.Seal.Encryption, before.Seal.Encryption},
 	} {
-		if *text.here == text.there {
-			*text.here = text.there
+		if *text.field == text.previous {
+			*text.field = text.previous
 		}
 	}
 	if slices.Equal(h.Seal.Recipients, before.Seal.Recipients) {

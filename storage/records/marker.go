@@ -104,14 +104,14 @@ func (s *Store) RepositoryID(ctx context.Context) (id string, err error) {
 	if s.marker.id != "" {
 		return s.marker.id, nil
 	}
-	own := s.Policy.Key.Trust()
-	key := s.markerKey(own.Keys())
-	m, err := s.readMarker(ctx, key, own)
+	ownTrust := s.Policy.Key.Trust()
+	key := s.markerKey(ownTrust.Keys())
+	m, err := s.readMarker(ctx, key, ownTrust)
 	if IsAbsent(err) {
 		m, err = s.makeMarker(ctx, key)
 	}
 	if errors.Is(err, storage.ErrExist) { // another process was first
-		m, err = s.readMarker(ctx, key, own)
+		m, err = s.readMarker(ctx, key, ownTrust)
 	}
 	if errors.Is(err, catalog.ErrDamaged) {
 		err = fmt.Errorf("%w: remove it: the next backup or deletion makes another", err)

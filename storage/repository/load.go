@@ -42,12 +42,12 @@ func newest(folders []backups.Folder, n int) (left []backups.Folder) {
 	if n == 0 {
 		return folders
 	}
-	own := 0
+	regular := 0
 	for _, f := range folders {
 		if !f.ID.IsImport() {
-			own++
+			regular++
 		}
-		if f.ID.IsImport() || own <= n {
+		if f.ID.IsImport() || regular <= n {
 			left = append(left, f)
 		}
 	}

@@ -25,17 +25,17 @@ func (b *Bucket) Delete(ctx context.Context, key string, o storage.DeleteOptions
 }
 
 func (b *Bucket) delete(ctx context.Context, key string, o storage.DeleteOptions) error {
-	there, err := b.find(ctx, key, o.Version)
+	found, err := b.find(ctx, key, o.Version)
 	switch {
 	case errors.Is(err, storage.ErrNotExist):
 		return nil
 	case err != nil:
 		return err
 	case o.SkipLockCheck:
-	case there.held:
+	case found.held:
 		return fmt.Errorf("%w by a legal hold, which has no end", storage.ErrLocked)
-	case there.now.Before(there.RetainUntil):
-		return fmt.Errorf("%w until %s", storage.ErrLocked, there.RetainUntil.Format(time.RFC3339))
+	case found.now.Before(found.RetainUntil):
+		return fmt.Errorf("%w until %s", storage.ErrLocked, found.RetainUntil.Format(time.RFC3339))
 	}
 	pin, _ := parseVersion(o.Version)
 	_, err = b.client.DeleteObject(ctx, &s3.DeleteObjectInput{

@@ -217,16 +217,16 @@ func (b *Bucket) canLock(ctx context.Context) error {
 func (p *putting) resolveLostPut(ctx context.Context, cause error, size int64) (storage.Object, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
-	there, err := p.b.head(ctx, p.key, "")
+	stored, err := p.b.head(ctx, p.key, "")
 	refused := status(cause) == http.StatusPreconditionFailed
 	switch {
-	case err == nil && there.put == p.id && there.Size == size:
-		return there.Object, nil
-	case err == nil && there.put == p.id:
-		return storage.Object{}, fmt.Errorf("%w: the store has stored %d of %d bytes", p.failure(cause), there.Size, size)
+	case err == nil && stored.put == p.id && stored.Size == size:
+		return stored.Object, nil
+	case err == nil && stored.put == p.id:
+		return storage.Object{}, fmt.Errorf("%w: the store has stored %d of %d bytes", p.failure(cause), stored.Size, size)
 	case err == nil && p.o.IfAbsent:
 		return storage.Object{}, storage.ErrExist
-	case err == nil && p.replaces != nil && (refused || there.etag != *p.replaces),
+	case err == nil && p.replaces != nil && (refused || stored.etag != *p.replaces),
 		errors.Is(err, storage.ErrNotExist) && p.replaces != nil && (refused || hasCode(cause, noSuchKey)):
 		return storage.Object{}, storage.ErrChanged
 	case errors.Is(err, storage.ErrNotExist) && refused:

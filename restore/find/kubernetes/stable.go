@@ -56,13 +56,13 @@ func stabilizeDefinition(spec map[string]any) {
 		spec["versions"] = versions
 	}
 	delete(spec, "version")
-	for field, there := range oncePerDefinition {
+	for field, versionField := range oncePerDefinition {
 		shared, ok := spec[field]
 		delete(spec, field)
 		for _, version := range versions {
 			version, is := version.(map[string]any)
 			if ok && is {
-				version[there] = shared
+				version[versionField] = shared
 			}
 		}
 	}
@@ -90,12 +90,12 @@ func stabilizeColumns(version map[string]any) {
 func stabilizeConversion(spec map[string]any) {
 	conversion, _ := spec["conversion"].(map[string]any)
 	webhook := map[string]any{}
-	for field, there := range map[string]string{
+	for field, newField := range map[string]string{
 		"webhookClientConfig": "clientConfig", "conversionReviewVersions": "conversionReviewVersions",
 	} {
 		value, ok := conversion[field]
 		if ok {
-			webhook[there] = value
+			webhook[newField] = value
 			delete(conversion, field)
 		}
 	}
