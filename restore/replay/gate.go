@@ -19,6 +19,9 @@ type gate struct {
 	be    auth.AuthBackend
 	rules rules
 	lift  bool // grants every permission: checkOldRules has already decided by an older rule
+
+	// unknown is called with each user whose password the members of 3.4 did not know; nil: nothing is called.
+	unknown func(user string)
 }
 
 func (g *gate) IsPutPermitted(who *auth.AuthInfo, key []byte) error {
@@ -141,6 +144,8 @@ func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" && !r.GetOptions().GetNoPassword() {
 		r = proto.Clone(r).(*pb.AuthUserAddRequest)
 		r.HashedPassword = hashOfNothing()
+	} else {
+		g.checkMixed(r.Name, r.HashedPassword)
 	}
 	return g.AuthStore.UserAdd(r)
 }
@@ -150,8 +155,17 @@ func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.Auth
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" {
 		r = proto.Clone(r).(*pb.AuthUserChangePasswordRequest)
 		r.HashedPassword = hashOfNothing()
+	} else {
+		g.checkMixed(r.Name, r.HashedPassword)
 	}
 	return g.AuthStore.UserChangePassword(r)
+}
+
+// checkMixed calls g.unknown for a hash in a log of 3.4: a member of 3.5 or later made it.
+func (g *gate) checkMixed(user, hash string) {
+	if g.rules.hashesPasswords && hash != "" && g.unknown != nil {
+		g.unknown(user)
+	}
 }
 
 // hashOfNothing returns a hash of the empty password, as the auth store keeps it.

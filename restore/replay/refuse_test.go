@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/crypto/bcrypt"
@@ -311,10 +312,11 @@ func TestNoMembersDatabase(t *testing.T) {
 }
 
 // A member of 3.5 or later writes the hash of a user's password into the log, a field that members of 3.4 do not know: in a
-// mixed cluster these gave the user the empty password. A replay sets the client's password, whichever member's log it reads.
+// mixed cluster these gave the user the empty password. A replay sets the client's password, whichever member's log it reads, and warns
+// of each user if the log is that of a member of 3.4: the log of another does not show that there were such members.
 func TestAPasswordThatAMemberOf34DidNotKnow(t *testing.T) {
 	base := makeBase(t, smallBase)
-	for _, version := range []string{"3.4.36", "3.5.21"} {
+	for version, want := range map[string]int{"3.4.36": 3, "3.5.21": 0} {
 		t.Run(version, func(t *testing.T) {
 			db := copyOf(t, base)
 			log := inSegments([]segment.Record{
@@ -329,7 +331,19 @@ func TestAPasswordThatAMemberOf34DidNotKnow(t *testing.T) {
 					Name: "bob", HashedPassword: hashed(t, "third"),
 				}}),
 			})
-			apply(t, db, log, replay.Stop{})
+			var warnings []string
+			report := func(e storage.Event) {
+				if e.Level == storage.Warning {
+					warnings = append(warnings, e.Message)
+				}
+			}
+			_, err := replay.Apply(t.Context(), db, fromWAL(log), replay.Options{Report: report})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(warnings) != want || want > 0 && !strings.Contains(warnings[0], "user alice") {
+				t.Errorf("warnings %q, want %d", warnings, want)
+			}
 			users := bucket(t, db, schema.AuthUsers.Name())
 			for name, password := range map[string]string{"alice": "first", "bob": "third"} {
 				var user authpb.User

@@ -130,6 +130,7 @@ func Apply(ctx context.Context, db string, log Log, o Options) (At, error) {
 		return At{}, err
 	}
 	r := &run{member: member, source: log.Source, stop: o.Stop, watch: o.Watch, report: o.Report}
+	member.auth.unknown = r.warnMixed
 	r.begin()
 	// A trace stores every step except those within another step. One step around the whole replay keeps the trace small.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")
@@ -327,6 +328,15 @@ func (r *run) noteCorrupt() {
 	case r.at.CorruptAt == 0:
 		r.at.CorruptAt, r.at.CorruptRevision = r.at.Position, r.at.Revision
 	}
+}
+
+// warnMixed warns of a user whose password the members of 3.4 did not know.
+func (r *run) warnMixed(user string) {
+	r.report.Say(storage.Event{
+		Stage: "replay", Level: storage.Warning,
+		Message: fmt.Sprintf("the password of user %s was set through a member of etcd 3.5 or later, and became empty on members of 3.4: "+
+			"the replay sets the intended one: set it again after the restore", user),
+	})
 }
 
 func (r *run) progress() {
