@@ -9,7 +9,7 @@ import (
 // ClusterConfig converts e to the configuration of package cluster.
 func ClusterConfig(e spec.Etcd) cluster.Config {
 	return cluster.Config{
-		Endpoints: e.Endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, InsecureSkipVerify: e.InsecureSkipVerify,
+		Endpoints: e.Endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, PEM: cluster.PEM(e.PEM), InsecureSkipVerify: e.InsecureSkipVerify,
 		User: e.User, Password: e.Password, DialTimeout: e.DialTimeout, CommandTimeout: e.CommandTimeout,
 	}
 }

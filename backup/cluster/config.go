@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Endpoints          []string
 	CACert, Cert, Key  string // files; the server's certificate is verified against CACert, or the system's roots
+	PEM                PEM    // replaces these files, unless it is the zero PEM
 	ServerName         string // the name for which every server's certificate must be valid; "": the host in its endpoint
 	InsecureSkipVerify bool   // do not verify the servers' certificates: for tests, or if the CA is lost too
 	User, Password     string
@@ -81,7 +82,7 @@ func (c Config) encrypts(endpoint string) bool {
 	if ok && scheme != "unix" {
 		return scheme == "https" || scheme == "unixs"
 	}
-	return c.CACert != "" || c.Cert != "" || c.InsecureSkipVerify
+	return c.CACert != "" || c.Cert != "" || c.PEM.given() || c.InsecureSkipVerify
 }
 
 // client returns the configuration for one endpoint. Each endpoint has its own client, so that each answer is known to
@@ -108,6 +109,9 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 // tls returns the client's TLS configuration with the current files. It returns nil, which means the system's roots, if
 // no TLS option is set.
 func (c Config) tls() (*tls.Config, error) {
+	if c.PEM.given() {
+		return c.tlsFromPEM()
+	}
 	if c.CACert == "" && c.Cert == "" && c.ServerName == "" && !c.InsecureSkipVerify {
 		return nil, nil
 	}
@@ -120,6 +124,31 @@ func (c Config) tls() (*tls.Config, error) {
 	}
 	if c.CACert != "" && cfg.RootCAs.Equal(x509.NewCertPool()) { // every server would be refused
 		return nil, fmt.Errorf("%w: --cacert: %s contains no certificate: name a file of PEM certificates", ErrConfig, c.CACert)
+	}
+	return cfg, nil
+}
+
+// PEM holds a CA bundle, and a client's certificate with its key.
+type PEM struct{ CA, Cert, Key []byte }
+
+// given reports whether p is not the zero PEM.
+func (p PEM) given() bool { return len(p.CA) > 0 || len(p.Cert) > 0 || len(p.Key) > 0 }
+
+// tlsFromPEM returns the client's TLS configuration with the certificates in c.PEM.
+func (c Config) tlsFromPEM() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName, InsecureSkipVerify: c.InsecureSkipVerify}
+	if len(c.PEM.CA) > 0 {
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(c.PEM.CA) {
+			return nil, fmt.Errorf("%w: the CA contains no certificate: use PEM", ErrConfig)
+		}
+	}
+	if len(c.PEM.Cert) > 0 || len(c.PEM.Key) > 0 {
+		pair, err := tls.X509KeyPair(c.PEM.Cert, c.PEM.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the client's certificate and key: %w", ErrConfig, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg, nil
 }

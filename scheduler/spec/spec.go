@@ -51,6 +51,7 @@ type Spec struct {
 type Etcd struct {
 	Endpoints          []string
 	CACert, Cert, Key  string // files
+	PEM                PEM    // replaces the files, unless it is the zero PEM
 	InsecureSkipVerify bool
 	User, Password     string
 	DialTimeout        time.Duration // to connect to one endpoint and log in
@@ -101,6 +102,9 @@ type Archive struct {
 	Spool    string        // folder that holds segments while the store is unreachable; "": none
 	SpoolMax int64         // the most bytes in Spool
 }
+
+// PEM holds the contents of the files CACert, Cert and Key.
+type PEM struct{ CA, Cert, Key []byte }
 
 // Repository is a place for backups.
 type Repository struct {
