@@ -154,6 +154,9 @@ func (l *loader) spec(name string, part clusterPart, repositories declared.Repos
 	in := l.in("clusters", name)
 	s, faults := declared.Build(name, in.cluster(part), repositories)
 	in.blameAll(faults)
+	if part.Schedule.Cron == "" && s.Triggers.None() && part.Drill.Schedule.Cron == "" {
+		in.blame(errors.New("no schedule: set schedule, triggers, or drill.schedule for drills alone"))
+	}
 	if slices.ContainsFunc(faults, func(f declared.Fault) bool { return len(f.Path) > 0 && f.Path[0] == "etcd" }) {
 		return s
 	}

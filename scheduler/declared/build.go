@@ -33,7 +33,7 @@ const (
 )
 
 // Build returns the Spec of the named cluster, and the faults of its declaration. If there are faults, the Spec must not
-// be used. BuildRepositories returns the faults of the repositories themselves.
+// be used. Without a schedule, triggers and drills it runs jobs only on request. BuildRepositories returns the faults of the repositories themselves.
 func Build(name string, c Cluster, all Repositories) (spec.Spec, []Fault) {
 	b := &builder{}
 	err := catalog.ValidCluster(name)
@@ -52,9 +52,6 @@ func Build(name string, c Cluster, all Repositories) (spec.Spec, []Fault) {
 	b.conditions(c)
 	s.Archive = b.archive(c.Archive, s.Backup.To)
 	s.Drill = b.drill(c, s)
-	if s.Schedule.None() && c.Schedule.Cron == "" && c.Triggers.None() && c.Drill.Schedule.Cron == "" {
-		b.fault(errors.New("no schedule: set schedule, triggers, or drill.schedule for drills alone"))
-	}
 	return s, b.faults
 }
 

@@ -52,7 +52,6 @@ func TestBuildNamesTheField(t *testing.T) {
 		"backup.from: from must be":                 func(c *declared.Cluster, _ repositories) { c.Backup.From = "prod" },
 		"schedule.cron: bad schedule":               func(c *declared.Cluster, _ repositories) { c.Schedule.Cron = "61" },
 		"schedule.zone: unknown time zone":          func(c *declared.Cluster, _ repositories) { c.Schedule.Zone = "Mars" },
-		": no schedule":                             func(c *declared.Cluster, _ repositories) { c.Schedule.Cron = "" },
 		"repositories: repository \"gone\" is not":  func(c *declared.Cluster, _ repositories) { c.Repositories = []string{"gone"} },
 		"labels.trigger: label trigger is reserved": func(c *declared.Cluster, _ repositories) { c.Labels = map[string]string{"trigger": "x"} },
 		"drill.assert: \"x\": use":                  func(c *declared.Cluster, _ repositories) { c.Drill.Assert = []string{"x"} },
