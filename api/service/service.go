@@ -5,10 +5,7 @@ package service
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/page"
 	"github.com/etcd-dr/etcd-dr/api/server"
-	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/config"
 	"github.com/etcd-dr/etcd-dr/scheduler/jobs"
@@ -40,9 +36,9 @@ type Options struct {
 func Run(ctx context.Context, o Options, report storage.Report) error {
 	r := &running{
 		Options: o, report: report, scheduler: jobs.NewService(o.Identity, report), latest: o.Config,
-		pruned: map[[2]string]server.Pruned{}, changes: make(chan spec.Config),
+		pruner: NewPruner(o.Identity), changes: make(chan spec.Config),
 	}
-	r.scheduler.Prune, r.scheduler.Patience = r.prune, o.Patience
+	r.scheduler.Prune, r.scheduler.Patience = r.pruner.Prune, o.Patience
 	r.notifier = notify.New(r.scheduler.Healthy, report)
 	r.scheduler.Tell, r.scheduler.TellCurrent = r.notifier.Tell, r.notifier.TellCurrent
 	r.use(o.Config)
@@ -65,17 +61,17 @@ type running struct {
 	report    storage.Report
 	scheduler *scheduler.Service
 	notifier  *notify.Notifier
+	pruner    *Pruner
 	changes   chan spec.Config
 	latest    config.Config // in force; only the watching goroutine uses it
 
 	mu      sync.Mutex
-	inForce document.ServeConfig        // guarded by mu
-	pruned  map[[2]string]server.Pruned // the last of each cluster and repository; guarded by mu
+	inForce document.ServeConfig // guarded by mu
 }
 
 func (r *running) server() server.Service {
 	return server.Service{
-		Scheduler: r.scheduler, Status: r.status, Page: page.Handler(), Pruned: r.lastPruned, Spec: r.scheduler.Spec,
+		Scheduler: r.scheduler, Status: r.status, Page: page.Handler(), Pruned: r.pruner.Last, Spec: r.scheduler.Spec,
 		Version: r.Identity.Version, By: r.Identity.By,
 	}
 }
@@ -137,39 +133,4 @@ func (r *running) status() document.ServeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return document.ServeStatus{Config: r.inForce, Clusters: convert.Clusters(r.scheduler.Status())}
-}
-
-// prune applies the retention, and remembers the result for the metrics.
-func (r *running) prune(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error {
-	pruned, err := r.Identity.Prune(ctx, s, in, report)
-	if err != nil {
-		return err
-	}
-	d := convert.Prune(pruned.Catalog, pruned.Decisions, pruned.Result, false)
-	logPruned(d, in.Repository, report)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pruned[[2]string{s.Cluster, in.Repository}] = server.NewPruned(in.Repository, d)
-	return nil
-}
-
-func (r *running) lastPruned() []server.Pruned {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Collect(maps.Values(r.pruned))
-}
-
-// logPruned reports each backup and each part of the log that was removed, and why.
-func logPruned(d document.Prune, repository string, report storage.Report) {
-	note := func(format string, args ...any) {
-		report.Say(storage.Event{Stage: "prune", Level: storage.Note, Object: repository, Message: fmt.Sprintf(format, args...)})
-	}
-	for _, b := range d.Backups {
-		if !b.Keep {
-			note("backup %s is removed from repository %s: %s", b.ID, repository, strings.Join(b.Reasons, ", "))
-		}
-	}
-	for _, l := range d.Log {
-		note("%d segments of the log, up to %d of lineage %s, are removed from repository %s: %s", l.Segments, l.Upto, l.Lineage, repository, l.Reason)
-	}
 }

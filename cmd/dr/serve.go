@@ -38,12 +38,7 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 	}
 	a.configFlag(cmd, &path)
 	cmd.Flags().StringVar(&door.Address, "listen", "127.0.0.1:2391", "address for the page, the API, /metrics and /healthz; empty: none")
-	cmd.Flags().StringVar(&door.Cert, "tls-cert", "", "certificate of --listen; this and the files below are reloaded when they change")
-	cmd.Flags().StringVar(&door.Key, "tls-key", "", "key of --tls-cert")
-	cmd.Flags().StringVar(&door.Tokens, "tokens-file", "",
-		"file with one client per line: a role (read, operate), a name and the token's digest (sha256:…)")
-	cmd.Flags().StringVar(&door.ClientCA, "client-ca", "",
-		"CA of client certificates; their organizational unit is the role: etcd-dr:read or etcd-dr:operate")
+	doorFlags(cmd, &door)
 	cmd.Flags().Var((*when.Span)(&patience), "patience", "how long running jobs may take to end when dr serve is stopped; then they are aborted, and cleaned up in at most 8s")
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
