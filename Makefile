@@ -78,6 +78,10 @@ lint: ## format, vet, staticcheck, go.mod, and the rules on who imports whom
 tools: ## build the etcd servers, object stores and tools that the tests run on, into the user's cache
 	test/tools/build.sh
 
+.PHONY: generate
+generate: tools ## the custom resource definitions, their page and the deep copies, from api/v1alpha1
+	$(with_tools) go test -count=1 ./api/v1alpha1 -run Generated -update
+
 ##@ Long runs, never in CI
 
 .PHONY: bench

@@ -170,6 +170,13 @@ func (s *APIServer) ready(ctx context.Context, client *http.Client) error {
 	return nil
 }
 
+// As returns the kubeconfig of a service account, which must exist.
+func (s *APIServer) As(t testing.TB, namespace, account string) (path string) {
+	t.Helper()
+	token := strings.TrimSpace(s.Kubectl(t, "", "-n", namespace, "create", "token", account, "--duration", "1h"))
+	return s.write(t, namespace+"-"+account+".kubeconfig", fmt.Sprintf(kubeconfig, s.URL, s.certificates.CA, token))
+}
+
 // Stop ends the API server with SIGTERM and waits until it is gone. It has no state of its own: everything is in etcd.
 func (s *APIServer) Stop(t testing.TB) {
 	t.Helper()

@@ -131,6 +131,12 @@ build_kubernetes() {
 	fi
 }
 
+build_controller_gen() {
+	local out=$1
+	say "building controller-gen (a minute, once)"
+	(cd controller-gen && CGO_ENABLED=0 go build -ldflags '-s -w' -o "$out/controller-gen" sigs.k8s.io/controller-tools/cmd/controller-gen)
+}
+
 # install_azurite brings its own Node: the one that a system has may be too old.
 install_azurite() {
 	local out=$1
@@ -257,6 +263,7 @@ part stores/gcsd "build_store ./gcsd" stores/go.mod stores/go.sum stores/gcsd
 part stores/azurite install_azurite stores/azurite
 part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.sum
 part kubernetes build_kubernetes kubernetes
+part controller-gen build_controller_gen controller-gen
 part prometheus unpack_promtool
 install age age
 install minisign minisign

@@ -1,0 +1,197 @@
+// Package controller keeps the custom resources of a Kubernetes cluster and a scheduler.Service in step: the settings of EtcdBackups
+// become the Service's Specs, and its Status becomes theirs.
+//
+// The Service works on while the API server does not answer, with the last settings. Of several operators all run the Service, whose
+// leases in the repositories keep them from doing a job twice; one of them, the leader, writes status and requests backups that are
+// taken once.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/etcd-dr/etcd-dr/api/convert"
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/page"
+	"github.com/etcd-dr/etcd-dr/api/server"
+	"github.com/etcd-dr/etcd-dr/api/service"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/jobs"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// ErrAPIServer is the error of an API server that cannot be used.
+var ErrAPIServer = fault.New(fault.Unreachable, "cannot work with the API server")
+
+// Options hold how the operator runs.
+type Options struct {
+	Kubeconfig  string // file; "": that of the pod's service account
+	Namespace   string // whose EtcdBackups are served; "": those of all namespaces
+	Election    Election
+	Concurrency int           // backups at a time
+	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
+	Loopback    bool          // EtcdBackups may name endpoints on the operator's own host
+	Door        server.Door   // without an Address nothing is served
+	Patience    time.Duration // how long running jobs may take to end
+	Identity    jobs.Identity
+}
+
+// Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer, or report that Door cannot be listened at.
+func Run(ctx context.Context, o Options, report storage.Report) error {
+	access, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("%w: no access: name a kubeconfig with --kubeconfig, or run in a pod with a service account: %w", ErrAPIServer, err)
+	}
+	op := newOperator(o, report)
+	manager, err := op.manager(access)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAPIServer, err)
+	}
+	if o.Door.Address != "" {
+		stop, err := server.Listen(o.Door, op.server(), report)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	return op.run(ctx, access, manager)
+}
+
+// operator is one Run.
+type operator struct {
+	Options
+	report     storage.Report
+	scheduler  *scheduler.Service
+	pruner     *service.Pruner
+	reconciler *reconciler
+	leader     *leader
+	waker      *waker
+	started    time.Time
+}
+
+func newOperator(o Options, report storage.Report) *operator {
+	op := &operator{
+		Options: o, report: report, scheduler: jobs.NewService(o.Identity, report), pruner: service.NewPruner(o.Identity),
+		leader: &leader{}, waker: &waker{}, started: time.Now().UTC(),
+	}
+	op.scheduler.Prune, op.scheduler.Patience = op.pruner.Prune, o.Patience
+	op.scheduler.Changed = func(cluster string) { op.waker.wake(op.reconciler.concerned(cluster)) }
+	op.reconciler = &reconciler{
+		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback,
+		written: map[types.NamespacedName]time.Time{}, waiting: map[string]map[types.NamespacedName]struct{}{},
+	}
+	return op
+}
+
+// manager returns the manager with the reconciler of EtcdBackups. It serves nothing itself, and elects nobody: a manager that loses its
+// lease would end the process, and with it the backups, just when the API server is in trouble.
+func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
+	ctrl.SetLogger(logger(op.report))
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		err := add(scheme)
+		if err != nil {
+			return nil, err
+		}
+	}
+	options := ctrl.Options{
+		Scheme: scheme, Metrics: metrics.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+	}
+	if op.Namespace != "" {
+		options.Cache.DefaultNamespaces = map[string]cache.Config{op.Namespace: {}}
+	}
+	m, err := ctrl.NewManager(access, options)
+	if err != nil {
+		return nil, err
+	}
+	op.reconciler.client, op.reconciler.secrets = m.GetClient(), m.GetAPIReader()
+	return m, ctrl.NewControllerManagedBy(m).For(&v1alpha1.EtcdBackup{}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 8,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonAfter, settingsAfter),
+		}).
+		WatchesRawSource(source.Func(op.waker.start)).Complete(op.reconciler)
+}
+
+// run runs the manager, the election and the jobs until ctx ends or the manager fails.
+func (op *operator) run(ctx context.Context, access *rest.Config, manager ctrl.Manager) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	elector, err := op.leader.elector(access, op.Election, func() { op.waker.wake(op.reconciler.names()) })
+	if err != nil {
+		return fmt.Errorf("%w: the election: %w", ErrAPIServer, err)
+	}
+	beside.Go(func() { campaign(ctx, elector) })
+	changes := make(chan spec.Config)
+	beside.Go(func() { op.feed(ctx, changes) })
+	beside.Go(func() { op.scheduler.Run(ctx, op.config(), changes) })
+	err = manager.Start(ctx)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAPIServer, err)
+	}
+	return nil
+}
+
+// config returns the configuration of the service: all Specs in force.
+func (op *operator) config() spec.Config {
+	return op.reconciler.table.config(spec.Config{Concurrency: op.Concurrency, Lease: op.Lease})
+}
+
+// gather is how long feed collects changes before it passes them on, so that many EtcdBackups at the start are one change.
+const gather = 200 * time.Millisecond
+
+// feed passes the Specs to the service after each change, until ctx ends.
+func (op *operator) feed(ctx context.Context, changes chan<- spec.Config) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-op.reconciler.table.changed:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gather):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case changes <- op.config():
+		}
+	}
+}
+
+func (op *operator) server() server.Service {
+	return server.Service{
+		Scheduler: op.scheduler, Page: page.Handler(), Pruned: op.pruner.Last, Spec: op.scheduler.Spec, Version: op.Identity.Version, By: op.Identity.By,
+		Status: func() document.ServeStatus {
+			return document.ServeStatus{
+				Config: document.ServeConfig{File: "EtcdBackups", Since: op.started}, Clusters: convert.Clusters(op.scheduler.Status()),
+			}
+		},
+	}
+}

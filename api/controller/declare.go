@@ -1,0 +1,264 @@
+package controller
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/restore/when"
+	"github.com/etcd-dr/etcd-dr/scheduler/declared"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/address"
+)
+
+// The defaults of an EtcdBackup's fields, which are those of dr.yaml.
+const (
+	defaultTimeout   = 6 * time.Hour
+	defaultMaxStream = 5 * time.Minute
+	defaultGrace     = 24 * time.Hour
+	defaultEvery     = 5 * time.Minute
+	defaultObserve   = 10 * time.Minute
+	dialTimeout      = 2 * time.Second
+	commandTimeout   = 5 * time.Second
+)
+
+// clusterOf returns the name under which the repositories hold the backups of b.
+func clusterOf(b *v1alpha1.EtcdBackup) string {
+	return cmp.Or(b.Spec.Cluster, b.Namespace+"."+b.Name)
+}
+
+// once reports whether b takes one backup.
+func once(b *v1alpha1.EtcdBackup) bool { return b.Spec.Schedule == nil && b.Spec.Triggers == nil }
+
+// declaration collects the faults of an EtcdBackup while it becomes a declaration. It is pure.
+type declaration struct {
+	secrets  secrets
+	loopback bool // endpoints on loopback and link-local addresses are allowed
+	faults   []error
+}
+
+// buildSpec returns the Spec that b describes. The error lists all faults with their fields, and contains no secret.
+func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
+	s := b.Spec
+	repositories := map[string]declared.Repository{}
+	cluster := declared.Cluster{
+		Etcd: d.etcd(s.Source), Require: spec.Any, Recipients: d.recipients(s), Observe: defaultObserve, Suspend: s.Suspend, Labels: s.Labels,
+		Schedule: d.schedule(s.Schedule), Triggers: d.triggers(s.Triggers), Retention: d.retention(s.Retention),
+		Backup: declared.Backup{
+			From: "leader", MaxStream: defaultMaxStream, Grace: defaultGrace, Plain: s.Unencrypted,
+			Timeout: cmp.Or(d.duration(s.Timeout, "spec.timeout"), defaultTimeout),
+		},
+	}
+	for _, r := range s.Repositories {
+		repositories[r.Name] = d.repository(r, clusterOf(b))
+		cluster.Repositories = append(cluster.Repositories, r.Name)
+	}
+	all, faults := declared.BuildRepositories(repositories)
+	for _, f := range faults {
+		d.fault("spec.repositories["+f.Path[0]+"]."+strings.Join(f.Path[1:], "."), f.Err)
+	}
+	if len(d.faults) > 0 { // most would show again in the Spec
+		return spec.Spec{}, errors.Join(d.faults...)
+	}
+	built, faults := declared.Build(clusterOf(b), cluster, all)
+	for _, f := range faults {
+		d.fault(fieldOf(f.Path), f.Err)
+	}
+	return built, errors.Join(d.faults...)
+}
+
+func (d *declaration) fault(field string, err error) {
+	d.faults = append(d.faults, fmt.Errorf("%s: %w", strings.TrimSuffix(field, "."), err))
+}
+
+// fieldOf returns the field of an EtcdBackup that corresponds to the path of a fault.
+func fieldOf(path []string) string {
+	if len(path) == 0 {
+		return "spec"
+	}
+	switch {
+	case path[0] == "etcd":
+		path = append([]string{"source"}, path[1:]...)
+	case path[0] == "backup":
+		path = path[1:]
+	case path[0] == "schedule" && path[len(path)-1] == "zone":
+		return "spec.schedule.timeZone"
+	case path[0] == "repositories" && len(path) > 1: // name, "credentials"
+		return "spec.repositories[" + path[1] + "].credentialsSecret"
+	}
+	return strings.Join(append([]string{"spec"}, path...), ".")
+}
+
+// etcd returns how clients reach s, with the certificates and the user that it names.
+func (d *declaration) etcd(s *v1alpha1.Source) spec.Etcd {
+	e := spec.Etcd{Endpoints: s.Endpoints, DialTimeout: dialTimeout, CommandTimeout: commandTimeout}
+	for i, endpoint := range s.Endpoints {
+		d.reachable(fmt.Sprintf("spec.source.endpoints[%d]", i), endpoint)
+	}
+	if s.TLSSecret != nil {
+		e.PEM = d.tls(s.TLSSecret.Name)
+	}
+	if s.AuthSecret != nil {
+		e.User, e.Password = d.user(*s.AuthSecret)
+	}
+	return e
+}
+
+// tlsKeys are the keys of Secrets with a CA, a client's certificate and its key: those of cert-manager, of coreos' operator, and of
+// bitnami's chart.
+var tlsKeys = [][3]string{
+	{"ca.crt", "tls.crt", "tls.key"},
+	{"etcd-client-ca.crt", "etcd-client.crt", "etcd-client.key"},
+	{"ca.crt", "cert.pem", "key.pem"},
+}
+
+// tls returns the certificates in a Secret. A CA alone is enough: not every cluster asks for a client's certificate.
+func (d *declaration) tls(name string) spec.PEM {
+	const field = "spec.source.tlsSecret"
+	data, ok := d.secret(field, name)
+	if !ok {
+		return spec.PEM{}
+	}
+	var found spec.PEM
+	for _, keys := range tlsKeys {
+		p := spec.PEM{CA: data[keys[0]], Cert: data[keys[1]], Key: data[keys[2]]}
+		if len(p.Cert) > 0 && len(p.Key) > 0 {
+			return p
+		}
+		if len(p.CA) > 0 {
+			found = p
+		}
+	}
+	if len(found.CA) == 0 || (len(found.Cert) > 0) != (len(found.Key) > 0) {
+		d.fault(field, fmt.Errorf("secret %s has no certificates: it needs ca.crt, and tls.crt with tls.key if the members ask for a client certificate", name))
+	}
+	return spec.PEM{CA: found.CA}
+}
+
+// user returns the name and the password in a Secret.
+func (d *declaration) user(a v1alpha1.AuthSecret) (user, password string) {
+	const field = "spec.source.authSecret"
+	data, ok := d.secret(field, a.Name)
+	if !ok {
+		return "", ""
+	}
+	key := cmp.Or(a.PasswordKey, "password")
+	if len(data[key]) == 0 {
+		d.fault(field, fmt.Errorf("secret %s has no key %q: add it, or name the key in passwordKey", a.Name, key))
+	}
+	if a.UserKey != "" && len(data[a.UserKey]) == 0 {
+		d.fault(field, fmt.Errorf("secret %s has no key %q: add it, or correct userKey", a.Name, a.UserKey))
+	}
+	user = strings.TrimSpace(string(data[cmp.Or(a.UserKey, "username")]))
+	return cmp.Or(user, "root"), strings.TrimRight(string(data[key]), "\r\n") // kubectl's --from-file keeps the line end
+}
+
+// recipients returns the public keys that can open the backups.
+func (d *declaration) recipients(s v1alpha1.EtcdBackupSpec) []string {
+	if s.RecipientsSecret == nil {
+		return s.Recipients
+	}
+	const field, key = "spec.recipientsSecret", "recipients"
+	data, ok := d.secret(field, s.RecipientsSecret.Name)
+	if ok && len(data[key]) == 0 {
+		d.fault(field, fmt.Errorf("secret %s has no key %q: add the age public keys under it", s.RecipientsSecret.Name, key))
+	}
+	return []string{string(data[key])}
+}
+
+func (d *declaration) repository(r v1alpha1.Repository, cluster string) declared.Repository {
+	field := "spec.repositories[" + r.Name + "]"
+	data, _ := d.secret(field+".credentialsSecret", r.CredentialsSecret.Name)
+	place, err := address.Parse(strings.ReplaceAll(r.URL, declared.Placeholder, cluster))
+	switch {
+	case err != nil: // BuildRepositories or Build reports it
+	case !slices.Contains([]string{address.S3, address.GCS, address.Azure}, place.Scheme):
+		d.fault(field+".url", errors.New("only s3, gs and azblob are allowed: a directory would be the operator's own"))
+	case place.CA != "":
+		d.fault(field+".url", errors.New("the option ca names a file of the operator's own: remove it"))
+	case place.Endpoint != "":
+		d.reachable(field+".url", place.Endpoint)
+	}
+	return declared.Repository{URL: r.URL, Credentials: data}
+}
+
+// reachable adds a fault if the host of a URL is one that only the operator itself should reach.
+func (d *declaration) reachable(field, text string) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		d.fault(field, errors.New("it is not a URL with a host: use https://host:port"))
+		return
+	}
+	host := u.Hostname()
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	ip, err := netip.ParseAddr(name)
+	own := name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && isOwn(ip.Unmap())
+	if own && !d.loopback {
+		d.fault(field, fmt.Errorf("%s is an address of the operator's own host: use one that other hosts reach", net.JoinHostPort(host, u.Port())))
+	}
+}
+
+// metadataIPv6 is the address of AWS's metadata service, which is not link-local.
+var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
+
+// isOwn reports whether an address leads to the operator's own host or link, such as a cloud's metadata service.
+func isOwn(ip netip.Addr) bool {
+	return ip == metadataIPv6 || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsInterfaceLocalMulticast() || ip.IsUnspecified()
+}
+
+// secret returns the content of a Secret, and whether there is one.
+func (d *declaration) secret(field, name string) (map[string][]byte, bool) {
+	data := d.secrets[name]
+	if data == nil {
+		d.fault(field, fmt.Errorf("there is no Secret %s in this namespace: create it", name))
+	}
+	return data, data != nil
+}
+
+func (d *declaration) schedule(s *v1alpha1.Schedule) declared.Schedule {
+	if s == nil {
+		return declared.Schedule{}
+	}
+	return declared.Schedule{Cron: s.Cron, Zone: cmp.Or(s.TimeZone, "UTC"), Jitter: d.duration(s.Jitter, "spec.schedule.jitter")}
+}
+
+func (d *declaration) triggers(t *v1alpha1.Triggers) spec.Triggers {
+	if t == nil {
+		return spec.Triggers{Every: defaultEvery}
+	}
+	return spec.Triggers{Revisions: t.Revisions, Every: cmp.Or(d.duration(t.Every, "spec.triggers.every"), defaultEvery)}
+}
+
+func (d *declaration) retention(r *v1alpha1.Retention) declared.Retention {
+	if r == nil {
+		return declared.Retention{}
+	}
+	p := retention.Policy{
+		Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly, Yearly: r.Yearly,
+		Within: d.duration(r.Within, "spec.retention.within"),
+	}
+	if r.MaxSize != nil {
+		p.MaxSize = r.MaxSize.Value()
+	}
+	return declared.Retention{Policy: p}
+}
+
+// duration returns the duration in text; 0 if it is not set.
+func (d *declaration) duration(text v1alpha1.Duration, field string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	parsed, err := when.ParseSpan(string(text))
+	if err != nil {
+		d.fault(field, err)
+	}
+	return parsed
+}

@@ -1,0 +1,251 @@
+package controller
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler/retention"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+)
+
+const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+
+// hidden is a part of each secret value of the tests. No fault may contain it.
+const hidden = "hunter2"
+
+// storeKeys are the credentials of a store.
+func storeKeys() map[string][]byte {
+	return map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("id"), "AWS_SECRET_ACCESS_KEY": []byte(hidden)}
+}
+
+// scheduled returns a valid EtcdBackup.
+func scheduled(namespace, name string) *v1alpha1.EtcdBackup {
+	return &v1alpha1.EtcdBackup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "1", Generation: 1},
+		Spec: v1alpha1.EtcdBackupSpec{
+			Source:   &v1alpha1.Source{Endpoints: []string{"https://etcd-0.etcd:2379"}},
+			Schedule: &v1alpha1.Schedule{Cron: "@daily"}, Unencrypted: true,
+			Repositories: []v1alpha1.Repository{{Name: "main", URL: "s3://backups/etcd", CredentialsSecret: v1alpha1.SecretName{Name: "store"}}},
+		},
+	}
+}
+
+func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	b.Spec = v1alpha1.EtcdBackupSpec{
+		Source: &v1alpha1.Source{
+			Endpoints: []string{"https://etcd-0.etcd:2379", "https://etcd-1.etcd:2379"},
+			TLSSecret: &v1alpha1.SecretName{Name: "tls"}, AuthSecret: &v1alpha1.AuthSecret{Name: "user"},
+		},
+		Repositories: []v1alpha1.Repository{
+			{Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: v1alpha1.SecretName{Name: "store"}},
+			{Name: "away", URL: "s3://away/{{cluster}}", CredentialsSecret: v1alpha1.SecretName{Name: "store"}},
+		},
+		RecipientsSecret: &v1alpha1.SecretName{Name: "keys"},
+		Schedule:         &v1alpha1.Schedule{Cron: "0 */6 * * *", TimeZone: "Europe/Berlin", Jitter: "10m"},
+		Triggers:         &v1alpha1.Triggers{Revisions: 1000},
+		Retention:        &v1alpha1.Retention{Last: 10, Daily: 14, Within: "2d", MaxSize: new(resource.MustParse("1Ki"))},
+		Timeout:          "1h30m", Labels: map[string]string{"team": "payments"}, Suspend: true,
+	}
+	d := declaration{secrets: secrets{
+		"tls":  {"ca.crt": []byte("CA"), "tls.crt": []byte("CERT"), "tls.key": []byte("KEY")},
+		"user": {"username": []byte("backup"), "password": []byte(hidden)}, "keys": {"recipients": []byte("# ours\n" + recipient + "\n")}, "store": storeKeys(),
+	}}
+	s, err := d.buildSpec(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, zone := s.Etcd, s.Retention.Zone
+	s.Retention.Zone = nil
+	for _, check := range []struct {
+		field     string
+		got, want any
+	}{
+		{"cluster", s.Cluster, "payments.etcd"},
+		{"endpoints", e.Endpoints, b.Spec.Source.Endpoints},
+		{"certificates", e.PEM, spec.PEM{CA: []byte("CA"), Cert: []byte("CERT"), Key: []byte("KEY")}},
+		{"user", e.User + " " + e.Password, "backup " + hidden},
+		{"recipients", s.Backup.To.Seal().Encryption, "age"},
+		{"schedule", s.Schedule.String(), "0 */6 * * *"},
+		{"time zone", s.Schedule.Zone().String(), "Europe/Berlin"},
+		{"time zone of the retention", zone.String(), "Europe/Berlin"},
+		{"jitter", s.Schedule.Delay() <= 10*time.Minute, true},
+		{"triggers", s.Triggers, spec.Triggers{Revisions: 1000, Every: 5 * time.Minute}},
+		{"retention", s.Retention, retention.Policy{Last: 10, Daily: 14, Within: 48 * time.Hour, MaxSize: 1024}},
+		{"timeout", s.Timeout, 90 * time.Minute},
+		{"labels", map[string]string(s.Backup.Labels), b.Spec.Labels},
+		{"suspend", s.Suspend, true},
+		{"first URL", s.Repositories[0].URL, b.Spec.Repositories[0].URL},
+		{"second URL", s.Repositories[1].URL, "s3://away/payments.etcd"},
+	} {
+		if !reflect.DeepEqual(check.got, check.want) {
+			t.Errorf("%s: %v, want %v", check.field, check.got, check.want)
+		}
+	}
+	aws, ok := s.Repositories[1].Credentials.AWS()
+	if !ok || aws.SecretAccessKey != hidden {
+		t.Errorf("the credentials of the second repository are %v", s.Repositories[1].Credentials)
+	}
+}
+
+func TestBuildSpecDefaults(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	b.Spec.Cluster, b.Spec.Schedule = "orders", nil
+	d := declaration{secrets: secrets{"store": storeKeys()}}
+	s, err := d.buildSpec(b)
+	if err != nil || s.Cluster != "orders" || s.Timeout != 6*time.Hour || !s.Schedule.None() || !s.Triggers.None() || s.Prunes() || !s.Backup.Plain {
+		t.Errorf("%v: %+v", err, s)
+	}
+	before := s.Digest
+	d = declaration{secrets: secrets{"store": {"AWS_ACCESS_KEY_ID": []byte("id"), "AWS_SECRET_ACCESS_KEY": []byte("renewed")}}}
+	s, err = d.buildSpec(b)
+	if err != nil || s.Digest == before {
+		t.Errorf("%v: renewed credentials have the old digest", err)
+	}
+}
+
+func TestSecretsOfTheSource(t *testing.T) {
+	type data = map[string][]byte
+	ca, cert, key := []byte("CA"), []byte("CERT"), []byte("KEY")
+	all := spec.PEM{CA: ca, Cert: cert, Key: key}
+	for name, test := range map[string]struct {
+		tls  data
+		want spec.PEM
+	}{
+		"cert-manager":          {data{"ca.crt": ca, "tls.crt": cert, "tls.key": key}, all},
+		"coreos' operator":      {data{"etcd-client-ca.crt": ca, "etcd-client.crt": cert, "etcd-client.key": key}, all},
+		"bitnami's chart":       {data{"ca.crt": ca, "cert.pem": cert, "key.pem": key}, all},
+		"a CA alone":            {data{"ca.crt": ca}, spec.PEM{CA: ca}},
+		"a CA of coreos' alone": {data{"etcd-client-ca.crt": ca}, spec.PEM{CA: ca}},
+	} {
+		d := declaration{secrets: secrets{"tls": test.tls}}
+		got := d.tls("tls")
+		if !reflect.DeepEqual(got, test.want) || len(d.faults) > 0 {
+			t.Errorf("%s: %s, faults %v", name, got, d.faults)
+		}
+	}
+	for name, test := range map[string]struct {
+		secret data
+		keys   v1alpha1.AuthSecret
+		want   string
+	}{
+		"basic-auth":      {data{"username": []byte("me"), "password": []byte("p")}, v1alpha1.AuthSecret{}, "me p"},
+		"without a name":  {data{"password": []byte("p")}, v1alpha1.AuthSecret{}, "root p"},
+		"with named keys": {data{"u": []byte("me"), "w": []byte("p")}, v1alpha1.AuthSecret{UserKey: "u", PasswordKey: "w"}, "me p"},
+	} {
+		test.keys.Name = "user"
+		d := declaration{secrets: secrets{"user": test.secret}}
+		user, password := d.user(test.keys)
+		if user+" "+password != test.want || len(d.faults) > 0 {
+			t.Errorf("%s: %s %s, faults %v", name, user, password, d.faults)
+		}
+	}
+}
+
+// TestFaultsNameTheFieldAndNoSecret makes one fault in a valid EtcdBackup each.
+func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
+	type change = func(*v1alpha1.EtcdBackupSpec, secrets)
+	url := func(text string) change {
+		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Repositories[0].URL = text }
+	}
+	endpoint := func(text string) change {
+		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Source.Endpoints = append(s.Source.Endpoints, text)
+		}
+	}
+	for _, test := range []struct {
+		name, want string
+		change     change
+	}{
+		{"no Secret of the store", "spec.repositories[main].credentialsSecret: there is no Secret store", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { delete(all, "store") }},
+		{"an empty Secret of the store", "spec.repositories[main].credentialsSecret: ", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { all["store"] = map[string][]byte{} }},
+		{"half of the credentials", "spec.repositories[main].credentialsSecret: ", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { delete(all["store"], "AWS_ACCESS_KEY_ID") }},
+		{"no Secret with certificates", "spec.source.tlsSecret: there is no Secret gone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Source.TLSSecret = &v1alpha1.SecretName{Name: "gone"}
+		}},
+		{"a certificate without its key", "spec.source.tlsSecret: secret odd has no certificates", func(s *v1alpha1.EtcdBackupSpec, all secrets) {
+			delete(all["odd"], "tls.key")
+			s.Source.TLSSecret = &v1alpha1.SecretName{Name: "odd"}
+		}},
+		{"no Secret with a user", "spec.source.authSecret: there is no Secret gone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Source.AuthSecret = &v1alpha1.AuthSecret{Name: "gone"}
+		}},
+		{"no password", `spec.source.authSecret: secret odd has no key "word"`, func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Source.AuthSecret = &v1alpha1.AuthSecret{Name: "odd", PasswordKey: "word"}
+		}},
+		{"no Secret with recipients", "spec.recipientsSecret: there is no Secret gone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Unencrypted, s.RecipientsSecret = false, &v1alpha1.SecretName{Name: "gone"}
+		}},
+		{"no recipients", `spec.recipientsSecret: secret odd has no key "recipients"`, func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Unencrypted, s.RecipientsSecret = false, &v1alpha1.SecretName{Name: "odd"}
+		}},
+		{"a private key in place of recipients", "spec.recipients: ", func(s *v1alpha1.EtcdBackupSpec, all secrets) {
+			s.Unencrypted, s.RecipientsSecret = false, &v1alpha1.SecretName{Name: "odd"}
+			all["odd"]["recipients"] = []byte("AGE-SECRET-KEY-1" + hidden)
+		}},
+		{"loopback", "spec.source.endpoints[1]: 127.0.0.1:2379 is an address of the operator's own host", endpoint("http://127.0.0.1:2379")},
+		{"loopback's name", "spec.source.endpoints[1]: localhost:2379", endpoint("http://localhost:2379")},
+		{"loopback's name in capitals", "spec.source.endpoints[1]: LocalHost.:2379", endpoint("http://LocalHost.:2379")},
+		{"a name below localhost", "spec.source.endpoints[1]: a.localhost:2379", endpoint("http://a.localhost:2379")},
+		{"loopback of IPv6", "spec.source.endpoints[1]: [::1]:2379", endpoint("http://[::1]:2379")},
+		{"loopback in IPv6", "spec.source.endpoints[1]: [::ffff:127.0.0.1]:2379", endpoint("http://[::ffff:127.0.0.1]:2379")},
+		{"link-local", "spec.source.endpoints[1]: [fe80::1%eth0]:2379", endpoint("http://[fe80::1%25eth0]:2379")},
+		{"unspecified", "spec.source.endpoints[1]: 0.0.0.0:2379", endpoint("http://0.0.0.0:2379")},
+		{"metadata", "spec.source.endpoints[1]: 169.254.169.254:80", endpoint("http://169.254.169.254:80")},
+		{"metadata of IPv6", "spec.source.endpoints[1]: [fd00:ec2::254]:80", endpoint("http://[fd00:ec2::254]:80")},
+		{"no URL", "spec.source.endpoints[1]: it is not a URL with a host", endpoint("http://localhost:2379,etcd:2379")},
+		{"a socket", "spec.source.endpoints[1]: it is not a URL with a host", endpoint("unix:///run/etcd.sock")},
+		{"a store on loopback", "spec.repositories[main].url: 127.0.0.1:9000", url("s3://bucket/p?endpoint=http://127.0.0.1:9000")},
+		{"a store that is metadata", "spec.repositories[main].url: 169.254.169.254:", url("gs://bucket/p?endpoint=http://169.254.169.254")},
+		{"a store on loopback's name", "spec.repositories[main].url: localhost:9000", url("azblob://bucket/p?account=abc&endpoint=http://localhost:9000/abc")},
+		{"the cluster's name as a store", "spec.repositories[main].url: 127.0.0.1:9000", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Cluster, s.Repositories[0].URL = "127.0.0.1", "s3://bucket/p?endpoint=http://{{cluster}}:9000"
+		}},
+		{"a CA of the operator's host", "spec.repositories[main].url: the option ca", url("s3://bucket/p?ca=/etc/passwd")},
+		{"the same beside the cluster's name", "spec.repositories[main].url: the option ca", url("s3://bucket/{{cluster}}?ca=/etc/passwd")},
+		{"a directory", "spec.repositories[main].url: only s3, gs and azblob are allowed", url("file:///var/lib")},
+		{"a password in a URL", "spec.repositories[main].url: ", url("s3://me:" + hidden + "@bucket/p")},
+		{"bad cron", "spec.schedule.cron: bad schedule", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.Cron = "61 * * * *" }},
+		{"bad time zone", "spec.schedule.timeZone: unknown time zone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.TimeZone = "Mars" }},
+		{"the operator's time zone", "spec.schedule.timeZone: unknown time zone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.TimeZone = "Local" }},
+		{"bad jitter", "spec.schedule.jitter: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.Jitter = "soon" }},
+		{"bad timeout", "spec.timeout: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Timeout = "99999999999999y" }},
+		{"bad interval", "spec.triggers.every: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Triggers = &v1alpha1.Triggers{Revisions: 1, Every: "m5"}
+		}},
+		{"bad period", "spec.retention.within: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Retention = &v1alpha1.Retention{Within: "d"} }},
+		{"a reserved label", "spec.labels.trigger: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Labels = map[string]string{"trigger": "x"} }},
+		{"one URL twice", "the URL is that of repository main", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Repositories = append(s.Repositories, s.Repositories[0])
+			s.Repositories[1].Name = "other"
+		}},
+	} {
+		b := scheduled("payments", "etcd")
+		d := declaration{secrets: secrets{"store": storeKeys(), "odd": {"tls.crt": []byte(hidden), "tls.key": []byte(hidden)}}}
+		test.change(&b.Spec, d.secrets)
+		_, err := d.buildSpec(b)
+		switch {
+		case err == nil:
+			t.Errorf("%s: no fault, want %q", test.name, test.want)
+		case !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), hidden):
+			t.Errorf("%s: %q, want %q and no secret", test.name, err, test.want)
+		}
+	}
+}
+
+func TestLoopbackIsAllowedOnRequest(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	b.Spec.Source.Endpoints = []string{"http://127.0.0.1:2379", "http://localhost:2379"}
+	b.Spec.Repositories[0].URL = "s3://bucket/p?endpoint=http://127.0.0.1:9000"
+	d := declaration{secrets: secrets{"store": storeKeys()}, loopback: true}
+	_, err := d.buildSpec(b)
+	if err != nil {
+		t.Error(err)
+	}
+}

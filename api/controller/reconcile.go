@@ -1,0 +1,220 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+)
+
+// The times between two reconciliations of one EtcdBackup.
+const (
+	settingsAfter = time.Minute      // Secrets are not watched: they are read again
+	faultAfter    = 10 * time.Second // the same, while the settings have a fault, which a Secret may cure
+	statusAfter   = 10 * time.Second // between two writes of the status, unless the phase changes
+	soonAfter     = time.Second      // the service does not know the cluster yet
+)
+
+// reconciler puts the settings of EtcdBackups into force, and writes their status.
+type reconciler struct {
+	client   client.Client // reads EtcdBackups from a cache
+	secrets  client.Reader // without a cache
+	service  *scheduler.Service
+	table    *table
+	leads    func() bool // whether this operator writes status and requests backups
+	loopback bool
+
+	mu      sync.Mutex
+	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
+	waiting map[string]map[types.NamespacedName]struct{} // by cluster: EtcdBackups that take one backup; guarded by mu
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var b v1alpha1.EtcdBackup
+	err := r.client.Get(ctx, request.NamespacedName, &b)
+	if apierrors.IsNotFound(err) {
+		r.forget(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("EtcdBackup %s: cannot read it: %w", request.NamespacedName, err)
+	}
+	before := b.DeepCopy()
+	again, err := r.advance(ctx, &b)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	rest, err := r.write(ctx, before, &b)
+	if rest > 0 && (again == 0 || rest < again) {
+		again = rest
+	}
+	return reconcile.Result{RequeueAfter: again}, err
+}
+
+// forget ends the work for an EtcdBackup.
+func (r *reconciler) forget(name types.NamespacedName) {
+	r.table.remove(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.written, name)
+	for cluster, names := range r.waiting {
+		delete(names, name)
+		if len(names) == 0 {
+			delete(r.waiting, cluster)
+		}
+	}
+}
+
+// advance puts b's settings into force, and updates its status in memory. It returns when to look again; 0: after the next change.
+func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.Duration, error) {
+	name := client.ObjectKeyFromObject(b)
+	if b.Status.Phase == v1alpha1.PhaseCompleted || b.Status.Phase == v1alpha1.PhaseFailed {
+		r.forget(name)
+		return 0, nil
+	}
+	cluster, accepted, err := r.accept(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	setAccepted(b, accepted)
+	if cluster == "" {
+		return faultAfter, nil
+	}
+	status, err := r.service.StatusOf(cluster)
+	if err != nil { // the service has not taken the settings over yet
+		return soonAfter, nil
+	}
+	describe(b, status)
+	if once(b) && accepted.Message == "" {
+		r.await(cluster, name)
+		return r.takeOnce(ctx, b, status)
+	}
+	return settingsAfter, nil
+}
+
+// accept puts b's settings into force. It returns the cluster that b backs up; "" if none of its settings is in force.
+func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string, acceptance, error) {
+	name := client.ObjectKeyFromObject(b)
+	if b.Spec.Like != "" {
+		r.table.remove(name) // it may have had settings of its own before
+		return r.like(ctx, b)
+	}
+	now := time.Now()
+	e := r.table.get(name)
+	if !e.isCurrent(b.UID, b.Generation, now) {
+		read, err := readSecrets(ctx, r.secrets, b)
+		if err != nil {
+			return "", acceptance{}, err
+		}
+		e = r.build(b, read, now)
+		r.table.put(name, e)
+	}
+	cluster, duplicate := r.table.inForce(name)
+	if duplicate != "" {
+		return "", acceptance{reasonDuplicate, duplicate}, nil
+	}
+	return cluster, acceptance{reasonInvalid, e.fault}, nil
+}
+
+// build returns the entry of b, whose Secrets were read now.
+func (r *reconciler) build(b *v1alpha1.EtcdBackup, read secrets, now time.Time) entry {
+	d := declaration{secrets: read, loopback: r.loopback}
+	built, err := d.buildSpec(b)
+	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, generation: b.Generation, read: now}
+	if err != nil {
+		e.fault = err.Error()
+	}
+	return e
+}
+
+// like returns the cluster of the EtcdBackup that b names.
+func (r *reconciler) like(ctx context.Context, b *v1alpha1.EtcdBackup) (string, acceptance, error) {
+	other := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Like}
+	var of v1alpha1.EtcdBackup
+	err := r.client.Get(ctx, other, &of)
+	if client.IgnoreNotFound(err) != nil {
+		return "", acceptance{}, fmt.Errorf("EtcdBackup %s: cannot read it: %w", other, err)
+	}
+	cluster, _ := r.table.inForce(other) // not that of the object just read, which may be new and not be accepted yet
+	switch {
+	case err != nil:
+		return "", acceptance{reasonMissing, fmt.Sprintf("spec.like: there is no EtcdBackup %s in this namespace: correct the name", other.Name)}, nil
+	case cluster == "":
+		return "", acceptance{reasonInvalid, fmt.Sprintf("spec.like: the settings of EtcdBackup %s are not in force: its condition Accepted has the reason, or it has taken its one backup", other.Name)}, nil
+	}
+	return cluster, acceptance{}, nil
+}
+
+// await makes changes of the cluster's status wake the EtcdBackup.
+func (r *reconciler) await(cluster string, name types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[cluster] == nil {
+		r.waiting[cluster] = map[types.NamespacedName]struct{}{}
+	}
+	r.waiting[cluster][name] = struct{}{}
+}
+
+// names returns all EtcdBackups whose status may change, in no order.
+func (r *reconciler) names() []types.NamespacedName {
+	all := r.table.names()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, waiting := range r.waiting {
+		all = slices.AppendSeq(all, maps.Keys(waiting))
+	}
+	return all
+}
+
+// concerned returns the EtcdBackups whose status follows that of the cluster.
+func (r *reconciler) concerned(cluster string) (names []types.NamespacedName) {
+	name, ok := r.table.nameOf(cluster)
+	if ok {
+		names = append(names, name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other := range r.waiting[cluster] {
+		if other != name {
+			names = append(names, other)
+		}
+	}
+	return names
+}
+
+// write writes b's status if it differs from before's. If that is too early, it returns how long to wait.
+func (r *reconciler) write(ctx context.Context, before, b *v1alpha1.EtcdBackup) (time.Duration, error) {
+	if !r.leads() || equality.Semantic.DeepEqual(before.Status, b.Status) {
+		return 0, nil
+	}
+	name := client.ObjectKeyFromObject(b)
+	r.mu.Lock()
+	rest := time.Until(r.written[name].Add(statusAfter))
+	r.mu.Unlock()
+	if rest > 0 && before.Status.Phase == b.Status.Phase && before.Status.ObservedGeneration == b.Status.ObservedGeneration {
+		return rest, nil
+	}
+	err := r.client.Status().Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return soonAfter, nil // the cache is behind
+	}
+	if err != nil {
+		return 0, fmt.Errorf("EtcdBackup %s: cannot write its status: %w", name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written[name] = time.Now()
+	return 0, nil
+}

@@ -1,0 +1,140 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+)
+
+// acceptance tells whether the settings of an EtcdBackup are in force. An empty Message means that they are.
+type acceptance struct{ Reason, Message string }
+
+// The reasons of the condition Accepted.
+const (
+	reasonAccepted  = "Accepted"
+	reasonInvalid   = "Invalid"
+	reasonDuplicate = "DuplicateCluster"
+	reasonMissing   = "NotFound" // of the EtcdBackup that spec.like names
+)
+
+// setAccepted records a in the conditions of b's status.
+func setAccepted(b *v1alpha1.EtcdBackup, a acceptance) {
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the settings are in force",
+		ObservedGeneration: b.Generation,
+	}
+	if a.Message != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, a.Reason, a.Message
+	}
+	b.Status.ObservedGeneration = b.Generation
+	meta.SetStatusCondition(&b.Status.Conditions, c)
+}
+
+// describe writes the status of b's cluster into b's status; of an EtcdBackup that takes one backup only the name. It is pure.
+func describe(b *v1alpha1.EtcdBackup, s scheduler.Status) {
+	b.Status.Cluster = s.Cluster
+	b.Status.Last, b.Status.Next, b.Status.Repositories = nil, nil, nil
+	if once(b) {
+		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProtected)
+		return
+	}
+	if !s.Next.IsZero() {
+		b.Status.Next = &metav1.Time{Time: s.Next.UTC().Truncate(time.Second)}
+	}
+	if s.Last != nil {
+		b.Status.Last = &v1alpha1.BackupStatus{ID: string(s.Last.ID), Revision: s.Last.Revision, Time: seconds(s.Last.Started)}
+	}
+	for _, standing := range s.Standings {
+		b.Status.Repositories = append(b.Status.Repositories, v1alpha1.RepositoryStatus{
+			Name: standing.Repository, Backups: standing.Backups, Bytes: standing.Bytes, Problem: standing.Problem,
+		})
+		g := standing.Good
+		if g != nil && b.Status.Last != nil && g.ID == s.Last.ID {
+			b.Status.Last.Size, b.Status.Last.Proof = g.Size, string(g.Proven)
+		}
+	}
+	setProtected(b, s)
+}
+
+// setProtected records whether the newest backup is as new as the schedule promises, and nothing critical stands against it.
+func setProtected(b *v1alpha1.EtcdBackup, s scheduler.Status) {
+	c := metav1.Condition{Type: v1alpha1.ConditionProtected, Status: metav1.ConditionTrue, Reason: "BackedUp", ObservedGeneration: b.Generation}
+	worst := worstOf(s)
+	switch {
+	case s.State == scheduler.Starting:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Starting", "the repositories were not read yet"
+	case worst != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(worst.Name), fmt.Sprintf("%s; %s", worst.Message, worst.Cure)
+	case s.State == scheduler.Failing && s.Last == nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.BackupFailing), s.Problem
+	case s.Last == nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.NoBackup), "there is no backup yet"
+	default:
+		c.Message = fmt.Sprintf("backup %s began at %s", s.Last.ID, s.Last.Started.UTC().Format(time.RFC3339))
+	}
+	meta.SetStatusCondition(&b.Status.Conditions, c)
+}
+
+// worstOf returns the first critical condition; nil if there is none.
+func worstOf(s scheduler.Status) *condition.Condition {
+	for _, c := range s.Conditions {
+		if c.Severity == condition.Critical {
+			return &c
+		}
+	}
+	return nil
+}
+
+func seconds(at time.Time) metav1.Time { return metav1.Time{Time: at.UTC().Truncate(time.Second)} }
+
+// attempt is the backup of an EtcdBackup that takes one: what the service knows of it.
+type attempt int
+
+const (
+	unknown attempt = iota // the service has not run it, or no longer knows
+	waiting                // another backup runs, or it is queued
+	running
+	succeeded
+	failed
+)
+
+// attemptOf returns how the backup stands that was requested for a reason.
+func attemptOf(s scheduler.Status, reason string) (attempt, scheduler.Outcome) {
+	for _, o := range s.Jobs {
+		if o.Job != scheduler.JobBackup {
+			continue
+		}
+		switch {
+		case o.Reason != reason && o.Ended.IsZero():
+			return waiting, o
+		case o.Reason != reason: // it has ended; the one asked for may run
+		case o.Ended.IsZero():
+			return running, o
+		case o.Verdict == scheduler.Succeeded:
+			return succeeded, o
+		case o.Verdict == scheduler.Failed:
+			return failed, o
+		}
+	}
+	if s.State == scheduler.Queued {
+		return waiting, scheduler.Outcome{}
+	}
+	return unknown, scheduler.Outcome{}
+}
+
+// end sets the terminal phase of an EtcdBackup that takes one backup.
+func end(b *v1alpha1.EtcdBackup, a attempt, o scheduler.Outcome) {
+	if a == failed {
+		b.Status.Phase, b.Status.Message = v1alpha1.PhaseFailed, cmp.Or(o.Message, "the backup failed")
+		return
+	}
+	b.Status.Phase, b.Status.Message = v1alpha1.PhaseCompleted, ""
+	b.Status.Last = &v1alpha1.BackupStatus{ID: string(o.Backup), Revision: o.Backup.Revision(), Time: seconds(o.Backup.Started())}
+}

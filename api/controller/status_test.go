@@ -1,0 +1,147 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/test/stored"
+)
+
+// taken is a backup in the status of the service.
+func taken() *scheduler.Last {
+	return &scheduler.Last{ID: stored.IDAt(0), Revision: 1000, Started: stored.Noon}
+}
+
+func TestProtected(t *testing.T) {
+	late := condition.Condition{Name: condition.BackupLate, Severity: condition.Critical, Message: "the last is a day old", Cure: "look"}
+	expires := condition.Condition{Name: condition.CertificateExpires, Severity: condition.Warning, Message: "soon", Cure: "renew"}
+	for name, test := range map[string]struct {
+		status scheduler.Status
+		want   string
+	}{
+		"starting":  {scheduler.Status{State: scheduler.Starting}, "Unknown Starting: the repositories were not read yet"},
+		"no backup": {scheduler.Status{State: scheduler.Queued}, "False NoBackup: there is no backup yet"},
+		"a backup": {
+			scheduler.Status{State: scheduler.Idle, Last: taken(), Conditions: []condition.Condition{expires}},
+			"True BackedUp: backup " + string(stored.IDAt(0)) + " began at 2026-11-21T12:00:00Z",
+		},
+		"a critical condition": {
+			scheduler.Status{State: scheduler.Idle, Last: taken(), Conditions: []condition.Condition{expires, late}},
+			"False BackupLate: the last is a day old; look",
+		},
+		"failing without a backup": {scheduler.Status{State: scheduler.Failing, Problem: "no route"}, "False BackupFailing: no route"},
+		"failing after a backup": {
+			scheduler.Status{State: scheduler.Failing, Problem: "no route", Last: taken()},
+			"True BackedUp: backup " + string(stored.IDAt(0)) + " began at 2026-11-21T12:00:00Z",
+		},
+	} {
+		b := scheduled("payments", "etcd")
+		describe(b, test.status)
+		c := b.Status.Conditions[0]
+		got := string(c.Status) + " " + c.Reason + ": " + c.Message
+		if c.Type != v1alpha1.ConditionProtected || got != test.want {
+			t.Errorf("%s: %s %s, want %s", name, c.Type, got, test.want)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	describe(b, scheduler.Status{
+		Cluster: "payments.etcd", State: scheduler.Idle, Last: taken(), Next: stored.Noon.Add(time.Hour + time.Millisecond),
+		Standings: []scheduler.Standing{
+			{Repository: "main", Backups: 2, Bytes: 300, Good: &scheduler.Good{Last: *taken(), Size: 100, Proven: catalog.Stored}},
+			{Repository: "away", Problem: "no route"},
+		},
+	})
+	got := b.Status
+	if got.Cluster != "payments.etcd" || !got.Next.Time.Equal(stored.Noon.Add(time.Hour)) || len(got.Repositories) != 2 ||
+		got.Repositories[0] != (v1alpha1.RepositoryStatus{Name: "main", Backups: 2, Bytes: 300}) || got.Repositories[1].Problem != "no route" {
+		t.Errorf("%+v", got)
+	}
+	want := v1alpha1.BackupStatus{ID: string(stored.IDAt(0)), Revision: 1000, Time: seconds(stored.Noon), Size: 100, Proof: "stored"}
+	if got.Last == nil || *got.Last != want {
+		t.Errorf("%+v, want %+v", got.Last, want)
+	}
+	describe(b, scheduler.Status{Cluster: "payments.etcd", State: scheduler.Starting})
+	if b.Status.Last != nil || b.Status.Next != nil || b.Status.Repositories != nil {
+		t.Errorf("the status keeps what is not known any more: %+v", b.Status)
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	setAccepted(b, acceptance{reasonInvalid, "spec.timeout: bad"})
+	c := b.Status.Conditions[0]
+	if c.Status != "False" || c.Reason != "Invalid" || c.Message != "spec.timeout: bad" || b.Status.ObservedGeneration != b.Generation {
+		t.Errorf("%+v", c)
+	}
+	setAccepted(b, acceptance{reasonInvalid, ""})
+	c = b.Status.Conditions[0]
+	if len(b.Status.Conditions) != 1 || c.Status != "True" || c.Reason != "Accepted" {
+		t.Errorf("%+v", b.Status.Conditions)
+	}
+}
+
+func TestAttemptOf(t *testing.T) {
+	outcome := func(reason string, v scheduler.Verdict) scheduler.Outcome {
+		o := scheduler.Outcome{Job: scheduler.JobBackup, Reason: reason, Verdict: v}
+		if v != "" {
+			o.Ended = stored.Noon
+		}
+		return o
+	}
+	prune := scheduler.Outcome{Job: scheduler.JobPrune, Repository: "main", Reason: "mine"}
+	const mine, other = "mine", "scheduled"
+	for name, test := range map[string]struct {
+		state scheduler.State
+		jobs  []scheduler.Outcome
+		want  attempt
+	}{
+		"nothing is known":                     {scheduler.Idle, nil, unknown},
+		"it is queued":                         {scheduler.Queued, nil, waiting},
+		"another runs":                         {scheduler.Running, []scheduler.Outcome{outcome(other, "")}, waiting},
+		"another runs after another":           {scheduler.Running, []scheduler.Outcome{outcome(other, scheduler.Succeeded), outcome(other, "")}, waiting},
+		"it runs":                              {scheduler.Running, []scheduler.Outcome{prune, outcome(mine, "")}, running},
+		"it runs after another":                {scheduler.Running, []scheduler.Outcome{outcome(other, scheduler.Succeeded), outcome(mine, "")}, running},
+		"it is queued after another":           {scheduler.Queued, []scheduler.Outcome{outcome(other, scheduler.Succeeded)}, waiting},
+		"another has ended":                    {scheduler.Idle, []scheduler.Outcome{outcome(other, scheduler.Failed)}, unknown},
+		"it has succeeded":                     {scheduler.Idle, []scheduler.Outcome{outcome(mine, scheduler.Succeeded)}, succeeded},
+		"it has succeeded, and another runs":   {scheduler.Running, []scheduler.Outcome{outcome(mine, scheduler.Succeeded), outcome(other, "")}, succeeded},
+		"it has failed":                        {scheduler.Failing, []scheduler.Outcome{outcome(mine, scheduler.Failed)}, failed},
+		"it was not run, and may be run again": {scheduler.Idle, []scheduler.Outcome{outcome(mine, scheduler.NotRun)}, unknown},
+	} {
+		got, _ := attemptOf(scheduler.Status{State: test.state, Jobs: test.jobs}, mine)
+		if got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestEnd(t *testing.T) {
+	for _, test := range []struct {
+		stands       attempt
+		message      string
+		phase        v1alpha1.Phase
+		phaseMessage string
+	}{
+		{succeeded, "another service took it", v1alpha1.PhaseCompleted, ""},
+		{failed, "no route", v1alpha1.PhaseFailed, "no route"},
+		{failed, "", v1alpha1.PhaseFailed, "the backup failed"},
+	} {
+		b := scheduled("payments", "etcd")
+		b.Status.Message = "waits for its turn"
+		end(b, test.stands, scheduler.Outcome{Message: test.message, Backup: stored.IDAt(3)})
+		if b.Status.Phase != test.phase || b.Status.Message != test.phaseMessage {
+			t.Errorf("%+v: %s %q", test, b.Status.Phase, b.Status.Message)
+		}
+		named := b.Status.Last != nil && b.Status.Last.ID == string(stored.IDAt(3)) && b.Status.Last.Revision == 1003
+		if named != (test.stands == succeeded) {
+			t.Errorf("%+v: the last backup is %+v", test, b.Status.Last)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+)
+
+// entry is the Spec of one EtcdBackup.
+type entry struct {
+	uid     types.UID
+	created time.Time
+	spec    spec.Spec
+	fault   string // why the EtcdBackup as written is not in force; "": it is
+
+	generation int64     // of the EtcdBackup that the entry was built from
+	read       time.Time // when its Secrets were read
+}
+
+// isCurrent reports whether e is of this EtcdBackup as it is now, and its Secrets need not be read again yet.
+func (e entry) isCurrent(uid types.UID, generation int64, now time.Time) bool {
+	after := settingsAfter
+	if e.fault != "" {
+		after = faultAfter
+	}
+	return e.uid == uid && e.generation == generation && now.Sub(e.read) < after
+}
+
+// older reports whether e was created before other; equal times are ordered by their UIDs.
+func (e entry) older(other entry) bool {
+	return cmp.Or(e.created.Compare(other.created), cmp.Compare(e.uid, other.uid)) < 0
+}
+
+// table holds the Specs of all EtcdBackups. All fields are guarded by mu.
+type table struct {
+	mu      sync.Mutex
+	entries map[types.NamespacedName]entry
+	changed chan struct{} // holds one element after a change
+}
+
+func newTable() *table {
+	return &table{entries: map[types.NamespacedName]entry{}, changed: make(chan struct{}, 1)}
+}
+
+// put sets the entry of an EtcdBackup. With a fault, the Spec that was in force stays, if there was one.
+func (t *table) put(name types.NamespacedName, e entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.entries[name]
+	if e.fault != "" {
+		e.spec = spec.Spec{}
+		if before.uid == e.uid {
+			e.spec = before.spec
+		}
+	}
+	t.entries[name] = e
+	if !known || before.uid != e.uid || before.spec.Digest != e.spec.Digest || before.fault != e.fault {
+		t.tell()
+	}
+}
+
+// get returns the entry of an EtcdBackup, the zero entry if there is none.
+func (t *table) get(name types.NamespacedName) entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[name]
+}
+
+// remove forgets an EtcdBackup. Its running jobs end.
+func (t *table) remove(name types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, known := t.entries[name]
+	if known {
+		delete(t.entries, name)
+		t.tell()
+	}
+}
+
+func (t *table) tell() {
+	select {
+	case t.changed <- struct{}{}:
+	default: // the last change was not seen yet
+	}
+}
+
+// inForce returns the cluster for which the Spec of the named EtcdBackup is in force; "": none is. duplicate is the reason if another
+// EtcdBackup, which is older, has the same cluster. It does not name the other: that may belong to another tenant.
+func (t *table) inForce(name types.NamespacedName) (cluster, duplicate string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, known := t.entries[name]
+	if !known || e.spec.Cluster == "" {
+		return "", ""
+	}
+	if t.owners()[e.spec.Cluster] != name {
+		return "", fmt.Sprintf("an older EtcdBackup has the cluster name %s: choose another with spec.cluster, or take one backup of it with spec.like", e.spec.Cluster)
+	}
+	return e.spec.Cluster, ""
+}
+
+// nameOf returns the EtcdBackup whose Spec is in force for a cluster.
+func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name, ok := t.owners()[cluster]
+	return name, ok
+}
+
+// owners returns the oldest EtcdBackup of each cluster. The caller holds t.mu.
+func (t *table) owners() map[string]types.NamespacedName {
+	owners := map[string]types.NamespacedName{}
+	for name, e := range t.entries {
+		other, taken := owners[e.spec.Cluster]
+		if e.spec.Cluster != "" && (!taken || e.older(t.entries[other])) {
+			owners[e.spec.Cluster] = name
+		}
+	}
+	return owners
+}
+
+// config returns the configuration of a service with all Specs in force.
+func (t *table) config(base spec.Config) spec.Config {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	base.Specs, base.Faulty = nil, map[string]string{}
+	owners := t.owners()
+	for _, cluster := range slices.Sorted(maps.Keys(owners)) {
+		e := t.entries[owners[cluster]]
+		base.Specs = append(base.Specs, e.spec)
+		if e.fault != "" {
+			base.Faulty[cluster] = e.fault
+		}
+	}
+	return base
+}
+
+// names returns all EtcdBackups of t, in no order.
+func (t *table) names() []types.NamespacedName {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.entries))
+}

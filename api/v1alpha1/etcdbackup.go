@@ -1,0 +1,343 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// EtcdBackup backs up one etcd cluster: on a schedule, when much has changed, or, without both, once.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=edb,categories=etcd
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.cluster`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Last",type=string,JSONPath=`.status.last.id`
+// +kubebuilder:printcolumn:name="Taken",type=date,JSONPath=`.status.last.time`
+// +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.next`
+// +kubebuilder:printcolumn:name="Protected",type=string,JSONPath=`.status.conditions[?(@.type=="Protected")].status`
+type EtcdBackup struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec EtcdBackupSpec `json:"spec"`
+	// +optional
+	Status EtcdBackupStatus `json:"status,omitempty"`
+}
+
+// EtcdBackupList is a list of EtcdBackups.
+//
+// +kubebuilder:object:root=true
+type EtcdBackupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []EtcdBackup `json:"items"`
+}
+
+// EtcdBackupSpec is the desired backup. Without schedule and triggers, one backup is taken, and the spec cannot change.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.like) != has(self.source)",message="set source, the cluster to back up, or like, the EtcdBackup whose cluster is backed up once more; not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.like) || !(has(self.cluster) || has(self.repositories) || has(self.recipients) || has(self.recipientsSecret) || has(self.unencrypted) || has(self.schedule) || has(self.triggers) || has(self.retention) || has(self.suspend) || has(self.timeout) || has(self.labels))",message="like takes one backup with the settings of another EtcdBackup: remove all other fields"
+// +kubebuilder:validation:XValidation:rule="has(self.like) || has(self.repositories)",message="repositories is missing: name at least one place for the backups"
+// +kubebuilder:validation:XValidation:rule="has(self.like) || [has(self.recipients), has(self.recipientsSecret), has(self.unencrypted)].exists_one(x, x)",message="set one of recipients, recipientsSecret, and unencrypted: true; a backup contains every secret of the cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.suspend) || has(self.schedule) || has(self.triggers)",message="suspend needs a schedule or triggers: a backup that is taken once can be deleted"
+// +kubebuilder:validation:XValidation:rule="has(oldSelf.schedule) || has(oldSelf.triggers) || self == oldSelf",message="a backup that is taken once cannot change: create another EtcdBackup"
+// +kubebuilder:validation:XValidation:rule="has(self.cluster) == has(oldSelf.cluster) && (!has(self.cluster) || self.cluster == oldSelf.cluster)",message="cluster cannot change: the backups are stored under this name"
+type EtcdBackupSpec struct {
+	// like is the name of an EtcdBackup of this namespace. One backup of its cluster is taken, with its settings, to its repositories.
+	// Example: payments.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Like string `json:"like,omitempty"`
+
+	// source is the etcd cluster to back up.
+	// +optional
+	Source *Source `json:"source,omitempty"`
+
+	// cluster is the name under which the repositories hold the backups. It must be unique among all EtcdBackups of the operator.
+	// Default: NAMESPACE.NAME of the EtcdBackup. Example: payments.etcd.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=100
+	Cluster string `json:"cluster,omitempty"`
+
+	// repositories are the places that each backup is stored in. A backup has succeeded once one of them contains it; the others get
+	// their copies later.
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=name
+	Repositories []Repository `json:"repositories,omitempty"`
+
+	// recipients are the age public keys that can open the backups. Example: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p.
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=1024
+	Recipients []string `json:"recipients,omitempty"`
+
+	// recipientsSecret is the Secret whose key "recipients" has the age public keys that can open the backups, one in each line.
+	// +optional
+	RecipientsSecret *SecretName `json:"recipientsSecret,omitempty"`
+
+	// unencrypted: true stores the backups without encryption: each reader of a repository can read every secret of the cluster.
+	// +optional
+	// +kubebuilder:validation:Enum=true
+	Unencrypted bool `json:"unencrypted,omitempty"`
+
+	// schedule says when backups are taken.
+	// +optional
+	Schedule *Schedule `json:"schedule,omitempty"`
+
+	// triggers take a backup when much has changed since the last one, in addition to the schedule.
+	// +optional
+	Triggers *Triggers `json:"triggers,omitempty"`
+
+	// retention says which backups are kept. Default: all of them.
+	// +optional
+	Retention *Retention `json:"retention,omitempty"`
+
+	// suspend: true starts no job until it is removed. Running jobs end.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+
+	// timeout bounds one backup, from its start to its last byte. Default: 6h. Example: 30m.
+	// +optional
+	Timeout Duration `json:"timeout,omitempty"`
+
+	// labels are stored in each backup. Example: {"team": "payments"}.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Duration is a period such as 30d or 1d12h: years of 365 days, weeks, days of 24 hours, hours, minutes and seconds.
+//
+// +kubebuilder:validation:Pattern=`^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$`
+// +kubebuilder:validation:MinLength=2
+// +kubebuilder:validation:MaxLength=32
+type Duration string
+
+// Source is an etcd cluster.
+type Source struct {
+	// endpoints are client URLs of members. The other members are found by themselves. Example: https://etcd-0.etcd.payments.svc:2379.
+	// +required
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:Pattern=`^https?://[^/@?#]+$`
+	// +kubebuilder:validation:items:MaxLength=512
+	Endpoints []string `json:"endpoints"`
+
+	// tlsSecret is the Secret with the CA of the members and a client's certificate and key, under the keys of cert-manager (ca.crt,
+	// tls.crt, tls.key), of coreos' operator (etcd-client-ca.crt, etcd-client.crt, etcd-client.key) or of bitnami's chart (ca.crt, cert.pem,
+	// key.pem).
+	// +optional
+	TLSSecret *SecretName `json:"tlsSecret,omitempty"`
+
+	// authSecret is the Secret with an etcd user's name and password.
+	// +optional
+	AuthSecret *AuthSecret `json:"authSecret,omitempty"`
+}
+
+// SecretName names a Secret of the namespace.
+type SecretName struct {
+	// name of a Secret of this namespace. Example: etcd-client.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// AuthSecret names a Secret with a user's name and password.
+type AuthSecret struct {
+	// name of a Secret of this namespace, in the form of kubernetes.io/basic-auth. Example: etcd-root.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// userKey is the key of the user's name; without such a key the user is root. Default: username.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	UserKey string `json:"userKey,omitempty"`
+
+	// passwordKey is the key of the password. Default: password. Example: etcd-root-password.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PasswordKey string `json:"passwordKey,omitempty"`
+}
+
+// Repository is a place for backups.
+type Repository struct {
+	// name of the repository in messages and in the status. Example: main.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// url of a bucket and a prefix in it. Examples: s3://backups/etcd?region=eu-central-1, gs://backups/etcd, azblob://backups/etcd.
+	// +required
+	// +kubebuilder:validation:Pattern=`^(s3|gs|azblob)://`
+	// +kubebuilder:validation:MaxLength=1024
+	URL string `json:"url"`
+
+	// credentialsSecret is the Secret with the store's credentials, under the keys of AWS, coreos' operator, MinIO, Google Cloud or Azure.
+	// +required
+	CredentialsSecret SecretName `json:"credentialsSecret"`
+}
+
+// Schedule says when backups are taken.
+type Schedule struct {
+	// cron has the five fields minute, hour, day of month, month and day of week, or is @hourly, @daily, @weekly, @monthly or @yearly, or
+	// @every with a duration. Example: 0 */6 * * *.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Cron string `json:"cron"`
+
+	// timeZone is a name of the tz database. Default: UTC. Example: Europe/Berlin.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TimeZone string `json:"timeZone,omitempty"`
+
+	// jitter is the most by which each backup is delayed, so that many clusters do not start at once. The delay of a cluster is always the
+	// same. Default: none. Example: 10m.
+	// +optional
+	Jitter Duration `json:"jitter,omitempty"`
+}
+
+// Triggers take a backup when much has changed since the last one.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.revisions)",message="set revisions: the number of revisions after which a backup is taken"
+type Triggers struct {
+	// revisions since the last backup after which the next is taken. Example: 100000.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Revisions int64 `json:"revisions,omitempty"`
+
+	// every is the time between two checks. Default: 5m.
+	// +optional
+	Every Duration `json:"every,omitempty"`
+}
+
+// Retention says which backups are kept: each that a rule selects. The newest good backup is always kept.
+//
+// +kubebuilder:validation:MinProperties=1
+type Retention struct {
+	// last keeps the newest backups. Example: 10.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Last int `json:"last,omitempty"`
+	// hourly keeps one backup for each of the last hours that have one. Example: 24.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Hourly int `json:"hourly,omitempty"`
+	// daily keeps one backup for each of the last days that have one. Example: 14.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Daily int `json:"daily,omitempty"`
+	// weekly keeps one backup for each of the last weeks that have one. Example: 8.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Weekly int `json:"weekly,omitempty"`
+	// monthly keeps one backup for each of the last months that have one. Example: 12.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Monthly int `json:"monthly,omitempty"`
+	// yearly keeps one backup for each of the last years that have one. Example: 5.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Yearly int `json:"yearly,omitempty"`
+	// within keeps all backups of this last period. Example: 48h.
+	// +optional
+	Within Duration `json:"within,omitempty"`
+	// maxSize is the most bytes that all backups may take; above it the oldest go first. Example: 100Gi.
+	// +optional
+	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
+}
+
+// Phase is the state of an EtcdBackup that takes one backup. An ended phase never changes.
+//
+// +kubebuilder:validation:Enum=Pending;Running;Completed;Failed
+type Phase string
+
+// The phases.
+const (
+	PhasePending   Phase = "Pending"   // the backup waits for its turn, or for a cure of the last failure
+	PhaseRunning   Phase = "Running"   // the backup is taken
+	PhaseCompleted Phase = "Completed" // a repository contains the backup
+	PhaseFailed    Phase = "Failed"    // the backup was tried, and will not be tried again
+)
+
+// The types of conditions.
+const (
+	// ConditionAccepted is True if the settings are in force, and False with the field and its fault if they are not. The last valid
+	// settings then stay in force.
+	ConditionAccepted = "Accepted"
+	// ConditionProtected is True if a backup is there that is as new as the schedule promises, and nothing critical stands against it.
+	ConditionProtected = "Protected"
+)
+
+// EtcdBackupStatus is the observed state. It is derived from the repositories: a new operator shows the same.
+type EtcdBackupStatus struct {
+	// observedGeneration is the generation of the spec that the status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// cluster is the name under which the repositories hold the backups.
+	// +optional
+	Cluster string `json:"cluster,omitempty"`
+	// phase of a backup that is taken once.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// message explains the phase: why the backup failed, or waits for what.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// last is the newest backup or, of a backup that is taken once, that one.
+	// +optional
+	Last *BackupStatus `json:"last,omitempty"`
+	// next is when the next backup is due.
+	// +optional
+	Next *metav1.Time `json:"next,omitempty"`
+	// repositories lists the content of each repository.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Repositories []RepositoryStatus `json:"repositories,omitempty"`
+	// conditions are Accepted and Protected.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// BackupStatus is one backup.
+type BackupStatus struct {
+	// id of the backup in the repositories, for dr fetch and dr restore.
+	ID string `json:"id"`
+	// revision of the etcd cluster that the backup contains.
+	Revision int64 `json:"revision"`
+	// time at which the backup began.
+	Time metav1.Time `json:"time"`
+	// size of the database in bytes.
+	// +optional
+	Size int64 `json:"size,omitempty"`
+	// proof is how far the backup was proven: stored, hashed, opened or booted.
+	// +optional
+	Proof string `json:"proof,omitempty"`
+}
+
+// RepositoryStatus is the content of a repository for this cluster.
+type RepositoryStatus struct {
+	// name of the repository in the spec.
+	Name string `json:"name"`
+	// backups is the number of backups.
+	Backups int `json:"backups"`
+	// bytes that the backups take.
+	Bytes int64 `json:"bytes"`
+	// problem is why the repository cannot be read now; the numbers are then older.
+	// +optional
+	Problem string `json:"problem,omitempty"`
+}

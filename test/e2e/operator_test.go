@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/apiserver"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// operated is a Kubernetes API with the custom resources, an etcd cluster to back up, and a store.
+type operated struct {
+	api     *apiserver.APIServer
+	etcd    *servers.Cluster
+	url     string   // of the repository
+	env     []string // with which dr reads the store
+	service *command.Service
+}
+
+func newOperated(t *testing.T) *operated {
+	withServers(t)
+	store := objectstores.S3Plain(t)
+	o := &operated{
+		api:  apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"})),
+		etcd: servers.Start(t, servers.Options{Version: "3.6"}), env: store.Env(),
+	}
+	o.url = store.URL(store.Bucket(t), "etcd")
+	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
+	o.api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "--timeout=60s")
+	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/rbac.yaml")
+	o.api.Kubectl(t, "", "create", "namespace", "payments")
+	args := []string{"-n", "payments", "create", "secret", "generic", "store"}
+	for key, value := range store.Secret() {
+		args = append(args, "--from-literal="+key+"="+value)
+	}
+	o.api.Kubectl(t, "", args...)
+	return o
+}
+
+// start starts the operator, with the rights of its service account alone.
+func (o *operated) start(t *testing.T) {
+	access := o.api.As(t, "etcd-dr", "etcd-dr")
+	o.service = command.Listen(t, objectstores.WrongEnv(), "operator", "--kubeconfig", access, "--allow-loopback", "--patience", "2s")
+}
+
+// object returns an EtcdBackup of the etcd cluster, with more fields of its spec.
+func (o *operated) object(name, fields string) string {
+	return fmt.Sprintf(`
+apiVersion: etcd-dr.io/v1alpha1
+kind: EtcdBackup
+metadata: {name: %s, namespace: payments}
+spec:
+  source: {endpoints: [%q]}
+  cluster: payments.etcd
+  unencrypted: true
+  repositories: [{name: main, url: %q, credentialsSecret: {name: store}}]
+%s
+`, name, o.etcd.Endpoints()[0], o.url, fields)
+}
+
+// backup is the part of an EtcdBackup's status that the tests compare.
+type backup struct {
+	Phase, Message string
+	Last           struct {
+		ID       string
+		Revision int64
+	}
+	Next       string
+	Conditions []struct{ Type, Status, Reason, Message string }
+}
+
+func (o *operated) status(t *testing.T, name string) backup {
+	t.Helper()
+	var read struct{ Status backup }
+	err := json.Unmarshal([]byte(o.api.Kubectl(t, "", "-n", "payments", "get", "edb", name, "-o", "json")), &read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read.Status
+}
+
+func (b backup) condition(name string) string {
+	for _, c := range b.Conditions {
+		if c.Type == name {
+			return c.Status + " " + c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// list returns the backups in the store.
+func (o *operated) list(t *testing.T) []document.Backup {
+	t.Helper()
+	return command.Result[document.List](t, o.env, "list", "--repo", o.url, "--cluster", "payments.etcd").Backups
+}
+
+// TestOperatorTakesOneBackup applies an EtcdBackup without a schedule: the store then contains exactly one backup, with the workload's
+// revision, even if the operator is killed and started anew, on nothing but the API server and the store.
+func TestOperatorTakesOneBackup(t *testing.T) {
+	o := newOperated(t)
+	put(t, o.etcd.Client(t), "order", "1")
+	o.start(t)
+	o.api.Kubectl(t, o.object("now", ""), "apply", "-f", "-")
+	eventually(t, "the backup is taken", func() bool { return o.status(t, "now").Phase == "Completed" })
+
+	taken := o.list(t)
+	got := o.status(t, "now")
+	if len(taken) != 1 || string(taken[0].ID) != got.Last.ID || taken[0].Revision != got.Last.Revision || got.Last.Revision != 2 {
+		t.Fatalf("the status names %+v, the store contains %+v", got.Last, taken)
+	}
+	o.service.Kill(t)
+	o.start(t)
+	put(t, o.etcd.Client(t), "order", "2")
+	o.api.Kubectl(t, o.object("hourly", `  schedule: {cron: "@hourly"}`), "apply", "-f", "-")
+	eventually(t, "the old backup counts for the schedule", func() bool {
+		s := o.status(t, "hourly")
+		return s.Last.ID == got.Last.ID && s.Next != "" && strings.HasPrefix(s.condition("Protected"), "True")
+	})
+	if len(o.list(t)) != 1 {
+		t.Errorf("there are %d backups, want the first one alone", len(o.list(t)))
+	}
+	o.api.Kubectl(t, `
+apiVersion: etcd-dr.io/v1alpha1
+kind: EtcdBackup
+metadata: {name: before-upgrade, namespace: payments}
+spec: {like: hourly}
+`, "apply", "-f", "-")
+	eventually(t, "a backup like the hourly ones is taken", func() bool { return o.status(t, "before-upgrade").Phase == "Completed" })
+	again := o.status(t, "before-upgrade")
+	if again.Last.Revision != 3 || len(o.list(t)) != 2 {
+		t.Errorf("the second backup is %+v, and there are %d", again.Last, len(o.list(t)))
+	}
+	o.service.Stop(t)
+}
+
+// TestOperatorWorksWithoutTheAPIServer kills the API server: the backups go on, and afterwards the status tells of them.
+func TestOperatorWorksWithoutTheAPIServer(t *testing.T) {
+	o := newOperated(t)
+	o.start(t)
+	o.api.Kubectl(t, o.object("often", `  schedule: {cron: "@every 5s"}`), "apply", "-f", "-")
+	eventually(t, "the first backup is taken", func() bool { return o.status(t, "often").Last.ID != "" })
+	o.api.Kill(t)
+	before := len(o.list(t))
+	eventually(t, "three more backups are taken", func() bool { return len(o.list(t)) >= before+3 })
+	newest := o.list(t)[0].ID
+	o.api.Restart(t)
+	eventually(t, "the status tells of them", func() bool { return o.status(t, "often").Last.ID >= string(newest) })
+	o.service.Stop(t)
+}
+
+// TestOperatorRefuses applies EtcdBackups that the API server or the operator refuses, with the field and the remedy.
+func TestOperatorRefuses(t *testing.T) {
+	o := newOperated(t)
+	o.start(t)
+	for spec, want := range map[string]string{
+		`{}`: "set source, the cluster to back up, or like",
+		`{like: a, source: {endpoints: ["http://etcd:2379"]}}`:           "set source, the cluster to back up, or like",
+		`{like: a, timeout: 1h}`:                                         "like takes one backup with the settings of another EtcdBackup",
+		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true}`: "repositories is missing",
+		`{source: {endpoints: ["http://etcd:2379"]}, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                                         "set one of recipients, recipientsSecret, and unencrypted",
+		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "file:///b", credentialsSecret: {name: s}}]}`:                                                   "should match '^(s3|gs|azblob)://'",
+		`{source: {endpoints: ["etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                             "should match '^https?://",
+		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, timeout: soon, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                       "spec.timeout",
+		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: a, url: "s3://b", credentialsSecret: {name: s}}, {name: a, url: "s3://c", credentialsSecret: {name: s}}]}`: "Duplicate value",
+	} {
+		out := o.api.Try(t, "apiVersion: etcd-dr.io/v1alpha1\nkind: EtcdBackup\nmetadata: {name: wrong, namespace: payments}\nspec: "+spec, "apply", "-f", "-")
+		if out.OK || !strings.Contains(out.Stderr, want) {
+			t.Errorf("%s: %v, want %q:\n%s", spec, out.OK, want, out.Stderr)
+		}
+	}
+	o.api.Kubectl(t, o.object("once", ""), "apply", "-f", "-")
+	out := o.api.Try(t, o.object("never", "  suspend: true"), "apply", "-f", "-")
+	if out.OK || !strings.Contains(out.Stderr, "suspend needs a schedule or triggers") {
+		t.Errorf("a suspended backup that is taken once: %v:\n%s", out.OK, out.Stderr)
+	}
+	out = o.api.Try(t, o.object("once", "  labels: {team: a}"), "apply", "-f", "-")
+	if out.OK || !strings.Contains(out.Stderr, "a backup that is taken once cannot change") {
+		t.Errorf("a change of a backup that is taken once: %v:\n%s", out.OK, out.Stderr)
+	}
+	o.api.Kubectl(t, o.object("first", `  schedule: {cron: "@daily"}`), "apply", "-f", "-")
+	eventually(t, "the first one is in force", func() bool { return o.status(t, "first").Last.ID != "" })
+	o.api.Kubectl(t, o.object("second", `  schedule: {cron: "@daily"}`), "apply", "-f", "-")
+	o.api.Kubectl(t, strings.Replace(o.object("secretless", `  schedule: {cron: "@daily"}`), "{name: store}", "{name: gone}", 1), "apply", "-f", "-")
+	eventually(t, "each refusal has its reason", func() bool {
+		return strings.Contains(o.status(t, "second").condition("Accepted"), "False DuplicateCluster: an older EtcdBackup has the cluster name") &&
+			strings.Contains(o.status(t, "secretless").condition("Accepted"), "False Invalid: spec.repositories[main].credentialsSecret: there is no Secret gone")
+	})
+}
