@@ -41,23 +41,31 @@ func stacks() (running []string) {
 	return running
 }
 
-// wantEnded fails if a Run's goroutines do not end soon. No other test may run in parallel.
-func wantEnded(t *testing.T) {
-	t.Helper()
-	var left []string
+// waitEnded returns the goroutines that do not end soon.
+func waitEnded() (left []string) {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		left = stacks()
 		if len(left) == 0 {
-			return
+			return nil
 		}
 	}
-	t.Errorf("%d goroutines are left, the first:\n%s", len(left), left[0])
+	return left
 }
 
-// needsQuiet fails if a goroutine exists that wantEnded would attribute to this test.
+// wantEnded fails if a Run's goroutines do not end soon. No other test may run in parallel.
+func wantEnded(t *testing.T) {
+	t.Helper()
+	left := waitEnded()
+	if len(left) > 0 {
+		t.Errorf("%d goroutines are left, the first:\n%s", len(left), left[0])
+	}
+}
+
+// needsQuiet fails if a goroutine exists that wantEnded would attribute to this test. Those of the connections that the test before
+// has closed may take a moment to end.
 func needsQuiet(t *testing.T) {
 	t.Helper()
-	left := stacks()
+	left := waitEnded()
 	if len(left) > 0 {
 		t.Fatalf("another test's goroutines still run:\n%s", left[0])
 	}
