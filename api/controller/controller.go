@@ -125,7 +125,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	op.reconciler.client, op.reconciler.secrets = m.GetClient(), m.GetAPIReader()
+	op.reconciler.client, op.reconciler.secrets, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
 	return m, ctrl.NewControllerManagedBy(m).For(&v1alpha1.EtcdBackup{}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 8,

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -33,11 +34,17 @@ type reconciler struct {
 	service  *scheduler.Service
 	table    *table
 	leads    func() bool // whether this operator writes status and requests backups
+	events   recorder
 	loopback bool
 
 	mu      sync.Mutex
 	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
 	waiting map[string]map[types.NamespacedName]struct{} // by cluster: EtcdBackups that take one backup; guarded by mu
+}
+
+// recorder records events; events.EventRecorder is one.
+type recorder interface {
+	Eventf(regarding, related runtime.Object, kind, reason, action, format string, args ...any)
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -212,6 +219,9 @@ func (r *reconciler) write(ctx context.Context, before, b *v1alpha1.EtcdBackup) 
 	}
 	if err != nil {
 		return 0, fmt.Errorf("EtcdBackup %s: cannot write its status: %w", name, err)
+	}
+	for _, e := range eventsOf(before, b) {
+		r.events.Eventf(b, nil, e.kind, e.reason, e.action, "%s", shortened(e.message))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

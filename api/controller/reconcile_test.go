@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,13 +47,14 @@ type world struct {
 	took      time.Duration                                 // of one backup
 	broken    error                                         // of each backup
 	revision  int64
+	recorded  map[string]int // events by their reasons
 }
 
 // bubble runs test in a bubble with a running operator.
 func bubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, bucket: mem.New(), objects: map[types.NamespacedName]*v1alpha1.EtcdBackup{}, took: 5 * time.Second, revision: 10}
+		w := &world{t: t, bucket: mem.New(), objects: map[types.NamespacedName]*v1alpha1.EtcdBackup{}, recorded: map[string]int{}, took: 5 * time.Second, revision: 10}
 		w.start()
 		defer func() { w.stop() }()
 		test(w)
@@ -72,7 +74,7 @@ func (w *world) start() {
 		}
 		return w.bucket, nil
 	}
-	w.op.reconciler.client, w.op.reconciler.secrets = w, w
+	w.op.reconciler.client, w.op.reconciler.secrets, w.op.reconciler.events = w, w, w
 	w.op.reconciler.leads = func() bool { return true }
 	var ended sync.WaitGroup
 	changes := make(chan spec.Config)
@@ -124,6 +126,13 @@ func (w *world) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	}
 	text, err := json.Marshal(b)
 	return errors.Join(err, json.Unmarshal(text, into))
+}
+
+// Eventf counts the events by their reasons.
+func (w *world) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recorded[reason]++
 }
 
 func (w *world) Status() client.SubResourceWriter { return patcher{nil, w} }
@@ -252,6 +261,9 @@ func TestOneBackupIsTakenOnce(t *testing.T) {
 					got, last := w.taken("payments.now")[0], w.status("now").Last
 					if last == nil || last.ID != string(got.ID) || last.Revision != got.Revision {
 						t.Errorf("the status names %+v, the store contains %s", last, got.ID)
+					}
+					if w.recorded[eventStored] != 1 {
+						t.Errorf("the events are %v, want one of the backup", w.recorded)
 					}
 				})
 			})

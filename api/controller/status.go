@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,27 +41,57 @@ func setAccepted(b *v1alpha1.EtcdBackup, a acceptance) {
 // describe writes the status of b's cluster into b's status; of an EtcdBackup that takes one backup only the name. It is pure.
 func describe(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	b.Status.Cluster = s.Cluster
-	b.Status.Last, b.Status.Next, b.Status.Repositories = nil, nil, nil
 	if once(b) {
+		b.Status.Last, b.Status.Next, b.Status.Repositories, b.Status.Findings = nil, nil, nil, nil
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProtected)
+		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProven)
 		return
 	}
+	isSurveyed := len(s.Standings) > 0
+	if !isSurveyed && b.Status.Last != nil {
+		return // an operator that has just started: the findings of the one before stay until it has surveyed the repositories
+	}
+	b.Status.Last, b.Status.Next = lastOf(s), nil
 	if !s.Next.IsZero() {
-		b.Status.Next = &metav1.Time{Time: s.Next.UTC().Truncate(time.Second)}
+		next := seconds(s.Next)
+		b.Status.Next = &next
 	}
-	if s.Last != nil {
-		b.Status.Last = &v1alpha1.BackupStatus{ID: string(s.Last.ID), Revision: s.Last.Revision, Time: seconds(s.Last.Started)}
-	}
+	b.Status.Repositories = nil
 	for _, standing := range s.Standings {
 		b.Status.Repositories = append(b.Status.Repositories, v1alpha1.RepositoryStatus{
 			Name: standing.Repository, Backups: standing.Backups, Bytes: standing.Bytes, Problem: standing.Problem,
 		})
-		g := standing.Good
-		if g != nil && b.Status.Last != nil && g.ID == s.Last.ID {
-			b.Status.Last.Size, b.Status.Last.Proof = g.Size, string(g.Proven)
+	}
+	b.Status.Findings = findingsOf(s)
+	setProtected(b, s)
+	setProven(b, s)
+}
+
+// lastOf returns the newest backup; nil if there is none.
+func lastOf(s scheduler.Status) *v1alpha1.BackupStatus {
+	if s.Last == nil {
+		return nil
+	}
+	last := &v1alpha1.BackupStatus{ID: string(s.Last.ID), Revision: s.Last.Revision, Time: seconds(s.Last.Started)}
+	for _, standing := range s.Standings {
+		if standing.Good != nil && standing.Good.ID == s.Last.ID {
+			last.Size, last.Proof = standing.Good.Size, string(standing.Good.Proven)
 		}
 	}
-	setProtected(b, s)
+	return last
+}
+
+// maxFindings bounds the findings of a status.
+const maxFindings = 20
+
+// findingsOf returns the worst conditions of s.
+func findingsOf(s scheduler.Status) (findings []v1alpha1.Finding) {
+	for _, c := range s.Conditions[:min(maxFindings, len(s.Conditions))] {
+		findings = append(findings, v1alpha1.Finding{
+			Name: string(c.Name), Severity: string(c.Severity), Repository: c.Repository, Since: seconds(c.Since), Message: c.Message, Cure: c.Cure,
+		})
+	}
+	return findings
 }
 
 // setProtected records whether the newest backup is as new as the schedule promises, and nothing critical stands against it.
@@ -78,6 +109,37 @@ func setProtected(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.NoBackup), "there is no backup yet"
 	default:
 		c.Message = fmt.Sprintf("backup %s began at %s", s.Last.ID, s.Last.Started.UTC().Format(time.RFC3339))
+	}
+	meta.SetStatusCondition(&b.Status.Conditions, c)
+}
+
+// unproven are the conditions that speak against the backups' proof.
+var unproven = []condition.Name{
+	condition.DrillFailed, condition.BackupDamaged, condition.DrillNotRun, condition.NeverProven, condition.NeverDecrypted,
+}
+
+// setProven records whether a backup was verified or restored lately.
+func setProven(b *v1alpha1.EtcdBackup, s scheduler.Status) {
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionProven, Status: metav1.ConditionUnknown, Reason: "NotVerified", Message: "no backup was verified yet: use dr verify or dr drill",
+		ObservedGeneration: b.Generation,
+	}
+	var verified time.Time
+	for _, standing := range s.Standings {
+		for _, at := range []time.Time{standing.Verified, standing.Drilled} {
+			if at.After(verified) {
+				verified = at
+			}
+		}
+	}
+	if !verified.IsZero() {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Verified", "a backup was verified at "+verified.UTC().Format(time.RFC3339)
+	}
+	for _, found := range s.Conditions {
+		if slices.Contains(unproven, found.Name) {
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(found.Name), fmt.Sprintf("%s; %s", found.Message, found.Cure)
+			break
+		}
 	}
 	meta.SetStatusCondition(&b.Status.Conditions, c)
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
@@ -67,8 +69,8 @@ func TestDescribe(t *testing.T) {
 	if got.Last == nil || *got.Last != want {
 		t.Errorf("%+v, want %+v", got.Last, want)
 	}
-	describe(b, scheduler.Status{Cluster: "payments.etcd", State: scheduler.Starting})
-	if b.Status.Last != nil || b.Status.Next != nil || b.Status.Repositories != nil {
+	describe(b, scheduler.Status{Cluster: "payments.etcd", State: scheduler.Queued, Standings: []scheduler.Standing{{Repository: "main"}}})
+	if b.Status.Last != nil || b.Status.Next != nil || len(b.Status.Repositories) != 1 {
 		t.Errorf("the status keeps what is not known any more: %+v", b.Status)
 	}
 }
@@ -142,6 +144,47 @@ func TestEnd(t *testing.T) {
 		named := b.Status.Last != nil && b.Status.Last.ID == string(stored.IDAt(3)) && b.Status.Last.Revision == 1003
 		if named != (test.stands == succeeded) {
 			t.Errorf("%+v: the last backup is %+v", test, b.Status.Last)
+		}
+	}
+}
+
+// An operator that has just started knows nothing of the repositories yet: what the one before found stays.
+func TestFindingsStayUntilTheRepositoriesAreSurveyed(t *testing.T) {
+	late := condition.Condition{Name: condition.BackupLate, Severity: condition.Critical, Message: "a day old", Cure: "look"}
+	known := scheduler.Status{State: scheduler.Idle, Last: taken(), Conditions: []condition.Condition{late}, Standings: []scheduler.Standing{{Repository: "main"}}}
+	b := scheduled("payments", "etcd")
+	describe(b, known)
+	before := b.DeepCopy()
+	describe(b, scheduler.Status{State: scheduler.Starting})
+	if len(b.Status.Findings) != 1 || len(eventsOf(before, b)) != 0 {
+		t.Errorf("after a restart the findings are %+v", b.Status.Findings)
+	}
+	known.Conditions = nil
+	describe(b, known)
+	if len(b.Status.Findings) != 0 {
+		t.Errorf("after the survey the findings are %+v", b.Status.Findings)
+	}
+}
+
+func TestProven(t *testing.T) {
+	failed := condition.Condition{Name: condition.DrillFailed, Severity: condition.Critical, Message: "the keys are missing", Cure: "look"}
+	for name, test := range map[string]struct {
+		status scheduler.Status
+		want   string
+	}{
+		"never":  {scheduler.Status{Last: taken()}, "Unknown NotVerified: no backup was verified yet: use dr verify or dr drill"},
+		"lately": {scheduler.Status{Last: taken(), Standings: []scheduler.Standing{{}, {Verified: stored.Noon}}}, "True Verified: a backup was verified at 2026-11-21T12:00:00Z"},
+		"a failed drill": {
+			scheduler.Status{Last: taken(), Standings: []scheduler.Standing{{Drilled: stored.Noon}}, Conditions: []condition.Condition{failed}},
+			"False DrillFailed: the keys are missing; look",
+		},
+	} {
+		b := scheduled("payments", "etcd")
+		describe(b, test.status)
+		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProven)
+		got := string(c.Status) + " " + c.Reason + ": " + c.Message
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
 }

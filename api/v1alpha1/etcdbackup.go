@@ -13,7 +13,8 @@ import (
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.cluster`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Last",type=string,JSONPath=`.status.last.id`
-// +kubebuilder:printcolumn:name="Taken",type=date,JSONPath=`.status.last.time`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.status.last.time`
+// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.last.proof`
 // +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.next`
 // +kubebuilder:printcolumn:name="Protected",type=string,JSONPath=`.status.conditions[?(@.type=="Protected")].status`
 type EtcdBackup struct {
@@ -279,6 +280,8 @@ const (
 	ConditionAccepted = "Accepted"
 	// ConditionProtected is True if a backup is there that is as new as the schedule promises, and nothing critical stands against it.
 	ConditionProtected = "Protected"
+	// ConditionProven is True if a backup was verified or restored lately, and False with the reason if that failed or is late.
+	ConditionProven = "Proven"
 )
 
 // EtcdBackupStatus is the observed state. It is derived from the repositories: a new operator shows the same.
@@ -306,7 +309,11 @@ type EtcdBackupStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Repositories []RepositoryStatus `json:"repositories,omitempty"`
-	// conditions are Accepted and Protected.
+	// findings are faults that need attention, the worst first. Each has a runbook of its name.
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Findings []Finding `json:"findings,omitempty"`
+	// conditions are Accepted, Protected and Proven.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -327,6 +334,23 @@ type BackupStatus struct {
 	// proof is how far the backup was proven: stored, hashed, opened or booted.
 	// +optional
 	Proof string `json:"proof,omitempty"`
+}
+
+// Finding is a fault that needs attention.
+type Finding struct {
+	// name of the fault, and of its runbook. Example: BackupLate.
+	Name string `json:"name"`
+	// severity is critical if a loss of the cluster now would lose more than was agreed, or nobody would be alerted; else warning.
+	Severity string `json:"severity"`
+	// repository that has the fault; absent: it is the cluster's.
+	// +optional
+	Repository string `json:"repository,omitempty"`
+	// since is when the operator first found the fault.
+	Since metav1.Time `json:"since"`
+	// message describes the fault.
+	Message string `json:"message"`
+	// cure is the remedy.
+	Cure string `json:"cure"`
 }
 
 // RepositoryStatus is the content of a repository for this cluster.

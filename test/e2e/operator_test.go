@@ -135,6 +135,10 @@ spec: {like: hourly}
 	if again.Last.Revision != 3 || len(o.list(t)) != 2 {
 		t.Errorf("the second backup is %+v, and there are %d", again.Last, len(o.list(t)))
 	}
+	eventually(t, "each backup has its event", func() bool {
+		events := o.api.Kubectl(t, "", "-n", "payments", "get", "events")
+		return strings.Contains(events, "backup "+got.Last.ID+" is stored") && strings.Contains(events, "backup "+again.Last.ID+" is stored")
+	})
 	o.service.Stop(t)
 }
 
