@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 )
 
 const (
-	catalogsAtOnce = 4                // bounds connections and memory
+	catalogsAtOnce = 4                // that are loaded, and that are reused; bounds connections and memory
 	catalogFor     = 10 * time.Second // the age up to which a catalog is reused, so that a polling page does not keep the store busy
 )
 
@@ -82,7 +84,7 @@ func (c *catalogs) get(key string) (k keptCatalog, ok bool) {
 	return k, ok && time.Now().Before(k.until)
 }
 
-// put keeps a result and drops the expired ones, which bounds memory.
+// put keeps a result. It drops the expired ones and, if catalogsAtOnce others are left, the oldest, which bounds memory.
 func (c *catalogs) put(key string, k keptCatalog) {
 	now := time.Now()
 	k.until = now.Add(catalogFor)
@@ -92,6 +94,11 @@ func (c *catalogs) put(key string, k keptCatalog) {
 		if now.After(old.until) {
 			delete(c.kept, other)
 		}
+	}
+	delete(c.kept, key)
+	if len(c.kept) >= catalogsAtOnce {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.kept)), func(a, b string) int { return c.kept[a].until.Compare(c.kept[b].until) })
+		delete(c.kept, oldest)
 	}
 	c.kept[key] = k
 }

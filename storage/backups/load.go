@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
@@ -35,8 +37,12 @@ const Readers = 8
 // has its error in Loaded.Err; any other failure ends Load.
 func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen Seen) ([]Loaded, error) {
 	loads := make([]Loaded, len(folders))
-	allowed := records.NewAllowance()
-	err := records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
+	allowed, err := records.NewAllowance(ctx, listedBytes(folders, proofs))
+	if err != nil {
+		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
+	}
+	defer allowed.Close()
+	err = records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
 		known, ok := seen.backup(folders[i])
 		if ok {
 			loads[i].backup = known
@@ -55,6 +61,20 @@ func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen S
 		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
 	}
 	return loads, nil
+}
+
+// listedBytes returns the size of the manifests of the folders and, if proofs is set, of their proofs and pins, as Load counts
+// it.
+func listedBytes(folders []Folder, proofs bool) (sum int64) {
+	for _, f := range folders {
+		for _, o := range f.Objects {
+			name := path.Base(o.Key)
+			if name == catalog.ManifestName || proofs && strings.HasSuffix(name, catalog.JSONSuffix) {
+				sum += records.Listed(o.Size)
+			}
+		}
+	}
+	return sum
 }
 
 // Loaded is the result of reading one backup.

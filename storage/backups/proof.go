@@ -21,7 +21,8 @@ type unreadProof struct {
 	listed storage.Object // the proof in the listing
 }
 
-// UnreadProofs returns the 512 newest proofs that the folders list, newest first by name, without reading them.
+// UnreadProofs returns the 512 newest proofs that the folders list, newest first by name, without reading them. It returns
+// fewer if they have more than records.Small bytes.
 func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
 	for _, f := range folders {
 		for _, object := range f.Objects {
@@ -33,7 +34,15 @@ func (r *Reader) UnreadProofs(folders []Folder) (unread []unreadProof) {
 	slices.SortFunc(unread, func(a, b unreadProof) int {
 		return cmp.Or(cmp.Compare(path.Base(b.listed.Key), path.Base(a.listed.Key)), cmp.Compare(b.listed.Key, a.listed.Key))
 	})
-	return unread[:min(mostProofs, len(unread))]
+	unread = unread[:min(mostProofs, len(unread))]
+	var size int64
+	for i, u := range unread {
+		size += records.Listed(u.listed.Size)
+		if size > records.Small {
+			return unread[:i]
+		}
+	}
+	return unread
 }
 
 const mostProofs = 512 // that are read of backups whose manifests are not read

@@ -5,6 +5,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Seen remembers the backups and proofs that a survey has read, so that the next one reads only those that are new or listed
@@ -44,12 +45,15 @@ func (s Seen) proof(u unreadProof) (p SeenProof, known bool) {
 	return p, known && sameObject(p.Listed, u.listed)
 }
 
-// SeeBackups replaces the backups in s by those in loads that have no error and nothing ignored. The loads must be parallel to
-// folders.
+// SeeBackups replaces the backups in s by those in loads that have no error and nothing ignored, up to records.Small bytes of
+// documents. The loads must be parallel to folders.
 func (s *Seen) SeeBackups(folders []Folder, loads []Loaded) {
 	s.backups = make(map[catalog.ID]seenBackup, len(folders))
+	var size int64
 	for i, l := range loads {
-		if l.Err == nil && len(l.ignored) == 0 {
+		documents := listedBytes(folders[i:i+1], true)
+		if l.Err == nil && len(l.ignored) == 0 && size+documents <= records.Small {
+			size += documents
 			s.backups[folders[i].ID] = seenBackup{folders[i].Objects, l.backup}
 		}
 	}

@@ -6,16 +6,23 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// Bounds on the memory of one catalog, whatever an attacker has put into the store. docs/stores.md documents them.
+// Bounds on the memory of catalogs, whatever an attacker has put into the stores. docs/stores.md documents them.
 const (
-	maxDocuments = 64 << 20 // bytes of all manifests, proofs and pins in memory
-	MaxListed    = 500_000  // objects of a cluster's backups; in its log, consecutive segments count as one
+	maxDocuments = 64 << 20  // bytes of all manifests, proofs and pins of one catalog in memory
+	maxReading   = 256 << 20 // bytes of those of all catalogs that the process reads at the same time, small ones aside
+	Small        = 4 << 20   // bytes of those of a small catalog
+	MaxListed    = 500_000   // objects of a cluster's backups; in its log, consecutive segments count as one
 )
+
+// reading is the part of maxReading that is free. A small catalog takes nothing from it: the newest backups, which make a
+// backup due or not, are read at once even if a store with large catalogs hangs.
+var reading = semaphore.NewWeighted(maxReading)
 
 // TooMany returns the error for a listing of prefix with more than MaxListed objects.
 func TooMany(prefix string) error {
@@ -24,21 +31,40 @@ func TooMany(prefix string) error {
 
 // Allowance counts the bytes of documents that may still be kept in memory. A nil Allowance is unlimited. It is safe for
 // concurrent use.
-type Allowance struct{ left atomic.Int64 }
-
-// NewAllowance returns the Allowance for one catalog.
-func NewAllowance() *Allowance {
-	a := &Allowance{}
-	a.left.Store(maxDocuments)
-	return a
+type Allowance struct {
+	left     atomic.Int64
+	reserved int64 // taken from reading
 }
+
+// NewAllowance returns the Allowance for reading one catalog, whose documents have size bytes by their listing. It waits until
+// the process may read that much. The caller must call Close when the catalog is read.
+func NewAllowance(ctx context.Context, size int64) (*Allowance, error) {
+	a := &Allowance{}
+	size = min(size, maxDocuments)
+	a.left.Store(size)
+	if size <= Small {
+		return a, nil
+	}
+	err := reading.Acquire(ctx, size)
+	if err != nil {
+		return nil, fmt.Errorf("wait until other catalogs are read, which have %d MiB in memory: %w", maxReading>>20, err)
+	}
+	a.reserved = size
+	return a, nil
+}
+
+// Close lets other catalogs be read.
+func (a *Allowance) Close() { reading.Release(a.reserved) }
+
+// Listed returns the bytes that a document takes from an Allowance if its listing has size bytes.
+func Listed(size int64) int64 { return min(size, document.MaxKind) } // larger documents are not read
 
 // Take takes the size of a document, in bytes, and reports whether that much was left.
 func (a *Allowance) Take(size int64) bool {
 	if a == nil {
 		return true
 	}
-	size = min(size, document.MaxKind) // larger documents are not read
+	size = Listed(size)
 	if a.left.Add(-size) >= 0 {
 		return true
 	}
@@ -49,7 +75,7 @@ func (a *Allowance) Take(size int64) bool {
 // Return gives back the size of a document that is not kept.
 func (a *Allowance) Return(size int64) {
 	if a != nil {
-		a.left.Add(min(size, document.MaxKind))
+		a.left.Add(Listed(size))
 	}
 }
 

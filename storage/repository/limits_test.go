@@ -106,6 +106,32 @@ func TestFloodedRepositoryTakesBoundedMemory(t *testing.T) {
 	}
 }
 
+// Clusters whose repositories are flooded take bounded memory together, if a service reads them at the same time.
+func TestFloodedRepositoriesShareBoundedMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes several times the memory")
+	}
+	const clusters, limit = 6, 320 << 20
+	f := &flooded{Bucket: mem.New(), backups: 700, size: 122 << 10}
+	before := stored.Live()
+	var loading sync.WaitGroup
+	for range clusters {
+		c := stored.OpenCluster(t, f, "c")
+		loading.Go(func() {
+			catalog, err := c.Load(t.Context(), backups.LoadOptions{Proofs: true})
+			if err != nil || len(catalog.Backups) == 0 || len(catalog.Damaged) == 0 {
+				t.Errorf("%d backups, %d damaged, error %v", len(catalog.Backups), len(catalog.Damaged), err)
+			}
+		})
+	}
+	loading.Wait()
+	grown := f.highest - before
+	t.Logf("%d clusters: %d MiB", clusters, grown>>20)
+	if grown > limit {
+		t.Errorf("%d clusters take %d MiB, want at most %d", clusters, grown>>20, limit>>20)
+	}
+}
+
 // A listing with more objects than dr ever writes is refused.
 func TestEndlessListingIsRefused(t *testing.T) {
 	c := stored.OpenCluster(t, &flooded{Bucket: mem.New(), backups: 1 << 30}, "c")
