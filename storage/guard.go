@@ -424,7 +424,7 @@ func produce(ctx context.Context, list iter.Seq2[Object, error], all chan<- list
 func (g *Guard) nextListed(ctx context.Context, all <-chan listed) (next listed, ended bool, err error) {
 	select { // a timer for each object would cost more than the object
 	case next, more := <-all:
-		return next, !more, nil
+		return next, !more, cutShort(ctx, more)
 	default:
 	}
 	began := time.Now()
@@ -432,12 +432,20 @@ func (g *Guard) nextListed(ctx context.Context, all <-chan listed) (next listed,
 	defer timer.Stop()
 	select {
 	case next, more := <-all:
-		return next, !more, nil
+		return next, !more, cutShort(ctx, more)
 	case <-ctx.Done():
 		return next, false, context.Cause(ctx)
 	case <-timer.C:
 		return next, false, g.recordMiss(began)
 	}
+}
+
+// cutShort returns an error if a listing ended after ctx: produce then drops objects.
+func cutShort(ctx context.Context, more bool) error {
+	if more {
+		return nil
+	}
+	return context.Cause(ctx)
 }
 
 // Unwrap returns the bucket below, or nil before it is open. If the bucket is a Sweeper, the result guards that too.

@@ -3,6 +3,7 @@ package storage_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"strings"
@@ -148,11 +149,11 @@ func TestGuardAbandonsFewCalls(t *testing.T) {
 		h := &hanging{Bucket: mem.New(), deaf: true, release: make(chan struct{})}
 		g := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return h, nil }, guardOptions)
 		failed := make(chan error)
-		for range 200 {
+		for range 2000 {
 			go func() { failed <- calls["stat"](t.Context(), g) }()
 		}
 		began := time.Now()
-		for range 200 {
+		for range 2000 {
 			err := <-failed
 			if !errors.Is(err, storage.ErrNoAnswer) {
 				t.Error(err)
@@ -210,6 +211,36 @@ func (s stopping) List(context.Context, storage.ListOptions) iter.Seq2[storage.O
 	return func(yield func(storage.Object, error) bool) {
 		if yield(storage.Object{Key: "a"}, nil) {
 			<-s.release
+		}
+	}
+}
+
+// TestGuardNeverCutsAListingShort cancels a listing halfway: it ends with an error, since a shorter one would look like a store that has
+// lost objects.
+func TestGuardNeverCutsAListingShort(t *testing.T) {
+	bucket := mem.New()
+	const objects = 300
+	for i := range objects {
+		_, err := bucket.Put(t.Context(), fmt.Sprintf("key-%03d", i), strings.NewReader("x"), storage.PutOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2000 {
+		guard := storage.NewGuard(func(context.Context) (storage.Bucket, error) { return bucket, nil }, storage.GuardOptions{Limit: time.Minute, Most: 4, Failures: 3, Rest: time.Minute})
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		var failure error
+		for _, err := range guard.List(ctx, storage.ListOptions{}) {
+			n++
+			if n == objects/2 {
+				cancel()
+			}
+			failure = err
+		}
+		cancel()
+		if n < objects && !errors.Is(failure, context.Canceled) {
+			t.Fatalf("the listing ended after %d of %d objects: %v", n, objects, failure)
 		}
 	}
 }
