@@ -3,10 +3,16 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -17,8 +23,10 @@ import (
 type operated struct {
 	api     *apiserver.APIServer
 	etcd    *servers.Cluster
-	url     string   // of the repository
-	env     []string // with which dr reads the store
+	store   *objectstores.S3Server
+	bucket  string
+	proxy   *objectstores.Proxy // between the operator and the store
+	url     string              // of the repository, through the proxy
 	service *command.Service
 }
 
@@ -27,9 +35,10 @@ func newOperated(t *testing.T) *operated {
 	store := objectstores.S3Plain(t)
 	o := &operated{
 		api:  apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"})),
-		etcd: servers.Start(t, servers.Options{Version: "3.6"}), env: store.Env(),
+		etcd: servers.Start(t, servers.Options{Version: "3.6"}), store: store, bucket: store.Bucket(t),
+		proxy: objectstores.NewProxy(t, store.Endpoint),
 	}
-	o.url = store.URL(store.Bucket(t), "etcd")
+	o.url = store.Through(o.proxy).URL(o.bucket, "etcd")
 	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
 	o.api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "--timeout=60s")
 	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/rbac.yaml")
@@ -96,7 +105,20 @@ func (b backup) condition(name string) string {
 // list returns the backups in the store.
 func (o *operated) list(t *testing.T) []document.Backup {
 	t.Helper()
-	return command.Result[document.List](t, o.env, "list", "--repo", o.url, "--cluster", "payments.etcd").Backups
+	return command.Result[document.List](t, o.store.Env(), "list", "--repo", o.store.URL(o.bucket, "etcd"), "--cluster", "payments.etcd").Backups
+}
+
+// stored waits until the store contains an object with that name, which extensions may follow.
+func (o *operated) stored(t *testing.T, name string) {
+	t.Helper()
+	client := o.store.Client(t)
+	eventually(t, name+" is stored", func() bool {
+		page, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &o.bucket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(page.Contents, func(object types.Object) bool { return strings.Contains(*object.Key, "/"+name) })
+	})
 }
 
 // TestOperatorTakesOneBackup applies an EtcdBackup without a schedule: the store then contains exactly one backup, with the workload's
@@ -140,6 +162,29 @@ spec: {like: hourly}
 		return strings.Contains(events, "backup "+got.Last.ID+" is stored") && strings.Contains(events, "backup "+again.Last.ID+" is stored")
 	})
 	o.service.Stop(t)
+}
+
+// TestOperatorKilledBeforeTheAnswer kills the operator when the store contains the manifest, and the operator does not know it: the next
+// one finds the backup, and takes no second one.
+func TestOperatorKilledBeforeTheAnswer(t *testing.T) {
+	o := newOperated(t)
+	o.proxy.Latency(time.Second)
+	o.start(t)
+	o.api.Kubectl(t, o.object("now", ""), "apply", "-f", "-")
+	o.stored(t, catalog.SnapshotName)
+	o.proxy.Latency(time.Minute)
+	o.stored(t, catalog.ManifestName)
+	o.service.Kill(t)
+	if o.status(t, "now").Phase == "Completed" {
+		t.Fatal("the operator knew of the backup before it was killed")
+	}
+	o.proxy.Clear()
+	o.start(t)
+	eventually(t, "the backup is found", func() bool { return o.status(t, "now").Phase == "Completed" })
+	taken := o.list(t)
+	if len(taken) != 1 || string(taken[0].ID) != o.status(t, "now").Last.ID || !strings.HasPrefix(taken[0].Labels["trigger"], "EtcdBackup payments/now, UID ") {
+		t.Errorf("the store contains %+v", taken)
+	}
 }
 
 // TestOperatorWorksWithoutTheAPIServer kills the API server: the backups go on, and afterwards the status tells of them.
