@@ -89,7 +89,10 @@ type backupJob struct {
 // stored reports whether another service has taken a backup since this one became due, or was requested.
 func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	since := j.last.Started
-	_, err := j.readNewest(ctx)
+	seen, err := j.readNewest(ctx)
+	if err == nil {
+		j.r.stores = j.forBackup(seen)
+	}
 	if !j.r.requested.IsZero() {
 		since = storage.Later(since, j.r.requested) // since may be later than the request: another host's clock may be ahead
 	}

@@ -16,12 +16,18 @@ import (
 )
 
 // catchup tracks which repositories miss backups that others have. A repository misses backups if its newest is not the
-// newest of all, so a new service finds out from the repositories alone.
+// newest of all, so a new service finds out from the repositories alone. For that, a repository gets its backups in their
+// order: it takes part in no new backup until it has the missed ones, unless copies fail for too long.
 type catchup struct {
 	since map[string]time.Time // by repository that misses backups: the start of its newest one; zero: unknown
+	waits map[string]int       // by repository: failed copies to it, and backups without it, since the last copy to it
 	tries int                  // failures in a row
 	after time.Time            // earliest next try
 }
+
+// mostWaits is the number of waits after which a repository takes part in new backups although it misses some. So many copies
+// fail in four minutes.
+const mostWaits = 5
 
 // longestCopyWait bounds the wait after a copy that failed.
 const longestCopyWait = 10 * time.Minute
@@ -48,6 +54,14 @@ func (c *catchup) missed(name string, since time.Time) {
 	c.since[name] = since
 }
 
+// wait records that a repository waits longer for a copy.
+func (c *catchup) wait(name string) {
+	if c.waits == nil {
+		c.waits = map[string]int{}
+	}
+	c.waits[name]++
+}
+
 // due returns when to copy. The zero Time means never.
 func (c *catchup) due(now time.Time) time.Time {
 	if len(c.since) == 0 {
@@ -65,6 +79,20 @@ func (w *worker) noteMissed(r backup.Result, stores []backup.Store) {
 			w.catchup.after = time.Now().Add(spec.FirstWait)
 		}
 	}
+}
+
+// forBackup returns the stores for the next backup: those that have the newest one, and those that have waited mostWaits times
+// for a copy of it. The others get the next backup by a copy too. If the service copies nothing, it returns all.
+func (w *worker) forBackup(seen newestBackups) (stores []backup.Store) {
+	for _, s := range seen.stores {
+		behind := seen.newest[s.Repository].ID < seen.last.ID
+		if behind && w.copies() && w.catchup.waits[s.Repository] < mostWaits {
+			w.catchup.wait(s.Repository)
+		} else {
+			stores = append(stores, s)
+		}
+	}
+	return stores
 }
 
 // copies reports whether the service copies backups between the cluster's repositories.
@@ -100,6 +128,7 @@ func (j *copyJob) work(ctx context.Context) error {
 		errs = errors.Join(errs, j.copyTo(ctx, seen.stores[from], to, since))
 	}
 	delete(j.catchup.since, seen.stores[from].Repository)
+	delete(j.catchup.waits, seen.stores[from].Repository)
 	return errors.Join(errs, j.stillMissing())
 }
 
@@ -145,9 +174,11 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 	}
 	w.board.publish(o)
 	if err != nil {
+		w.catchup.wait(to.Repository)
 		return fmt.Errorf("repository %s: %w", to.Repository, err)
 	}
 	delete(w.catchup.since, to.Repository)
+	delete(w.catchup.waits, to.Repository)
 	w.report(storage.Note, "repository %s has caught up: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
 	return nil
 }

@@ -81,6 +81,50 @@ func TestServiceCopiesMissedBackups(t *testing.T) {
 	}
 }
 
+// A repository that lacks backups gets the next one after them, so that a service that starts before they are copied finds
+// out. If they cannot be copied, the repository gets new backups all the same.
+func TestServiceCopiesMissedBackupsBeforeNewOnes(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *world) {
+			on := &atomic.Bool{}
+			defer w.recover(on)
+			c := configOf(anywhere(t, "15 */6 * * *", "offsite", "main"))
+			copied := func(ctx context.Context, r scheduler.CopyRequest, report storage.Report) (copying.Result, error) {
+				return copying.Result{}, errTest
+			}
+			prepare := func(s *scheduler.Service) {
+				w.opening(troubles["fails at once"], on)(s)
+				s.Copy = copied
+			}
+			s := w.start("a", c, prepare)
+			w.pass(5 * time.Hour)
+			on.Store(true)
+			w.pass(at(1, "0h14m58s") - at(0, "5h"))
+			on.Store(false)
+			w.pass(12 * time.Second)
+			if len(w.ids(t, "main", "prod")) != 6 {
+				t.Fatalf("main has %q", w.ids(t, "main", "prod"))
+			}
+			if restart {
+				s.end()
+				copied = scheduler.Copy
+				w.start("b", c, prepare)
+				w.pass(40 * time.Minute)
+				here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod")
+				if !slices.Equal(here, there) {
+					t.Errorf("main has %q, offsite %q", here, there)
+				}
+				return
+			}
+			w.pass(6 * time.Hour)
+			here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod")
+			if here[0] != there[0] {
+				t.Errorf("without copies, main has %q, offsite %q", here, there)
+			}
+		})
+	}
+}
+
 // A backup that only some repositories took is copied to the others, and until then a condition reports it.
 func TestServiceReportsMissedBackups(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

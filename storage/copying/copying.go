@@ -23,7 +23,8 @@ type Options struct {
 	// Since leaves out the backups and segments that began before it, except those that a restore of a copied segment needs.
 	// Zero leaves out nothing.
 	Since time.Time
-	// BackupsOnly leaves out the log, and ignores deletions at the source.
+	// BackupsOnly leaves out the log, and ignores deletions at the source. It copies the oldest backup first: if the copy is
+	// interrupted, the newest one at the target shows where to continue.
 	BackupsOnly bool
 	// Deletions deletes backups at the target that are deleted at the source, by new tombstones of the target. If it is
 	// not set, an attacker who can write only to the source can delete nothing at the target.

@@ -15,7 +15,7 @@ import (
 // plan is the work of a copy, in this order.
 type plan struct {
 	deletions []catalog.ID // backups to delete at the target
-	backups   []backup     // newest first, as the newest is needed first
+	backups   []backup     // newest first, as the newest is needed first; with BackupsOnly oldest first
 	log       []lineage
 	result    Result // the counts and faults that are known before anything is copied
 }
@@ -84,6 +84,9 @@ func planCopy(source, target side, o Options) plan {
 	}
 	for _, b := range source.catalog.All() {
 		p.backup(b)
+	}
+	if o.BackupsOnly {
+		slices.Reverse(p.plan.backups)
 	}
 	return p.plan
 }

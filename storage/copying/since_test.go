@@ -2,6 +2,7 @@ package copying_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -152,6 +154,22 @@ func (w withoutLog) List(ctx context.Context, o storage.ListOptions) iter.Seq2[s
 		w.t.Errorf("%s is listed", o.Prefix)
 	}
 	return w.Bucket.List(ctx, o)
+}
+
+// A copy with BackupsOnly that is interrupted has copied the oldest backups: the target's newest one shows where the next
+// copy begins.
+func TestCopyOfBackupsBeginsWithTheOldest(t *testing.T) {
+	target := storagetest.Faulty(mem.New())
+	from, to := stored.OpenCluster(t, mem.New(), "c"), stored.OpenCluster(t, target, "c")
+	for n := range 3 {
+		stored.Create(t, from, stored.IDAt(n))
+	}
+	target.On(storagetest.VerbPut).Nth(3).Fail(stored.ErrTest)
+	_, err := copying.Copy(t.Context(), from, to, copying.Options{BackupsOnly: true})
+	copied := stored.Load(t, to, backups.LoadOptions{}).Backups
+	if !errors.Is(err, stored.ErrTest) || len(copied) != 1 || copied[0].ID != stored.IDAt(0) {
+		t.Errorf("error %v, copied %v", err, copied)
+	}
 }
 
 // A copy with BackupsOnly, which a service repeats often, reads the log on neither side.
