@@ -59,7 +59,7 @@ func isForked(err error) bool {
 func (w *work) positionAfterGap(err error) (from uint64, gap, same bool) {
 	purged, ok := errors.AsType[*wal.GapError](err)
 	if ok {
-		return purged.To + 1, true, w.hasTaken
+		return purged.To + 1, true, w.hasTaken || purged.Unusable != nil // only a log that continues the stored entries gets there
 	}
 	compacted, ok := errors.AsType[*watch.GapError](err)
 	if ok {

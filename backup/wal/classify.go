@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -125,6 +126,49 @@ func checkField(in protoreflect.MessageDescriptor, number protowire.Number, kind
 	}
 	return eachField(value, func(number protowire.Number, kind protowire.Type, value []byte) error {
 		return checkField(field.Message(), number, kind, value)
+	})
+}
+
+// classifyUsable is classify, and returns a *GapError for a request that a replay refuses although classify knows all its fields.
+// Clients can send such values: etcd ignores an unknown number of an enumeration, and before 3.7 it accepted strings of any bytes.
+func classifyUsable(it item) (request bool, err error) {
+	request, err = classify(it)
+	if err != nil || !request {
+		return request, err
+	}
+	err = checkValues(raftRequest, it.data)
+	if err != nil {
+		return false, &GapError{From: it.index, To: it.index, Unusable: err}
+	}
+	return true, nil
+}
+
+// isUnusable reports whether classifyUsable returns a *GapError for it.
+func isUnusable(it item) bool {
+	_, err := classifyUsable(it)
+	_, is := errors.AsType[*GapError](err)
+	return is
+}
+
+// checkValues returns an error if message contains, at any depth, an unknown number of an enumeration or a string that is not
+// UTF-8.
+func checkValues(in protoreflect.MessageDescriptor, message []byte) error {
+	return eachField(message, func(number protowire.Number, _ protowire.Type, value []byte) error {
+		field := in.Fields().ByNumber(number)
+		switch field.Kind() {
+		case protoreflect.MessageKind:
+			return checkValues(field.Message(), value)
+		case protoreflect.EnumKind:
+			n, _ := protowire.ConsumeVarint(value)
+			if !field.IsList() && field.Enum().Values().ByNumber(protoreflect.EnumNumber(n)) == nil {
+				return fmt.Errorf("its %s is %d, which this version does not know", field.FullName(), n)
+			}
+		case protoreflect.StringKind:
+			if !utf8.Valid(value) {
+				return fmt.Errorf("its %s is not valid UTF-8", field.FullName())
+			}
+		}
+		return nil
 	})
 }
 

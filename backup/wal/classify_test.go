@@ -109,6 +109,34 @@ func TestWhichEntriesAreRequests(t *testing.T) {
 	}
 }
 
+// TestRequestsThatCannotBeReplayed checks that a request with a value that no replay applies is a gap of one position.
+func TestRequestsThatCannotBeReplayed(t *testing.T) {
+	compare := func(c *pb.Compare) []byte {
+		return marshal(t, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Compare: []*pb.Compare{c}}})
+	}
+	nested := &pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("k"), Target: -1}}}
+	for name, data := range map[string][]byte{
+		"result": compare(&pb.Compare{Key: []byte("k"), Result: 7}),
+		"nested": marshal(t, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{
+			{Request: &pb.RequestOp_RequestTxn{RequestTxn: nested}},
+		}}}),
+		"alarm":  marshal(t, &pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: 9}}),
+		"string": field(nil, 1200, field(nil, 1, []byte("x\xff"))), // adds a role
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := fresh(t)
+			j.save(2, 5, put(1, 2, "a"), entry(2, 2, data), put(3, 2, "a"), entry(4, 2, data), put(5, 2, "a"))
+			l := opened(t, j.dir, segment.End{})
+			wantGap(t, l, 2, 2)
+			wantGap(t, opened(t, j.dir, endOf(put(1, 2, "a"))), 2, 2)
+			l.Resume(3)
+			wantGap(t, l, 4, 4)
+			l.Resume(4) // a log that may begin anywhere begins after the request
+			mustTake(t, l, put(5, 2, "a"))
+		})
+	}
+}
+
 func TestHoldsPassword(t *testing.T) {
 	for name, c := range map[string]struct {
 		request *pb.InternalRaftRequest

@@ -8,7 +8,8 @@ import (
 
 // Take returns committed entries that were not taken yet, of about maxBytes in total, but at least one entry. If there is
 // none, it returns an empty batch, whose First is 0. The errors are
-//   - *GapError if the log does not have the next position. Take returns it again until Resume or Skip is called.
+//   - *GapError if the log does not have the next position, or has a request there that cannot be replayed. Take returns it
+//     again until Resume or Skip is called.
 //   - ErrForked if the log does not continue after the expected entry.
 //   - ErrEntry if the next entry is not a request that this version knows.
 func (l *Log) Take(maxBytes int) (segment.Batch, error) {
@@ -26,7 +27,7 @@ func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	var b segment.Batch
 	var last item
 	for size := 0; h.ready() && !h.held[0].missing && (b.First == 0 || size < maxBytes); {
-		request, err := classify(h.held[0])
+		request, err := classifyUsable(h.held[0])
 		if err != nil {
 			if b.First == 0 {
 				return b, err
@@ -50,7 +51,7 @@ func (l *Log) seek() error {
 	for h.ready() {
 		first := h.held[0]
 		switch {
-		case first.index < l.next, l.anywhere && first.missing:
+		case first.index < l.next, l.anywhere && (first.missing || isUnusable(first)):
 			h.pop()
 		case first.missing:
 			return &GapError{From: l.next, To: first.index}

@@ -32,11 +32,18 @@ var (
 // GapError means that this log does not have the positions From to To, both inclusive: they were purged, or the member
 // received them in a snapshot. To is From-1 if From exists, but the entry before it is missing, which would prove that
 // From continues the stored entries.
+//
+// If Unusable is not nil, From and To are the same position. The log has its entry, but no replay can apply it, for the reason
+// in Unusable.
 type GapError struct {
 	From, To uint64
+	Unusable error
 }
 
 func (e *GapError) Error() string {
+	if e.Unusable != nil {
+		return fmt.Sprintf("the member's log has a request at position %d that cannot be replayed: %v", e.From, e.Unusable)
+	}
 	return fmt.Sprintf("the member's log lacks the entries %d to %d: read them from another member's log, or start over with a snapshot",
 		e.From, e.To)
 }
