@@ -20,13 +20,13 @@ import (
 // order: it takes part in no new backup until it has the missed ones, unless copies fail for too long.
 type catchup struct {
 	since map[string]time.Time // by repository that misses backups: the start of its newest one; zero: unknown
-	waits map[string]int       // by repository: failed copies to it, and backups without it, since the last copy to it
+	waits map[string]int       // by repository that misses backups: failed copies to it, and backups without it
 	tries int                  // failures in a row
 	after time.Time            // earliest next try
 }
 
 // mostWaits is the number of waits after which a repository takes part in new backups although it misses some. So many copies
-// fail in four minutes.
+// fail in four minutes. A copy after which it still misses the newest backup counts as so many.
 const mostWaits = 5
 
 // longestCopyWait bounds the wait after a copy that failed.
@@ -54,12 +54,12 @@ func (c *catchup) missed(name string, since time.Time) {
 	c.since[name] = since
 }
 
-// wait records that a repository waits longer for a copy.
-func (c *catchup) wait(name string) {
+// wait records n waits of a repository.
+func (c *catchup) wait(name string, n int) {
 	if c.waits == nil {
 		c.waits = map[string]int{}
 	}
-	c.waits[name]++
+	c.waits[name] += n
 }
 
 // due returns when to copy. The zero Time means never.
@@ -81,18 +81,29 @@ func (w *worker) noteMissed(r backup.Result, stores []backup.Store) {
 	}
 }
 
-// forBackup returns the stores for the next backup: those that have the newest one, and those that have waited mostWaits times
-// for a copy of it. The others get the next backup by a copy too. If the service copies nothing, it returns all.
+// forBackup returns the stores for the next backup: those that have the newest one, those that have waited mostWaits times
+// for a copy of it, and those that would not trust the copy. The others get the next backup by a copy too. If the service copies
+// nothing, it returns all.
 func (w *worker) forBackup(seen newestBackups) (stores []backup.Store) {
+	from := seen.stores[seen.withLast()].Cluster.Policy().Trusted()
 	for _, s := range seen.stores {
-		behind := seen.newest[s.Repository].ID < seen.last.ID
-		if behind && w.copies() && w.catchup.waits[s.Repository] < mostWaits {
-			w.catchup.wait(s.Repository)
-		} else {
+		behind, trust := seen.newest[s.Repository].ID < seen.last.ID, s.Cluster.Policy().Trusted()
+		switch {
+		case !behind:
+			delete(w.catchup.waits, s.Repository)
+			stores = append(stores, s)
+		case w.copies() && w.catchup.waits[s.Repository] < mostWaits && (trust.None() || slices.Equal(trust.Keys(), from.Keys())):
+			w.catchup.wait(s.Repository, 1)
+		default:
 			stores = append(stores, s)
 		}
 	}
 	return stores
+}
+
+// withLast returns the index of the first of the stores that have the newest backup.
+func (s newestBackups) withLast() int {
+	return slices.IndexFunc(s.stores, func(b backup.Store) bool { return s.newest[b.Repository].ID == s.last.ID })
 }
 
 // copies reports whether the service copies backups between the cluster's repositories.
@@ -115,7 +126,7 @@ func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
 // work copies to each store that misses backups, from one that has the newest.
 func (j *copyJob) work(ctx context.Context) error {
 	seen := j.seen
-	from := slices.IndexFunc(seen.stores, func(s backup.Store) bool { return seen.newest[s.Repository].ID == seen.last.ID })
+	from := seen.withLast()
 	var errs error
 	for _, to := range seen.stores {
 		since, missing := j.catchup.since[to.Repository]
@@ -128,7 +139,6 @@ func (j *copyJob) work(ctx context.Context) error {
 		errs = errors.Join(errs, j.copyTo(ctx, seen.stores[from], to, since))
 	}
 	delete(j.catchup.since, seen.stores[from].Repository)
-	delete(j.catchup.waits, seen.stores[from].Repository)
 	return errors.Join(errs, j.stillMissing())
 }
 
@@ -174,11 +184,11 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 	}
 	w.board.publish(o)
 	if err != nil {
-		w.catchup.wait(to.Repository)
+		w.catchup.wait(to.Repository, 1)
 		return fmt.Errorf("repository %s: %w", to.Repository, err)
 	}
 	delete(w.catchup.since, to.Repository)
-	delete(w.catchup.waits, to.Repository)
+	w.catchup.wait(to.Repository, mostWaits)
 	w.report(storage.Note, "repository %s has caught up: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/copying"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -123,6 +124,34 @@ func TestServiceCopiesMissedBackupsBeforeNewOnes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A repository that trusts only its own key gets new backups even if it missed some: it does not trust copies.
+func TestRepositoryWithItsOwnKeyIsNotLeftOut(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		on := &atomic.Bool{}
+		defer w.recover(on)
+		settings := anywhere(t, "15 */6 * * *", "offsite", "main")
+		own := records.Policy{Key: newKey(t)}
+		settings.Repositories[0].Policy = own
+		w.start("a", configOf(settings), func(s *scheduler.Service) {
+			w.opening(troubles["fails at once"], on)(s)
+			s.Copy = scheduler.Copy
+		})
+		w.pass(5 * time.Hour)
+		on.Store(true)
+		w.pass(at(1, "0h14m58s") - at(0, "5h"))
+		on.Store(false)
+		w.pass(30 * time.Minute)
+		c, err := repository.OpenWith(w.stores["offsite"], "prod", own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted, err := c.Load(t.Context(), backups.LoadOptions{})
+		if err != nil || len(trusted.Backups) != 3 || trusted.Backups[0].ID != w.ids(t, "main", "prod")[0] {
+			t.Errorf("error %v, %d backups, main has %q", err, len(trusted.Backups), w.ids(t, "main", "prod"))
+		}
+	})
 }
 
 // A backup that only some repositories took is copied to the others, and until then a condition reports it.
