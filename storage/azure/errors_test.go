@@ -151,7 +151,7 @@ func TestUnknownAuthority(t *testing.T) {
 	s.CAFile = ""
 	t.Setenv("SSL_CERT_FILE", "") // the test must not depend on the machine's roots
 	for verb, err := range verbs(t, open(t, config(t, s, name))) {
-		wantLine(t, verb, err, nil, "ca file", s.Key)
+		wantLine(t, verb, err, nil, "ca=FILE", s.Key)
 	}
 }
 
