@@ -52,24 +52,34 @@ var leftOut = sync.OnceValue(func() map[protoreflect.Name]bool {
 
 // classify reports whether a committed entry is a request that changes the database. It returns an error unless this
 // version knows every field of the entry: a newer server's request must not be lost silently.
-func classify(it item) (request bool, err error) {
+//
+// unusable is why a replay refuses a request that changes the database, although all its fields are known; nil: it does not.
+// Clients can send such values: etcd ignores an unknown number of an enumeration, and before 3.7 it accepted strings of any bytes.
+func classify(it item) (request bool, unusable, err error) {
+	var c checker
 	switch it.kind {
 	case raftpb.EntryConfChange, raftpb.EntryConfChangeV2:
-		return false, nil
+		return false, nil, nil
 	case raftpb.EntryNormal:
-		request, err = changesDatabase(it.data)
+		request, err = c.changesDatabase(it.data)
 	default:
 		err = fmt.Errorf("unknown type of raft entry: %d", it.kind)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w at position %d: %w; a newer version of dr may know it", ErrEntry, it.index, err)
+		return false, nil, fmt.Errorf("%w at position %d: %w; a newer version of dr may know it", ErrEntry, it.index, err)
 	}
-	return request, err
+	if !request {
+		return false, nil, nil
+	}
+	return true, c.unusable, nil
 }
+
+// checker checks the fields of one entry.
+type checker struct{ unusable error } // the first value that a replay refuses; nil: there is none
 
 // changesDatabase reports whether data is a request that changes the database. It returns an error unless data is
 // exactly one known request.
-func changesDatabase(data []byte) (bool, error) {
+func (c *checker) changesDatabase(data []byte) (bool, error) {
 	if len(data) == 0 { // each leader begins its term with an empty entry
 		return false, nil
 	}
@@ -81,7 +91,7 @@ func changesDatabase(data []byte) (bool, error) {
 	var body []byte
 	err := eachField(data, func(number protowire.Number, kind protowire.Type, value []byte) error {
 		if number == fieldID || number == fieldHeader {
-			return checkField(raftRequest, number, kind, value)
+			return c.field(raftRequest, number, kind, value)
 		}
 		if name != "" {
 			return fmt.Errorf("field %d is a second request next to %s", number, name)
@@ -90,7 +100,7 @@ func changesDatabase(data []byte) (bool, error) {
 			name = "v2"
 			return checkWrappedV2(kind, value)
 		}
-		err := checkField(raftRequest, number, kind, value)
+		err := c.field(raftRequest, number, kind, value)
 		if err != nil {
 			return err
 		}
@@ -110,8 +120,8 @@ func changesDatabase(data []byte) (bool, error) {
 	return name != "v2" && !leftOut()[name], nil
 }
 
-// checkField returns an error if a field, at any depth, is not in the message's descriptor.
-func checkField(in protoreflect.MessageDescriptor, number protowire.Number, kind protowire.Type, value []byte) error {
+// field returns an error if a field, at any depth, is not in the message's descriptor.
+func (c *checker) field(in protoreflect.MessageDescriptor, number protowire.Number, kind protowire.Type, value []byte) error {
 	field := in.Fields().ByNumber(number)
 	if field == nil {
 		return fmt.Errorf("%s has no field %d", in.Name(), number)
@@ -121,55 +131,37 @@ func checkField(in protoreflect.MessageDescriptor, number protowire.Number, kind
 	if kind != want && !packed {
 		return fmt.Errorf("field %d of %s has wire type %d", number, in.Name(), kind)
 	}
+	if c.unusable == nil {
+		c.unusable = refusedValue(field, value)
+	}
 	if field.Message() == nil {
 		return nil
 	}
 	return eachField(value, func(number protowire.Number, kind protowire.Type, value []byte) error {
-		return checkField(field.Message(), number, kind, value)
+		return c.field(field.Message(), number, kind, value)
 	})
 }
 
-// classifyUsable is classify, and returns a *GapError for a request that a replay refuses although classify knows all its fields.
-// Clients can send such values: etcd ignores an unknown number of an enumeration, and before 3.7 it accepted strings of any bytes.
-func classifyUsable(it item) (request bool, err error) {
-	request, err = classify(it)
-	if err != nil || !request {
-		return request, err
-	}
-	err = checkValues(raftRequest, it.data)
-	if err != nil {
-		return false, &GapError{From: it.index, To: it.index, Unusable: err}
-	}
-	return true, nil
-}
-
-// isUnusable reports whether classifyUsable returns a *GapError for it.
-func isUnusable(it item) bool {
-	_, err := classifyUsable(it)
-	_, is := errors.AsType[*GapError](err)
-	return is
-}
-
-// checkValues returns an error if message contains, at any depth, an unknown number of an enumeration or a string that is not
-// UTF-8.
-func checkValues(in protoreflect.MessageDescriptor, message []byte) error {
-	return eachField(message, func(number protowire.Number, _ protowire.Type, value []byte) error {
-		field := in.Fields().ByNumber(number)
-		switch field.Kind() {
-		case protoreflect.MessageKind:
-			return checkValues(field.Message(), value)
-		case protoreflect.EnumKind:
-			n, _ := protowire.ConsumeVarint(value)
-			if !field.IsList() && field.Enum().Values().ByNumber(protoreflect.EnumNumber(n)) == nil {
-				return fmt.Errorf("its %s is %d, which this version does not know", field.FullName(), n)
-			}
-		case protoreflect.StringKind:
-			if !utf8.Valid(value) {
-				return fmt.Errorf("its %s is not valid UTF-8", field.FullName())
-			}
+// refusedValue returns an error if a replay refuses the value: an unknown number of an enumeration, or a string that is not UTF-8.
+func refusedValue(field protoreflect.FieldDescriptor, value []byte) error {
+	switch field.Kind() {
+	case protoreflect.EnumKind:
+		n, _ := protowire.ConsumeVarint(value)
+		if !field.IsList() && field.Enum().Values().ByNumber(protoreflect.EnumNumber(n)) == nil {
+			return fmt.Errorf("its %s is %d, which this version does not know", field.FullName(), n)
 		}
-		return nil
-	})
+	case protoreflect.StringKind:
+		if !utf8.Valid(value) {
+			return fmt.Errorf("its %s is not valid UTF-8", field.FullName())
+		}
+	}
+	return nil
+}
+
+// isUnusable reports whether a replay refuses the request in an entry.
+func isUnusable(it item) bool {
+	_, unusable, _ := classify(it)
+	return unusable != nil
 }
 
 // wireType returns the wire type of a field in proto3.

@@ -109,7 +109,7 @@ func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool
 		e := Entry{Position: it.index, Term: it.term, Kind: it.kind, Data: it.data, Committed: committed, Missing: it.missing}
 		if !it.missing {
 			var err error
-			e.Request, err = classify(it)
+			e.Request, _, err = classify(it)
 			if err != nil {
 				s.damage = err
 				return false

@@ -27,7 +27,11 @@ func (l *Log) Take(maxBytes int) (segment.Batch, error) {
 	var b segment.Batch
 	var last item
 	for size := 0; h.ready() && !h.held[0].missing && (b.First == 0 || size < maxBytes); {
-		request, err := classifyUsable(h.held[0])
+		request, unusable, err := classify(h.held[0])
+		if unusable != nil {
+			at := h.held[0].index
+			err = &GapError{From: at, To: at, Unusable: unusable}
+		}
 		if err != nil {
 			if b.First == 0 {
 				return b, err
