@@ -282,15 +282,7 @@ func TestTriggerGivenUp(t *testing.T) {
 		w.set(func() { w.took = 5 * time.Minute })
 		s.trigger(t, "prod", scheduler.JobBackup, "now")
 		w.pass(10 * time.Second)
-		c, err := repository.Open(w.stores["main"], "prod")
-		if err != nil {
-			t.Fatal(err)
-		}
-		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
-		_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", lease.Term{TTL: time.Minute, Now: later})
-		if err != nil || !held {
-			t.Fatal(held, err)
-		}
+		w.stealLease(t, "prod")
 		for counted(s.status(t, "prod"), scheduler.JobBackup, scheduler.NotRun) == 0 {
 			w.pass(time.Second)
 		}

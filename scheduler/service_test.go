@@ -497,6 +497,19 @@ func TestServiceTakesOver(t *testing.T) {
 	})
 }
 
+// stealLease makes another holder, whose clock is ahead, take the lease of the cluster's backups in the store main.
+func (w *world) stealLease(t *testing.T, cluster string) {
+	t.Helper()
+	c, err := repository.Open(w.stores["main"], cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", lease.Term{TTL: time.Minute, Now: time.Now().Add(9 * time.Minute)})
+	if err != nil || !held {
+		t.Fatal(held, err)
+	}
+}
+
 // A service gives its backup up when another holder has taken the lease.
 func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -507,15 +520,7 @@ func TestServiceGivesUpWithoutItsLease(t *testing.T) {
 		if got.State != scheduler.Running {
 			t.Fatalf("status %+v", got)
 		}
-		c, err := repository.Open(w.stores["main"], "prod")
-		if err != nil {
-			t.Fatal(err)
-		}
-		later := time.Now().Add(9 * time.Minute) // by a clock that is ahead
-		_, held, err := c.Leases().Acquire(t.Context(), "backup", "thief", lease.Term{TTL: time.Minute, Now: later})
-		if err != nil || !held {
-			t.Fatal(held, err)
-		}
+		w.stealLease(t, "prod")
 		w.pass(time.Minute)
 		if len(w.ended) != 1 || len(w.taken) != 0 {
 			t.Errorf("ended %v, taken %v", w.ended, w.taken)
