@@ -30,7 +30,7 @@ func (d *Disks) sameCluster(c catalog.Catalog) (kept catalog.Catalog, note strin
 		return kept, ""
 	}
 	b := c.Backups[i]
-	return kept, fmt.Sprintf("the disks are of cluster id %s: the backups and the log of cluster id %s are not used (the newest, %s, was begun %s)",
+	return kept, fmt.Sprintf("the disks are of cluster id %s: the backups and the log of cluster id %s are not used (the newest, %s, began at %s)",
 		id, b.ClusterID, b.ID, b.Started.UTC().Format(time.RFC3339))
 }
 
@@ -44,6 +44,7 @@ func (d *Disks) clusterID() (id string) {
 
 // refuse returns an error if the disks are not of one cluster, or nothing in c is of it.
 func (d *Disks) refuse(c catalog.Catalog) error {
+	ids := knownClusterIDs(c)
 	for i, a := range d.Found {
 		if a.Member != "" && isForeign(a) {
 			return fmt.Errorf("%w: in %s the log is that of member %s, and the database does not know it: it is of another cluster: leave that directory out",
@@ -55,7 +56,6 @@ func (d *Disks) refuse(c catalog.Catalog) error {
 				return err
 			}
 		}
-		ids := knownClusterIDs(c)
 		if a.Cluster != "" && len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return catalog.SameClusterID(a.Cluster, id) }) {
 			return fmt.Errorf("%w: %s is of cluster id %s, the repository is of %s: leave one of them out",
 				fault.Refused, a.Dir, a.Cluster, strings.Join(ids, ", "))
@@ -101,16 +101,4 @@ func shareMember(a, b disk.Disk) bool {
 	}
 	others := ids(b)
 	return slices.ContainsFunc(ids(a), func(id string) bool { return id != "" && slices.Contains(others, id) })
-}
-
-func clusterIDs(c catalog.Catalog) (ids []string) {
-	for _, b := range c.Backups {
-		ids = append(ids, b.ClusterID)
-	}
-	for _, l := range c.Lineages {
-		for _, s := range l.Segments {
-			ids = append(ids, s.ClusterID)
-		}
-	}
-	return slices.Compact(ids)
 }

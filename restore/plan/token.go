@@ -72,10 +72,15 @@ func deriveToken(seed [sha256.Size]byte, suffix string, members []Member) string
 }
 
 // knownClusterIDs returns the ids of all clusters in c, sorted.
-func knownClusterIDs(c catalog.Catalog) []string {
-	ids := clusterIDs(c)
-	for i, id := range ids {
-		ids[i] = strings.ToLower(strings.TrimLeft(id, "0"))
+func knownClusterIDs(c catalog.Catalog) (ids []string) {
+	add := func(id string) { ids = append(ids, strings.ToLower(strings.TrimLeft(id, "0"))) }
+	for _, b := range c.Backups {
+		add(b.ClusterID)
+	}
+	for _, l := range c.Lineages {
+		for _, s := range l.Segments {
+			add(s.ClusterID)
+		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
