@@ -19,17 +19,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/address"
 )
 
-// The defaults of an EtcdBackup's fields, which are those of dr.yaml.
-const (
-	defaultTimeout   = 6 * time.Hour
-	defaultMaxStream = 5 * time.Minute
-	defaultGrace     = 24 * time.Hour
-	defaultEvery     = 5 * time.Minute
-	defaultObserve   = 10 * time.Minute
-	dialTimeout      = 2 * time.Second
-	commandTimeout   = 5 * time.Second
-)
-
 // clusterOf returns the name under which the repositories hold the backups of b.
 func clusterOf(b *v1alpha1.EtcdBackup) string {
 	return cmp.Or(b.Spec.Cluster, b.Namespace+"."+b.Name)
@@ -49,14 +38,15 @@ type declaration struct {
 func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	s := b.Spec
 	repositories := map[string]declared.Repository{}
-	cluster := declared.Cluster{
-		Etcd: d.etcd(s.Source), Require: spec.Any, Recipients: d.recipients(s), Observe: defaultObserve, Suspend: s.Suspend, Labels: s.Labels,
-		Schedule: d.schedule(s.Schedule), Triggers: d.triggers(s.Triggers), Retention: d.retention(s.Retention),
-		Backup: declared.Backup{
-			From: "leader", MaxStream: defaultMaxStream, Grace: defaultGrace, Plain: s.Unencrypted,
-			Timeout: cmp.Or(d.duration(s.Timeout, "spec.timeout"), defaultTimeout),
-		},
-	}
+	cluster := declared.Defaults()
+	d.etcd(s.Source, &cluster.Etcd)
+	d.schedule(s.Schedule, &cluster.Schedule)
+	d.triggers(s.Triggers, &cluster.Triggers)
+	cluster.Retention = d.retention(s.Retention)
+	cluster.Recipients = d.recipients(s)
+	cluster.Backup.Plain = s.Unencrypted
+	cluster.Backup.Timeout = cmp.Or(d.duration(s.Timeout, "spec.timeout"), cluster.Backup.Timeout)
+	cluster.Suspend, cluster.Labels = s.Suspend, s.Labels
 	for _, r := range s.Repositories {
 		repositories[r.Name] = d.repository(r, clusterOf(b))
 		cluster.Repositories = append(cluster.Repositories, r.Name)
@@ -97,9 +87,9 @@ func fieldOf(path []string) string {
 	return strings.Join(append([]string{"spec"}, path...), ".")
 }
 
-// etcd returns how clients reach s, with the certificates and the user that it names.
-func (d *declaration) etcd(s *v1alpha1.Source) spec.Etcd {
-	e := spec.Etcd{Endpoints: s.Endpoints, DialTimeout: dialTimeout, CommandTimeout: commandTimeout}
+// etcd sets how clients reach s, with the certificates and the user that it names.
+func (d *declaration) etcd(s *v1alpha1.Source, e *spec.Etcd) {
+	e.Endpoints = s.Endpoints
 	for i, endpoint := range s.Endpoints {
 		d.reachable(fmt.Sprintf("spec.source.endpoints[%d]", i), endpoint)
 	}
@@ -109,7 +99,6 @@ func (d *declaration) etcd(s *v1alpha1.Source) spec.Etcd {
 	if s.AuthSecret != nil {
 		e.User, e.Password = d.user(*s.AuthSecret)
 	}
-	return e
 }
 
 // tlsKeys are the keys of Secrets with a CA, a client's certificate and its key: those of cert-manager, of coreos' operator, and of
@@ -223,18 +212,18 @@ func (d *declaration) secret(field, name string) (map[string][]byte, bool) {
 	return data, data != nil
 }
 
-func (d *declaration) schedule(s *v1alpha1.Schedule) declared.Schedule {
+func (d *declaration) schedule(s *v1alpha1.Schedule, set *declared.Schedule) {
 	if s == nil {
-		return declared.Schedule{}
+		return
 	}
-	return declared.Schedule{Cron: s.Cron, Zone: cmp.Or(s.TimeZone, "UTC"), Jitter: d.duration(s.Jitter, "spec.schedule.jitter")}
+	set.Cron, set.Zone, set.Jitter = s.Cron, cmp.Or(s.TimeZone, set.Zone), d.duration(s.Jitter, "spec.schedule.jitter")
 }
 
-func (d *declaration) triggers(t *v1alpha1.Triggers) spec.Triggers {
+func (d *declaration) triggers(t *v1alpha1.Triggers, set *spec.Triggers) {
 	if t == nil {
-		return spec.Triggers{Every: defaultEvery}
+		return
 	}
-	return spec.Triggers{Revisions: t.Revisions, Every: cmp.Or(d.duration(t.Every, "spec.triggers.every"), defaultEvery)}
+	set.Revisions, set.Every = t.Revisions, cmp.Or(d.duration(t.Every, "spec.triggers.every"), set.Every)
 }
 
 func (d *declaration) retention(r *v1alpha1.Retention) declared.Retention {

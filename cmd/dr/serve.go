@@ -19,7 +19,7 @@ import (
 func (a *app) serve() *cobra.Command {
 	var path string
 	var door server.Door
-	patience := 20 * time.Second
+	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Back up, prune and drill one cluster or thousands on a schedule",
@@ -37,9 +37,7 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 		Args: noArgs,
 	}
 	a.configFlag(cmd, &path)
-	cmd.Flags().StringVar(&door.Address, "listen", "127.0.0.1:2391", "address for the page, the API, /metrics and /healthz; empty: none")
-	doorFlags(cmd, &door)
-	cmd.Flags().Var((*when.Span)(&patience), "patience", "how long running jobs may take to end when dr serve is stopped; then they are aborted, and cleaned up in at most 8s")
+	flagsOfService(cmd, &door, &patience)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if path == "" {
@@ -59,10 +57,9 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		defer signal.Stop(hangup)
-		host, _ := os.Hostname() // for display only
 		err = service.Run(cmd.Context(), service.Options{
 			Path: path, Config: c, Getenv: a.getenv, Reload: hangup, Door: door, Patience: patience,
-			Identity: jobs.Identity{Version: version(), Host: host, By: author()},
+			Identity: identity(),
 		}, report)
 		if err != nil {
 			return cannotListen(err)
@@ -70,6 +67,27 @@ stays in force. After SIGTERM it starts no more jobs, and running jobs may end w
 		return nil
 	}
 	return cmd
+}
+
+// flagsOfService defines the flags that services have in common.
+func flagsOfService(cmd *cobra.Command, d *server.Door, patience *time.Duration) {
+	flags := cmd.Flags()
+	flags.StringVar(&d.Address, "listen", "127.0.0.1:2391", "address for the page, the API, /metrics and /healthz; empty: none")
+	flags.StringVar(&d.Cert, "tls-cert", "", "certificate of --listen; this and the files below are reloaded when they change")
+	flags.StringVar(&d.Key, "tls-key", "", "key of --tls-cert")
+	flags.StringVar(&d.Tokens, "tokens-file", "",
+		"file with one client per line: a role (read, operate), a name and the token's digest (sha256:…)")
+	flags.StringVar(&d.ClientCA, "client-ca", "",
+		"CA of client certificates; their organizational unit is the role: etcd-dr:read or etcd-dr:operate")
+	*patience = 20 * time.Second
+	flags.Var((*when.Span)(patience), "patience",
+		"how long running jobs may take to end when dr "+cmd.Name()+" is stopped; then they are aborted, and cleaned up in at most 8s")
+}
+
+// identity returns how backups and leases name this service.
+func identity() jobs.Identity {
+	host, _ := os.Hostname() // for display only; in a pod, the pod's name
+	return jobs.Identity{Version: version(), Host: host, By: author()}
 }
 
 // cleanUp bounds how long aborted jobs may take to remove their leftovers in a store. With the default --patience the sum is

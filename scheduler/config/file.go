@@ -176,15 +176,18 @@ type drillPart struct {
 	Nice           int          `yaml:"nice"`
 }
 
-// defaults returns the defaults of dr backup's flags, and of keys without a flag.
+// defaults returns declared.Defaults.
 func defaults() clusterPart {
+	d := declared.Defaults()
 	return clusterPart{
-		Etcd:     etcdPart{DialTimeout: span(2 * time.Second), CommandTimeout: span(5 * time.Second)},
-		Require:  "any",
-		Schedule: schedulePart{Zone: "UTC"},
-		Triggers: triggersPart{Every: span(5 * time.Minute)},
-		Observe:  span(10 * time.Minute),
-		Backup:   backupPart{From: "leader", MaxStream: span(5 * time.Minute), Grace: span(24 * time.Hour), Timeout: span(6 * time.Hour)},
+		Etcd:     etcdPart{DialTimeout: span(d.Etcd.DialTimeout), CommandTimeout: span(d.Etcd.CommandTimeout)},
+		Require:  string(d.Require),
+		Schedule: schedulePart{Zone: d.Schedule.Zone},
+		Triggers: triggersPart{Every: span(d.Triggers.Every)},
+		Observe:  span(d.Observe),
+		Backup: backupPart{
+			From: d.Backup.From, MaxStream: span(d.Backup.MaxStream), Grace: span(d.Backup.Grace), Timeout: span(d.Backup.Timeout),
+		},
 	}
 }
 
@@ -231,7 +234,10 @@ func (a *amount) UnmarshalYAML(n *yaml.Node) error {
 // parse parses the content of dr.yaml; name is the file's name in errors. Keys that a cluster omits have the defaults. A fault
 // within one cluster is recorded in the source, and is no error.
 func parse(name string, data []byte) (file, *source, error) {
-	f := file{Concurrency: 4, Lease: span(time.Minute), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)}, Defaults: defaults()}
+	f := file{
+		Concurrency: declared.DefaultConcurrency, Lease: span(declared.DefaultLease), Heartbeat: heartbeatPart{Every: span(5 * time.Minute)},
+		Defaults: defaults(),
+	}
 	src := &source{name: name}
 	err := src.decode(data, &f)
 	if err != nil {

@@ -63,6 +63,24 @@ type Cluster struct {
 	Suspend      bool
 }
 
+// The defaults of a service's settings.
+const (
+	DefaultConcurrency = 4           // backups at a time
+	DefaultLease       = time.Minute // how long another service waits before it takes over a job
+)
+
+// Defaults returns a Cluster with the defaults of the fields whose zero values have another meaning or none.
+func Defaults() Cluster {
+	return Cluster{
+		Etcd:     spec.Etcd{DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second},
+		Require:  spec.Any,
+		Schedule: Schedule{Zone: "UTC"},
+		Triggers: spec.Triggers{Every: 5 * time.Minute},
+		Backup:   Backup{From: "leader", MaxStream: 5 * time.Minute, Grace: 24 * time.Hour, Timeout: 6 * time.Hour},
+		Observe:  10 * time.Minute,
+	}
+}
+
 // Schedule declares a schedule. The zero Schedule has no moments.
 type Schedule struct {
 	Cron   string
