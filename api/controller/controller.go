@@ -103,7 +103,7 @@ func newOperator(o Options, report storage.Report) *operator {
 	return op
 }
 
-// manager returns the manager with the reconciler of EtcdBackups. It serves nothing itself, and elects nobody: a manager that loses its
+// manager returns the manager with the reconciler of EtcdBackups. It serves nothing itself, and elects no leader: a manager that loses its
 // lease would end the process, and with it the backups, just when the API server is in trouble.
 func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))

@@ -23,7 +23,7 @@ const (
 	retryEvery = 2 * time.Second
 )
 
-// leader tells whether this operator is the leader.
+// leader is whether this operator is the leader.
 type leader struct {
 	term atomic.Pointer[context.Context] // ends with the lease; nil: this operator has not been the leader yet
 }

@@ -271,7 +271,7 @@ func TestOneBackupIsTakenOnce(t *testing.T) {
 	}
 }
 
-// TestABackupThatIsNotFoundIsNotTakenAgain stores backups without the label: the service has told that it has succeeded.
+// TestABackupThatIsNotFoundIsNotTakenAgain stores backups without the label: only the service reports that they succeeded.
 func TestABackupThatIsNotFoundIsNotTakenAgain(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.unlabeled = true

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 )
 
-// acceptance tells whether the settings of an EtcdBackup are in force. An empty Message means that they are.
+// acceptance is whether the settings of an EtcdBackup are in force. An empty Message means that they are.
 type acceptance struct{ Reason, Message string }
 
 // The reasons of the condition Accepted.
@@ -97,12 +97,12 @@ func findingsOf(s scheduler.Status) (findings []v1alpha1.Finding) {
 // setProtected records whether the newest backup is as new as the schedule promises, and nothing critical stands against it.
 func setProtected(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	c := metav1.Condition{Type: v1alpha1.ConditionProtected, Status: metav1.ConditionTrue, Reason: "BackedUp", ObservedGeneration: b.Generation}
-	worst := worstOf(s)
+	critical := slices.IndexFunc(s.Conditions, func(c condition.Condition) bool { return c.Severity == condition.Critical })
 	switch {
 	case s.State == scheduler.Starting:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Starting", "the repositories were not read yet"
-	case worst != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(worst.Name), fmt.Sprintf("%s; %s", worst.Message, worst.Cure)
+	case critical >= 0:
+		contradict(&c, s.Conditions[critical])
 	case s.State == scheduler.Failing && s.Last == nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.BackupFailing), s.Problem
 	case s.Last == nil:
@@ -135,23 +135,16 @@ func setProven(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	if !verified.IsZero() {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Verified", "a backup was verified at "+verified.UTC().Format(time.RFC3339)
 	}
-	for _, found := range s.Conditions {
-		if slices.Contains(unproven, found.Name) {
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(found.Name), fmt.Sprintf("%s; %s", found.Message, found.Cure)
-			break
-		}
+	i := slices.IndexFunc(s.Conditions, func(c condition.Condition) bool { return slices.Contains(unproven, c.Name) })
+	if i >= 0 {
+		contradict(&c, s.Conditions[i])
 	}
 	meta.SetStatusCondition(&b.Status.Conditions, c)
 }
 
-// worstOf returns the first critical condition; nil if there is none.
-func worstOf(s scheduler.Status) *condition.Condition {
-	for _, c := range s.Conditions {
-		if c.Severity == condition.Critical {
-			return &c
-		}
-	}
-	return nil
+// contradict makes c False because of a finding.
+func contradict(c *metav1.Condition, finding condition.Condition) {
+	c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(finding.Name), fmt.Sprintf("%s; %s", finding.Message, finding.Cure)
 }
 
 func seconds(at time.Time) metav1.Time { return metav1.Time{Time: at.UTC().Truncate(time.Second)} }

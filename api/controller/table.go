@@ -42,7 +42,8 @@ func (e entry) older(other entry) bool {
 type table struct {
 	mu      sync.Mutex
 	entries map[types.NamespacedName]entry
-	changed chan struct{} // holds one element after a change
+	owners  map[string]types.NamespacedName // the oldest EtcdBackup of each cluster
+	changed chan struct{}                   // holds one element after a change
 }
 
 func newTable() *table {
@@ -62,7 +63,7 @@ func (t *table) put(name types.NamespacedName, e entry) {
 	}
 	t.entries[name] = e
 	if !known || before.uid != e.uid || before.spec.Digest != e.spec.Digest || before.fault != e.fault {
-		t.tell()
+		t.announce()
 	}
 }
 
@@ -80,11 +81,19 @@ func (t *table) remove(name types.NamespacedName) {
 	_, known := t.entries[name]
 	if known {
 		delete(t.entries, name)
-		t.tell()
+		t.announce()
 	}
 }
 
-func (t *table) tell() {
+// announce recomputes the owners, and reports the change. The caller holds t.mu.
+func (t *table) announce() {
+	t.owners = map[string]types.NamespacedName{}
+	for name, e := range t.entries {
+		other, taken := t.owners[e.spec.Cluster]
+		if e.spec.Cluster != "" && (!taken || e.older(t.entries[other])) {
+			t.owners[e.spec.Cluster] = name
+		}
+	}
 	select {
 	case t.changed <- struct{}{}:
 	default: // the last change was not seen yet
@@ -100,7 +109,7 @@ func (t *table) inForce(name types.NamespacedName) (cluster, duplicate string) {
 	if !known || e.spec.Cluster == "" {
 		return "", ""
 	}
-	if t.owners()[e.spec.Cluster] != name {
+	if t.owners[e.spec.Cluster] != name {
 		return "", fmt.Sprintf("an older EtcdBackup has the cluster name %s: choose another with spec.cluster, or take one backup of it with spec.like", e.spec.Cluster)
 	}
 	return e.spec.Cluster, ""
@@ -110,20 +119,8 @@ func (t *table) inForce(name types.NamespacedName) (cluster, duplicate string) {
 func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name, ok := t.owners()[cluster]
+	name, ok := t.owners[cluster]
 	return name, ok
-}
-
-// owners returns the oldest EtcdBackup of each cluster. The caller holds t.mu.
-func (t *table) owners() map[string]types.NamespacedName {
-	owners := map[string]types.NamespacedName{}
-	for name, e := range t.entries {
-		other, taken := owners[e.spec.Cluster]
-		if e.spec.Cluster != "" && (!taken || e.older(t.entries[other])) {
-			owners[e.spec.Cluster] = name
-		}
-	}
-	return owners
 }
 
 // config returns the configuration of a service with all Specs in force.
@@ -131,9 +128,8 @@ func (t *table) config(base spec.Config) spec.Config {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	base.Specs, base.Faulty = nil, map[string]string{}
-	owners := t.owners()
-	for _, cluster := range slices.Sorted(maps.Keys(owners)) {
-		e := t.entries[owners[cluster]]
+	for _, cluster := range slices.Sorted(maps.Keys(t.owners)) {
+		e := t.entries[t.owners[cluster]]
 		base.Specs = append(base.Specs, e.spec)
 		if e.fault != "" {
 			base.Faulty[cluster] = e.fault

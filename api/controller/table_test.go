@@ -27,7 +27,7 @@ func (e entry) faulty(fault string) entry {
 	return e
 }
 
-// changed reports whether the table has told of a change since the last call.
+// changed reports whether the table has announced a change since the last call.
 func (t *table) hasChanged() bool {
 	select {
 	case <-t.changed:
@@ -39,7 +39,7 @@ func (t *table) hasChanged() bool {
 
 func (t *table) clusters() (names []string) {
 	for _, s := range t.config(spec.Config{}).Specs {
-		names = append(names, s.Cluster+" of "+t.entries[t.owners()[s.Cluster]].spec.Digest)
+		names = append(names, s.Cluster+" of "+t.entries[t.owners[s.Cluster]].spec.Digest)
 	}
 	return names
 }
