@@ -89,7 +89,7 @@ type EtcdBackupSpec struct {
 	// +kubebuilder:validation:Enum=true
 	Unencrypted bool `json:"unencrypted,omitempty"`
 
-	// schedule says when backups are taken.
+	// schedule sets the times of the backups.
 	// +optional
 	Schedule *Schedule `json:"schedule,omitempty"`
 
@@ -97,7 +97,7 @@ type EtcdBackupSpec struct {
 	// +optional
 	Triggers *Triggers `json:"triggers,omitempty"`
 
-	// retention says which backups are kept. Default: all of them.
+	// retention selects the backups to keep. Default: all of them.
 	// +optional
 	Retention *Retention `json:"retention,omitempty"`
 
@@ -190,7 +190,7 @@ type Repository struct {
 	CredentialsSecret SecretName `json:"credentialsSecret"`
 }
 
-// Schedule says when backups are taken.
+// Schedule sets the times of the backups.
 type Schedule struct {
 	// cron has the five fields minute, hour, day of month, month and day of week, or is @hourly, @daily, @weekly, @monthly or @yearly, or
 	// @every with a duration. Example: 0 */6 * * *.
@@ -224,7 +224,7 @@ type Triggers struct {
 	Every Duration `json:"every,omitempty"`
 }
 
-// Retention says which backups are kept: each that a rule selects. The newest good backup is always kept.
+// Retention selects the backups to keep: each that one of its rules selects. The newest good backup is always kept.
 //
 // +kubebuilder:validation:MinProperties=1
 type Retention struct {
@@ -340,7 +340,7 @@ type BackupStatus struct {
 type Finding struct {
 	// name of the fault, and of its runbook. Example: BackupLate.
 	Name string `json:"name"`
-	// severity is critical if a loss of the cluster now would lose more than was agreed, or nobody would be alerted; else warning.
+	// severity is critical if a loss of the cluster now would lose more than was agreed, or would raise no alert; else warning.
 	Severity string `json:"severity"`
 	// repository that has the fault; absent: it is the cluster's.
 	// +optional

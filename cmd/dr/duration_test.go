@@ -27,7 +27,7 @@ func durationFlags(cmd *cobra.Command) map[string]*pflag.FlagSet {
 	return found
 }
 
-// TestDurations checks that every flag with a duration takes the forms of dr.yaml, and refuses a negative duration and tells the form.
+// TestDurations checks that every flag with a duration takes the forms of dr.yaml, and refuses a negative duration with an error that shows the form.
 func TestDurations(t *testing.T) {
 	all := durationFlags((&app{world: world{getenv: os.Getenv}}).root())
 	if len(all) < 8 {

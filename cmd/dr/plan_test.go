@@ -11,7 +11,7 @@ import (
 )
 
 // TestPlanRefusesTheFlagsItContains checks every flag of dr restore: one that is accepted with --plan and ignored would restore something
-// other than the command line says.
+// other than the command line asks for.
 func TestPlanRefusesTheFlagsItContains(t *testing.T) {
 	noPlan := filepath.Join(t.TempDir(), "plan.json")
 	err := os.WriteFile(noPlan, []byte("{}"), 0o600)
