@@ -51,6 +51,7 @@ type Options struct {
 	Concurrency int           // backups at a time
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
 	Loopback    bool          // EtcdBackups may name endpoints on the operator's own host
+	Spool       string        // folder in which archived logs wait while a store is unreachable; "": they wait in memory alone
 	Door        server.Door   // without an Address nothing is served
 	Patience    time.Duration // how long running jobs may take to end
 	Identity    jobs.Identity
@@ -97,7 +98,7 @@ func newOperator(o Options, report storage.Report) *operator {
 	op.scheduler.Prune, op.scheduler.Patience = op.pruner.Prune, o.Patience
 	op.scheduler.Changed = func(cluster string) { op.waker.wake(op.reconciler.concerned(cluster)) }
 	op.reconciler = &reconciler{
-		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback,
+		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spool: o.Spool,
 		written: map[types.NamespacedName]time.Time{}, waiting: map[string]map[types.NamespacedName]struct{}{},
 	}
 	return op

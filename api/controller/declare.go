@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -30,7 +32,8 @@ func once(b *v1alpha1.EtcdBackup) bool { return b.Spec.Schedule == nil && b.Spec
 // declaration collects the faults of an EtcdBackup while it becomes a declaration. It is pure.
 type declaration struct {
 	secrets  secrets
-	loopback bool // endpoints on loopback and link-local addresses are allowed
+	loopback bool   // endpoints on loopback and link-local addresses are allowed
+	spool    string // folder with a folder for each namespace; "": none
 	faults   []error
 }
 
@@ -43,6 +46,7 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	d.schedule(s.Schedule, &cluster.Schedule)
 	d.triggers(s.Triggers, &cluster.Triggers)
 	cluster.Retention = d.retention(s.Retention)
+	cluster.Archive = d.archive(s.Archive, b.Namespace)
 	cluster.Recipients = d.recipients(s)
 	cluster.Backup.Plain = s.Unencrypted
 	cluster.Backup.Timeout = cmp.Or(d.duration(s.Timeout, "spec.timeout"), cluster.Backup.Timeout)
@@ -232,12 +236,33 @@ func (d *declaration) retention(r *v1alpha1.Retention) declared.Retention {
 	}
 	p := retention.Policy{
 		Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly, Yearly: r.Yearly,
-		Within: d.duration(r.Within, "spec.retention.within"),
+		Within: d.duration(r.Within, "spec.retention.within"), Window: d.duration(r.Window, "spec.retention.window"),
 	}
 	if r.MaxSize != nil {
 		p.MaxSize = r.MaxSize.Value()
 	}
 	return declared.Retention{Policy: p}
+}
+
+// archive returns how the log is archived. The spools of a namespace lie below a folder of its own, one for each cluster: segments that an
+// EtcdBackup has left there never reach the repository of another namespace, even if the cluster's name does.
+func (d *declaration) archive(a *v1alpha1.Archive, namespace string) spec.Archive {
+	if a == nil {
+		return spec.Archive{}
+	}
+	const field = "spec.archive.flush"
+	flush := archive.DefaultFlush
+	if a.Flush != "" {
+		flush = d.duration(a.Flush, field)
+	}
+	if flush == 0 {
+		d.fault(field, errors.New("0s archives nothing: use at least 1s, or remove archive"))
+	}
+	set := spec.Archive{Flush: flush}
+	if d.spool != "" {
+		set.Spool = filepath.Join(d.spool, namespace)
+	}
+	return set
 }
 
 // duration returns the duration in text; 0 if it is not set.

@@ -50,7 +50,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		RecipientsSecret: &v1alpha1.SecretName{Name: "keys"},
 		Schedule:         &v1alpha1.Schedule{Cron: "0 */6 * * *", TimeZone: "Europe/Berlin", Jitter: "10m"},
 		Triggers:         &v1alpha1.Triggers{Revisions: 1000},
-		Retention:        &v1alpha1.Retention{Last: 10, Daily: 14, Within: "2d", MaxSize: new(resource.MustParse("1Ki"))},
+		Retention:        &v1alpha1.Retention{Last: 10, Daily: 14, Within: "2d", Window: "14d", MaxSize: new(resource.MustParse("1Ki"))},
 		Timeout:          "1h30m", Labels: map[string]string{"team": "payments"}, Suspend: true,
 	}
 	d := declaration{secrets: secrets{
@@ -77,7 +77,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		{"time zone of the retention", zone.String(), "Europe/Berlin"},
 		{"jitter", s.Schedule.Delay() <= 10*time.Minute, true},
 		{"triggers", s.Triggers, spec.Triggers{Revisions: 1000, Every: 5 * time.Minute}},
-		{"retention", s.Retention, retention.Policy{Last: 10, Daily: 14, Within: 48 * time.Hour, MaxSize: 1024}},
+		{"retention", s.Retention, retention.Policy{Last: 10, Daily: 14, Within: 48 * time.Hour, Window: 14 * 24 * time.Hour, MaxSize: 1024}},
 		{"timeout", s.Timeout, 90 * time.Minute},
 		{"labels", map[string]string(s.Backup.Labels), b.Spec.Labels},
 		{"suspend", s.Suspend, true},
@@ -219,6 +219,8 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		{"bad interval", "spec.triggers.every: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
 			s.Triggers = &v1alpha1.Triggers{Revisions: 1, Every: "m5"}
 		}},
+		{"no time between two flushes", "spec.archive.flush: 0s archives nothing", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Archive = &v1alpha1.Archive{Flush: "0s"} }},
+		{"bad time between two flushes", "spec.archive.flush: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Archive = &v1alpha1.Archive{Flush: "s"} }},
 		{"bad period", "spec.retention.within: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Retention = &v1alpha1.Retention{Within: "d"} }},
 		{"a reserved label", "spec.labels.trigger: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Labels = map[string]string{"trigger": "x"} }},
 		{"one URL twice", "the URL is that of repository main", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
@@ -247,5 +249,26 @@ func TestLoopbackIsAllowedOnRequest(t *testing.T) {
 	_, err := d.buildSpec(b)
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestArchive(t *testing.T) {
+	for _, test := range []struct {
+		name, spool string
+		archive     *v1alpha1.Archive
+		want        spec.Archive
+	}{
+		{"none", "/spool", nil, spec.Archive{}},
+		{"the default", "", &v1alpha1.Archive{}, spec.Archive{Flush: 2 * time.Second}},
+		{"a longer time", "", &v1alpha1.Archive{Flush: "1m"}, spec.Archive{Flush: time.Minute}},
+		{"a spool", "/spool", &v1alpha1.Archive{Flush: "10s"}, spec.Archive{Flush: 10 * time.Second, Spool: "/spool/payments", SpoolMax: 2 << 30}},
+	} {
+		b := scheduled("payments", "etcd")
+		b.Spec.Archive = test.archive
+		d := declaration{secrets: secrets{"store": storeKeys()}, spool: test.spool}
+		s, err := d.buildSpec(b)
+		if err != nil || s.Archive != test.want {
+			t.Errorf("%s: %v: %+v, want %+v", test.name, err, s.Archive, test.want)
+		}
 	}
 }

@@ -36,6 +36,7 @@ type reconciler struct {
 	leads    func() bool // whether this operator writes status and requests backups
 	events   recorder
 	loopback bool
+	spool    string
 
 	mu      sync.Mutex
 	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
@@ -137,7 +138,7 @@ func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string
 
 // build returns the entry of b, whose Secrets were read now.
 func (r *reconciler) build(b *v1alpha1.EtcdBackup, read secrets, now time.Time) entry {
-	d := declaration{secrets: read, loopback: r.loopback}
+	d := declaration{secrets: read, loopback: r.loopback, spool: r.spool}
 	built, err := d.buildSpec(b)
 	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, generation: b.Generation, read: now}
 	if err != nil {

@@ -39,10 +39,11 @@ type EtcdBackupList struct {
 // EtcdBackupSpec is the desired backup. Without schedule and triggers, one backup is taken, and the spec cannot change.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.like) != has(self.source)",message="set source, the cluster to back up, or like, the EtcdBackup whose cluster is backed up once more; not both"
-// +kubebuilder:validation:XValidation:rule="!has(self.like) || !(has(self.cluster) || has(self.repositories) || has(self.recipients) || has(self.recipientsSecret) || has(self.unencrypted) || has(self.schedule) || has(self.triggers) || has(self.retention) || has(self.suspend) || has(self.timeout) || has(self.labels))",message="like takes one backup with the settings of another EtcdBackup: remove all other fields"
+// +kubebuilder:validation:XValidation:rule="!has(self.like) || !(has(self.cluster) || has(self.repositories) || has(self.recipients) || has(self.recipientsSecret) || has(self.unencrypted) || has(self.schedule) || has(self.triggers) || has(self.retention) || has(self.archive) || has(self.suspend) || has(self.timeout) || has(self.labels))",message="like takes one backup with the settings of another EtcdBackup: remove all other fields"
 // +kubebuilder:validation:XValidation:rule="has(self.like) || has(self.repositories)",message="repositories is missing: name at least one place for the backups"
 // +kubebuilder:validation:XValidation:rule="has(self.like) || [has(self.recipients), has(self.recipientsSecret), has(self.unencrypted)].exists_one(x, x)",message="set one of recipients, recipientsSecret, and unencrypted: true; a backup contains every secret of the cluster"
 // +kubebuilder:validation:XValidation:rule="!has(self.suspend) || has(self.schedule) || has(self.triggers)",message="suspend needs a schedule or triggers: a backup that is taken once can be deleted"
+// +kubebuilder:validation:XValidation:rule="!has(self.archive) || has(self.schedule) || has(self.triggers)",message="archive needs a schedule or triggers: the log restores nothing without backups to continue from"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.schedule) || has(oldSelf.triggers) || self == oldSelf",message="a backup that is taken once cannot change: create another EtcdBackup"
 // +kubebuilder:validation:XValidation:rule="has(self.cluster) == has(oldSelf.cluster) && (!has(self.cluster) || self.cluster == oldSelf.cluster)",message="cluster cannot change: the backups are stored under this name"
 type EtcdBackupSpec struct {
@@ -100,6 +101,11 @@ type EtcdBackupSpec struct {
 	// retention selects the backups to keep. Default: all of them.
 	// +optional
 	Retention *Retention `json:"retention,omitempty"`
+
+	// archive stores the cluster's log between the backups in the first of the repositories, so that any revision or second can be restored.
+	// It needs only the client port and, if users are enabled, a user with the role root.
+	// +optional
+	Archive *Archive `json:"archive,omitempty"`
 
 	// suspend: true starts no job until it is removed. Running jobs end.
 	// +optional
@@ -255,9 +261,21 @@ type Retention struct {
 	// within keeps all backups of this last period. Example: 48h.
 	// +optional
 	Within Duration `json:"within,omitempty"`
-	// maxSize is the most bytes that all backups may take; above it the oldest go first. Example: 100Gi.
+	// window keeps what is needed to restore any point of this last period from the archived log: the log, all backups of the period, and the
+	// newest backup before it. Default: the log is kept from the oldest kept backup on. Example: 14d.
+	// +optional
+	Window Duration `json:"window,omitempty"`
+	// maxSize is the most bytes that all backups and the log may take; above it the oldest go first. Example: 100Gi.
 	// +optional
 	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
+}
+
+// Archive stores the cluster's log between the backups.
+type Archive struct {
+	// flush is the longest time that a change waits before it is stored, at least 1s. Each flush with changes in it is one object in the
+	// repository. Default: 2s. Example: 10s.
+	// +optional
+	Flush Duration `json:"flush,omitempty"`
 }
 
 // Phase is the state of an EtcdBackup that takes one backup. An ended phase never changes.

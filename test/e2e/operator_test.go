@@ -227,6 +227,10 @@ func TestOperatorRefuses(t *testing.T) {
 	if out.OK || !strings.Contains(out.Stderr, "suspend needs a schedule or triggers") {
 		t.Errorf("a suspended backup that is taken once: %v:\n%s", out.OK, out.Stderr)
 	}
+	out = o.api.Try(t, o.object("never", "  archive: {flush: 10s}"), "apply", "-f", "-")
+	if out.OK || !strings.Contains(out.Stderr, "archive needs a schedule or triggers") {
+		t.Errorf("an archived log of a backup that is taken once: %v:\n%s", out.OK, out.Stderr)
+	}
 	out = o.api.Try(t, o.object("once", "  labels: {team: a}"), "apply", "-f", "-")
 	if out.OK || !strings.Contains(out.Stderr, "a backup that is taken once cannot change") {
 		t.Errorf("a change of a backup that is taken once: %v:\n%s", out.OK, out.Stderr)
