@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // workerJob has the steps that the jobs of a worker share.
@@ -84,9 +87,11 @@ type backupJob struct {
 	workerJob
 	result  backup.Result
 	outcome Outcome
+	taken   catalog.ID // by another service, as stored has found it
 }
 
-// stored reports whether another service has taken a backup since this one became due, or was requested.
+// stored reports whether another service has taken a backup since this one became due, or was requested, or has taken the requested
+// one before.
 func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	since := j.last.Started
 	seen, err := j.readNewest(ctx)
@@ -96,7 +101,40 @@ func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	if !j.r.requested.IsZero() {
 		since = storage.Later(since, j.r.requested) // since may be later than the request: another host's clock may be ahead
 	}
-	return err == nil && j.last.Started.After(since), err
+	j.taken = j.last.ID
+	if err != nil || j.last.Started.After(since) || j.r.since.IsZero() {
+		return err == nil && j.last.Started.After(since), err
+	}
+	return j.storedBefore(ctx, seen.stores)
+}
+
+// storedBefore reports whether one of the stores holds the requested backup.
+func (j *backupJob) storedBefore(ctx context.Context, stores []backup.Store) (bool, error) {
+	for _, store := range stores {
+		b, found, err := Requested(ctx, store.Cluster, j.r.text, j.r.since)
+		if err != nil {
+			return false, fmt.Errorf("repository %s: %w", store.Repository, err)
+		}
+		if found {
+			j.taken = b.ID
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Requested returns the backup in a repository that was requested with a reason and began at since or later. Clocks may differ by
+// catalog.FutureAllowance. found is false if there is none.
+func Requested(ctx context.Context, c *repository.Cluster, reason string, since time.Time) (b catalog.Backup, found bool, err error) {
+	all, err := c.Load(ctx, backups.LoadOptions{After: catalog.NewID(since.Add(-catalog.FutureAllowance), 0)})
+	if err != nil {
+		return catalog.Backup{}, false, err
+	}
+	i := slices.IndexFunc(all.Backups, func(b catalog.Backup) bool { return b.Labels[spec.LabelTrigger] == reason })
+	if i < 0 {
+		return catalog.Backup{}, false, nil
+	}
+	return all.Backups[i], true, nil
 }
 
 func (j *backupJob) work(ctx context.Context) (err error) {
@@ -155,7 +193,7 @@ func (j *backupJob) lastStored() Last {
 func (j *backupJob) finish(a runner.Action) time.Time {
 	if a == runner.Adopt {
 		o := j.r.outcome()
-		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, j.last.ID, "another service took it"
+		o.Ended, o.Verdict, o.Backup, o.Message = o.Began, Succeeded, j.taken, "another service took it"
 		j.board.publish(o)
 	}
 	return j.workerJob.finish(a)

@@ -27,6 +27,18 @@ const MaxReason = 1000
 // as a due one. If the job is already queued or running, no second one starts. A backup records the reason as its LabelTrigger.
 // A request that fails is not retried. Errors match ErrUnknown, ErrSuspended or ErrNotPossible.
 func (s *Service) Trigger(cluster string, job Job, reason string) error {
+	return s.request(cluster, request{job: job, reason: cmp.Or(reason, "requested without a reason"), at: time.Now()})
+}
+
+// TriggerOnce requests a backup as Trigger does, but at most one backup for each reason: a backup that was requested with this reason and
+// began at since or later, by any service, is the outcome of the request.
+func (s *Service) TriggerOnce(cluster, reason string, since time.Time) error {
+	return s.request(cluster, request{job: JobBackup, reason: reason, at: time.Now(), since: since})
+}
+
+// request checks a request, and hands it to the loop that serves it.
+func (s *Service) request(cluster string, asked request) error {
+	job := asked.job
 	w, spec, err := s.find(cluster)
 	if err != nil {
 		return err
@@ -38,14 +50,14 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	if err != nil {
 		return fmt.Errorf("a %s of cluster %s is %w: %w", job, cluster, ErrNotPossible, err)
 	}
-	if len(reason) > MaxReason {
-		return fmt.Errorf("the reason has %d bytes: shorten it to %d", len(reason), MaxReason)
+	if len(asked.reason) > MaxReason {
+		return fmt.Errorf("the reason has %d bytes: shorten it to %d", len(asked.reason), MaxReason)
 	}
 	loop := &w.loop
 	if job == JobDrill {
 		loop = &w.driller.loop
 	}
-	loop.requests.add(request{job: job, reason: cmp.Or(reason, "requested without a reason"), at: time.Now()})
+	loop.requests.add(asked)
 	return nil
 }
 

@@ -313,6 +313,49 @@ func TestTriggerTakenElsewhere(t *testing.T) {
 	})
 }
 
+// A backup that is requested once is taken once: a service that is asked while another one, which stops, takes it adopts that one,
+// although it began before and is not the newest. Another reason, or one from before since, is a request of its own.
+func TestTriggerOnceDuringAStop(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.took = 10 * time.Second
+		c := configOf(specOf(t, "prod", "@daily", "main"))
+		a, b := w.start("a", c), w.start("b", c)
+		w.pass(time.Hour)
+		created := time.Now()
+		once := func(s *service, reason string, since time.Time) {
+			t.Helper()
+			err := s.TriggerOnce("prod", reason, since)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		once(a, "UID 1", created)
+		w.pass(5 * time.Second)
+		a.stop()
+		once(b, "UID 1", created)
+		w.pass(time.Hour)
+		b.trigger(t, "prod", scheduler.JobBackup, "a newer one")
+		w.pass(time.Hour)
+		once(b, "UID 1", created)
+		w.pass(time.Hour)
+		if len(w.taken) != 3 || w.taken[1].by != "a" {
+			t.Errorf("taken %v", w.taken)
+		}
+		got := b.outcome(t, "prod", scheduler.JobBackup)
+		started := got.Backup.Started().Sub(w.begin)
+		if got.Verdict != scheduler.Succeeded || got.Reason != "UID 1" || started.Round(time.Second) != w.taken[1].at.Round(time.Second) {
+			t.Errorf("the outcome is %+v, want the backup of %+v", got, w.taken[1])
+		}
+		once(b, "UID 2", created)
+		w.pass(time.Hour)
+		once(b, "UID 1", time.Now())
+		w.pass(time.Hour)
+		if len(w.taken) != 5 {
+			t.Errorf("taken %v", w.taken)
+		}
+	})
+}
+
 func (s *service) suspend(t *testing.T, cluster string) {
 	t.Helper()
 	err := s.Suspend(t.Context(), cluster, "ops", "the disks are replaced")

@@ -71,6 +71,7 @@ type task struct {
 	repository string // if the job uses a single one; or ""
 	cause
 	requested time.Time // when the job was requested; zero: it is due
+	since     time.Time // of the request
 	due       time.Time // since when a drill is due; zero for other tasks
 }
 
@@ -81,7 +82,7 @@ func (t task) outcome() Outcome {
 
 // requestedTask returns the task of a request.
 func (h *loop) requestedTask(one request) task {
-	t := task{job: one.job, cause: cause{one.reason, spec.LabelTrigger, one.reason}, requested: one.at}
+	t := task{job: one.job, cause: cause{one.reason, spec.LabelTrigger, one.reason}, requested: one.at, since: one.since}
 	if one.job == JobDrill {
 		t.repository = h.spec.Drill.Repository
 	}

@@ -13,6 +13,7 @@ type request struct {
 	reason string
 	at     time.Time // when it was made
 	after  time.Time // when it may be tried; zero: at once
+	since  time.Time // a backup with this reason that began then or later is the outcome; zero: only one that began after the request
 }
 
 // requests holds the requests for one goroutine, and the jobs that it has queued or runs. All fields are guarded by mu.

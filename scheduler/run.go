@@ -201,6 +201,6 @@ func (r *run) finish(a runner.Action) time.Time {
 func (r *run) postpone() time.Time {
 	again := r.nextLook(r.theirs)
 	r.requests.remove(r.job)
-	r.requests.add(request{r.job, r.text, r.requested, again})
+	r.requests.add(request{job: r.job, reason: r.text, at: r.requested, after: again, since: r.since})
 	return again
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler"
-	"github.com/etcd-dr/etcd-dr/scheduler/spec"
-	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -48,7 +46,7 @@ func (r *reconciler) takeOnce(ctx context.Context, b *v1alpha1.EtcdBackup, s sch
 		return settingsAfter, nil
 	}
 	b.Status.Message = ""
-	err = r.service.Trigger(s.Cluster, scheduler.JobBackup, reasonOf(b))
+	err = r.service.TriggerOnce(s.Cluster, reasonOf(b), b.CreationTimestamp.Time)
 	if err != nil {
 		b.Status.Message = err.Error()
 	}
@@ -90,17 +88,14 @@ func (r *reconciler) findIn(ctx context.Context, b *v1alpha1.EtcdBackup, cluster
 	if err != nil {
 		return nil, err
 	}
-	after := catalog.NewID(b.CreationTimestamp.Add(-catalog.FutureAllowance), 0)
-	all, err := store.Cluster.Load(ctx, backups.LoadOptions{After: after})
+	taken, found, err := scheduler.Requested(ctx, store.Cluster, reasonOf(b), b.CreationTimestamp.Time)
 	if err != nil {
 		return nil, fmt.Errorf("repository %s: %w", repository, err)
 	}
-	for _, taken := range all.Backups {
-		if taken.Labels[spec.LabelTrigger] == reasonOf(b) {
-			return &v1alpha1.BackupStatus{
-				ID: string(taken.ID), Revision: taken.Revision, Time: seconds(taken.Started), Size: taken.Plain.Size, Proof: string(catalog.Stored),
-			}, nil
-		}
+	if !found {
+		return nil, nil
 	}
-	return nil, nil
+	return &v1alpha1.BackupStatus{
+		ID: string(taken.ID), Revision: taken.Revision, Time: seconds(taken.Started), Size: taken.Plain.Size, Proof: string(catalog.Stored),
+	}, nil
 }

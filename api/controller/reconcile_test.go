@@ -271,6 +271,27 @@ func TestOneBackupIsTakenOnce(t *testing.T) {
 	}
 }
 
+// TestAGracefulStopTakesNoSecondBackup stops the operator while it takes the backup, which it ends within its patience: the next operator
+// requests the backup before it is stored, and takes none.
+func TestAGracefulStopTakesNoSecondBackup(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.op.scheduler.Patience = 10 * time.Minute
+		w.apply(scheduled("payments", "daily"))
+		w.pass(time.Minute) // the first scheduled one is taken
+		w.set(func() { w.took = time.Minute })
+		w.apply(like("now", "daily"))
+		w.pass(10 * time.Second)
+		w.wantPhase("now", v1alpha1.PhaseRunning, "")
+		var stopping sync.WaitGroup
+		stopping.Go(w.stop)
+		w.start()
+		w.pass(10 * time.Minute)
+		stopping.Wait()
+		w.wantPhase("now", v1alpha1.PhaseCompleted, "")
+		w.wantTaken("payments.daily", 2)
+	})
+}
+
 // TestABackupThatIsNotFoundIsNotTakenAgain stores backups without the label: only the service reports that they succeeded.
 func TestABackupThatIsNotFoundIsNotTakenAgain(t *testing.T) {
 	bubble(t, func(w *world) {
