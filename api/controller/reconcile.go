@@ -104,7 +104,7 @@ func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.
 	if err != nil { // the service has not taken the settings over yet
 		return soonAfter, nil
 	}
-	describe(b, status)
+	describe(b, status, time.Now())
 	if once(b) && accepted.Message == "" {
 		r.await(cluster, name)
 		return r.takeOnce(ctx, b, status)

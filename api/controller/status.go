@@ -9,9 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // acceptance is whether the settings of an EtcdBackup are in force. An empty Message means that they are.
@@ -38,11 +40,12 @@ func setAccepted(b *v1alpha1.EtcdBackup, a acceptance) {
 	meta.SetStatusCondition(&b.Status.Conditions, c)
 }
 
-// describe writes the status of b's cluster into b's status; of an EtcdBackup that takes one backup only the name. It is pure.
-func describe(b *v1alpha1.EtcdBackup, s scheduler.Status) {
+// describe writes the status of b's cluster at now into b's status; of an EtcdBackup that takes one backup only the name. It is pure.
+func describe(b *v1alpha1.EtcdBackup, s scheduler.Status, now time.Time) {
 	b.Status.Cluster = s.Cluster
 	if once(b) {
 		b.Status.Last, b.Status.Next, b.Status.Repositories, b.Status.Findings = nil, nil, nil, nil
+		b.Status.RecoveryPoint, b.Status.Window, b.Status.Recent = nil, nil, nil
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProtected)
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProven)
 		return
@@ -51,11 +54,8 @@ func describe(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	if !isSurveyed && b.Status.Last != nil {
 		return // an operator that has just started: the findings of the one before stay until it has surveyed the repositories
 	}
-	b.Status.Last, b.Status.Next = lastOf(s), nil
-	if !s.Next.IsZero() {
-		next := seconds(s.Next)
-		b.Status.Next = &next
-	}
+	b.Status.Last, b.Status.Next = lastOf(s), moment(s.Next)
+	b.Status.RecoveryPoint, b.Status.Window, b.Status.Recent = recoveryPointOf(s, now), windowOf(s), recentOf(s)
 	b.Status.Repositories = nil
 	for _, standing := range s.Standings {
 		b.Status.Repositories = append(b.Status.Repositories, v1alpha1.RepositoryStatus{
@@ -79,6 +79,53 @@ func lastOf(s scheduler.Status) *v1alpha1.BackupStatus {
 		}
 	}
 	return last
+}
+
+// recoveryPointOf returns the newest moment that a repository contains, cut so that an archived log changes the status once a minute;
+// nil if none is known.
+func recoveryPointOf(s scheduler.Status, now time.Time) *metav1.Time {
+	return moment(convert.Cluster(s).RecoveryPoint(now).Truncate(time.Minute))
+}
+
+// windowOf returns the window that ends last; nil if there is none.
+func windowOf(s scheduler.Status) *v1alpha1.Window {
+	var newest *catalog.Window
+	for _, standing := range s.Standings {
+		if standing.Window != nil && (newest == nil || standing.Window.To.Time.After(newest.To.Time)) {
+			newest = standing.Window
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	return &v1alpha1.Window{From: pointOf(newest.From), To: pointOf(newest.To)}
+}
+
+func pointOf(p catalog.Point) v1alpha1.Point {
+	return v1alpha1.Point{Revision: p.Revision, Time: moment(p.Time)}
+}
+
+// moment returns at in seconds, nil if at is zero.
+func moment(at time.Time) *metav1.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return new(seconds(at))
+}
+
+// maxRecent bounds the jobs of a status.
+const maxRecent = 10
+
+// recentOf returns the newest jobs of s, by their beginnings.
+func recentOf(s scheduler.Status) (recent []v1alpha1.JobStatus) {
+	jobs := slices.SortedStableFunc(slices.Values(s.Jobs), func(a, b scheduler.Outcome) int { return b.Began.Compare(a.Began) })
+	for _, o := range jobs[:min(maxRecent, len(jobs))] {
+		recent = append(recent, v1alpha1.JobStatus{
+			Job: string(o.Job), Repository: o.Repository, Began: seconds(o.Began), Ended: moment(o.Ended), Verdict: string(o.Verdict),
+			Message: shortened(o.Message),
+		})
+	}
+	return recent
 }
 
 // maxFindings bounds the findings of a status.

@@ -1,12 +1,17 @@
 package controller
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -42,7 +47,7 @@ func TestProtected(t *testing.T) {
 		},
 	} {
 		b := scheduled("payments", "etcd")
-		describe(b, test.status)
+		describe(b, test.status, stored.Noon)
 		c := b.Status.Conditions[0]
 		got := string(c.Status) + " " + c.Reason + ": " + c.Message
 		if c.Type != v1alpha1.ConditionProtected || got != test.want {
@@ -59,7 +64,7 @@ func TestDescribe(t *testing.T) {
 			{Repository: "main", Backups: 2, Bytes: 300, Good: &scheduler.Good{Last: *taken(), Size: 100, Proven: catalog.Stored}},
 			{Repository: "away", Problem: "no route"},
 		},
-	})
+	}, stored.Noon)
 	got := b.Status
 	if got.Cluster != "payments.etcd" || !got.Next.Time.Equal(stored.Noon.Add(time.Hour)) || len(got.Repositories) != 2 ||
 		got.Repositories[0] != (v1alpha1.RepositoryStatus{Name: "main", Backups: 2, Bytes: 300}) || got.Repositories[1].Problem != "no route" {
@@ -69,9 +74,87 @@ func TestDescribe(t *testing.T) {
 	if got.Last == nil || *got.Last != want {
 		t.Errorf("%+v, want %+v", got.Last, want)
 	}
-	describe(b, scheduler.Status{Cluster: "payments.etcd", State: scheduler.Queued, Standings: []scheduler.Standing{{Repository: "main"}}})
+	describe(b, scheduler.Status{Cluster: "payments.etcd", State: scheduler.Queued, Standings: []scheduler.Standing{{Repository: "main"}}}, stored.Noon)
 	if b.Status.Last != nil || b.Status.Next != nil || len(b.Status.Repositories) != 1 {
 		t.Errorf("the status keeps what is not known any more: %+v", b.Status)
+	}
+}
+
+// pointAt returns the point at which the cluster was so long after noon.
+func pointAt(after time.Duration, revision int64) catalog.Point {
+	return catalog.Point{Revision: revision, Time: stored.Noon.Add(after)}
+}
+
+func TestWindowAndRecoveryPoint(t *testing.T) {
+	good := &scheduler.Good{Last: *taken()}
+	window := &catalog.Window{From: pointAt(-time.Hour, 10), To: pointAt(time.Minute, 20)}
+	earlier := &catalog.Window{From: pointAt(-time.Hour, 10), To: pointAt(0, 15)}
+	for name, test := range map[string]struct {
+		status scheduler.Status
+		point  time.Duration // after noon
+		window string
+	}{
+		"a backup":               {scheduler.Status{Standings: []scheduler.Standing{{Good: good}}}, 0, "none"},
+		"a log":                  {scheduler.Status{Standings: []scheduler.Standing{{Good: good, Window: window}}}, time.Minute, "10 11:00:00 to 20 12:01:00"},
+		"two repositories":       {scheduler.Status{Standings: []scheduler.Standing{{Window: earlier}, {Window: window}}}, time.Minute, "10 11:00:00 to 20 12:01:00"},
+		"a log that grows":       {scheduler.Status{Archive: &archive.Status{ConfirmedAt: stored.Noon.Add(125 * time.Second)}, Standings: []scheduler.Standing{{Window: window}}}, 2 * time.Minute, "10 11:00:00 to 20 12:01:00"},
+		"a clock that goes fast": {scheduler.Status{Standings: []scheduler.Standing{{Good: good, Window: &catalog.Window{From: pointAt(0, 1), To: pointAt(100*time.Hour, 2)}}}}, 0, "1 12:00:00 to 2 16:00:00"},
+	} {
+		b := scheduled("payments", "etcd")
+		describe(b, test.status, stored.Noon.Add(3*time.Minute))
+		got, w := b.Status.RecoveryPoint, "none"
+		if b.Status.Window != nil {
+			from, to := b.Status.Window.From, b.Status.Window.To
+			w = fmt.Sprint(from.Revision, from.Time.Format(" 15:04:05 to "), to.Revision, to.Time.Format(" 15:04:05"))
+		}
+		if got == nil || !got.Time.Equal(stored.Noon.Add(test.point)) || w != test.window {
+			t.Errorf("%s: the recovery point is %v, the window %s, want %s after noon and %s", name, got, w, test.point, test.window)
+		}
+	}
+	b := scheduled("payments", "etcd")
+	describe(b, scheduler.Status{Standings: []scheduler.Standing{{Window: &catalog.Window{To: pointAt(0, 2)}}}}, stored.Noon)
+	text, err := json.Marshal(b.Status.Window.From)
+	if err != nil || string(text) != `{"revision":0}` {
+		t.Errorf("a point of unknown time is %s, %v", text, err)
+	}
+}
+
+func TestRecentJobs(t *testing.T) {
+	var jobs []scheduler.Outcome
+	for i := range 12 {
+		began := stored.Noon.Add(time.Duration(i) * time.Minute)
+		jobs = append(jobs, scheduler.Outcome{
+			Job: scheduler.JobPrune, Repository: fmt.Sprint("r", i), Began: began, Ended: began.Add(time.Second), Verdict: scheduler.Failed,
+			Message: strings.Repeat("no route ", 1000),
+		})
+	}
+	jobs[11].Ended, jobs[11].Verdict, jobs[11].Message = time.Time{}, "", ""
+	b := scheduled("payments", "etcd")
+	describe(b, scheduler.Status{Jobs: jobs}, stored.Noon)
+	got := b.Status.Recent
+	if len(got) != 10 || got[0].Repository != "r11" || got[0].Ended != nil || got[0].Verdict != "" || got[9].Repository != "r2" {
+		t.Fatalf("%+v", got)
+	}
+	one := got[1]
+	if one.Job != "prune" || !one.Ended.Time.Equal(stored.Noon.Add(10*time.Minute+time.Second)) || one.Verdict != "failed" || len(one.Message) > maxNote {
+		t.Errorf("%+v", one)
+	}
+}
+
+// TestAGrowingLogChangesTheStatusOnceAMinute confirms a new moment each second.
+func TestAGrowingLogChangesTheStatusOnceAMinute(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	changes := 0
+	for second := range 600 {
+		before := b.DeepCopy()
+		now := stored.Noon.Add(time.Duration(second) * time.Second)
+		describe(b, scheduler.Status{Last: taken(), Archive: &archive.Status{ConfirmedAt: now}, Standings: []scheduler.Standing{{}}}, now)
+		if !equality.Semantic.DeepEqual(before.Status, b.Status) {
+			changes++
+		}
+	}
+	if changes != 10 {
+		t.Errorf("the status changed %d times in 10 minutes, want 10", changes)
 	}
 }
 
@@ -153,14 +236,14 @@ func TestFindingsStayUntilTheRepositoriesAreSurveyed(t *testing.T) {
 	late := condition.Condition{Name: condition.BackupLate, Severity: condition.Critical, Message: "a day old", Cure: "look"}
 	known := scheduler.Status{State: scheduler.Idle, Last: taken(), Conditions: []condition.Condition{late}, Standings: []scheduler.Standing{{Repository: "main"}}}
 	b := scheduled("payments", "etcd")
-	describe(b, known)
+	describe(b, known, stored.Noon)
 	before := b.DeepCopy()
-	describe(b, scheduler.Status{State: scheduler.Starting})
+	describe(b, scheduler.Status{State: scheduler.Starting}, stored.Noon)
 	if len(b.Status.Findings) != 1 || len(eventsOf(before, b)) != 0 {
 		t.Errorf("after a restart the findings are %+v", b.Status.Findings)
 	}
 	known.Conditions = nil
-	describe(b, known)
+	describe(b, known, stored.Noon)
 	if len(b.Status.Findings) != 0 {
 		t.Errorf("after the survey the findings are %+v", b.Status.Findings)
 	}
@@ -180,7 +263,7 @@ func TestProven(t *testing.T) {
 		},
 	} {
 		b := scheduled("payments", "etcd")
-		describe(b, test.status)
+		describe(b, test.status, stored.Noon)
 		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProven)
 		got := string(c.Status) + " " + c.Reason + ": " + c.Message
 		if got != test.want {

@@ -47,6 +47,29 @@ type ServedCluster struct {
 	Conditions []condition.Condition `json:"conditions"` // the worst first
 }
 
+// RecoveryPoint returns the newest moment that a repository contains, zero if none is known: the moment that this service's own archiving
+// has confirmed, the end of the newest window, or the start of the newest good backup. It ignores moments in the future, which come
+// from wrong clocks: with them nothing would ever seem lost.
+func (c ServedCluster) RecoveryPoint(now time.Time) (newest time.Time) {
+	take := func(at time.Time) {
+		if at.After(newest) && !catalog.IsFuture(at, now) {
+			newest = at
+		}
+	}
+	if c.Archive != nil && c.Archive.State != AgentStandby {
+		take(c.Archive.ConfirmedAt)
+	}
+	for _, standing := range c.Standings {
+		if standing.Window != nil {
+			take(standing.Window.To.Time)
+		}
+		if standing.Good != nil {
+			take(standing.Good.Started)
+		}
+	}
+	return newest
+}
+
 // Counted returns how many jobs have ended with a verdict.
 func (c ServedCluster) Counted(job Job, verdict Verdict) int64 {
 	for _, count := range c.Counts {

@@ -15,7 +15,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage/address"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // metrics returns the handler of /metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
@@ -179,7 +178,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 		put(clusterState, 1, s.Cluster, string(s.State))
 		put(clusterStopped, one(s.Suspension != nil || s.State == document.StateSuspended), s.Cluster)
 		c.collectInfo(s.Cluster, put)
-		at, ok := moment(lastStored(s, now))
+		at, ok := moment(s.RecoveryPoint(now))
 		if ok {
 			put(recoveryPoint, at, s.Cluster)
 			put(serviceRPO, max(0, float64(now.UnixMilli())/1000-at), s.Cluster)
@@ -222,29 +221,6 @@ func one(yes bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// lastStored returns the newest moment that a repository contains, zero if none is known: the moment that this service's own archiving
-// has confirmed, the end of the newest window, or the start of the newest good backup. It ignores moments in the future, which come
-// from wrong clocks: with them nothing would ever seem lost.
-func lastStored(s document.ServedCluster, now time.Time) (newest time.Time) {
-	take := func(at time.Time) {
-		if at.After(newest) && !catalog.IsFuture(at, now) {
-			newest = at
-		}
-	}
-	if s.Archive != nil && s.Archive.State != document.AgentStandby {
-		take(s.Archive.ConfirmedAt)
-	}
-	for _, standing := range s.Standings {
-		if standing.Window != nil {
-			take(standing.Window.To.Time)
-		}
-		if standing.Good != nil {
-			take(standing.Good.Started)
-		}
-	}
-	return newest
 }
 
 // collectInfo sends the configured jobs of a cluster, so that an alert can detect that no service carries them out.

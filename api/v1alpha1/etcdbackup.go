@@ -15,6 +15,8 @@ import (
 // +kubebuilder:printcolumn:name="Last",type=string,JSONPath=`.status.last.id`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.status.last.time`
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.last.proof`
+// +kubebuilder:printcolumn:name="RPO",type=date,JSONPath=`.status.recoveryPoint`
+// +kubebuilder:printcolumn:name="Window",type=date,JSONPath=`.status.window.from.time`
 // +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.next`
 // +kubebuilder:printcolumn:name="Protected",type=string,JSONPath=`.status.conditions[?(@.type=="Protected")].status`
 type EtcdBackup struct {
@@ -302,7 +304,7 @@ const (
 	ConditionProven = "Proven"
 )
 
-// EtcdBackupStatus is the observed state. It is derived from the repositories: a new operator shows the same.
+// EtcdBackupStatus is the observed state. It is derived from the repositories: a new operator shows the same but for the recent jobs.
 type EtcdBackupStatus struct {
 	// observedGeneration is the generation of the spec that the status describes.
 	// +optional
@@ -322,6 +324,19 @@ type EtcdBackupStatus struct {
 	// next is when the next backup is due.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`
+	// recoveryPoint is the newest moment that a repository contains: the time since then is the RPO, the writes that a loss of the cluster
+	// would cost now. It is cut to the minute.
+	// +optional
+	RecoveryPoint *metav1.Time `json:"recoveryPoint,omitempty"`
+	// window is the newest part of the archived log that follows a backup without a gap: any point in it can be restored. It is as of the
+	// last survey of the repositories, which follows each job and is repeated every ten minutes.
+	// +optional
+	Window *Window `json:"window,omitempty"`
+	// recent lists the jobs of the operator that writes the status: for each kind and repository the running one, and the last one that
+	// ended, the newest first.
+	// +optional
+	// +kubebuilder:validation:MaxItems=10
+	Recent []JobStatus `json:"recent,omitempty"`
 	// repositories lists the content of each repository.
 	// +optional
 	// +listType=map
@@ -352,6 +367,43 @@ type BackupStatus struct {
 	// proof is how far the backup was proven: stored, hashed, opened or booted.
 	// +optional
 	Proof string `json:"proof,omitempty"`
+}
+
+// Window is a part of the archived log.
+type Window struct {
+	// from is the first point that can be restored.
+	From Point `json:"from"`
+	// to is the last point that can be restored.
+	To Point `json:"to"`
+}
+
+// Point is a point in the history of the etcd cluster.
+type Point struct {
+	// revision of the etcd cluster there; if unknown, a lower bound.
+	Revision int64 `json:"revision"`
+	// time at which the etcd cluster was there; absent: unknown.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// JobStatus is a job that runs or has ended.
+type JobStatus struct {
+	// job is the kind of work: backup, prune, or copy of backups that a repository lacks.
+	Job string `json:"job"`
+	// repository of the job; absent for a backup, which goes into all.
+	// +optional
+	Repository string `json:"repository,omitempty"`
+	// began is when the job began.
+	Began metav1.Time `json:"began"`
+	// ended is when the job ended; absent: it runs.
+	// +optional
+	Ended *metav1.Time `json:"ended,omitempty"`
+	// verdict is succeeded, failed or not run; absent: the job runs.
+	// +optional
+	Verdict string `json:"verdict,omitempty"`
+	// message is why the job failed or was not run.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // Finding is a fault that needs attention.
