@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,7 +110,7 @@ func newOperator(o Options, report storage.Report) *operator {
 func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme} {
 		err := add(scheme)
 		if err != nil {
 			return nil, err
@@ -126,7 +127,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	op.reconciler.client, op.reconciler.secrets, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
+	op.reconciler.client, op.reconciler.uncached, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
 	return m, ctrl.NewControllerManagedBy(m).For(&v1alpha1.EtcdBackup{}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 8,

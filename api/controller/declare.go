@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/restore/when"
@@ -31,10 +33,11 @@ func once(b *v1alpha1.EtcdBackup) bool { return b.Spec.Schedule == nil && b.Spec
 
 // declaration collects the faults of an EtcdBackup while it becomes a declaration. It is pure.
 type declaration struct {
-	secrets  secrets
-	loopback bool   // endpoints on loopback and link-local addresses are allowed
-	spool    string // folder with a folder for each namespace; "": none
-	faults   []error
+	secrets     secrets
+	statefulSet *appsv1.StatefulSet // that the source names; nil: there is none
+	loopback    bool                // endpoints on loopback and link-local addresses are allowed
+	spool       string              // folder with a folder for each namespace; "": none
+	faults      []error
 }
 
 // buildSpec returns the Spec that b describes. The error lists all faults with their fields, and contains no secret.
@@ -94,6 +97,9 @@ func fieldOf(path []string) string {
 // etcd sets how clients reach s, with the certificates and the user that it names.
 func (d *declaration) etcd(s *v1alpha1.Source, e *spec.Etcd) {
 	e.Endpoints = s.Endpoints
+	if s.StatefulSet != nil {
+		e.Endpoints = d.members(s)
+	}
 	for i, endpoint := range s.Endpoints {
 		d.reachable(fmt.Sprintf("spec.source.endpoints[%d]", i), endpoint)
 	}
@@ -103,6 +109,25 @@ func (d *declaration) etcd(s *v1alpha1.Source, e *spec.Etcd) {
 	if s.AuthSecret != nil {
 		e.User, e.Password = d.user(*s.AuthSecret)
 	}
+}
+
+// members returns the client URLs of the pods of the StatefulSet that s names.
+func (d *declaration) members(s *v1alpha1.Source) []string {
+	const field = "spec.source.statefulSet"
+	name := s.StatefulSet.Name
+	if d.statefulSet == nil {
+		d.fault(field, fmt.Errorf("there is no StatefulSet %s in this namespace: correct the name, or name the members in endpoints", name))
+		return nil
+	}
+	scheme := "http"
+	if s.TLSSecret != nil {
+		scheme = "https"
+	}
+	endpoints, err := endpointsOf(d.statefulSet, scheme)
+	if err != nil {
+		d.fault(field, fmt.Errorf("StatefulSet %s: %w", name, err))
+	}
+	return endpoints
 }
 
 // tlsKeys are the keys of Secrets with a CA, a client's certificate and its key: those of cert-manager, of coreos' operator, and of

@@ -21,7 +21,7 @@ import (
 
 // The times between two reconciliations of one EtcdBackup.
 const (
-	settingsAfter = time.Minute      // Secrets are not watched: they are read again
+	settingsAfter = time.Minute      // Secrets and StatefulSets are not watched: they are read again
 	faultAfter    = 10 * time.Second // the same, while the settings have a fault, which a Secret may cure
 	statusAfter   = 10 * time.Second // between two writes of the status, unless the phase changes
 	soonAfter     = time.Second      // the service does not know the cluster yet
@@ -30,7 +30,7 @@ const (
 // reconciler puts the settings of EtcdBackups into force, and writes their status.
 type reconciler struct {
 	client   client.Client // reads EtcdBackups from a cache
-	secrets  client.Reader // without a cache
+	uncached client.Reader // reads Secrets and StatefulSets
 	service  *scheduler.Service
 	table    *table
 	leads    func() bool // whether this operator writes status and requests backups
@@ -122,11 +122,11 @@ func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string
 	now := time.Now()
 	e := r.table.get(name)
 	if !e.isCurrent(b.UID, b.Generation, now) {
-		read, err := readSecrets(ctx, r.secrets, b)
+		built, err := r.build(ctx, b, now)
 		if err != nil {
 			return "", acceptance{}, err
 		}
-		e = r.build(b, read, now)
+		e = built
 		r.table.put(name, e)
 	}
 	cluster, duplicate := r.table.inForce(name)
@@ -136,15 +136,23 @@ func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string
 	return cluster, acceptance{reasonInvalid, e.fault}, nil
 }
 
-// build returns the entry of b, whose Secrets were read now.
-func (r *reconciler) build(b *v1alpha1.EtcdBackup, read secrets, now time.Time) entry {
-	d := declaration{secrets: read, loopback: r.loopback, spool: r.spool}
+// build returns the entry of b, whose Secrets and StatefulSet it reads. An error means that the API server did not answer.
+func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time.Time) (entry, error) {
+	read, err := readSecrets(ctx, r.uncached, b)
+	if err != nil {
+		return entry{}, err
+	}
+	set, err := readStatefulSet(ctx, r.uncached, b)
+	if err != nil {
+		return entry{}, err
+	}
+	d := declaration{secrets: read, statefulSet: set, loopback: r.loopback, spool: r.spool}
 	built, err := d.buildSpec(b)
 	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, generation: b.Generation, read: now}
 	if err != nil {
 		e.fault = err.Error()
 	}
-	return e
+	return e, nil
 }
 
 // like returns the cluster of the EtcdBackup that b names.

@@ -74,7 +74,7 @@ func (w *world) start() {
 		}
 		return w.bucket, nil
 	}
-	w.op.reconciler.client, w.op.reconciler.secrets, w.op.reconciler.events = w, w, w
+	w.op.reconciler.client, w.op.reconciler.uncached, w.op.reconciler.events = w, w, w
 	w.op.reconciler.leads = func() bool { return true }
 	var ended sync.WaitGroup
 	changes := make(chan spec.Config)

@@ -21,10 +21,10 @@ type entry struct {
 	fault   string // why the EtcdBackup as written is not in force; "": it is
 
 	generation int64     // of the EtcdBackup that the entry was built from
-	read       time.Time // when its Secrets were read
+	read       time.Time // when its Secrets and its StatefulSet were read
 }
 
-// isCurrent reports whether e is of this EtcdBackup as it is now, and its Secrets need not be read again yet.
+// isCurrent reports whether e is of this EtcdBackup as it is now, and what it refers to need not be read again yet.
 func (e entry) isCurrent(uid types.UID, generation int64, now time.Time) bool {
 	after := settingsAfter
 	if e.fault != "" {

@@ -131,14 +131,21 @@ type EtcdBackupSpec struct {
 type Duration string
 
 // Source is an etcd cluster.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.endpoints) != has(self.statefulSet)",message="set endpoints, the client URLs of members, or statefulSet, which runs them; not both"
 type Source struct {
 	// endpoints are client URLs of members. The other members are found by themselves. Example: https://etcd-0.etcd.payments.svc:2379.
-	// +required
+	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:Pattern=`^https?://[^/@?#]+$`
 	// +kubebuilder:validation:items:MaxLength=512
-	Endpoints []string `json:"endpoints"`
+	Endpoints []string `json:"endpoints,omitempty"`
+
+	// statefulSet runs the members. The endpoints are its pods' names below its headless Service, with the container port named client,
+	// or 2379, and https if tlsSecret is set.
+	// +optional
+	StatefulSet *StatefulSetName `json:"statefulSet,omitempty"`
 
 	// tlsSecret is the Secret with the CA of the members and a client's certificate and key, under the keys of cert-manager (ca.crt,
 	// tls.crt, tls.key), of coreos' operator (etcd-client-ca.crt, etcd-client.crt, etcd-client.key) or of bitnami's chart (ca.crt, cert.pem,
@@ -149,6 +156,15 @@ type Source struct {
 	// authSecret is the Secret with an etcd user's name and password.
 	// +optional
 	AuthSecret *AuthSecret `json:"authSecret,omitempty"`
+}
+
+// StatefulSetName names a StatefulSet of the namespace.
+type StatefulSetName struct {
+	// name of a StatefulSet of this namespace. Example: etcd.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
 }
 
 // SecretName names a Secret of the namespace.

@@ -22,7 +22,7 @@ func (a *app) operator() *cobra.Command {
 state from the repositories. While the API server does not answer, backups continue with the last settings.
 
 Several operators may run: one of them writes status, and another takes over when that one stops. It needs the rights to read
-and watch EtcdBackups, to patch their status, to read the Secrets that they name, and to write one Lease.
+and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSets that they name, and to write one Lease.
 
 --listen serves the page, the API, /metrics, /healthz and /readyz of all clusters, for administrators.`,
 		Example: `  dr operator
