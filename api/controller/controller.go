@@ -158,7 +158,7 @@ func (op *operator) run(ctx context.Context, access *rest.Config, manager ctrl.M
 	return nil
 }
 
-// config returns the configuration of the service: all Specs in force.
+// config returns the configuration of the service: all Specs in effect.
 func (op *operator) config() spec.Config {
 	return op.reconciler.table.config(spec.Config{Concurrency: op.Concurrency, Lease: op.Lease})
 }

@@ -28,8 +28,8 @@ func clusterOf(b *v1alpha1.EtcdBackup) string {
 	return cmp.Or(b.Spec.Cluster, b.Namespace+"."+b.Name)
 }
 
-// once reports whether b takes one backup.
-func once(b *v1alpha1.EtcdBackup) bool { return b.Spec.Schedule == nil && b.Spec.Triggers == nil }
+// isOneTime reports whether b takes one backup only.
+func isOneTime(b *v1alpha1.EtcdBackup) bool { return b.Spec.Schedule == nil && b.Spec.Triggers == nil }
 
 // declaration collects the faults of an EtcdBackup while it becomes a declaration. It is pure.
 type declaration struct {

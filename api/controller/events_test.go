@@ -58,7 +58,7 @@ func TestEventsTellWhatHasChanged(t *testing.T) {
 	}
 }
 
-func TestEventsTellWhetherTheSettingsAreInForce(t *testing.T) {
+func TestEventsTellWhetherTheSettingsAreInEffect(t *testing.T) {
 	good, bad := statusWith(v1alpha1.EtcdBackupStatus{}), statusWith(v1alpha1.EtcdBackupStatus{})
 	setAccepted(good, acceptance{})
 	setAccepted(bad, acceptance{reasonInvalid, "spec.schedule.cron: bad schedule"})

@@ -22,12 +22,12 @@ import (
 // The times between two reconciliations of one EtcdBackup.
 const (
 	settingsAfter = time.Minute      // Secrets and StatefulSets are not watched: they are read again
-	faultAfter    = 10 * time.Second // the same, while the settings have a fault, which a Secret may cure
-	statusAfter   = 10 * time.Second // between two writes of the status, unless the phase changes
+	faultAfter    = 10 * time.Second // the same, while the settings are invalid, which a changed object may fix
+	statusAfter   = 10 * time.Second // between two writes of the status, unless the phase or the observed generation changes
 	soonAfter     = time.Second      // the service does not know the cluster yet
 )
 
-// reconciler puts the settings of EtcdBackups into force, and writes their status.
+// reconciler applies the settings of EtcdBackups, and writes their status.
 type reconciler struct {
 	client   client.Client // reads EtcdBackups from a cache
 	uncached client.Reader // reads Secrets and StatefulSets
@@ -40,12 +40,12 @@ type reconciler struct {
 
 	mu      sync.Mutex
 	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
-	waiting map[string]map[types.NamespacedName]struct{} // by cluster: EtcdBackups that take one backup; guarded by mu
+	waiting map[string]map[types.NamespacedName]struct{} // by cluster: one-time EtcdBackups; guarded by mu
 }
 
 // recorder records events; events.EventRecorder is one.
 type recorder interface {
-	Eventf(regarding, related runtime.Object, kind, reason, action, format string, args ...any)
+	Eventf(regarding, related runtime.Object, eventType, reason, action, format string, args ...any)
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -57,21 +57,21 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("EtcdBackup %s: cannot read it: %w", request.NamespacedName, err)
+		return reconcile.Result{}, fmt.Errorf("cannot read EtcdBackup %s: %w", request.NamespacedName, err)
 	}
 	before := b.DeepCopy()
 	again, err := r.advance(ctx, &b)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	rest, err := r.write(ctx, before, &b)
-	if rest > 0 && (again == 0 || rest < again) {
-		again = rest
+	wait, err := r.write(ctx, before, &b)
+	if wait > 0 && (again == 0 || wait < again) {
+		again = wait
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// forget ends the work for an EtcdBackup.
+// forget drops everything kept for an EtcdBackup.
 func (r *reconciler) forget(name types.NamespacedName) {
 	r.table.remove(name)
 	r.mu.Lock()
@@ -85,7 +85,7 @@ func (r *reconciler) forget(name types.NamespacedName) {
 	}
 }
 
-// advance puts b's settings into force, and updates its status in memory. It returns when to look again; 0: after the next change.
+// advance applies b's settings, and updates its status in memory. It returns when to look again; 0: after the next change.
 func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.Duration, error) {
 	name := client.ObjectKeyFromObject(b)
 	if b.Status.Phase == v1alpha1.PhaseCompleted || b.Status.Phase == v1alpha1.PhaseFailed {
@@ -101,18 +101,18 @@ func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.
 		return faultAfter, nil
 	}
 	status, err := r.service.StatusOf(cluster)
-	if err != nil { // the service has not taken the settings over yet
+	if err != nil { // the service has not picked up the settings yet
 		return soonAfter, nil
 	}
 	describe(b, status, time.Now())
-	if once(b) && accepted.Message == "" {
+	if isOneTime(b) && accepted.Message == "" {
 		r.await(cluster, name)
 		return r.takeOnce(ctx, b, status)
 	}
 	return settingsAfter, nil
 }
 
-// accept puts b's settings into force. It returns the cluster that b backs up; "" if none of its settings is in force.
+// accept applies b's settings. It returns the cluster that b backs up; "" if none of its settings is in effect.
 func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string, acceptance, error) {
 	name := client.ObjectKeyFromObject(b)
 	if b.Spec.Like != "" {
@@ -129,14 +129,14 @@ func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string
 		e = built
 		r.table.put(name, e)
 	}
-	cluster, duplicate := r.table.inForce(name)
+	cluster, duplicate := r.table.inEffect(name)
 	if duplicate != "" {
 		return "", acceptance{reasonDuplicate, duplicate}, nil
 	}
 	return cluster, acceptance{reasonInvalid, e.fault}, nil
 }
 
-// build returns the entry of b, whose Secrets and StatefulSet it reads. An error means that the API server did not answer.
+// build reads the Secrets and the StatefulSet of b, and returns its entry. An error means that the API server did not answer.
 func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time.Time) (entry, error) {
 	read, err := readSecrets(ctx, r.uncached, b)
 	if err != nil {
@@ -158,22 +158,22 @@ func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time
 // like returns the cluster of the EtcdBackup that b names.
 func (r *reconciler) like(ctx context.Context, b *v1alpha1.EtcdBackup) (string, acceptance, error) {
 	other := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Like}
-	var of v1alpha1.EtcdBackup
-	err := r.client.Get(ctx, other, &of)
+	var named v1alpha1.EtcdBackup
+	err := r.client.Get(ctx, other, &named)
 	if client.IgnoreNotFound(err) != nil {
-		return "", acceptance{}, fmt.Errorf("EtcdBackup %s: cannot read it: %w", other, err)
+		return "", acceptance{}, fmt.Errorf("cannot read EtcdBackup %s: %w", other, err)
 	}
-	cluster, _ := r.table.inForce(other) // not that of the object just read, which may be new and not be accepted yet
+	cluster, _ := r.table.inEffect(other) // not from the object just read, which may not be accepted yet
 	switch {
 	case err != nil:
 		return "", acceptance{reasonMissing, fmt.Sprintf("spec.like: there is no EtcdBackup %s in this namespace: correct the name", other.Name)}, nil
 	case cluster == "":
-		return "", acceptance{reasonInvalid, fmt.Sprintf("spec.like: the settings of EtcdBackup %s are not in force: its condition Accepted has the reason, or it has taken its one backup", other.Name)}, nil
+		return "", acceptance{reasonInvalid, fmt.Sprintf("spec.like: the settings of EtcdBackup %s are not in effect: see its condition Accepted; or its one-time backup has completed", other.Name)}, nil
 	}
 	return cluster, acceptance{}, nil
 }
 
-// await makes changes of the cluster's status wake the EtcdBackup.
+// await requeues the EtcdBackup when the cluster's status changes.
 func (r *reconciler) await(cluster string, name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *reconciler) await(cluster string, name types.NamespacedName) {
 	r.waiting[cluster][name] = struct{}{}
 }
 
-// names returns all EtcdBackups whose status may change, in no order.
+// names returns all EtcdBackups whose status may change, in no particular order.
 func (r *reconciler) names() []types.NamespacedName {
 	all := r.table.names()
 	r.mu.Lock()
@@ -217,17 +217,17 @@ func (r *reconciler) write(ctx context.Context, before, b *v1alpha1.EtcdBackup) 
 	}
 	name := client.ObjectKeyFromObject(b)
 	r.mu.Lock()
-	rest := time.Until(r.written[name].Add(statusAfter))
+	wait := time.Until(r.written[name].Add(statusAfter))
 	r.mu.Unlock()
-	if rest > 0 && before.Status.Phase == b.Status.Phase && before.Status.ObservedGeneration == b.Status.ObservedGeneration {
-		return rest, nil
+	if wait > 0 && before.Status.Phase == b.Status.Phase && before.Status.ObservedGeneration == b.Status.ObservedGeneration {
+		return wait, nil
 	}
 	err := r.client.Status().Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return soonAfter, nil // the cache is behind
 	}
 	if err != nil {
-		return 0, fmt.Errorf("EtcdBackup %s: cannot write its status: %w", name, err)
+		return 0, fmt.Errorf("cannot write the status of EtcdBackup %s: %w", name, err)
 	}
 	for _, e := range eventsOf(before, b) {
 		r.events.Eventf(b, nil, e.kind, e.reason, e.action, "%s", shortened(e.message))

@@ -475,9 +475,9 @@ func TestAScheduledOneThatBecomesLikeAnother(t *testing.T) {
 		w.pass(time.Minute)
 		w.apply(like("mind", "daily"))
 		w.reconcile(named("mind"))
-		cluster, _ := w.op.reconciler.table.inForce(named("mind"))
+		cluster, _ := w.op.reconciler.table.inEffect(named("mind"))
 		if cluster != "" {
-			t.Errorf("the old settings are in force for %s", cluster)
+			t.Errorf("the old settings are in effect for %s", cluster)
 		}
 	})
 }

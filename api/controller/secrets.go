@@ -45,7 +45,7 @@ func readSecrets(ctx context.Context, reader client.Reader, b *v1alpha1.EtcdBack
 		case apierrors.IsNotFound(err):
 			read[name] = nil
 		case err != nil:
-			return nil, fmt.Errorf("secret %s/%s: cannot read it: %w", b.Namespace, name, err)
+			return nil, fmt.Errorf("cannot read Secret %s/%s: %w", b.Namespace, name, err)
 		default:
 			read[name] = s.Data
 			if s.Data == nil {

@@ -30,7 +30,7 @@ func readStatefulSet(ctx context.Context, reader client.Reader, b *v1alpha1.Etcd
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("StatefulSet %s: cannot read it: %w", name, err)
+		return nil, fmt.Errorf("cannot read StatefulSet %s: %w", name, err)
 	}
 	return &set, nil
 }

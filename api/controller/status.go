@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// acceptance is whether the settings of an EtcdBackup are in force. An empty Message means that they are.
+// acceptance is whether the settings of an EtcdBackup are in effect. An empty Message means that they are.
 type acceptance struct{ Reason, Message string }
 
 // The reasons of the condition Accepted.
@@ -30,7 +30,7 @@ const (
 // setAccepted records a in the conditions of b's status.
 func setAccepted(b *v1alpha1.EtcdBackup, a acceptance) {
 	c := metav1.Condition{
-		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the settings are in force",
+		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the settings are in effect",
 		ObservedGeneration: b.Generation,
 	}
 	if a.Message != "" {
@@ -43,7 +43,7 @@ func setAccepted(b *v1alpha1.EtcdBackup, a acceptance) {
 // describe writes the status of b's cluster at now into b's status; of an EtcdBackup that takes one backup only the name. It is pure.
 func describe(b *v1alpha1.EtcdBackup, s scheduler.Status, now time.Time) {
 	b.Status.Cluster = s.Cluster
-	if once(b) {
+	if isOneTime(b) {
 		b.Status.Last, b.Status.Next, b.Status.Repositories, b.Status.Findings = nil, nil, nil, nil
 		b.Status.RecoveryPoint, b.Status.Window, b.Status.Recent = nil, nil, nil
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProtected)

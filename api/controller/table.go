@@ -18,7 +18,7 @@ type entry struct {
 	uid     types.UID
 	created time.Time
 	spec    spec.Spec
-	fault   string // why the EtcdBackup as written is not in force; "": it is
+	fault   string // why the EtcdBackup as written is not in effect; "": it is
 
 	generation int64     // of the EtcdBackup that the entry was built from
 	read       time.Time // when its Secrets and its StatefulSet were read
@@ -50,7 +50,7 @@ func newTable() *table {
 	return &table{entries: map[types.NamespacedName]entry{}, changed: make(chan struct{}, 1)}
 }
 
-// put sets the entry of an EtcdBackup. With a fault, the Spec that was in force stays, if there was one.
+// put sets the entry of an EtcdBackup. With a fault, the Spec that was in effect stays, if there was one.
 func (t *table) put(name types.NamespacedName, e entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,9 +100,9 @@ func (t *table) announce() {
 	}
 }
 
-// inForce returns the cluster for which the Spec of the named EtcdBackup is in force; "": none is. duplicate is the reason if another
+// inEffect returns the cluster for which the Spec of the named EtcdBackup is in effect; "": none is. duplicate is the reason if another
 // EtcdBackup, which is older, has the same cluster. It does not name the other: that may belong to another tenant.
-func (t *table) inForce(name types.NamespacedName) (cluster, duplicate string) {
+func (t *table) inEffect(name types.NamespacedName) (cluster, duplicate string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, known := t.entries[name]
@@ -115,7 +115,7 @@ func (t *table) inForce(name types.NamespacedName) (cluster, duplicate string) {
 	return e.spec.Cluster, ""
 }
 
-// nameOf returns the EtcdBackup whose Spec is in force for a cluster.
+// nameOf returns the EtcdBackup whose Spec is in effect for a cluster.
 func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
 	return name, ok
 }
 
-// config returns the configuration of a service with all Specs in force.
+// config returns the configuration of a service with all Specs in effect.
 func (t *table) config(base spec.Config) spec.Config {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +138,7 @@ func (t *table) config(base spec.Config) spec.Config {
 	return base
 }
 
-// names returns all EtcdBackups of t, in no order.
+// names returns all EtcdBackups of t, in no particular order.
 func (t *table) names() []types.NamespacedName {
 	t.mu.Lock()
 	defer t.mu.Unlock()

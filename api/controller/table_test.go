@@ -48,25 +48,25 @@ func wantClusters(t *testing.T, all *table, want ...string) {
 	t.Helper()
 	got := all.clusters()
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("in force are %q, want %q", got, want)
+		t.Errorf("in effect are %q, want %q", got, want)
 	}
 }
 
-func TestAFaultKeepsTheSpecInForce(t *testing.T) {
+func TestAFaultKeepsTheSpecInEffect(t *testing.T) {
 	all, e := newTable(), entryOf("u", 1, "prod")
 	all.put(named("a"), e.faulty("bad cron"))
 	wantClusters(t, all)
-	cluster, duplicate := all.inForce(named("a"))
+	cluster, duplicate := all.inEffect(named("a"))
 	if cluster != "" || duplicate != "" {
-		t.Errorf("a first version with a fault is in force for %q, duplicate %q", cluster, duplicate)
+		t.Errorf("a first version with a fault is in effect for %q, duplicate %q", cluster, duplicate)
 	}
 	all.put(named("a"), e)
 	all.put(named("a"), e.faulty("bad cron"))
 	wantClusters(t, all, "prod of uprod")
-	cluster, _ = all.inForce(named("a"))
+	cluster, _ = all.inEffect(named("a"))
 	got := all.config(spec.Config{Concurrency: 3})
 	if cluster != "prod" || got.Faulty["prod"] != "bad cron" || got.Concurrency != 3 {
-		t.Errorf("in force for %q: %+v", cluster, got)
+		t.Errorf("in effect for %q: %+v", cluster, got)
 	}
 	all.put(named("a"), e)
 	if len(all.config(spec.Config{}).Faulty) != 0 {
@@ -74,15 +74,15 @@ func TestAFaultKeepsTheSpecInForce(t *testing.T) {
 	}
 }
 
-func TestTheOlderOfTwoWithOneClusterIsInForce(t *testing.T) {
+func TestTheOlderOfTwoWithOneClusterIsInEffect(t *testing.T) {
 	all := newTable()
 	all.put(named("young"), entryOf("y", 2, "prod"))
 	all.put(named("old"), entryOf("o", 1, "prod"))
 	all.put(named("other"), entryOf("x", 3, "test"))
 	wantClusters(t, all, "prod of oprod", "test of xtest")
-	cluster, duplicate := all.inForce(named("young"))
+	cluster, duplicate := all.inEffect(named("young"))
 	if cluster != "" || duplicate == "" {
-		t.Errorf("the younger one is in force for %q", cluster)
+		t.Errorf("the younger one is in effect for %q", cluster)
 	}
 	owner, _ := all.nameOf("prod")
 	if owner != named("old") {

@@ -311,8 +311,8 @@ const (
 
 // The types of conditions.
 const (
-	// ConditionAccepted is True if the settings are in force, and False with the field and its fault if they are not. The last valid
-	// settings then stay in force.
+	// ConditionAccepted is True if the settings are in effect, and False with the field and its fault if they are not. The last valid
+	// settings then stay in effect.
 	ConditionAccepted = "Accepted"
 	// ConditionProtected is True if a backup is there that is as new as the schedule promises, and nothing critical stands against it.
 	ConditionProtected = "Protected"
