@@ -10,7 +10,7 @@ import (
 func ClusterConfig(e spec.Etcd) cluster.Config {
 	return cluster.Config{
 		Endpoints: e.Endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, PEM: cluster.PEM(e.PEM), InsecureSkipVerify: e.InsecureSkipVerify,
-		User: e.User, Password: e.Password, DialTimeout: e.DialTimeout, CommandTimeout: e.CommandTimeout,
+		User: e.User, Password: e.Password, DialTimeout: e.DialTimeout, CommandTimeout: e.CommandTimeout, Reach: e.Reach,
 	}
 }
 

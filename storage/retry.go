@@ -8,6 +8,8 @@ import (
 	"iter"
 	"math/rand/v2"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // RetryPolicy limits the number and the pauses of tries.
@@ -154,7 +156,7 @@ func (p RetryPolicy) Pause(failed int) time.Duration {
 func isPermanent(err error) bool {
 	for _, sentinel := range []error{
 		ErrNotExist, ErrExist, ErrChanged, ErrLocked, ErrDenied, ErrRange, ErrUnsupported, ErrUnreadable, ErrKey, ErrNoBucket, ErrNoAnswer,
-		context.Canceled,
+		reach.ErrOwn, context.Canceled,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

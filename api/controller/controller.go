@@ -51,7 +51,7 @@ type Options struct {
 	Election    Election
 	Concurrency int           // backups at a time
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
-	Loopback    bool          // EtcdBackups may name endpoints on the operator's own host
+	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
 	Spool       string        // folder in which archived logs wait while a store is unreachable; "": they wait in memory alone
 	Door        server.Door   // without an Address nothing is served
 	Patience    time.Duration // how long running jobs may take to end

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/address"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // clusterOf returns the name under which the repositories hold the backups of b.
@@ -35,7 +36,7 @@ func isOneTime(b *v1alpha1.EtcdBackup) bool { return b.Spec.Schedule == nil && b
 type declaration struct {
 	secrets     secrets
 	statefulSet *appsv1.StatefulSet // that the source names; nil: there is none
-	loopback    bool                // endpoints on loopback and link-local addresses are allowed
+	loopback    bool                // connections to the operator's own host and link are allowed
 	spool       string              // folder with a folder for each namespace; "": none
 	faults      []error
 }
@@ -69,7 +70,19 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	for _, f := range faults {
 		d.fault(fieldOf(f.Path), f.Err)
 	}
+	d.bound(&built)
 	return built, errors.Join(d.faults...)
+}
+
+// bound bounds the addresses to which s may lead: a DNS name, a redirect or a member's URL may name one that reachable does not see.
+func (d *declaration) bound(s *spec.Spec) {
+	if d.loopback {
+		return
+	}
+	s.Etcd.Reach = reach.OtherHosts
+	for i := range s.Repositories {
+		s.Repositories[i].Reach = reach.OtherHosts
+	}
 }
 
 func (d *declaration) fault(field string, err error) {
@@ -218,18 +231,10 @@ func (d *declaration) reachable(field, text string) {
 	host := u.Hostname()
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	ip, err := netip.ParseAddr(name)
-	own := name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && isOwn(ip.Unmap())
+	own := name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && reach.IsOwn(ip)
 	if own && !d.loopback {
 		d.fault(field, fmt.Errorf("%s is an address of the operator's own host: use one that other hosts reach", net.JoinHostPort(host, u.Port())))
 	}
-}
-
-// metadataIPv6 is the address of AWS's metadata service, which is not link-local.
-var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
-
-// isOwn reports whether an address leads to the operator's own host or link, such as a cloud's metadata service.
-func isOwn(ip netip.Addr) bool {
-	return ip == metadataIPv6 || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsInterfaceLocalMulticast() || ip.IsUnspecified()
 }
 
 // secret returns the content of a Secret, and whether there is one.

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
@@ -246,9 +247,35 @@ func TestLoopbackIsAllowedOnRequest(t *testing.T) {
 	b.Spec.Source.Endpoints = []string{"http://127.0.0.1:2379", "http://localhost:2379"}
 	b.Spec.Repositories[0].URL = "s3://bucket/p?endpoint=http://127.0.0.1:9000"
 	d := declaration{secrets: secrets{"store": storeKeys()}, loopback: true}
-	_, err := d.buildSpec(b)
-	if err != nil {
-		t.Error(err)
+	s, err := d.buildSpec(b)
+	if err != nil || s.Etcd.Reach != reach.Anywhere || s.Repositories[0].Reach != reach.Anywhere {
+		t.Errorf("%v: %+v", err, s)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	b := scheduled("payments", "etcd")
+	b.Spec.Repositories = append(b.Spec.Repositories, v1alpha1.Repository{Name: "away", URL: "s3://away", CredentialsSecret: b.Spec.Repositories[0].CredentialsSecret})
+	d := declaration{secrets: secrets{"store": storeKeys()}}
+	s, err := d.buildSpec(b)
+	if err != nil || len(s.Repositories) != 2 {
+		t.Fatal(err, s.Repositories)
+	}
+	for _, bound := range []reach.Reach{s.Etcd.Reach, s.Repositories[0].Reach, s.Repositories[1].Reach} {
+		if bound != reach.OtherHosts {
+			t.Errorf("connections may lead to %q", bound)
+		}
+	}
+}
+
+// TestAnEmptySecretIsAFault checks that a Secret without credentials does not mean those of the operator.
+func TestAnEmptySecretIsAFault(t *testing.T) {
+	for _, data := range []map[string][]byte{{}, nil, {"note": []byte("none")}} {
+		d := declaration{secrets: secrets{"store": data}}
+		s, err := d.buildSpec(scheduled("payments", "etcd"))
+		if err == nil {
+			t.Errorf("%v: the credentials are %v", data, s.Repositories[0].Credentials)
+		}
 	}
 }
 

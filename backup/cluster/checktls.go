@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -102,7 +101,7 @@ func (c Config) expiry(ctx context.Context, endpoint string) (time.Time, error) 
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
 	defer cancel()
 	network, address := dialAddress(endpoint)
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	conn, err := c.dialer().DialContext(ctx, network, address)
 	if err != nil {
 		return time.Time{}, err
 	}

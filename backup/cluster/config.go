@@ -3,18 +3,22 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // Config configures the access to a cluster, like etcdctl's flags of the same names.
@@ -27,6 +31,9 @@ type Config struct {
 	User, Password     string
 	DialTimeout        time.Duration // to connect to one endpoint and log in
 	CommandTimeout     time.Duration // for one answer of one member
+	// Reach bounds the addresses to which the endpoints, and the client URLs that members advertise, may lead. With reach.OtherHosts,
+	// a connection to this host fails, and no proxy is used.
+	Reach reach.Reach
 }
 
 // ErrConfig means that the configuration is not usable as written.
@@ -101,10 +108,18 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 		Password:        c.Password,
 		Logger:          zap.NewNop(),
 	}
+	if c.Reach != reach.Anywhere {
+		cfg.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return c.dialer().DialContext(ctx, "tcp", address)
+		})}
+	}
 	var err error
 	cfg.TLS, err = c.tls()
 	return cfg, err
 }
+
+// dialer returns the dialer of connections within c.Reach.
+func (c Config) dialer() *net.Dialer { return &net.Dialer{Control: c.Reach.Control} }
 
 // tls returns the client's TLS configuration with the current files. It returns nil, which means the system's roots, if
 // no TLS option is set.

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,8 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -139,6 +142,49 @@ func TestConnectFindsTheOtherMembers(t *testing.T) {
 	if len(c.Members) != 2 {
 		t.Errorf("members %v", c.Members)
 	}
+}
+
+// TestConnectWithinReach connects to members on this host, by an address, by a name and by the URL that a member advertises: none of
+// them is dialled.
+func TestConnectWithinReach(t *testing.T) {
+	t.Parallel()
+	first, second := twoMembers()
+	url := "http://" + second.serve(t)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, endpoint := range []string{url, "http://localhost:" + port, "https://localhost:" + port, "localhost:" + port} {
+		cfg := at(endpoint)
+		cfg.Reach = reach.OtherHosts
+		wantWords(t, refused(t, t.Context(), cfg), "an address of this host", "--allow-loopback")
+		cfg.User, cfg.Password = "root", "hidden"
+		wantWords(t, refused(t, t.Context(), cfg), "an address of this host")
+		if strings.HasPrefix(endpoint, "https") {
+			lines := cluster.Check(t.Context(), cfg, cluster.CheckOptions{NoHash: true, Quick: true, Now: time.Now()}, nil)
+			if !slices.ContainsFunc(lines, func(l check.Line) bool {
+				return l.Name == "server certificates" && strings.Contains(l.Seen, "an address of this host")
+			}) {
+				t.Errorf("the check dialled: %+v", lines)
+			}
+		}
+	}
+	first.members[1].ClientURLs = []string{url, "http://localhost:" + port, "unix://run/etcd.sock"}
+	cfg := at("http://" + first.serveAt(t, servers.ListenOutside(t)))
+	cfg.Reach = reach.OtherHosts
+	c := connect(t, cfg)
+	wantServers(t, c, cfg.Endpoints[0])
+	for _, advertised := range first.members[1].ClientURLs[:2] {
+		wantSilent(t, c, advertised, "an address of this host")
+	}
+	wantSilent(t, c, "unix://run/etcd.sock", "")
+	watch, err := c.Servers[0].Watch(t.Context(), 1)
+	if err != nil {
+		t.Fatalf("a watch of a member within reach: %v", err)
+	}
+	watch.Close()
+	cfg.Reach = reach.Anywhere
+	wantServers(t, connect(t, cfg), cfg.Endpoints[0], url)
 }
 
 // TestConnectDropsForeignServers checks a server of another cluster at a member's URL: the default URL of a member is

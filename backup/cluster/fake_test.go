@@ -88,7 +88,11 @@ func (f *fakeMember) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_Snaps
 // serve returns the host and port at which the fake listens until the test ends.
 func (f *fakeMember) serve(t *testing.T, options ...grpc.ServerOption) string {
 	t.Helper()
-	listener := listen(t)
+	return f.serveAt(t, listen(t), options...)
+}
+
+func (f *fakeMember) serveAt(t *testing.T, listener net.Listener, options ...grpc.ServerOption) string {
+	t.Helper()
 	server := grpc.NewServer(options...)
 	pb.RegisterMaintenanceServer(server, f)
 	pb.RegisterClusterServer(server, f)

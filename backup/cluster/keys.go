@@ -38,7 +38,7 @@ func (s *Server) Watch(ctx context.Context, from int64) (*Watch, error) {
 	if s.config.encrypts(s.Endpoint) {
 		plain = credentials.NewTLS(conf.TLS)
 	}
-	conf.DialOptions, conf.Context = gathered(plain), ctx
+	conf.DialOptions, conf.Context = append(conf.DialOptions, gathered(plain)...), ctx
 	client, err := clientv3.New(conf)
 	if err != nil {
 		return nil, s.config.loginFailed(ctx, s.Endpoint, err)

@@ -38,7 +38,7 @@ and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSe
 	o.Lease = declared.DefaultLease
 	flags.Var((*when.Span)(&o.Lease), "lease", "how long another operator waits before it takes over a job")
 	flags.BoolVar(&o.Loopback, "allow-loopback", false,
-		"let EtcdBackups name endpoints on loopback and link-local addresses: their authors can then reach what listens beside the operator")
+		"let EtcdBackups lead to loopback, link-local and metadata addresses: their authors can then reach what listens beside the operator")
 	flags.StringVar(&o.Spool, "spool-dir", "",
 		"folder in which the logs of EtcdBackups with archive wait, sealed, while a store is unreachable, at most 2GiB a cluster; empty: in memory alone")
 	flagsOfService(cmd, &o.Door, &o.Patience)

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -56,6 +57,7 @@ type Etcd struct {
 	User, Password     string
 	DialTimeout        time.Duration // to connect to one endpoint and log in
 	CommandTimeout     time.Duration // for one answer
+	Reach              reach.Reach   // the addresses to which the endpoints and the members' own URLs may lead
 }
 
 // Backup holds how a backup is taken and where it must arrive.
@@ -118,6 +120,7 @@ type Repository struct {
 	// CredentialsDir is the folder that Credentials come from, for the commands that are shown; "": none.
 	CredentialsDir string
 	Policy         records.Policy
+	Reach          reach.Reach // the addresses to which the URL, the credentials and the store's answers may lead
 	// Retention replaces the cluster's in this repository; the zero Policy: the cluster's applies.
 	Retention retention.Policy
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // failed returns err with the operation and the key. err may still be the SDK's.
@@ -127,7 +128,7 @@ func connectionCure(err error) (cure string, hopeless bool) {
 		return "the endpoint does not speak TLS: check its scheme and port", true
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "check the name of the storage account and the endpoint", true
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, reach.ErrOwn):
 		return "", true
 	}
 	var op *net.OpError

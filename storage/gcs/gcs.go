@@ -127,7 +127,7 @@ func (c Config) authenticated() (*http.Client, error) {
 	if base == nil {
 		base = transport.WithRoots(nil)
 	}
-	found, err := c.issuer()
+	found, err := c.issuer(base)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +137,9 @@ func (c Config) authenticated() (*http.Client, error) {
 	})
 }
 
-// issuer returns the issuer of access tokens.
-func (c Config) issuer() (*auth.Credentials, error) {
+// issuer returns the issuer of access tokens. With Credentials it uses the connections of base: their JSON names the URL of the
+// exchange.
+func (c Config) issuer(base http.RoundTripper) (*auth.Credentials, error) {
 	options := &google.DetectOptions{Scopes: []string{cloud.ScopeReadWrite}}
 	given, ok := c.Credentials.GCS()
 	switch {
@@ -152,6 +153,7 @@ func (c Config) issuer() (*auth.Credentials, error) {
 	case given.Token != "":
 		return auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: fixedToken(given.Token)}), nil
 	}
+	options.Client = &http.Client{Transport: base}
 	found, err := google.NewCredentialsFromJSON(google.CredType(given.Type), given.JSON, options)
 	if err != nil { // err may contain a part of the key
 		return nil, fmt.Errorf("%w: the JSON is incomplete: create the key of the service account again", credentials.ErrCredentials)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
 
@@ -204,7 +205,16 @@ func (c Config) apply(o *s3.Options) {
 		o.MaxAttempts = cmp.Or(c.Retry.Attempts, 6)
 		o.Backoff = backoff{storage.RetryPolicy{Base: cmp.Or(c.Retry.Base, 200*time.Millisecond), Max: cmp.Or(c.Retry.Max, 5*time.Second)}}
 		o.RateLimiter = ratelimit.None
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(retriesOwnHost)}, o.Retryables...)
 	}), "ConditionalRequestConflict", "OperationAborted", "ExistingObjectIsDirectory")
+}
+
+// retriesOwnHost decides that a connection which was refused by its address is not tried again.
+func retriesOwnHost(err error) aws.Ternary {
+	if errors.Is(err, reach.ErrOwn) {
+		return aws.FalseTernary
+	}
+	return aws.UnknownTernary
 }
 
 func (c Config) useChecksums(endpoint bool) bool {

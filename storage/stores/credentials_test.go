@@ -73,6 +73,12 @@ func serviceAccount(t *testing.T, token string) string {
 		fmt.Fprintf(w, `{"access_token": %q, "token_type": "Bearer", "expires_in": 3600}`, token)
 	}))
 	t.Cleanup(issuer.Close)
+	return keyFor(t, issuer.URL)
+}
+
+// keyFor returns the key of a service account whose tokens a URL issues.
+func keyFor(t *testing.T, issuer string) string {
+	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +88,7 @@ func serviceAccount(t *testing.T, token string) string {
 		t.Fatal(err)
 	}
 	document, err := json.Marshal(map[string]string{
-		"type": "service_account", "project_id": "p", "client_email": "dr@p.iam.gserviceaccount.com", "token_uri": issuer.URL,
+		"type": "service_account", "project_id": "p", "client_email": "dr@p.iam.gserviceaccount.com", "token_uri": issuer,
 		"private_key_id": "1", "private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 	})
 	if err != nil {

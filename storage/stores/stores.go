@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/gcs"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/s3"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 )
@@ -42,6 +43,9 @@ type Options struct {
 	// CredentialsDir is the folder of Credentials; "": none. The bucket reads the folder again while it is in use, so that
 	// a process that runs for months uses renewed credentials. It is not part of the JSON.
 	CredentialsDir string `json:"-"`
+	// Reach bounds the addresses that the store, or what it redirects to, may have: with reach.OtherHosts, a connection to this host
+	// fails with reach.ErrOwn. Directories are not bounded.
+	Reach reach.Reach `json:"reach,omitempty"`
 	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`
 }
@@ -160,8 +164,8 @@ func openObjectStore(ctx context.Context, a address.Address, o Options) (storage
 	}
 	// Without a CA each store uses its own transport: S3's also trusts AWS_CA_BUNDLE.
 	var connections http.RoundTripper
-	if a.CA != "" {
-		trusting, err := transport.New(a.CA)
+	if a.CA != "" || o.Reach != reach.Anywhere {
+		trusting, err := transport.NewWithin(o.Reach, a.CA)
 		if err != nil {
 			return nil, fmt.Errorf("%w: ca: %w", ErrURL, err)
 		}

@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"os"
 	"sync"
+
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // Transport is an http.RoundTripper that trusts the system's roots and those in a file. It reads the file again when it
 // has changed, so that a running service uses a replaced authority with its next request.
 type Transport struct {
-	file string // "": the system's roots alone
+	file  string // "": the system's roots alone
+	reach reach.Reach
 
 	mu      sync.Mutex
 	read    fs.FileInfo // the file as it was read; guarded by mu, like the fields below
@@ -22,10 +25,13 @@ type Transport struct {
 }
 
 // New returns a Transport for the PEM certificates in caFile, "" for none.
-func New(caFile string) (*Transport, error) {
-	t := &Transport{file: caFile}
+func New(caFile string) (*Transport, error) { return NewWithin(reach.Anywhere, caFile) }
+
+// NewWithin is New for connections to the addresses in r. A connection to another address fails with reach.ErrOwn.
+func NewWithin(r reach.Reach, caFile string) (*Transport, error) {
+	t := &Transport{file: caFile, reach: r}
 	if caFile == "" {
-		t.current = WithRoots(nil)
+		t.current = within(r, nil)
 		return t, nil
 	}
 	return t, t.reread()
@@ -73,7 +79,7 @@ func (t *Transport) reread() error {
 	if t.current != nil {
 		t.current.CloseIdleConnections() // so that no server is used whose authority is no longer trusted
 	}
-	t.read, t.current = now, WithRoots(roots)
+	t.read, t.current = now, within(t.reach, roots)
 	return nil
 }
 

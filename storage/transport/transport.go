@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 const (
@@ -24,8 +26,11 @@ const (
 // A connection that transfers no byte for a minute in the middle of a request is closed, so that a network which drops
 // packets causes an error. A slow connection stays open: every byte restarts the minute. Requests use HTTP/1.1, each on
 // its own connection: a connection that several streams share would hide that one of them is silent.
-func WithRoots(roots *x509.CertPool) *http.Transport {
-	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}
+func WithRoots(roots *x509.CertPool) *http.Transport { return within(reach.Anywhere, roots) }
+
+// within is WithRoots for connections to the addresses in r, a proxy's among them.
+func within(r reach.Reach, roots *x509.CertPool) *http.Transport {
+	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second, Control: r.Control}
 	http1 := new(http.Protocols)
 	http1.SetHTTP1(true)
 	return &http.Transport{
