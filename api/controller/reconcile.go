@@ -41,6 +41,9 @@ type reconciler struct {
 	mu      sync.Mutex
 	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
 	waiting map[string]map[types.NamespacedName]struct{} // by cluster: one-time EtcdBackups; guarded by mu
+
+	listing sync.Mutex
+	listed  bool // table contains all EtcdBackups that existed at the start; guarded by listing
 }
 
 // recorder records events; events.EventRecorder is one.
@@ -50,8 +53,12 @@ type recorder interface {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	err := r.list(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	var b v1alpha1.EtcdBackup
-	err := r.client.Get(ctx, request.NamespacedName, &b)
+	err = r.client.Get(ctx, request.NamespacedName, &b)
 	if apierrors.IsNotFound(err) {
 		r.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
@@ -71,6 +78,33 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
+// list claims the clusters of all EtcdBackups once, before the first one is built: they are reconciled in any order, and no younger
+// duplicate may be in effect before the older one is read.
+func (r *reconciler) list(ctx context.Context) error {
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	if r.listed {
+		return nil
+	}
+	var all v1alpha1.EtcdBackupList
+	err := r.client.List(ctx, &all)
+	if err != nil {
+		return fmt.Errorf("cannot list EtcdBackups: %w", err)
+	}
+	for _, b := range all.Items {
+		if b.Spec.Like == "" && !hasEnded(&b) {
+			r.table.claim(client.ObjectKeyFromObject(&b), entry{uid: b.UID, created: b.CreationTimestamp.Time, claims: clusterOf(&b)})
+		}
+	}
+	r.listed = true
+	return nil
+}
+
+// hasEnded reports whether b has taken its one backup, or has failed to.
+func hasEnded(b *v1alpha1.EtcdBackup) bool {
+	return b.Status.Phase == v1alpha1.PhaseCompleted || b.Status.Phase == v1alpha1.PhaseFailed
+}
+
 // forget drops everything kept for an EtcdBackup.
 func (r *reconciler) forget(name types.NamespacedName) {
 	r.table.remove(name)
@@ -88,7 +122,7 @@ func (r *reconciler) forget(name types.NamespacedName) {
 // advance applies b's settings, and updates its status in memory. It returns when to look again; 0: after the next change.
 func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.Duration, error) {
 	name := client.ObjectKeyFromObject(b)
-	if b.Status.Phase == v1alpha1.PhaseCompleted || b.Status.Phase == v1alpha1.PhaseFailed {
+	if hasEnded(b) {
 		r.forget(name)
 		return 0, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,7 @@ type world struct {
 	readOnly  bool                                          // the API server refuses writes
 	away      bool                                          // the store does not answer
 	unlabeled bool                                          // backups are stored without their labels
+	hidden    string                                        // a namespace whose Secrets cannot be read
 	took      time.Duration                                 // of one backup
 	broken    error                                         // of each backup
 	revision  int64
@@ -114,6 +116,9 @@ func (w *world) backup(ctx context.Context, s spec.Spec, to []backup.Store, _ st
 // Get decodes from JSON, as an API server's client does.
 func (w *world) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	secret, ok := into.(*corev1.Secret)
+	if ok && w.isHidden(key.Namespace) {
+		return stored.ErrTest
+	}
 	if ok {
 		secret.Data = storeKeys()
 		return nil
@@ -126,6 +131,22 @@ func (w *world) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	}
 	text, err := json.Marshal(b)
 	return errors.Join(err, json.Unmarshal(text, into))
+}
+
+func (w *world) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := into.(*v1alpha1.EtcdBackupList)
+	for _, b := range w.objects {
+		all.Items = append(all.Items, *b.DeepCopy())
+	}
+	return nil
+}
+
+func (w *world) isHidden(namespace string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return namespace == w.hidden
 }
 
 // Eventf counts the events by their reasons.
@@ -289,6 +310,49 @@ func TestAGracefulStopTakesNoSecondBackup(t *testing.T) {
 		stopping.Wait()
 		w.wantPhase("now", v1alpha1.PhaseCompleted, "")
 		w.wantTaken("payments.daily", 2)
+	})
+}
+
+// TestAYoungerDuplicateWaitsForTheOlderOne starts an operator that reads the younger of two EtcdBackups of one cluster first, while the
+// Secrets of the older one cannot be read. Other clusters do not wait.
+func TestAYoungerDuplicateWaitsForTheOlderOne(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.stop()
+		older := scheduled("bank", "ledger")
+		older.Spec.Cluster = "ledger"
+		w.apply(older)
+		time.Sleep(time.Minute)
+		younger := scheduled("payments", "daily")
+		younger.Spec.Cluster = "ledger"
+		w.apply(younger)
+		w.apply(scheduled("payments", "other"))
+		w.hidden = "bank"
+		w.start()
+		for range 5 {
+			w.reconcile(named("daily"))
+			w.pass(5 * time.Second)
+		}
+		var clusters []string
+		for _, s := range w.op.config().Specs {
+			clusters = append(clusters, s.Cluster)
+		}
+		accepted := w.status("daily").Conditions[0]
+		if !slices.Equal(clusters, []string{"payments.other"}) || accepted.Status != "False" || accepted.Reason != reasonDuplicate {
+			t.Errorf("in effect: %v; the younger one is %+v", clusters, accepted)
+		}
+		w.set(func() { w.hidden = "" })
+		w.pass(15 * time.Second)
+		owner, _ := w.op.reconciler.table.nameOf("ledger")
+		if owner.Namespace != "bank" || len(w.op.config().Specs) != 2 {
+			t.Errorf("%s backs up the cluster", owner)
+		}
+		w.set(func() { delete(w.objects, owner) })
+		w.reconcile(owner)
+		w.pass(time.Minute)
+		owner, _ = w.op.reconciler.table.nameOf("ledger")
+		if owner != named("daily") {
+			t.Errorf("after the older one was deleted, %s backs up the cluster", owner)
+		}
 	})
 }
 

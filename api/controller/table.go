@@ -18,6 +18,7 @@ type entry struct {
 	uid     types.UID
 	created time.Time
 	spec    spec.Spec
+	claims  string // cluster of an EtcdBackup that was listed and not built yet; else ""
 	fault   string // why the EtcdBackup as written is not in effect; "": it is
 
 	generation int64     // of the EtcdBackup that the entry was built from
@@ -48,6 +49,17 @@ type table struct {
 
 func newTable() *table {
 	return &table{entries: map[types.NamespacedName]entry{}, changed: make(chan struct{}, 1)}
+}
+
+// claim adds an EtcdBackup that was not built yet. Until it is, no younger one of the same cluster is in effect.
+func (t *table) claim(name types.NamespacedName, e entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, known := t.entries[name]
+	if !known {
+		t.entries[name] = e
+		t.announce()
+	}
 }
 
 // put sets the entry of an EtcdBackup. With a fault, the Spec that was in effect stays, if there was one.
@@ -89,9 +101,10 @@ func (t *table) remove(name types.NamespacedName) {
 func (t *table) announce() {
 	t.owners = map[string]types.NamespacedName{}
 	for name, e := range t.entries {
-		other, taken := t.owners[e.spec.Cluster]
-		if e.spec.Cluster != "" && (!taken || e.older(t.entries[other])) {
-			t.owners[e.spec.Cluster] = name
+		cluster := cmp.Or(e.claims, e.spec.Cluster)
+		other, taken := t.owners[cluster]
+		if cluster != "" && (!taken || e.older(t.entries[other])) {
+			t.owners[cluster] = name
 		}
 	}
 	select {
@@ -130,6 +143,9 @@ func (t *table) config(base spec.Config) spec.Config {
 	base.Specs, base.Faulty = nil, map[string]string{}
 	for _, cluster := range slices.Sorted(maps.Keys(t.owners)) {
 		e := t.entries[t.owners[cluster]]
+		if e.claims != "" {
+			continue
+		}
 		base.Specs = append(base.Specs, e.spec)
 		if e.fault != "" {
 			base.Faulty[cluster] = e.fault
