@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -53,7 +54,7 @@ type Options struct {
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
 	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
 	Spool       string        // folder in which archived logs wait while a store is unreachable; "": they wait in memory alone
-	Door        server.Door   // without an Address nothing is served
+	Door        server.Door   // without addresses nothing is served
 	Patience    time.Duration // how long running jobs may take to end
 	Identity    jobs.Identity
 }
@@ -69,13 +70,11 @@ func Run(ctx context.Context, o Options, report storage.Report) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAPIServer, err)
 	}
-	if o.Door.Address != "" {
-		stop, err := server.Listen(o.Door, op.server(), report)
-		if err != nil {
-			return err
-		}
-		defer stop()
+	stop, err := server.Listen(o.Door, op.server(), report)
+	if err != nil {
+		return err
 	}
+	defer stop()
 	return op.run(ctx, access, manager)
 }
 
@@ -128,6 +127,10 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 		return nil, err
 	}
 	op.reconciler.client, op.reconciler.uncached, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
+	err = m.Add(manager.RunnableFunc(op.reconciler.list)) // without an EtcdBackup nothing else calls it
+	if err != nil {
+		return nil, err
+	}
 	return m, ctrl.NewControllerManagedBy(m).For(&v1alpha1.EtcdBackup{}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 8,
@@ -189,7 +192,7 @@ func (op *operator) feed(ctx context.Context, changes chan<- spec.Config) {
 
 func (op *operator) server() server.Service {
 	return server.Service{
-		Scheduler: op.scheduler, Page: page.Handler(), Pruned: op.pruner.Last, Spec: op.scheduler.Spec, Version: op.Identity.Version, By: op.Identity.By,
+		Scheduler: op.scheduler, Listed: op.reconciler.isListed, Page: page.Handler(), Pruned: op.pruner.Last, Spec: op.scheduler.Spec, Version: op.Identity.Version, By: op.Identity.By,
 		Status: func() document.ServeStatus {
 			return document.ServeStatus{
 				Config: document.ServeConfig{File: "EtcdBackups", Since: op.started}, Clusters: convert.Clusters(op.scheduler.Status()),

@@ -100,6 +100,12 @@ func (r *reconciler) list(ctx context.Context) error {
 	return nil
 }
 
+func (r *reconciler) isListed() bool {
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	return r.listed
+}
+
 // hasEnded reports whether b has taken its one backup, or has failed to.
 func hasEnded(b *v1alpha1.EtcdBackup) bool {
 	return b.Status.Phase == v1alpha1.PhaseCompleted || b.Status.Phase == v1alpha1.PhaseFailed

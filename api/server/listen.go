@@ -29,10 +29,43 @@ type Door struct {
 	// ClientCA is a file of PEM: the authorities whose client certificates are a login, with the role as organizational unit. It may
 	// also contain these authorities' lists of revoked certificates.
 	ClientCA string
+	// Probes is the host:port at which /healthz and /readyz, and nothing else, are served without TLS and login, for supervisors on
+	// other hosts such as kubelet; "": none. The answers contain no data.
+	Probes string
 }
 
-// Listen serves s at d until stop is called. Errors match ErrListen.
+// Listen serves s at d's addresses until stop is called. Errors match ErrListen.
 func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
+	stopProbes, err := d.serveProbes(s, report)
+	if err != nil {
+		return nil, fmt.Errorf("--probe-listen: %w", err)
+	}
+	stopAll, err := d.serveAll(s, report)
+	if err != nil {
+		stopProbes()
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return func() { stopAll(); stopProbes() }, nil
+}
+
+// serveProbes serves the probes of s at d.Probes.
+func (d Door) serveProbes(s Service, report storage.Report) (stop func(), err error) {
+	if d.Probes == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", d.Probes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	report.Say(storage.Event{Stage: "listen", Level: storage.Note, Message: fmt.Sprintf("the probes are at http://%s", listener.Addr())})
+	return serveAt(listener, nil, serveProbes(s), report), nil
+}
+
+// serveAll serves s at d.Address.
+func (d Door) serveAll(s Service, report storage.Report) (stop func(), err error) {
+	if d.Address == "" {
+		return func() {}, nil
+	}
 	if d.ClientCA != "" && d.Cert == "" {
 		return nil, fmt.Errorf("%w: client certificates need TLS: name a certificate and its key (--tls-cert, --tls-key)", ErrListen)
 	}
@@ -59,6 +92,11 @@ func Listen(d Door, s Service, report storage.Report) (stop func(), err error) {
 		listener.Close()
 		return nil, err
 	}
+	scheme := "http"
+	if secure != nil {
+		scheme = "https"
+	}
+	report.Say(storage.Event{Stage: "listen", Level: storage.Note, Message: fmt.Sprintf("the service is at %s://%s", scheme, listener.Addr())})
 	return serveAt(listener, secure, Serve(s, access), report), nil
 }
 
@@ -128,16 +166,12 @@ func serveAt(listener net.Listener, secure *tls.Config, handler http.Handler, re
 		ReadHeaderTimeout: headerWait, ReadTimeout: readWait, WriteTimeout: answerWait, IdleTimeout: idleWait,
 		ErrorLog: log.New(newComplaints(report), "", 0),
 	}
-	scheme, serve := "http", func() error { return s.Serve(listener) }
+	serve := func() error { return s.Serve(listener) }
 	if secure != nil {
-		scheme, serve = "https", func() error { return s.ServeTLS(listener, "", "") }
+		serve = func() error { return s.ServeTLS(listener, "", "") }
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- serve() }()
-	say := func(level storage.Level, format string, args ...any) {
-		report.Say(storage.Event{Stage: "listen", Level: level, Message: fmt.Sprintf(format, args...)})
-	}
-	say(storage.Note, "the service is at %s://%s", scheme, listener.Addr())
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 		defer cancel()
@@ -146,7 +180,7 @@ func serveAt(listener net.Listener, secure *tls.Config, handler http.Handler, re
 		}
 		err := <-ended
 		if !errors.Is(err, http.ErrServerClosed) {
-			say(storage.Warning, "the service has stopped accepting requests: %v", err)
+			report.Say(storage.Event{Stage: "listen", Level: storage.Warning, Message: fmt.Sprintf("%s has stopped accepting requests: %v", listener.Addr(), err)})
 		}
 	}
 }

@@ -182,6 +182,46 @@ func TestListenRefuses(t *testing.T) {
 	stop()
 }
 
+// The probes are served to other hosts without TLS and login, and nothing else is: neither another path nor what is wrong.
+func TestListenForProbes(t *testing.T) {
+	t.Parallel()
+	for name, d := range map[string]server.Door{"alone": {Probes: ":0"}, "next to the API": {Address: "127.0.0.1:0", Probes: ":0"}} {
+		said := map[string]string{}
+		stop, err := server.Listen(d, anyService(), func(e storage.Event) {
+			what, at, _ := strings.Cut(e.Message, " at http://")
+			said[what] = at
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, err := net.SplitHostPort(said["the probes are"])
+		if err != nil || (said["the service is"] != "") != (d.Address != "") {
+			t.Fatal(err, said)
+		}
+		for path, want := range map[string]int{
+			"/healthz": 503, "/readyz": 200, "/": 404, "/metrics": 404, "/status": 404, "/api/v1/clusters": 404, "/assets/": 404, "/debug/pprof/": 404,
+		} {
+			code, body, err := get(t, http.DefaultClient, "http://127.0.0.1:"+port+path, "")
+			if err != nil || code != want || strings.Contains(body, "prod") || strings.Contains(body, "secret") {
+				t.Errorf("%s, %s: %d, %v: %s", name, path, code, err, body)
+			}
+		}
+		response, err := http.Post("http://127.0.0.1:"+port+"/healthz", "text/plain", nil)
+		if err != nil || response.StatusCode != http.StatusMethodNotAllowed {
+			t.Errorf("%s: a POST: %v, %v", name, response, err)
+		}
+		stop()
+		_, _, err = get(t, http.DefaultClient, "http://127.0.0.1:"+port+"/healthz", "")
+		if err == nil {
+			t.Errorf("%s: it still answers", name)
+		}
+	}
+	_, err := server.Listen(server.Door{Probes: "nowhere"}, anyService(), nil)
+	if !errors.Is(err, server.ErrListen) || !strings.Contains(err.Error(), "--probe-listen") {
+		t.Error(err)
+	}
+}
+
 func TestListenOnLoopback(t *testing.T) {
 	t.Parallel()
 	code, body, err := get(t, http.DefaultClient, listen(t, server.Door{Address: "127.0.0.1:0"})+"/status", "")

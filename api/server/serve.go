@@ -22,6 +22,9 @@ type Service struct {
 	Version string       // of dr
 	By      string       // host and version of dr, for stored documents
 	Page    http.Handler // at / and below /assets/; nil: there is none
+	// Listed reports whether all clusters are known, for a service whose clusters belong to others: it may have none, and is healthy
+	// even if all of them fail. nil: a file names the clusters, at least one.
+	Listed func() bool
 }
 
 // Serve returns the handler of s: /api/v1 and /status as JSON, /metrics for Prometheus, the page, /healthz, which returns 503 while
@@ -47,15 +50,30 @@ func probes(s Service, a Access) []route {
 	get := func(path, summary string, h http.Handler) route {
 		return route{method: http.MethodGet, path: path, summary: summary, status: http.StatusOK, plain: h}
 	}
-	ask := func(problem func([]document.ServedCluster) string) http.Handler {
-		now := rarely(func() string { return problem(s.Status().Clusters) })
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, a, now()) })
-	}
+	healthz, readyz := s.probes(!a.open())
 	return []route{
 		get("/metrics", "Metrics, for Prometheus.", metrics(s)),
-		get("/healthz", "503 while the service can do nothing for any of its clusters. It needs no login.", ask(allFailing)),
-		get("/readyz", "503 until the service has surveyed each of its clusters. It needs no login.", ask(notReady)),
+		get("/healthz", "503 while the service can do nothing for any of its clusters. It needs no login.", healthz),
+		get("/readyz", "503 until the service has surveyed each of its clusters. It needs no login.", readyz),
 	}
+}
+
+// probes returns the handlers for supervisors. If brief is set, their answers contain no problem.
+func (s Service) probes(brief bool) (healthz, readyz http.Handler) {
+	ask := func(problem func([]document.ServedCluster) string) http.Handler {
+		now := rarely(func() string { return problem(s.Status().Clusters) })
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, brief, now()) })
+	}
+	return ask(s.allFailing), ask(s.notReady)
+}
+
+// serveProbes returns the handler of the probes alone.
+func serveProbes(s Service) http.Handler {
+	healthz, readyz := s.probes(true)
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", healthz)
+	mux.Handle("GET /readyz", readyz)
+	return mux
 }
 
 // rarely returns a function that computes the answer at most once a second and returns the last answer in between. Probes require no
@@ -79,13 +97,13 @@ func rarely(answer func() string) func() string {
 // isProbe reports whether path is for supervisors, such as kubelet. They have no login, and need a response even from a busy service.
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
 
-// answerProbe responds to a probe. If the API requires logins, the response hides the problem, because probes need no login.
-func answerProbe(w http.ResponseWriter, a Access, problem string) {
+// answerProbe responds to a probe. If brief is set, the response hides the problem: probes need no login.
+func answerProbe(w http.ResponseWriter, brief bool, problem string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if problem != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	if problem != "" && !a.open() {
+	if problem != "" && brief {
 		problem = "unhealthy: /status has the details, for logins with the role read"
 	}
 	problem = cmp.Or(problem, "ok")
@@ -94,22 +112,21 @@ func answerProbe(w http.ResponseWriter, a Access, problem string) {
 
 // allFailing returns the first problem if every cluster is failing, else "". A supervisor then restarts the service, which would not
 // help if only some clusters were failing.
-func allFailing(clusters []document.ServedCluster) string {
+func (s Service) allFailing(clusters []document.ServedCluster) string {
 	for _, c := range clusters {
 		if c.State != document.StateFailing {
 			return ""
 		}
 	}
-	if len(clusters) == 0 {
+	if len(clusters) == 0 || s.Listed != nil {
 		return ""
 	}
 	return clusters[0].Cluster + ": " + clusters[0].Problem
 }
 
-// notReady returns the first cluster that was not surveyed yet, with the reason, "" if there is none. A configuration has at least
-// one cluster.
-func notReady(clusters []document.ServedCluster) string {
-	if len(clusters) == 0 {
+// notReady returns the first cluster that was not surveyed yet, with the reason, "" if there is none.
+func (s Service) notReady(clusters []document.ServedCluster) string {
+	if s.Listed != nil && !s.Listed() || s.Listed == nil && len(clusters) == 0 {
 		return "no cluster is loaded yet"
 	}
 	i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting })

@@ -82,6 +82,31 @@ func TestServeHealthIsCheap(t *testing.T) {
 	})
 }
 
+// A service of others' clusters may have none, and does not end because all of them fail.
+func TestServeProbesOfOthersClusters(t *testing.T) {
+	listed, d := false, document.ServeStatus{}
+	s := server.Service{Status: func() document.ServeStatus { return d }, Listed: func() bool { return listed }}
+	ask := func(path string) int {
+		code, _, _ := status(server.Serve(s, server.Access{}), request("GET", path, ""))
+		return code
+	}
+	if ask("/healthz") != 200 || ask("/readyz") != 503 {
+		t.Errorf("before the clusters are known: %d, %d", ask("/healthz"), ask("/readyz"))
+	}
+	listed = true
+	if ask("/healthz") != 200 || ask("/readyz") != 200 {
+		t.Errorf("without a cluster: %d, %d", ask("/healthz"), ask("/readyz"))
+	}
+	d.Clusters = []document.ServedCluster{{Cluster: "prod", State: document.StateFailing}}
+	if ask("/healthz") != 200 || ask("/readyz") != 200 {
+		t.Errorf("all fail: %d, %d", ask("/healthz"), ask("/readyz"))
+	}
+	d.Clusters[0].State = document.StateStarting
+	if ask("/healthz") != 200 || ask("/readyz") != 503 {
+		t.Errorf("not surveyed: %d, %d", ask("/healthz"), ask("/readyz"))
+	}
+}
+
 // It is ready when it knows of each cluster how it stands, or why it does not know.
 func TestServeReady(t *testing.T) {
 	for _, test := range []struct {

@@ -27,7 +27,7 @@ type Options struct {
 	Config   config.Config // as it was loaded from Path
 	Getenv   func(string) string
 	Reload   <-chan os.Signal // loads the file again; it is also loaded when it changes
-	Door     server.Door      // without an Address nothing is served
+	Door     server.Door      // without addresses nothing is served
 	Patience time.Duration    // how long Run waits for running jobs after ctx has ended
 	Identity jobs.Identity
 }
@@ -42,10 +42,6 @@ func Run(ctx context.Context, o Options, report storage.Report) error {
 	r.notifier = notify.New(r.scheduler.Healthy, report)
 	r.scheduler.Tell, r.scheduler.TellCurrent = r.notifier.Tell, r.notifier.TellCurrent
 	r.use(o.Config)
-	if o.Door.Address == "" {
-		r.run(ctx)
-		return nil
-	}
 	stop, err := server.Listen(o.Door, r.server(), report)
 	if err != nil {
 		return err

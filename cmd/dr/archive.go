@@ -149,9 +149,9 @@ func snapshotOf(config archive.Config, c *repository.Cluster, report storage.Rep
 func cannotListen(err error) error {
 	_, ok := errors.AsType[*os.SyscallError](err)
 	if ok {
-		return fmt.Errorf("--listen: %w", err)
+		return err
 	}
-	return usagef("--listen: %w", err)
+	return usagef("%w", err)
 }
 
 // serveStatus serves handler at address until stop is called. It does nothing if address is "".
@@ -161,7 +161,7 @@ func serveStatus(address string, handler http.Handler, report storage.Report) (s
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, cannotListen(err)
+		return nil, fmt.Errorf("--listen: %w", cannotListen(err))
 	}
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)

@@ -24,7 +24,8 @@ state from the repositories. While the API server does not answer, backups conti
 Several operators may run: one of them writes status, and another takes over when that one stops. It needs the rights to read
 and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSets that they name, and to write one Lease.
 
---listen serves the page, the API, /metrics, /healthz and /readyz of all clusters, for administrators.`,
+--listen serves the page, the API, /metrics, /healthz and /readyz of all clusters, for administrators. --probe-listen serves
+/healthz and /readyz alone, for kubelet.`,
 		Example: `  dr operator
   dr operator --kubeconfig ~/.kube/config --namespace payments --election-namespace payments`,
 		Args: noArgs,

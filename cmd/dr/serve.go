@@ -31,7 +31,8 @@ It reloads the configuration on SIGHUP, and when it or a file that it names chan
 stays in force. After SIGTERM it starts no more jobs, and running jobs may end within --patience.
 
 --listen serves the page, the API, /metrics, /healthz and /readyz. A loopback address needs no login; any other requires TLS
-(--tls-cert, --tls-key), and a token (--tokens-file) or a client certificate (--client-ca). The API cannot restore.`,
+(--tls-cert, --tls-key), and a token (--tokens-file) or a client certificate (--client-ca). The API cannot restore. --probe-listen
+serves /healthz and /readyz alone, for kubelet.`,
 		Example: `  dr serve --config /etc/etcd-dr/dr.yaml
   dr serve --config /etc/etcd-dr/dr.yaml --listen :2391 --tls-cert tls.crt --tls-key tls.key --tokens-file tokens`,
 		Args: noArgs,
@@ -79,6 +80,8 @@ func flagsOfService(cmd *cobra.Command, d *server.Door, patience *time.Duration)
 		"file with one client per line: a role (read, operate), a name and the token's digest (sha256:…)")
 	flags.StringVar(&d.ClientCA, "client-ca", "",
 		"CA of client certificates; their organizational unit is the role: etcd-dr:read or etcd-dr:operate")
+	flags.StringVar(&d.Probes, "probe-listen", "",
+		"second address, without TLS and login, for /healthz and /readyz alone, which kubelet asks; empty: none. Example: :8081")
 	*patience = 20 * time.Second
 	flags.Var((*when.Span)(patience), "patience",
 		"how long running jobs may take to end when dr "+cmd.Name()+" is stopped; then they are aborted, and cleaned up in at most 8s")
