@@ -55,6 +55,10 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	cluster.Backup.Plain = s.Unencrypted
 	cluster.Backup.Timeout = cmp.Or(d.duration(s.Timeout, "spec.timeout"), cluster.Backup.Timeout)
 	cluster.Suspend, cluster.Labels = s.Suspend, s.Labels
+	err := checkName(b)
+	if err != nil {
+		d.fault("spec.cluster", err)
+	}
 	for _, r := range s.Repositories {
 		repositories[r.Name] = d.repository(r, clusterOf(b))
 		cluster.Repositories = append(cluster.Repositories, r.Name)
@@ -72,6 +76,16 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	}
 	d.bound(&built)
 	return built, errors.Join(d.faults...)
+}
+
+// checkName returns an error if b must not name its cluster so: the default names of another namespace's EtcdBackups begin with that
+// namespace and a dot, and may be taken before they exist. No namespace contains a dot.
+func checkName(b *v1alpha1.EtcdBackup) error {
+	namespace, _, dotted := strings.Cut(b.Spec.Cluster, ".")
+	if !dotted || namespace == b.Namespace {
+		return nil
+	}
+	return fmt.Errorf("names that begin with %s. are those of the namespace %s: begin with %s. or use a name without a dot", namespace, namespace, b.Namespace)
 }
 
 // bound bounds the addresses to which s may lead: a DNS name, a redirect or a member's URL may name one that reachable does not see.

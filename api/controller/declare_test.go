@@ -190,6 +190,9 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 			s.Unencrypted, s.RecipientsSecret = false, &v1alpha1.SecretName{Name: "odd"}
 			all["odd"]["recipients"] = []byte("AGE-SECRET-KEY-1" + hidden)
 		}},
+		{"another namespace's name", "spec.cluster: names that begin with bank. are those of the namespace bank", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Cluster = "bank.ledger" }},
+		{"the begin of a namespace's name", "spec.cluster: names that begin with pay. are", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Cluster = "pay.etcd" }},
+		{"an empty namespace's name", "spec.cluster: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Cluster = ".payments.etcd" }},
 		{"loopback", "spec.source.endpoints[1]: 127.0.0.1:2379 is an address of the operator's own host", endpoint("http://127.0.0.1:2379")},
 		{"loopback's name", "spec.source.endpoints[1]: localhost:2379", endpoint("http://localhost:2379")},
 		{"loopback's name in capitals", "spec.source.endpoints[1]: LocalHost.:2379", endpoint("http://LocalHost.:2379")},
@@ -250,6 +253,19 @@ func TestLoopbackIsAllowedOnRequest(t *testing.T) {
 	s, err := d.buildSpec(b)
 	if err != nil || s.Etcd.Reach != reach.Anywhere || s.Repositories[0].Reach != reach.Anywhere {
 		t.Errorf("%v: %+v", err, s)
+	}
+}
+
+// TestClusterNames checks the names that an EtcdBackup of the namespace payments may choose.
+func TestClusterNames(t *testing.T) {
+	for _, name := range []string{"", "etcd", "payments", "payments.etcd", "payments.etcd.2", "payments-eu"} {
+		b := scheduled("payments", "etcd")
+		b.Spec.Cluster = name
+		d := declaration{secrets: secrets{"store": storeKeys()}}
+		_, err := d.buildSpec(b)
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 }
 

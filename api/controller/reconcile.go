@@ -92,7 +92,7 @@ func (r *reconciler) list(ctx context.Context) error {
 		return fmt.Errorf("cannot list EtcdBackups: %w", err)
 	}
 	for _, b := range all.Items {
-		if b.Spec.Like == "" && !hasEnded(&b) {
+		if b.Spec.Like == "" && !hasEnded(&b) && checkName(&b) == nil {
 			r.table.claim(client.ObjectKeyFromObject(&b), entry{uid: b.UID, created: b.CreationTimestamp.Time, claims: clusterOf(&b)})
 		}
 	}

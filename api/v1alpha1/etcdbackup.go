@@ -61,7 +61,8 @@ type EtcdBackupSpec struct {
 	Source *Source `json:"source,omitempty"`
 
 	// cluster is the name under which the repositories hold the backups. It must be unique among all EtcdBackups of the operator.
-	// Default: NAMESPACE.NAME of the EtcdBackup. Example: payments.etcd.
+	// Default: NAMESPACE.NAME of the EtcdBackup. A name with a dot must begin with the EtcdBackup's own namespace and a dot. Example:
+	// payments.etcd.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=100
