@@ -2,6 +2,8 @@ package controller
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -172,20 +174,46 @@ func (d *declaration) tls(name string) spec.PEM {
 	if !ok {
 		return spec.PEM{}
 	}
-	var found spec.PEM
+	keys := tlsKeysOf(data)
+	p := spec.PEM{CA: data[keys[0]], Cert: data[keys[1]], Key: data[keys[2]]}
+	err := checkPEM(p, keys)
+	if err != nil {
+		d.fault(field, fmt.Errorf("secret %s: %w", name, err))
+	}
+	return p
+}
+
+// tlsKeysOf returns the first of tlsKeys under which data contains a certificate and its key; without one, the last under which it
+// contains a CA.
+func tlsKeysOf(data map[string][]byte) (found [3]string) {
 	for _, keys := range tlsKeys {
-		p := spec.PEM{CA: data[keys[0]], Cert: data[keys[1]], Key: data[keys[2]]}
-		if len(p.Cert) > 0 && len(p.Key) > 0 {
-			return p
+		if len(data[keys[1]]) > 0 && len(data[keys[2]]) > 0 {
+			return keys
 		}
-		if len(p.CA) > 0 {
-			found = p
+		if len(data[keys[0]]) > 0 {
+			found = keys
 		}
 	}
-	if len(found.CA) == 0 || (len(found.Cert) > 0) != (len(found.Key) > 0) {
-		d.fault(field, fmt.Errorf("secret %s has no certificates: it needs ca.crt, and tls.crt with tls.key if the members ask for a client certificate", name))
+	return found
+}
+
+// checkPEM returns an error if the certificates in p, which a Secret contains under keys, cannot be used. The error contains nothing
+// of them.
+func checkPEM(p spec.PEM, keys [3]string) error {
+	paired := len(p.Cert) > 0 && len(p.Key) > 0
+	switch {
+	case !paired && (len(p.CA) == 0 || len(p.Cert)+len(p.Key) > 0):
+		return errors.New("no certificates: it needs ca.crt, and tls.crt with tls.key if the members ask for a client certificate")
+	case len(p.CA) > 0 && !x509.NewCertPool().AppendCertsFromPEM(p.CA):
+		return fmt.Errorf("%s contains no certificate in PEM: store the CA of the members' certificates there", keys[0])
+	case !paired:
+		return nil
 	}
-	return spec.PEM{CA: found.CA}
+	_, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil { // err may quote the Secret
+		return fmt.Errorf("%s and %s are no pair of a certificate and its key in PEM: store both anew", keys[1], keys[2])
+	}
+	return nil
 }
 
 // user returns the name and the password in a Secret.

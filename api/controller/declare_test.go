@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
+	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
 const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
@@ -37,6 +40,20 @@ func scheduled(namespace, name string) *v1alpha1.EtcdBackup {
 	}
 }
 
+// certificates returns the certificates of a client.
+func certificates(t *testing.T) spec.PEM {
+	t.Helper()
+	files := servers.NewCertificates(t)
+	read := func(file string) []byte {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	return spec.PEM{CA: read(files.CA), Cert: read(files.Cert), Key: read(files.Key)}
+}
+
 func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 	b := scheduled("payments", "etcd")
 	b.Spec = v1alpha1.EtcdBackupSpec{
@@ -54,8 +71,9 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		Retention:        &v1alpha1.Retention{Last: 10, Daily: 14, Within: "2d", Window: "14d", MaxSize: new(resource.MustParse("1Ki"))},
 		Timeout:          "1h30m", Labels: map[string]string{"team": "payments"}, Suspend: true,
 	}
+	pem := certificates(t)
 	d := declaration{secrets: secrets{
-		"tls":  {"ca.crt": []byte("CA"), "tls.crt": []byte("CERT"), "tls.key": []byte("KEY")},
+		"tls":  {"ca.crt": pem.CA, "tls.crt": pem.Cert, "tls.key": pem.Key},
 		"user": {"username": []byte("backup"), "password": []byte(hidden)}, "keys": {"recipients": []byte("# ours\n" + recipient + "\n")}, "store": storeKeys(),
 	}}
 	s, err := d.buildSpec(b)
@@ -70,7 +88,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 	}{
 		{"cluster", s.Cluster, "payments.etcd"},
 		{"endpoints", e.Endpoints, b.Spec.Source.Endpoints},
-		{"certificates", e.PEM, spec.PEM{CA: []byte("CA"), Cert: []byte("CERT"), Key: []byte("KEY")}},
+		{"certificates", e.PEM, pem},
 		{"user", e.User + " " + e.Password, "backup " + hidden},
 		{"recipients", s.Backup.To.Seal().Encryption, "age"},
 		{"schedule", s.Schedule.String(), "0 */6 * * *"},
@@ -113,8 +131,8 @@ func TestBuildSpecDefaults(t *testing.T) {
 
 func TestSecretsOfTheSource(t *testing.T) {
 	type data = map[string][]byte
-	ca, cert, key := []byte("CA"), []byte("CERT"), []byte("KEY")
-	all := spec.PEM{CA: ca, Cert: cert, Key: key}
+	all := certificates(t)
+	ca, cert, key := all.CA, all.Cert, all.Key
 	for name, test := range map[string]struct {
 		tls  data
 		want spec.PEM
@@ -149,6 +167,34 @@ func TestSecretsOfTheSource(t *testing.T) {
 	}
 }
 
+// TestCertificatesThatDoNotParse checks that the field is named before a connection fails, and that nothing of the Secret is shown.
+func TestCertificatesThatDoNotParse(t *testing.T) {
+	good, other := certificates(t), certificates(t)
+	damaged := slices.Concat([]byte("-----BEGIN CERTIFICATE-----\n"), []byte(hidden), []byte("\n-----END CERTIFICATE-----\n"))
+	for name, test := range map[string]struct {
+		data map[string][]byte
+		want string
+	}{
+		"no PEM as a CA":            {map[string][]byte{"ca.crt": []byte(hidden)}, "ca.crt contains no certificate"},
+		"a damaged CA":              {map[string][]byte{"ca.crt": damaged}, "ca.crt contains no certificate"},
+		"a damaged CA next to keys": {map[string][]byte{"ca.crt": damaged, "tls.crt": good.Cert, "tls.key": good.Key}, "ca.crt contains no certificate"},
+		"no PEM as a certificate":   {map[string][]byte{"tls.crt": []byte(hidden), "tls.key": good.Key}, "tls.crt and tls.key are no pair"},
+		"another's key":             {map[string][]byte{"ca.crt": good.CA, "cert.pem": good.Cert, "key.pem": other.Key}, "cert.pem and key.pem are no pair"},
+		"no PEM as a key":           {map[string][]byte{"tls.crt": good.Cert, "tls.key": []byte(hidden)}, "tls.crt and tls.key are no pair"},
+		"swapped": {
+			map[string][]byte{"etcd-client.crt": good.Key, "etcd-client.key": good.Cert}, "etcd-client.crt and etcd-client.key are no pair",
+		},
+	} {
+		b := scheduled("payments", "etcd")
+		b.Spec.Source.TLSSecret = &v1alpha1.SecretName{Name: "tls"}
+		d := declaration{secrets: secrets{"store": storeKeys(), "tls": test.data}}
+		_, err := d.buildSpec(b)
+		if err == nil || !strings.Contains(err.Error(), "spec.source.tlsSecret: secret tls: "+test.want) || strings.Contains(err.Error(), hidden) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
 // TestFaultsNameTheFieldAndNoSecret makes one fault in a valid EtcdBackup each.
 func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 	type change = func(*v1alpha1.EtcdBackupSpec, secrets)
@@ -170,7 +216,7 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		{"no Secret with certificates", "spec.source.tlsSecret: there is no Secret gone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
 			s.Source.TLSSecret = &v1alpha1.SecretName{Name: "gone"}
 		}},
-		{"a certificate without its key", "spec.source.tlsSecret: secret odd has no certificates", func(s *v1alpha1.EtcdBackupSpec, all secrets) {
+		{"a certificate without its key", "spec.source.tlsSecret: secret odd: no certificates", func(s *v1alpha1.EtcdBackupSpec, all secrets) {
 			delete(all["odd"], "tls.key")
 			s.Source.TLSSecret = &v1alpha1.SecretName{Name: "odd"}
 		}},

@@ -73,7 +73,7 @@ func TestEndpointsOfAStatefulSet(t *testing.T) {
 
 // TestSourceStatefulSet builds Specs with a StatefulSet in place of endpoints.
 func TestSourceStatefulSet(t *testing.T) {
-	ca := map[string][]byte{"ca.crt": []byte("CA")}
+	ca := map[string][]byte{"ca.crt": certificates(t).CA}
 	for name, test := range map[string]struct {
 		source   v1alpha1.Source
 		set      *appsv1.StatefulSet
