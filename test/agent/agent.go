@@ -37,7 +37,13 @@ func Start(t testing.TB, env []string, dataDir string, args ...string) *Agent {
 	} else {
 		first = append(first, "--data-dir", dataDir)
 	}
-	return &Agent{command.Listen(t, env, append(first, args...)...), alone}
+	return Run(t, env, append(first, args...)...)
+}
+
+// Run starts dr archive with exactly these arguments, the verb included, and an address of its own to listen at.
+func Run(t testing.TB, env []string, args ...string) *Agent {
+	t.Helper()
+	return &Agent{command.Listen(t, env, args...), alone}
 }
 
 func alone(s *command.Service) (document.Agent, error) {
