@@ -51,10 +51,11 @@ func newOperated(t *testing.T) *operated {
 	return o
 }
 
-// start starts the operator, with the rights of its service account alone.
-func (o *operated) start(t *testing.T) {
+// start starts the operator, with the rights of its service account alone, and with more flags.
+func (o *operated) start(t *testing.T, flags ...string) {
 	access := o.api.As(t, "etcd-dr", "etcd-dr")
-	o.service = command.Listen(t, objectstores.WrongEnv(), "operator", "--kubeconfig", access, "--allow-loopback", "--patience", "2s")
+	args := append([]string{"operator", "--kubeconfig", access, "--allow-loopback", "--patience", "2s"}, flags...)
+	o.service = command.Listen(t, objectstores.WrongEnv(), args...)
 }
 
 // object returns an EtcdBackup of the etcd cluster, with more fields of its spec.
@@ -79,8 +80,11 @@ type backup struct {
 		ID       string
 		Revision int64
 	}
-	Next       string
-	Conditions []struct{ Type, Status, Reason, Message string }
+	Next          string
+	RecoveryPoint time.Time
+	Window        struct{ From, To struct{ Revision int64 } }
+	Recent        []struct{ Job, Verdict, Message string }
+	Conditions    []struct{ Type, Status, Reason, Message string }
 }
 
 func (o *operated) status(t *testing.T, name string) backup {
@@ -103,22 +107,30 @@ func (b backup) condition(name string) string {
 }
 
 // list returns the backups in the store.
-func (o *operated) list(t *testing.T) []document.Backup {
+func (o *operated) list(t *testing.T) []document.Backup { return o.listAll(t).Backups }
+
+// listAll returns the content of the store.
+func (o *operated) listAll(t *testing.T) document.List {
 	t.Helper()
-	return command.Result[document.List](t, o.store.Env(), "list", "--repo", o.store.URL(o.bucket, "etcd"), "--cluster", "payments.etcd").Backups
+	return command.Result[document.List](t, o.store.Env(), "list", "--repo", o.store.URL(o.bucket, "etcd"), "--cluster", "payments.etcd")
 }
 
 // stored waits until the store contains an object with that name, which extensions may follow.
 func (o *operated) stored(t *testing.T, name string) {
 	t.Helper()
-	client := o.store.Client(t)
 	eventually(t, name+" is stored", func() bool {
-		page, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &o.bucket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.ContainsFunc(page.Contents, func(object types.Object) bool { return strings.Contains(*object.Key, "/"+name) })
+		return slices.ContainsFunc(o.objects(t), func(object types.Object) bool { return strings.Contains(*object.Key, "/"+name) })
 	})
+}
+
+// objects returns the first thousand objects in the store.
+func (o *operated) objects(t *testing.T) []types.Object {
+	t.Helper()
+	page, err := o.store.Client(t).ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &o.bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page.Contents
 }
 
 // TestOperatorTakesOneBackup applies an EtcdBackup without a schedule: the store then contains exactly one backup, with the workload's
@@ -213,6 +225,8 @@ func TestOperatorRefuses(t *testing.T) {
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true}`: "repositories is missing",
 		`{source: {endpoints: ["http://etcd:2379"]}, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                                         "set one of recipients, recipientsSecret, and unencrypted",
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "file:///b", credentialsSecret: {name: s}}]}`:                                                   "should match '^(s3|gs|azblob)://'",
+		`{source: {}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                                                     "set endpoints, the client URLs of members, or statefulSet",
+		`{source: {endpoints: ["http://etcd:2379"], statefulSet: {name: etcd}}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                           "set endpoints, the client URLs of members, or statefulSet",
 		`{source: {endpoints: ["etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                             "should match '^https?://",
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, timeout: soon, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                       "spec.timeout",
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: a, url: "s3://b", credentialsSecret: {name: s}}, {name: a, url: "s3://c", credentialsSecret: {name: s}}]}`: "Duplicate value",
