@@ -211,7 +211,7 @@ func checkPEM(p spec.PEM, keys [3]string) error {
 	}
 	_, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil { // err may quote the Secret
-		return fmt.Errorf("%s and %s are no pair of a certificate and its key in PEM: store both anew", keys[1], keys[2])
+		return fmt.Errorf("%s and %s are no pair of a certificate and its key in PEM: store both again", keys[1], keys[2])
 	}
 	return nil
 }
