@@ -32,14 +32,15 @@ build: ## build ./bin/dr
 
 # What dist and image are called after.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE ?= etcd-dr
 
 .PHONY: dist
 dist: ## release archives for linux/amd64 and arm64 with checksums, in ./dist; VERSION=
 	deploy/dist.sh dist "$(VERSION)"
 
 .PHONY: image
-image: ## the image etcd-dr:VERSION, with docker
-	docker build -f deploy/Dockerfile --build-arg VERSION="$(VERSION)" -t etcd-dr:"$(VERSION)" .
+image: ## the image for linux/amd64 and arm64, as an archive of an OCI layout in ./dist; IMAGE= VERSION=
+	deploy/image.sh dist/etcd-dr-"$(VERSION)".oci.tar "$(IMAGE)" "$(VERSION)"
 
 .PHONY: completion
 completion: build ## completions for bash, zsh and fish, in ./bin
