@@ -56,6 +56,14 @@ func (c *Certificates) Client(name string, d time.Duration) (certFile, keyFile s
 	return c.authority.issueTo("root", name)
 }
 
+// User issues a client's certificate with the name of a user and of its groups (Kubernetes' form), which ends with the others.
+func (c *Certificates) User(name, file string, groups ...string) (certFile, keyFile string) {
+	before := c.authority.groups
+	defer func() { c.authority.groups = before }()
+	c.authority.groups = groups
+	return c.authority.issueTo(name, file)
+}
+
 // Config returns a client's TLS configuration with the certificate of root.
 func (c *Certificates) Config(t testing.TB) *tls.Config {
 	t.Helper()
@@ -82,6 +90,7 @@ type authority struct {
 	serial int64
 	lasts  time.Duration
 	hosts  []net.IP
+	groups []string // the organizations of the subject
 }
 
 func newAuthority(t testing.TB, dir string, lasts time.Duration) *authority {
@@ -128,7 +137,7 @@ func (a *authority) template(name string) *x509.Certificate {
 	a.serial++
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(a.serial),
-		Subject:      pkix.Name{CommonName: name},
+		Subject:      pkix.Name{CommonName: name, Organization: a.groups},
 		NotBefore:    time.Now().Add(-time.Hour),
 		NotAfter:     time.Now().Add(a.lasts),
 	}

@@ -116,7 +116,7 @@ build_store() {
 
 build_kubernetes() {
 	local out=$1 p=k8s.io/component-base/version
-	say "building kube-apiserver, kube-controller-manager and kubectl (up to twelve minutes, once)"
+	say "building Kubernetes (up to fifteen minutes, once)"
 	# Unless it is told, a program says that it is v0.0.0-master.
 	if ! (
 		cd kubernetes || exit
@@ -124,11 +124,39 @@ build_kubernetes() {
 		IFS=. read -r major minor _ <<<"${version#v}"
 		version="-X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor -X $p.gitTreeState=clean"
 		CGO_ENABLED=0 go build -ldflags "-s -w $version -X $p.buildDate=1970-01-01T00:00:00Z" -o "$out/" \
-			k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kubectl}
+			k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl} ./dns
 	); then
 		rm -f "$out"/*
 		missing "Kubernetes did not build"
 	fi
+}
+
+# build_images makes the images of the test cluster: the sandbox of every pod, and etcd with its tools and the libraries they are linked with.
+build_images() {
+	local out=$1 root=$scratch/root version
+	say "building the images of the test cluster (a minute, once)"
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o "$scratch/pause" ./pause
+	CGO_ENABLED=0 go -C ../../deploy/image build -o "$scratch/image" .
+	mkdir "$root"
+	cp "$scratch/pause" "$root"
+	"$scratch/image" -name etcd-dr.test/pause:1 -entrypoint /pause -root "linux/$(go env GOARCH)=$root" "$out/pause.tar"
+	for version in 3.4 3.5 3.6 3.7; do
+		rm -rf "$root"
+		mkdir -p "$root/usr/local/bin"
+		cp "$dir/etcd-$version"/etcd* "$root/usr/local/bin"
+		copy_libraries "$root" "$root"/usr/local/bin/*
+		"$scratch/image" -name "etcd-dr.test/etcd:$version" -root "linux/$(go env GOARCH)=$root" "$out/etcd-$version.tar"
+	done
+}
+
+# copy_libraries ROOT PROGRAM... copies the shared libraries of programs below ROOT.
+copy_libraries() {
+	local root=$1 library
+	for library in $(ldd "${@:2}" 2>/dev/null | grep -o '/[^ ]*lib[^ ]*' | sort -u); do
+		if [[ -f $library ]]; then
+			cp --parents --dereference "$library" "$root"
+		fi
+	done
 }
 
 build_controller_gen() {
@@ -214,7 +242,7 @@ install() {
 		return
 	fi
 	say "installing ${packages[*]}"
-	local log=$scratch/install-$command.log
+	local log=$scratch/install-${command##*/}.log
 	if ! apt-get install -q -y --no-install-recommends "${packages[@]}" >"$log" 2>&1; then
 		apt-get update -q >"$log" 2>&1 || true
 		if ! apt-get install -q -y --no-install-recommends "${packages[@]}" >"$log" 2>&1; then
@@ -263,6 +291,7 @@ part stores/gcsd "build_store ./gcsd" stores/go.mod stores/go.sum stores/gcsd
 part stores/azurite install_azurite stores/azurite
 part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.sum
 part kubernetes build_kubernetes kubernetes
+part images build_images pause ../../deploy/image
 part controller-gen build_controller_gen controller-gen
 part prometheus unpack_promtool
 install age age
@@ -276,4 +305,8 @@ install unshare util-linux
 install systemd-analyze systemd # judges the units in deploy, and runs them in a container
 install qemu-aarch64-static qemu-user-static # runs the release for arm64
 install chromium chromium
+# For the nodes of the test cluster.
+install containerd containerd runc
+install /usr/lib/cni/bridge containernetworking-plugins
+install nft nftables
 say "ready in $dir"

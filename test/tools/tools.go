@@ -16,18 +16,19 @@ func Path(t testing.TB, program ...string) string {
 	t.Helper()
 	dir, err := directory()
 	if err != nil {
-		unavailable(t, "the directory of the tools is unknown: "+err.Error())
+		Missing(t, "the directory of the tools is unknown: "+err.Error())
 	}
 	name := filepath.Join(program...)
 	path := filepath.Join(dir, name)
 	_, err = os.Stat(path)
 	if err != nil {
-		unavailable(t, name+" is not built, run make tools: "+err.Error())
+		Missing(t, name+" is not built, run make tools: "+err.Error())
 	}
 	return path
 }
 
-func unavailable(t testing.TB, reason string) {
+// Missing skips a test because something is missing on this machine; in CI it fails.
+func Missing(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatal(reason)

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Process 1 of the control plane.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/lib.sh"
+logs=$STATE/log access=$STATE/access node=n1 # the proxy here has no Node of its own: it watches that of n1
+export KUBECONFIG=$access/admin.kubeconfig
+
+run_etcd() {
+	exec etcd --name m --data-dir "$STATE/etcd" --log-level warn \
+		--listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+		--listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster m=http://127.0.0.1:2380
+}
+
+run_kube-apiserver() {
+	exec kube-apiserver --etcd-servers http://127.0.0.1:2379 --advertise-address "$control_plane" \
+		--tls-cert-file "$access/server.crt" --tls-private-key-file "$access/server.key" --client-ca-file "$access/ca.crt" \
+		--kubelet-client-certificate "$access/admin.crt" --kubelet-client-key "$access/admin.key" \
+		--kubelet-certificate-authority "$access/ca.crt" --kubelet-preferred-address-types InternalIP \
+		--service-account-issuer https://kubernetes.default.svc.cluster.local \
+		--service-account-key-file "$access/server.crt" --service-account-signing-key-file "$access/server.key" \
+		--authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
+		--service-cluster-ip-range "$service_range" --audit-policy-file "$here/audit.yaml" --audit-log-path "$logs/audit.json" \
+		--default-not-ready-toleration-seconds 10 --default-unreachable-toleration-seconds 10
+}
+
+run_kube-controller-manager() {
+	exec kube-controller-manager --kubeconfig "$access/controller-manager.kubeconfig" --leader-elect=false --bind-address 127.0.0.1 \
+		--service-account-private-key-file "$access/server.key" --root-ca-file "$access/ca.crt" --use-service-account-credentials \
+		--kube-api-qps 500 --kube-api-burst 1000 --enable-hostpath-provisioner --flex-volume-plugin-dir /run/flex \
+		--node-monitor-period 2s --node-monitor-grace-period 12s
+}
+
+run_kube-scheduler() {
+	exec kube-scheduler --kubeconfig "$access/scheduler.kubeconfig" --leader-elect=false --bind-address 127.0.0.1
+}
+
+run_dns() {
+	exec dns -listen "$control_plane:53" -kubeconfig "$access/dns.kubeconfig"
+}
+
+nodes_ready() {
+	local i
+	for ((i = 1; i <= NODES; i++)); do
+		kubectl wait --for condition=Ready "node/n$i" --timeout 0s || return 1
+	done
+}
+
+resolves() {
+	[[ -n $(getent hosts kubernetes.default.svc.cluster.local) ]]
+}
+
+mount_own
+mount --make-rshared /
+hostname control-plane
+ip link add nodes type bridge
+ip addr add "$control_plane/16" dev nodes
+ip link set nodes up
+ip route add "$service_range" dev nodes
+if [[ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]]; then
+	echo 0 >/proc/sys/net/bridge/bridge-nf-call-iptables # frames between the nodes pass no firewall here
+fi
+
+start etcd
+start kube-apiserver
+for ((i = 1; i <= NODES; i++)); do # they load their images meanwhile
+	"$here/node-up.sh" "n$i"
+done
+wait_for kubectl get --raw /readyz
+touch "$STATE/api-ready"
+start kube-controller-manager
+start kube-scheduler
+start dns
+kubectl apply -f "$here/storage.yaml"
+wait_for nodes_ready
+start proxy
+wait_for kubectl get serviceaccount default
+wait_for resolves
+touch "$STATE/ready"
+supervise
