@@ -1,0 +1,176 @@
+// Package kubernetes runs dr operator on a real Kubernetes, as docs/kubernetes.md describes it. It observes the result by kubectl,
+// etcdctl, etcdutl and the store.
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/cluster"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/tools"
+)
+
+func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
+
+// site is a Kubernetes with a store, in which docs/kubernetes.md is followed.
+type site struct {
+	*cluster.Cluster
+	store *cluster.Store
+	image string
+}
+
+// TestOnKubernetes runs all tests on one cluster.
+func TestOnKubernetes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a Kubernetes")
+	}
+	s := &site{Cluster: cluster.Start(t)}
+	s.store, s.image = s.StartStore(t), s.LoadDR(t)
+	t.Run("FirstBackup", s.testFirstBackup)
+}
+
+// startEtcd runs an etcd of three members in a namespace, and waits until it is ready.
+func (s *site) startEtcd(t *testing.T, namespace, version string) {
+	t.Helper()
+	manifest, err := os.ReadFile("testdata/etcd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kubectl(t, "", "create", "namespace", namespace)
+	text := strings.NewReplacer("NAMESPACE", namespace, "VERSION", version).Replace(string(manifest))
+	s.Kubectl(t, text, "-n", namespace, "apply", "-f", "-")
+	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", "5m")
+}
+
+// put stores a key, and returns its revision.
+func (s *site) put(t *testing.T, namespace, key, value string) int64 {
+	t.Helper()
+	out := s.Kubectl(t, "", "-n", namespace, "exec", "etcd-0", "--", "etcdctl", "put", key, value, "-w", "json")
+	var answer struct{ Header struct{ Revision int64 } }
+	err := json.Unmarshal([]byte(out), &answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Header.Revision
+}
+
+// dr runs dr next to the store, with a result in JSON.
+func dr[T any](t *testing.T, s *site, args ...string) (result T) {
+	t.Helper()
+	cmd := s.Command(s.store.Env(), slices.Concat([]string{command.Path()}, args, []string{"-o", "json"})...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("dr %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	command.Output{Args: args, Stdout: string(out)}.Decode(t, &result)
+	return result
+}
+
+var block = regexp.MustCompile("(?s)```(sh|yaml)\n(.*?)```")
+
+// blocks returns the code blocks of a section of docs/kubernetes.md.
+func blocks(t *testing.T, section string) (texts []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(page), "\n## "+section+"\n")
+	if !found {
+		t.Fatalf("docs/kubernetes.md has no section %s", section)
+	}
+	text, _, _ := strings.Cut(after, "\n## ")
+	for _, m := range block.FindAllStringSubmatch(text, -1) {
+		texts = append(texts, m[2])
+	}
+	return texts
+}
+
+// testFirstBackup follows docs/kubernetes.md from nothing to a scheduled backup, and reads that backup with etcdutl. Then it removes
+// the operator and installs it anew: the same backup counts, and no second one is taken.
+func (s *site) testFirstBackup(t *testing.T) {
+	s.startEtcd(t, "payments", "3.6")
+	revision := s.put(t, "payments", "order", "1")
+	url := s.store.Bucket(t, "backups")
+	dir := t.TempDir()
+	identity := filepath.Join(dir, "identity.txt")
+	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", identity))
+
+	page := strings.NewReplacer(
+		"registry.example.com/etcd-dr:v1.2.3", s.image, "s3://backups/etcd?region=eu-central-1", url,
+		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+s.store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+s.store.SecretKey,
+		"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", recipient)
+	texts := blocks(t, "Start")
+	if len(texts) != 2 {
+		t.Fatalf("the section has %d code blocks, want a manifest and the commands", len(texts))
+	}
+	err := os.WriteFile(filepath.Join(dir, "etcd-backup.yaml"), []byte(page.Replace(texts[0])), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := s.Command(nil, "bash", "-euxo", "pipefail", "-c", "cd "+dir+"\n"+page.Replace(texts[1]))
+	out, err := script.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	listed := dr[document.List](t, s, "list", "--repo", url, "--cluster", "payments.etcd").Backups
+	if len(listed) != 1 || listed[0].Revision != revision {
+		t.Fatalf("the store contains %+v, want one backup at revision %d", listed, revision)
+	}
+	s.Eventually(t, string(listed[0].ID), "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
+	s.wantSnapshot(t, url, identity, revision)
+
+	s.Kubectl(t, "", "delete", "namespace", "etcd-dr", "--timeout", "3m")
+	s.Kubectl(t, "", "-n", "payments", "get", "edb", "etcd") // stays
+	install, _, _ := strings.Cut(page.Replace(texts[1]), "kubectl -n payments")
+	out, err = s.Command(nil, "bash", "-euo", "pipefail", "-c", "cd "+dir+"\n"+install).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s.Kubectl(t, "", "-n", "etcd-dr", "rollout", "status", "deployment/etcd-dr", "--timeout", "5m")
+	s.Eventually(t, string(listed[0].ID), "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
+	again := dr[document.List](t, s, "list", "--repo", url, "--cluster", "payments.etcd").Backups
+	if len(again) != 1 {
+		t.Errorf("after a new installation there are %d backups", len(again))
+	}
+}
+
+// wantSnapshot checks that etcdutl reads the newest backup, at a revision.
+func (s *site) wantSnapshot(t *testing.T, url, identity string, revision int64) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	fetch := s.Command(s.store.Env(), command.Path(), "fetch", "--repo", url, "--cluster", "payments.etcd", "--identity", identity, "--to", file)
+	out, err := fetch.CombinedOutput()
+	if err != nil {
+		t.Fatalf("dr fetch: %v\n%s", err, out)
+	}
+	status := s.Command(nil, tools.Path(t, "etcd-3.6", "etcdutl"), "snapshot", "status", file, "-w", "json")
+	out, err = status.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct{ Revision int64 }
+	err = json.Unmarshal(out, &read)
+	if err != nil || read.Revision != revision {
+		t.Errorf("etcdutl reads revision %d (%v), want %d", read.Revision, err, revision)
+	}
+	fmt.Fprintln(t.Output(), string(out))
+}
