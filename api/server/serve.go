@@ -22,8 +22,8 @@ type Service struct {
 	Version string       // of dr
 	By      string       // host and version of dr, for stored documents
 	Page    http.Handler // at / and below /assets/; nil: there is none
-	// Listed reports whether all clusters are known, for a service whose clusters belong to others: it may have none, and is healthy
-	// even if all of them fail. nil: a file names the clusters, at least one.
+	// Listed reports whether all clusters are known, for a service whose clusters belong to others: it may have none, and then is
+	// ready and healthy even if all of them fail. nil: a file names the clusters, at least one.
 	Listed func() bool
 }
 
@@ -124,9 +124,13 @@ func (s Service) allFailing(clusters []document.ServedCluster) string {
 	return clusters[0].Cluster + ": " + clusters[0].Problem
 }
 
-// notReady returns the first cluster that was not surveyed yet, with the reason, "" if there is none.
+// notReady returns why the service is not ready, "" if it is. A service whose clusters belong to others does not wait for surveys: one
+// store that hangs would keep it from being ready.
 func (s Service) notReady(clusters []document.ServedCluster) string {
-	if s.Listed != nil && !s.Listed() || s.Listed == nil && len(clusters) == 0 {
+	switch {
+	case s.Listed != nil && s.Listed():
+		return ""
+	case s.Listed != nil || len(clusters) == 0:
 		return "no cluster is loaded yet"
 	}
 	i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting })
