@@ -109,7 +109,7 @@ func (w *world) archiving(c spec.Config) (*service, *fakeArchive) {
 	return s, f
 }
 
-// A service archives exactly the logs that the configuration in force declares, with their settings.
+// A service archives exactly the logs that the configuration in effect declares, with their settings.
 func TestServiceArchives(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		prod, test := archived(t, "prod"), specOf(t, "test", "@every 1h", "main")

@@ -61,7 +61,7 @@ func (s *Service) request(cluster string, asked request) error {
 	return nil
 }
 
-// find returns the worker of a cluster, and the Spec in force.
+// find returns the worker of a cluster, and the Spec in effect.
 func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	if !ok {
 		return nil, spec.Spec{}, unknown(cluster)
 	}
-	return w, w.inForce, nil
+	return w, w.inEffect, nil
 }
 
 func unknown(cluster string) error {

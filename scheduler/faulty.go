@@ -11,7 +11,7 @@ import (
 // faultyEvery is the interval at which conditions of a faulty cluster are computed. The computation reads no repository.
 const faultyEvery = 10 * time.Minute
 
-// faulty is a cluster without a worker: its configuration is invalid, and none was in force before. Status and conditions
+// faulty is a cluster without a worker: its configuration is invalid, and none was in effect before. Status and conditions
 // include it, so that a typo does not make a cluster disappear.
 type faulty struct {
 	observer *observer

@@ -517,7 +517,7 @@ func TestServiceReportsAFaultyConfiguration(t *testing.T) {
 		added := s.status(t, "new")
 		if added.State != scheduler.Failing || added.Problem != c.Faulty["new"] || len(added.Conditions) != 1 ||
 			added.Conditions[0].Name != condition.ConfigRefused || added.Conditions[0].Severity != condition.Critical || added.Standings == nil {
-			t.Errorf("the one that was never in force: %+v", added)
+			t.Errorf("the one that was never in effect: %+v", added)
 		}
 		err := s.Healthy(time.Now())
 		if err == nil || !strings.Contains(err.Error(), "ConfigRefused") {
@@ -543,8 +543,8 @@ func TestServiceReportsAFaultyConfiguration(t *testing.T) {
 		w.pass(5 * time.Minute)
 		prod := s.status(t, "prod")
 		if prod.State != scheduler.Idle || len(prod.Conditions) != 1 || prod.Conditions[0].Severity != condition.Warning ||
-			!strings.Contains(prod.Conditions[0].Message, "stay in force: dr.yaml:5: unknown key") {
-			t.Errorf("the one that was in force: %+v", prod)
+			!strings.Contains(prod.Conditions[0].Message, "stay in effect: dr.yaml:5: unknown key") {
+			t.Errorf("the one that was in effect: %+v", prod)
 		}
 		got, want = told.take(), []string{"begins ConfigRefused"}
 		if !slices.Equal(got, want) {

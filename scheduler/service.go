@@ -151,7 +151,7 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 		}
 		w, ok := s.workers[spec.Cluster]
 		if ok {
-			w.inForce = spec
+			w.inEffect = spec
 			w.assign(o)
 			w.driller.assign(o)
 			continue
@@ -185,7 +185,7 @@ func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFu
 	}
 	observer := newObserver(s, board, o)
 	board.ended = observer.nudge
-	w := &worker{loop: newLoop(), driller: &driller{loop: newLoop()}, observer: observer, stop: stop, inForce: o.spec}
+	w := &worker{loop: newLoop(), driller: &driller{loop: newLoop()}, observer: observer, stop: stop, inEffect: o.spec}
 	observer.gone = w.gone
 	return w
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
-// Spec returns a cluster's Spec in force. Errors match ErrUnknown.
+// Spec returns a cluster's Spec in effect. Errors match ErrUnknown.
 func (s *Service) Spec(cluster string) (spec.Spec, error) {
 	_, spec, err := s.find(cluster)
 	return spec, err

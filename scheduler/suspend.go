@@ -15,7 +15,7 @@ import (
 
 // Suspend stops the service from starting jobs for the cluster. The suspension is written into each repository, so other
 // services obey from their next job on. Running jobs continue. Errors match ErrUnknown, or name the repositories that
-// could not be written. In the others the suspension is in force.
+// could not be written. In the others the suspension is in effect.
 func (s *Service) Suspend(ctx context.Context, cluster, by, reason string) error {
 	return s.writeSuspension(ctx, cluster, suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: reason})
 }

@@ -20,7 +20,7 @@ type order struct {
 	group *repositoryGroup
 	slots *semaphore.Weighted // of backups at a time
 	lease time.Duration
-	fault string // why the configuration as written is not in force; "": it is
+	fault string // why the configuration as written is not in effect; "": it is
 }
 
 // worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Only its goroutine uses the
@@ -30,7 +30,7 @@ type worker struct {
 	driller  *driller
 	observer *observer
 	stop     context.CancelFunc
-	inForce  spec.Spec // of the last order; guarded by Service.mu
+	inEffect spec.Spec // of the last order; guarded by Service.mu
 
 	deleted   atomic.Bool // a survey did not find last in any repository; set by any goroutine
 	known     bool        // last was read from the repositories

@@ -171,15 +171,15 @@ func keeps(p retention.Policy) []string {
 
 // ServeStatus is the answer of dr serve at /status and, with the worst cluster first, of the API's clusters.
 type ServeStatus struct {
-	Config   ServeConfig     `json:"config"`   // the configuration in force
+	Config   ServeConfig     `json:"config"`   // the configuration in effect
 	Clusters []ServedCluster `json:"clusters"` // by name
 }
 
-// ServeConfig identifies the configuration in force.
+// ServeConfig identifies the configuration in effect.
 type ServeConfig struct {
 	File    string    `json:"file"`              // its path
 	Since   time.Time `json:"since"`             // when it was read
-	Refused string    `json:"refused,omitempty"` // why the current content of the file is not in force
+	Refused string    `json:"refused,omitempty"` // why the current content of the file is not in effect
 }
 
 // Suspension is the document of dr suspend and dr resume: the last order, as it is stored.

@@ -142,8 +142,8 @@ var (
 		"cluster", "repository", "decision")
 	clusterStopped = describe("cluster_suspended", "1 if nothing is started for the cluster.", "cluster")
 	clusterState   = describe("cluster_state", "1 for the state that the cluster is in.", "cluster", "state")
-	configRefused  = describe("config_refused", "1 if the configuration file cannot be used, so that an older configuration is in force.")
-	configLoaded   = describe("config_loaded_timestamp_seconds", "When the configuration that is in force was read.")
+	configRefused  = describe("config_refused", "1 if the configuration file cannot be used, so that an older configuration is in effect.")
+	configLoaded   = describe("config_loaded_timestamp_seconds", "When the configuration that is in effect was read.")
 	buildInfo      = describe("build_info", "1, with the version of dr.", "version")
 	serviceDescs   = []*prometheus.Desc{
 		serviceRPO, recoveryPoint, clusterInfo, jobsTotal, jobRunning, jobDuration, conditionNow, retentionDecided, clusterStopped, clusterState, configRefused, configLoaded, buildInfo,

@@ -14,7 +14,7 @@ import (
 // rereadAfter is the age from which a value's files are read again.
 const rereadAfter = time.Second
 
-// reloaded is the parsed content of some files. get reads them again after rereadAfter; if that fails, the old value stays in force.
+// reloaded is the parsed content of some files. get reads them again after rereadAfter; if that fails, the old value stays in effect.
 type reloaded[T any] struct {
 	files  []string
 	parse  func(contents [][]byte) (T, error)
@@ -46,7 +46,7 @@ func (r *reloaded[T]) get() T {
 	case err.Error() != r.reported:
 		r.reported = err.Error()
 		r.report.Say(storage.Event{Stage: "listen", Level: storage.Warning,
-			Message: fmt.Sprintf("refused, the old one stays in force: %v", err)})
+			Message: fmt.Sprintf("refused, the old one stays in effect: %v", err)})
 	}
 	return r.value
 }

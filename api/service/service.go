@@ -59,10 +59,10 @@ type running struct {
 	notifier  *notify.Notifier
 	pruner    *Pruner
 	changes   chan spec.Config
-	latest    config.Config // in force; only the watching goroutine uses it
+	latest    config.Config // in effect; only the watching goroutine uses it
 
-	mu      sync.Mutex
-	inForce document.ServeConfig // guarded by mu
+	mu       sync.Mutex
+	inEffect document.ServeConfig // guarded by mu
 }
 
 func (r *running) server() server.Service {
@@ -84,7 +84,7 @@ func (r *running) run(ctx context.Context) {
 	r.scheduler.Run(ctx, r.Config.Config, r.changes)
 }
 
-// change puts c into force, or reports err if the file cannot be used. Clusters whose part of c is refused keep their previous settings.
+// change applies c, or reports err if the file cannot be used. Clusters whose part of c is refused keep their previous settings.
 func (r *running) change(ctx context.Context, c config.Config, err error) {
 	if err != nil {
 		r.refuse(err)
@@ -92,7 +92,7 @@ func (r *running) change(ctx context.Context, c config.Config, err error) {
 	}
 	c = c.Keeping(r.latest)
 	r.use(c)
-	r.say(storage.Note, "%s is in force, with %d clusters", r.Path, len(c.Specs))
+	r.say(storage.Note, "%s is in effect, with %d clusters", r.Path, len(c.Specs))
 	r.latest = c
 	r.notifier.Use(c.Notify)
 	select {
@@ -101,22 +101,22 @@ func (r *running) change(ctx context.Context, c config.Config, err error) {
 	}
 }
 
-// refuse records why the file is not in force.
+// refuse records why the file is not in effect.
 func (r *running) refuse(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.inForce.Refused = err.Error()
-	r.say(storage.Warning, "refused, the old one stays in force: %v", err)
+	r.inEffect.Refused = err.Error()
+	r.say(storage.Warning, "refused, the old one stays in effect: %v", err)
 }
 
-// use records that c is in force, and which of its clusters are refused.
+// use records that c is in effect, and which of its clusters are refused.
 func (r *running) use(c config.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.inForce = document.ServeConfig{File: r.Path, Since: time.Now().UTC()}
+	r.inEffect = document.ServeConfig{File: r.Path, Since: time.Now().UTC()}
 	err := c.RefusedErr()
 	if err != nil {
-		r.inForce.Refused = err.Error()
+		r.inEffect.Refused = err.Error()
 		r.say(storage.Warning, "refused, these clusters keep their previous settings: %v", err)
 	}
 }
@@ -128,5 +128,5 @@ func (r *running) say(level storage.Level, format string, args ...any) {
 func (r *running) status() document.ServeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return document.ServeStatus{Config: r.inForce, Clusters: convert.Clusters(r.scheduler.Status())}
+	return document.ServeStatus{Config: r.inEffect, Clusters: convert.Clusters(r.scheduler.Status())}
 }

@@ -28,7 +28,7 @@ state from the repositories. Several services may run with one configuration: on
 when that one stops.
 
 It reloads the configuration on SIGHUP, and when it or a file that it names changes. If the new one is not valid, the old one
-stays in force. After SIGTERM it starts no more jobs, and running jobs may end within --patience.
+stays in effect. After SIGTERM it starts no more jobs, and running jobs may end within --patience.
 
 --listen serves the page, the API, /metrics, /healthz and /readyz. A loopback address needs no login; any other requires TLS
 (--tls-cert, --tls-key), and a token (--tokens-file) or a client certificate (--client-ca). The API cannot restore. --probe-listen

@@ -15,7 +15,7 @@ type Facts struct {
 	Agreed       Agreed
 	Repositories []Repository // each name once
 	Jobs         Jobs
-	Fault        string       // why the configuration as written is not in force; "": it is, or is unknown
+	Fault        string       // why the configuration as written is not in effect; "": it is, or is unknown
 	Log          *Log         // nil: the caller does not archive it
 	Checks       []check.Line // of the cluster itself, by cluster.Check
 	Limits       Limits

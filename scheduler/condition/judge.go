@@ -282,7 +282,7 @@ func (j *judgement) fault() {
 	kept := len(j.Repositories) > 0
 	without := "this cluster is not backed up"
 	if kept {
-		without = "the previous settings stay in force"
+		without = "the previous settings stay in effect"
 	}
 	j.add(ConfigRefused, finding{warningIf(kept), "", "correct it: the service reads it again by itself, and dr config check --config FILE checks it"},
 		"its configuration cannot be used, and %s: %s", without, j.Fault)

@@ -226,7 +226,7 @@ func TestEachCondition(t *testing.T) {
 }
 
 // A cluster whose configuration was never valid is not backed up.
-func TestConfigRefusedWithNothingInForce(t *testing.T) {
+func TestConfigRefusedWithNothingInEffect(t *testing.T) {
 	got := condition.Judge(condition.Facts{Cluster: "prod", Fault: "dr.yaml:3: it is wrong"}, now)
 	if len(got) != 1 || got[0].Severity != critical || !strings.Contains(got[0].Message, "not backed up: dr.yaml:3") {
 		t.Errorf("%+v", got)

@@ -99,7 +99,7 @@ func TestFaultOfADefaultHasItsLine(t *testing.T) {
 	}
 }
 
-// A typo refuses only the cluster that contains it, or the file that cannot be read; their earlier settings stay in force.
+// A typo refuses only the cluster that contains it, or the file that cannot be read; their earlier settings stay in effect.
 func TestOneTypoRefusesOneCluster(t *testing.T) {
 	dir := t.TempDir()
 	good := map[string]string{"dr.yaml": fleetMain, "clusters.d/a.yaml": like("a"), "clusters.d/b.yaml": like("b")}
@@ -134,10 +134,10 @@ func TestOneTypoRefusesOneCluster(t *testing.T) {
 		kept := c.Keeping(first)
 		all = strings.Join(names(kept), " ")
 		if !strings.Contains(" "+all+" ", " "+test.refused+" ") {
-			t.Errorf("%s: with what was in force: clusters %s", test.bad, all)
+			t.Errorf("%s: with what was in effect: clusters %s", test.bad, all)
 		}
 		if !strings.Contains(kept.Faulty[test.refused], test.says) || len(kept.Faulty) != 1 {
-			t.Errorf("%s: with what was in force: faulty %v", test.bad, kept.Faulty)
+			t.Errorf("%s: with what was in effect: faulty %v", test.bad, kept.Faulty)
 		}
 		_, err = fleet(t, dir, map[string]string{test.file: good[test.file]})
 		if err != nil {

@@ -21,7 +21,7 @@ type Config struct {
 	Concurrency int           // backups at a time, at least 1
 	Lease       time.Duration // how long another service waits before it takes over; from MinLease to lease.MaxLease
 	// Faulty maps each cluster with an invalid configuration to its fault. A Spec of such a cluster comes from its last valid
-	// configuration, and stays in force.
+	// configuration, and stays in effect.
 	Faulty map[string]string
 }
 

@@ -250,7 +250,7 @@ func TestOperatorRefuses(t *testing.T) {
 		t.Errorf("a change of a backup that is taken once: %v:\n%s", out.OK, out.Stderr)
 	}
 	o.api.Kubectl(t, o.object("first", `  schedule: {cron: "@daily"}`), "apply", "-f", "-")
-	eventually(t, "the first one is in force", func() bool { return o.status(t, "first").Last.ID != "" })
+	eventually(t, "the first one is in effect", func() bool { return o.status(t, "first").Last.ID != "" })
 	o.api.Kubectl(t, o.object("second", `  schedule: {cron: "@daily"}`), "apply", "-f", "-")
 	o.api.Kubectl(t, strings.Replace(o.object("secretless", `  schedule: {cron: "@daily"}`), "{name: store}", "{name: gone}", 1), "apply", "-f", "-")
 	eventually(t, "each refusal has its reason", func() bool {

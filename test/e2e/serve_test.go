@@ -88,7 +88,7 @@ clusters:
 	})
 	more(t, repo, 2)
 	command.Reconfigure(t, path, strings.Replace(good, "  test: {", "  stage: {retention: {last: 2}, ", 1))
-	b.Until(t, "the good file is in force, and the retention too", func(s document.ServeStatus) bool {
+	b.Until(t, "the good file is in effect, and the retention too", func(s document.ServeStatus) bool {
 		return s.Config.Refused == "" && len(s.Clusters) == 2 && s.Clusters[1].Cluster == "stage" && s.Clusters[1].Last != nil &&
 			slotsOf(t, repo, "stage")[0] != "" && len(slotsOf(t, repo, "stage")) <= 3 && s.Clusters[1].Unpruned == "" && s.Clusters[1].Counted(document.JobBackup, document.Succeeded) > 3
 	})

@@ -49,7 +49,7 @@ func serviceWalks() []walk {
 		},
 		shows: []string{"shedule", "refused"},
 		cures: []step{by("sed -i 's/shedule:/schedule:/' /etc/etcd-dr/dr.yaml"), page("systemctl reload etcd-dr-serve"), page("dr config check")},
-		over:  "unserved ConfigRefused && metric 2391 etcd_dr_config_refused 'value == 0' && journalctl -u etcd-dr-serve | grep 'is in force'",
+		over:  "unserved ConfigRefused && metric 2391 etcd_dr_config_refused 'value == 0' && journalctl -u etcd-dr-serve | grep 'is in effect'",
 	}, {
 		pages:   []string{"Suspended"},
 		cluster: map[string]string{"schedule": `{cron: "@daily"}`},

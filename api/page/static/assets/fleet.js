@@ -37,7 +37,7 @@ export function fleetView(main) {
 		update(verdict, summary(clusters), ({ shape, text }) => [icon(shape), el("span", {}, text)]);
 		verdict.className = "verdict " + summary(clusters).shape;
 		update(refused, said.config?.refused ?? "", (why) => why &&
-			notice("warning", "What the configuration file says now is refused, and the old one stays in force: ", why));
+			notice("warning", "What the configuration file says now is refused, and the old one stays in effect: ", why));
 		filter();
 	}
 
