@@ -29,7 +29,7 @@ type PruneOptions struct {
 }
 
 // PruneResult is the result of a Prune. With DryRun it is the result that the Prune would have without DryRun, apart from two
-// facts that only a write shows: a legal hold, and how far this host's clock is ahead of the store's, so that leftovers stay longer.
+// facts that only a write shows: legal holds, and how far this host's clock is ahead of the store's (leftovers then stay longer).
 type PruneResult struct {
 	Deleted []catalog.ID       // backups that are no longer listed
 	Log     []log.Tombstone    // tombstones that prune the log
@@ -46,13 +46,13 @@ type Locked struct {
 }
 
 // Prune deletes the backups and the log in r, and sweeps the objects of everything that was deleted longer than o.Grace ago. It
-// deletes by tombstones first, so that no incomplete backup is ever listed, and the log before its base backups. A backup that
-// is pinned, or whose objects are locked until a date, stays unchanged. After an error, the result contains the work that was
-// done; a repeated Prune continues from there.
+// writes tombstones first, so that no incomplete backup is ever listed, and deletes log before the backups that it continues from.
+// A backup that is pinned, or whose objects are locked until a date, stays unchanged; one under a legal hold is deleted, and only
+// its objects stay. After an error, the result contains the work that was done; a repeated Prune continues from there.
 func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report storage.Report) (PruneResult, error) {
 	p := pruning{c: c, o: o, report: report}
 	for _, t := range r.Log {
-		err := p.log(ctx, t)
+		err := p.deleteLog(ctx, t)
 		if err != nil {
 			return p.result, err
 		}
@@ -60,7 +60,7 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 	oldestFirst := slices.Clone(r.Backups)
 	slices.SortFunc(oldestFirst, func(a, b catalog.Tombstone) int { return strings.Compare(string(a.Backup), string(b.Backup)) })
 	for _, t := range oldestFirst {
-		err := p.backup(ctx, t)
+		err := p.deleteBackup(ctx, t)
 		if err != nil {
 			return p.result, err
 		}
@@ -76,8 +76,8 @@ type pruning struct {
 	result PruneResult
 }
 
-// log deletes the front of a lineage.
-func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
+// deleteLog deletes the front of a lineage.
+func (p *pruning) deleteLog(ctx context.Context, t log.Tombstone) error {
 	if !p.o.DryRun {
 		p.report.Say(storage.Event{Stage: "prune", Object: catalog.LogTombstoneKey(p.c.store.Cluster, t.Lineage, t.Upto), Message: t.Reason})
 		err := p.c.log.Delete(ctx, t)
@@ -89,8 +89,8 @@ func (p *pruning) log(ctx context.Context, t log.Tombstone) error {
 	return nil
 }
 
-// backup deletes a backup unless it is locked or pinned.
-func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
+// deleteBackup deletes a backup unless it is locked until a date, or pinned.
+func (p *pruning) deleteBackup(ctx context.Context, t catalog.Tombstone) error {
 	locked, err := p.c.lockOf(ctx, t.Backup, p.o.Now)
 	if err != nil {
 		return fmt.Errorf("prune backup %s: %w", t.Backup, err)
@@ -108,7 +108,8 @@ func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
 	case errors.Is(err, catalog.ErrNotFound): // another process has deleted it
 	case errors.Is(err, ErrPinned):
 		p.result.Pinned = append(p.result.Pinned, t.Backup)
-	case errors.Is(err, storage.ErrLocked): // a legal hold, which has no end
+	case errors.Is(err, storage.ErrLocked): // under a legal hold: the tombstone is stored, and only the objects stay
+		p.result.Deleted = append(p.result.Deleted, t.Backup)
 		p.result.Locked = append(p.result.Locked, Locked{Key: catalog.ManifestKey(p.c.store.Cluster, t.Backup)})
 	case err != nil:
 		return err
@@ -118,7 +119,7 @@ func (p *pruning) backup(ctx context.Context, t catalog.Tombstone) error {
 	return nil
 }
 
-// lockOf returns the lock on the backup's data or manifest that ends last, nil if neither is locked after now.
+// lockOf returns, of the locks on the backup's data and manifest, the one that ends last; nil if neither is locked after now.
 func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Locked, error) {
 	f, err := c.reader.Folder(ctx, id)
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 	return last, nil
 }
 
-// sweep removes the leftovers that are older than the grace, and adds them to the result.
+// sweep removes the leftovers that are older than the grace period, and adds them to the result.
 func (p *pruning) sweep(ctx context.Context) error {
 	swept, locked, err := p.c.sweepOld(ctx, p.o)
 	p.result.Swept = swept

@@ -445,6 +445,26 @@ func TestPruneLocked(t *testing.T) {
 	}
 }
 
+// TestPruneLegalHold checks that a backup whose manifest is under a legal hold counts as deleted: its tombstone is stored, and only
+// its objects stay.
+func TestPruneLegalHold(t *testing.T) {
+	below := mem.New()
+	b := storagetest.Faulty(below)
+	c := stored.OpenCluster(t, b, "c")
+	fill(t, c)
+	b.On(storagetest.VerbDelete).Nth(1).Fail(storage.ErrLocked)
+	r := repository.Removal{Backups: removal(25).Backups}
+	result, err := c.Prune(t.Context(), r, pruneOptions(0), nil)
+	if err != nil || !slices.Equal(result.Deleted, []catalog.ID{stored.IDAt(0), stored.IDAt(1), stored.IDAt(2)}) {
+		t.Errorf("deleted %q, %v, want the first three backups", result.Deleted, err)
+	}
+	want := []repository.Locked{{Key: stored.Folder("c", stored.IDAt(0)) + "manifest.json"}}
+	if !slices.Equal(result.Locked, want) {
+		t.Errorf("locked %+v, want %+v", result.Locked, want)
+	}
+	stored.WantIDs(t, stored.Load(t, c, backups.LoadOptions{}), []catalog.ID{stored.IDAt(4), stored.IDAt(3)}, nil)
+}
+
 // TestPruneDryRunLocked checks that a dry run names the same objects as the run: locked ones, and a tombstone that stays as long
 // as an object of its backup is locked, are not swept.
 func TestPruneDryRunLocked(t *testing.T) {
