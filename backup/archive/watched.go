@@ -39,7 +39,7 @@ func (w *watched) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(c.Servers, func(s *cluster.Server) bool { return s.Reaches })
+	i := slices.IndexFunc(c.Servers, func(s *cluster.Server) bool { return s.ReachesLeader })
 	switch {
 	case i < 0:
 		c.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// work is one turn with the lease: it continues the log of the repository.
+// work is one turn: the time for which this agent holds the lease, and extends the repository's log.
 type work struct {
 	*archiver
 	source source
@@ -26,13 +26,13 @@ type work struct {
 	lastMark  segment.Mark      // the newest mark in a segment that was cut
 	unindexed []catalog.Segment // stored segments that the next index will contain
 
-	pending  pending
-	awaiting confirmations
-	version  string    // of the member's server
-	heardAt  time.Time // when the leader last confirmed a mark, or the turn began
-	markedAt time.Time // when the last mark was taken
-	takenAt  time.Time // when requests were last taken, or the turn began
-	hasTaken bool      // requests were taken, so the source continues the repository's log
+	pending     pending
+	unconfirmed confirmations // marks whose positions are not stored yet
+	version     string        // of the member's server
+	heardAt     time.Time     // when the leader last confirmed a mark, or the turn began
+	markedAt    time.Time     // when the last mark was taken
+	takenAt     time.Time     // when requests were last taken, or the turn began
+	hasTaken    bool          // requests were taken, so the source continues the repository's log
 	// sourceErr is the error after which the source returns no more; nil while there is none. Pending requests can still be stored.
 	sourceErr error
 	queue     []queued   // cut and not stored yet, in order; the first one is being stored
@@ -44,7 +44,7 @@ type work struct {
 	hashing      chan hashed        // nil while no hash is requested
 	based        atomic.Bool        // this part of the log has a base backup
 	baseFailure  atomic.Value       // string: why the last snapshot for a base failed; unset: none did
-	stop         context.CancelFunc // ends the storing of segments; nil before follow
+	stop         context.CancelFunc // cancels the storing of segments; nil until follow sets it
 }
 
 // Errors that end a turn and not the agent.
@@ -52,12 +52,12 @@ var (
 	// errTaken means that the repository's next segment is not from this turn.
 	errTaken = errors.New("another agent has stored this part of the log")
 	// errForked means that a leader confirmed an end of the log before the stored one.
-	errForked = errors.New("the cluster's history went back")
+	errForked = errors.New("the cluster's history was rolled back")
 )
 
 // step runs at each tick: it takes committed requests, and sends them when they are due. A segment that is being stored may outlive
-// ctx, so it has its own context.
-func (w *work) step(ctx, storing context.Context) error {
+// ctx, so it has its own context, storeCtx.
+func (w *work) step(ctx, storeCtx context.Context) error {
 	err := w.take(ctx)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (w *work) step(ctx, storing context.Context) error {
 		}
 	}
 	if w.due() {
-		err := w.send(storing)
+		err := w.send(storeCtx)
 		if err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (w *work) step(ctx, storing context.Context) error {
 	return err
 }
 
-// due reports whether the pending requests must be cut now. While a segment is being stored no other is cut, unless it can go
-// to the spool: fewer segments are better.
+// due reports whether the pending requests must be cut into a segment now. While a segment is being stored, requests accumulate,
+// because fewer segments are better. Exception: the next one can go to the spool.
 func (w *work) due() bool {
 	now := time.Now()
 	switch {
@@ -103,9 +103,9 @@ func (w *work) due() bool {
 		w.pending.due(now, max(w.config.Flush, spoolEvery), w.config.SegmentSize)
 }
 
-// needsEmptySegment reports whether an empty segment must be stored to advance the position: the member's log has begun another
-// file with entries that need no segment, such as logins. Otherwise the entries would count as lost when the file is purged and
-// the agent restarts.
+// needsEmptySegment reports whether an empty segment must be stored to advance the position: the member has begun a new WAL file,
+// and the entries since the stored end need no segment (logins, for example). Without an empty segment they would look like a gap
+// once the old file is purged and the agent restarts.
 func (w *work) needsEmptySegment() bool {
 	marked := slices.ContainsFunc(w.pending.marks, func(m segment.Mark) bool {
 		return m.Position+1 >= w.pending.first && m.Position <= w.pending.last
@@ -119,12 +119,12 @@ func (w *work) storeProblem() string {
 	return why
 }
 
-// markEvery is the interval of marks while nothing is stored.
+// markEvery is the longest interval between marks.
 const markEvery = time.Second
 
-// requestMark asks the member for a mark before a segment is sent, so that the segment ends with a mark and the catalog knows its
-// newest point precisely, and at least every markEvery. Without pending requests it calls listen instead. asked reports whether it
-// asked the member.
+// requestMark asks the member for a mark before each segment is sent, so that the segment ends with a mark and the catalog knows
+// its newest point precisely; otherwise at least once per markEvery. If neither is due and no requests are pending, it calls
+// listen instead. asked reports whether it asked the member.
 func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 	switch {
 	case w.sourceErr != nil:
@@ -138,15 +138,15 @@ func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 	return w.source.listen(ctx)
 }
 
-// stuck returns an error if the member committed entries long ago that the source does not return. On disk, a record with a damaged
+// stuck returns an error if the source has not returned entries that the member committed long ago. On disk, a record with a damaged
 // length looks like a record that is still being written.
 func (w *work) stuck() error {
 	limit := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
-	if len(w.awaiting) == 0 || w.sourceErr != nil || w.isFull() ||
+	if len(w.unconfirmed) == 0 || w.sourceErr != nil || w.isFull() ||
 		time.Since(w.takenAt) < limit || time.Since(w.source.heardAt()) < limit {
 		return nil
 	}
-	first := w.awaiting[0]
+	first := w.unconfirmed[0]
 	if first.Position > w.pending.last && time.Since(first.NotAfter) > limit {
 		w.patience.extend(w.pending.last, limit)
 		return fmt.Errorf("the member has committed position %d, and %s ends at %d: the log may be damaged there, or slow",
@@ -163,15 +163,15 @@ type patience struct {
 	next     time.Duration // the next wait at position
 }
 
-// longestPatience is the maximum wait as a multiple of the first one.
-const longestPatience = 64
+// maxPatienceFactor is the maximum wait as a multiple of the first one.
+const maxPatienceFactor = 64
 
 // at returns the wait at position. first is the wait at a new position.
 func (p *patience) at(position uint64, first time.Duration) time.Duration {
 	if p.position != position {
 		return first
 	}
-	return min(max(p.next, first), longestPatience*first)
+	return min(max(p.next, first), maxPatienceFactor*first)
 }
 
 // extend doubles the wait at position after a wait of waited.
@@ -182,7 +182,7 @@ func (p *patience) extend(position uint64, waited time.Duration) {
 // isFull reports whether no more may be taken until a segment is stored.
 func (w *work) isFull() bool { return w.pending.bytes >= heldSegments*w.config.SegmentSize }
 
-// mark takes a mark from the source, and adds it to pending and awaiting.
+// mark takes a mark from the source, and adds it to pending and unconfirmed.
 func (w *work) mark(ctx context.Context) error {
 	mark, err := w.source.mark(ctx)
 	if err != nil {
@@ -191,17 +191,17 @@ func (w *work) mark(ctx context.Context) error {
 	w.version = w.source.version()
 	w.heardAt = time.Now()
 	w.markedAt = w.heardAt
-	if mark.Position < w.stored.Position { // a leader has just confirmed an end before the stored one
+	if mark.Position < w.stored.Position { // a leader has just confirmed that the log ends before the stored position
 		w.sourceErr = fmt.Errorf("%w: the committed log ends at position %d, before the stored position %d", errForked, mark.Position, w.stored.Position)
 		return nil
 	}
 	w.pending.mark(mark)
-	w.awaiting.add(mark)
+	w.unconfirmed.add(mark)
 	return nil
 }
 
-// suppressErr returns err only when the member has been without a leader for the duration of a lease: then another agent should
-// work. Until then it returns nil, and the entries that the log records as committed are still archived. While the store is
+// suppressErr returns err only once the member has been without a leader for the length of a lease: another agent should then take
+// over. Until then it returns nil, and the entries that the log records as committed are still archived. While the store is
 // unreachable it always returns nil: no other agent could begin a turn, and changes that this one does not spool may be compacted.
 func (w *work) suppressErr(err error) error {
 	if err == nil || time.Since(w.heardAt) < w.config.Lease || w.storeProblem() != "" {
@@ -210,8 +210,8 @@ func (w *work) suppressErr(err error) error {
 	return err
 }
 
-// hash requests the member's HashKV every Config.HashEvery. To hash a large key space takes minutes, so archiving does not wait for
-// the result. It is kept if it arrives before the segment with its position is cut.
+// hash requests the member's HashKV every Config.HashEvery. Hashing a large key space takes minutes, so archiving does not wait for
+// the result. The result is kept only if it arrives before the segment that contains its position is cut.
 func (w *work) hash(ctx context.Context) {
 	w.takeHash()
 	if w.config.HashEvery == 0 || w.hashing != nil || time.Since(w.lastHash) < w.config.HashEvery {
@@ -231,7 +231,7 @@ func (w *work) startHash(ctx context.Context, hash func(context.Context) (segmen
 	}()
 }
 
-// hashed is the result of a requested hash. After an error archiving continues without the hash.
+// hashed is the result of a requested hash. After an error, archiving continues without the hash.
 type hashed struct {
 	segment.Hash
 	err error
@@ -246,7 +246,7 @@ func (w *work) takeHash() {
 		case h.err != nil && h.err.Error() != w.unhashed:
 			w.unhashed = h.err.Error()
 			w.note("no HashKV for the log: %v", h.err)
-		case h.err != nil:
+		case h.err != nil: // reported already
 		case h.Position+1 < w.pending.first:
 			w.note("no HashKV for the log this time: segments past position %d were stored before the member answered", h.Position)
 		default:
@@ -270,13 +270,14 @@ func (w *work) take(ctx context.Context) error {
 		w.pending.add(batch, time.Now())
 		w.hasTaken, w.takenAt = true, time.Now()
 	}
-	return w.source.hold() // the source may not be read for long
+	return w.source.hold() // the source might go unread for a long time
 }
 
-// heldSegments is how many segments' requests may wait in memory while the store is slow.
+// heldSegments is the number of segments' worth of requests that may wait in memory while the store is slow.
 const heldSegments = 4
 
-// confirm updates Status.ConfirmedAt. Positions after the stored end without requests need no segment, so they count as stored.
+// confirm updates Status.ConfirmedAt. Positions after the stored end that carry no requests need no segment, so they
+// count as stored.
 //
 // A log without a base backup restores nothing, so confirm does nothing before there is one.
 func (w *work) confirm() {
@@ -287,7 +288,7 @@ func (w *work) confirm() {
 	if len(w.queue) == 0 && len(w.pending.requests) == 0 {
 		position = max(position, w.pending.last)
 	}
-	at, ok := w.awaiting.upTo(position)
+	at, ok := w.unconfirmed.upTo(position)
 	if ok {
 		w.board.set(func(s *Status) { s.ConfirmedAt = at })
 	}

@@ -88,8 +88,8 @@ func TestStuckWhateverTheNumberOfMarks(t *testing.T) {
 			if time.Since(began) < limit {
 				t.Errorf("an error after %s, want none before %s", time.Since(began), limit)
 			}
-			if len(w.awaiting) > maxMarks {
-				t.Errorf("%d marks are kept, want at most %d", len(w.awaiting), maxMarks)
+			if len(w.unconfirmed) > maxMarks {
+				t.Errorf("%d marks are kept, want at most %d", len(w.unconfirmed), maxMarks)
 			}
 		})
 	}
