@@ -62,7 +62,7 @@ It uses the disks alone. If the log was archived, dr restore --from-data-dir wit
 	}
 	disks.add(cmd)
 	cmd.Flags().BoolVar(&toRepository, "to-repository", false, "store the result as a backup in --repo")
-	cmd.Flags().BoolVar(&oldIsDead, "old-is-dead", false, "read a data dir even if a process holds it")
+	cmd.Flags().BoolVar(&oldIsDead, "old-is-dead", false, "read a data dir even if a process has it open")
 	f.add(cmd, a)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := f.load()
@@ -202,11 +202,11 @@ func planSalvage(p plan.Plan) (pairs []string) {
 	for _, d := range s.Disks {
 		pairs = append(pairs, "disk", diskWords(d))
 	}
-	if s.Disagree != "" {
-		pairs = append(pairs, "disagree", s.Disagree)
+	if s.Disagreement != "" {
+		pairs = append(pairs, "disagree", s.Disagreement)
 	}
 	if s.Log == nil {
-		return append(pairs, "left out", partWords(s.Left))
+		return append(pairs, "left out", partWords(s.LeftOut))
 	}
 	l, end := s.Log, fmt.Sprintf("position %d", s.Log.UpTo)
 	if l.Revision > 0 {
@@ -214,10 +214,10 @@ func planSalvage(p plan.Plan) (pairs []string) {
 	}
 	return append(pairs,
 		"replays", fmt.Sprintf("the log in %s, from position %d on", l.Dir, l.After.Position+1), "up to", end,
-		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(s.Left))
+		"certain", partWords(l.Certain), "probable", partWords(l.Probable), "left out", partWords(s.LeftOut))
 }
 
-func diskWords(d plan.Remains) string {
+func diskWords(d plan.DiskSummary) string {
 	member := "a member that it does not name"
 	if d.Member != "" {
 		member = "member " + strings.TrimSpace(d.Name+" "+d.Member)

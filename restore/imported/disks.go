@@ -38,7 +38,7 @@ func FromDisks(ctx context.Context, p plan.Plan, o Options, report storage.Repor
 	origin.Salvage = salvageOf(s, f)
 	origin.Salvage.Most = max(origin.Salvage.Most, p.Bump.Known) // of all disks, used or not
 	d.describe(f, origin)
-	d.Manifest.ClusterID, d.Manifest.Diverged = s.ClusterID, s.Disagree
+	d.Manifest.ClusterID, d.Manifest.Diverged = s.ClusterID, s.Disagreement
 	if len(s.Members) > 0 {
 		d.Manifest.Members = s.Members
 	}
@@ -49,7 +49,7 @@ func FromDisks(ctx context.Context, p plan.Plan, o Options, report storage.Repor
 // salvageOf returns the record of the disks and of the certainty of the database that a run of s made.
 func salvageOf(s *plan.Salvage, f found) *catalog.Salvage {
 	to := &catalog.Salvage{
-		Majority: s.Majority, Certain: f.Certain, LeftOut: s.Left.Requests, Most: f.Revision + int64(s.Left.Requests),
+		Majority: s.Majority, Certain: f.Certain, LeftOut: s.LeftOut.Requests, Most: f.Revision + int64(s.LeftOut.Requests),
 	}
 	if s.Log != nil {
 		to.Probable = s.Log.Probable.Requests

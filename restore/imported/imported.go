@@ -78,7 +78,7 @@ func FromFile(ctx context.Context, file string, o Options, report storage.Report
 func refuseLocked(file string) error {
 	locked, err := salvage.Locked(file)
 	if err == nil && locked {
-		err = fmt.Errorf("%w: a process holds %s: take a backup of that member, or stop it first", fault.Refused, file)
+		err = fmt.Errorf("%w: a process has %s open: take a backup of that member, or stop it first", fault.Refused, file)
 	}
 	return err
 }

@@ -57,7 +57,7 @@ func lock(t *testing.T, file string, how int) (unlock func()) {
 func wantLocked(t *testing.T, file string) {
 	t.Helper()
 	_, err := imported.FromFile(t.Context(), file, imported.Options{SkipHashCheck: true}, nil)
-	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "a process holds") {
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "a process has") {
 		t.Errorf("error %v", err)
 	}
 }

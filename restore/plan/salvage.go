@@ -15,17 +15,17 @@ import (
 // Salvage is the part of a plan that comes from data dirs of stopped members. Its positions are raft indexes.
 type Salvage struct {
 	ClusterID string           `json:"clusterID"`          // of the old cluster, in hex
-	Members   []catalog.Member `json:"members"`            // of the old cluster, by the furthest database or else the newest backup
-	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are undamaged, and none reaches beyond the base and Log
-	Disks     []Remains        `json:"disks"`              // one for each data dir
+	Members   []catalog.Member `json:"members"`            // of the old cluster, according to the furthest database, or else to the newest backup
+	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are undamaged, and none of them goes past what the base and Log cover
+	Disks     []DiskSummary    `json:"disks"`              // one for each data dir
 	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if a backup is
 	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests are
-	Left      Part             `json:"left"`               // the end of the log that is not restored
-	// Disagree describes how the members' key spaces contradict each other; "" if nothing shows that they do.
-	Disagree string `json:"disagree,omitempty"`
+	LeftOut   Part             `json:"left"`               // the end of the log that is not restored
+	// Disagreement describes how the members' key spaces contradict each other; "" if nothing shows that they do.
+	Disagreement string `json:"disagree,omitempty"`
 }
 
-// Dirs returns the data dirs of which the plan uses something.
+// Dirs returns the data dirs that the plan takes anything from.
 func (s *Salvage) Dirs() (dirs []string) {
 	base := s.BaseDir()
 	for _, d := range s.Disks {
@@ -46,15 +46,15 @@ func (s *Salvage) BaseDir() string {
 	return ""
 }
 
-// Remains describes one data dir.
-type Remains struct {
+// DiskSummary describes one data dir.
+type DiskSummary struct {
 	Dir      string   `json:"dir"`
 	Member   string   `json:"member"`   // id in hex
 	Name     string   `json:"name"`     // "" if unknown
 	Database uint64   `json:"database"` // position of its database; 0: it has no usable one
 	Revision int64    `json:"revision"` // of its database
-	First    uint64   `json:"first"`    // from this position on its log has every entry; 0: no log can be read
-	Commit   uint64   `json:"commit"`   // up to this position its entries are known to be committed
+	First    uint64   `json:"first"`    // from this position on, its log has every entry; 0: no log can be read
+	Commit   uint64   `json:"commit"`   // up to this position, its entries are known to be committed
 	Last     uint64   `json:"last"`     // position of its last entry
 	Term     uint64   `json:"term"`     // of its last entry
 	Findings []string `json:"findings"` // its faults
@@ -72,12 +72,12 @@ type DiskDatabase struct {
 // DiskLog is the part of a member's log that is replayed.
 type DiskLog struct {
 	Dir   string      `json:"dir"`
-	After segment.End `json:"after"` // the entry directly before this part; after a database its digest is "", and its term may be 0, unknown
+	After segment.End `json:"after"` // the entry directly before this part; if the base is a database, its digest is "" and its term may be 0 (unknown)
 	UpTo  uint64      `json:"upTo"`  // position of the last entry of this part
-	End   segment.End `json:"end"`   // the last entry of the whole log; a log with another was changed
+	End   segment.End `json:"end"`   // the last entry of the whole log; if the log ends with a different one, it has changed since planning
 	// Revision is where the replay stops, right after the request that made it; 0: it stops at UpTo.
 	Revision int64  `json:"revision,omitempty"`
-	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": the repository's log contains it
+	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": taken from the repository's log
 
 	Certain  Part   `json:"certain"`  // known to be committed
 	Probable Part   `json:"probable"` // also replayed: the last acknowledged requests, and perhaps some that were never committed
@@ -90,10 +90,10 @@ type Part struct {
 	Requests  int    `json:"requests"`  // number of positions whose requests change the database
 }
 
-// Tail is the treatment of the end of a log that no disk shows to be committed.
+// Tail selects how the end of a log is treated that no disk shows to be committed.
 type Tail string
 
-// The tails. Of the logs of a majority, at least one contains all acknowledged requests.
+// The tails. Among the logs of a majority, at least one contains all acknowledged requests.
 const (
 	TailAuto Tail = ""    // all of it if the logs of a majority are present, else none
 	TailAll  Tail = "all" // all of it, perhaps with requests that were never committed
@@ -104,16 +104,17 @@ type Disks struct {
 	Found   []disk.Disk
 	Tail    Tail
 	Base    string // the data dir whose database is the base, regardless of the repository; "": the plan chooses the base
-	Version string // of the old servers, such as 3.5.12; "": the newest of the minor version that the disks name
+	Version string // of the old servers, such as 3.5.12; "": the newest patch release of the minor version that the disks name
 
 	backup   *catalog.Backup   // names the members if no disk does; nil: no backup
 	archived []catalog.Lineage // the repository's log, without lineages from a watch
 }
 
-// salvaged returns the way to t that uses the disks, alone or after the end of the repository's log. It uses no disk if the repository
-// reaches as far. Of the repository it uses only the disks' own cluster: an earlier restore may have begun another one under the name.
+// salvaged returns the route to t that uses the disks, alone or after the end of the repository's log. It uses no disk if the
+// repository reaches as far. Of the repository it uses only the disks' own cluster: an earlier restore may have begun another one
+// under the same name.
 func salvaged(c catalog.Catalog, t Target) (route, error) {
-	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), notOfDisks)
+	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), isFromWatch)
 	err := t.Disks.refuse(c)
 	if err != nil {
 		return route{}, err
@@ -135,7 +136,7 @@ func salvagedFrom(c catalog.Catalog, t Target) (route, error) {
 	disks.archived = c.Lineages
 	t.Disks = &disks
 	if !t.Time.IsZero() && (len(c.Lineages) == 0 || disks.Base != "") {
-		return route{}, fmt.Errorf("%w: the disks contain no times, only an archive does: leave --to out, or use --to-revision", ErrLayout)
+		return route{}, fmt.Errorf("%w: the logs on the disks carry no times, only an archived log does: omit --to, or use --to-revision", ErrLayout)
 	}
 	if disks.Base != "" {
 		return fromDisks(t)
@@ -150,8 +151,8 @@ func salvagedFrom(c catalog.Catalog, t Target) (route, error) {
 	return continuedByDisks(c, t)
 }
 
-// notOfDisks reports whether l is from a watch. Its positions are revisions, so no disk's log can continue it.
-func notOfDisks(l catalog.Lineage) bool {
+// isFromWatch reports whether l is from a watch. Its positions are revisions, so no disk's log can continue it.
+func isFromWatch(l catalog.Lineage) bool {
 	return len(l.Segments) > 0 && l.Segments[0].Source == segment.Watch
 }
 
@@ -167,13 +168,13 @@ func isRunning(d disk.Disk) bool { return d.Running }
 
 // RefuseRunning returns the error for a data dir that a running member still writes: its last writes would be lost.
 func RefuseRunning(dir string) error {
-	return fmt.Errorf("%w: a process holds the data dir %s: stop that member first, or pass --old-is-dead if no member runs there", fault.Refused, dir)
+	return fmt.Errorf("%w: a process has the data dir %s open: stop that member first, or pass --old-is-dead if no member runs there", fault.Refused, dir)
 }
 
 // remains returns a description of each disk.
-func (d *Disks) remains() (all []Remains) {
+func (d *Disks) remains() (all []DiskSummary) {
 	for _, disk := range d.Found {
-		r := Remains{Dir: disk.Dir, Member: disk.Member, Findings: []string{}}
+		r := DiskSummary{Dir: disk.Dir, Member: disk.Member, Findings: []string{}}
 		self, ok := disk.Self()
 		if ok {
 			r.Name = self.Name
@@ -194,24 +195,24 @@ func (d *Disks) remains() (all []Remains) {
 	return all
 }
 
-func (r *Remains) describe(d disk.Disk) {
+func (s *DiskSummary) describe(d disk.Disk) {
 	l := d.Log
 	if l.There {
-		r.First, r.Commit, r.Last, r.Term = l.First, l.Commit, l.Last.Position, l.Last.Term
+		s.First, s.Commit, s.Last, s.Term = l.First, l.Commit, l.Last.Position, l.Last.Term
 	}
 	switch {
 	case !l.There:
-		r.Findings = append(r.Findings, "its log cannot be read: "+l.Damage)
+		s.Findings = append(s.Findings, "its log cannot be read: "+l.Damage)
 	case !l.Whole:
-		r.Findings = append(r.Findings, fmt.Sprintf("its log is undamaged up to position %d: %s; what followed is unknown", r.Last, l.Damage))
+		s.Findings = append(s.Findings, fmt.Sprintf("its log is damaged after position %d (%s); what followed is unknown", s.Last, l.Damage))
 	case l.Damage != "":
-		r.Findings = append(r.Findings, "its log is damaged before its database's position, where nothing of it is needed: "+l.Damage)
+		s.Findings = append(s.Findings, "its log is damaged before its database's position, where nothing of it is needed: "+l.Damage)
 	}
 	if l.Torn {
-		r.Findings = append(r.Findings, "the last record of its log is incomplete: it was never acknowledged")
+		s.Findings = append(s.Findings, "the last record of its log is incomplete: it was never acknowledged")
 	}
 	if d.Running {
-		r.Findings = append(r.Findings, "a process holds it: its writes from now on are missing or incomplete")
+		s.Findings = append(s.Findings, "a process has it open: anything it writes from now on is missing or incomplete")
 	}
 }
 
@@ -245,7 +246,7 @@ func (d *Disks) committed() (position uint64) {
 	return position
 }
 
-// members returns the members in the furthest database that names any, and its position; else those in the newest backup.
+// members returns the members in the database with the highest index that names any, and its index; else those in the newest backup.
 func (d *Disks) members() (members []catalog.Member, at uint64) {
 	for _, disk := range d.Found {
 		for _, db := range disk.Databases {
@@ -260,9 +261,10 @@ func (d *Disks) members() (members []catalog.Member, at uint64) {
 	return members, at
 }
 
-// majority reports whether the logs of more than half of the voters are here, undamaged. known are the members at position at. If l
-// changes the membership after at, each change may or may not be committed, so the logs must be a majority before and after it.
-func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
+// majority reports whether the logs of more than half of the voters are here, undamaged. known is the membership as of position
+// knownAt. If l changes the membership after that, each change may or may not be committed, so the logs must form a majority before
+// and after it.
+func (d *Disks) majority(known []catalog.Member, knownAt uint64, l disk.Log) bool {
 	voters := map[string]bool{}
 	for _, m := range known {
 		voters[m.ID] = !m.Learner
@@ -271,7 +273,7 @@ func (d *Disks) majority(known []catalog.Member, at uint64, l disk.Log) bool {
 		return false
 	}
 	for _, c := range l.Changes {
-		if c.Position <= at {
+		if c.Position <= knownAt {
 			continue
 		}
 		voters[c.Member] = c.Voter
@@ -313,10 +315,10 @@ func (d *Disks) version() string {
 	}
 	parts := strings.Split(version, ".")
 	if len(parts) > 2 {
-		return parts[0] + "." + parts[1] + "." + anyPatch
+		return parts[0] + "." + parts[1] + "." + newestPatch
 	}
 	return version
 }
 
-// anyPatch stands for the newest patch release, since databases name only the cluster's minor version.
-const anyPatch = "999"
+// newestPatch stands for the newest patch release, since databases name only the cluster's minor version.
+const newestPatch = "999"

@@ -79,7 +79,7 @@ func salvageWay(p plan.Plan) string {
 	if s != nil && s.Log != nil {
 		l := s.Log
 		words = append(words, fmt.Sprintf("log of %s from %d to %d: %d certain, %d probable, %d left",
-			l.Dir, l.After.Position+1, l.UpTo, l.Certain.Requests, l.Probable.Requests, s.Left.Requests))
+			l.Dir, l.After.Position+1, l.UpTo, l.Certain.Requests, l.Probable.Requests, s.LeftOut.Requests))
 		if l.Revision > 0 {
 			words = append(words, fmt.Sprintf("revision %d", l.Revision))
 		}
@@ -437,13 +437,13 @@ func TestSalvageOfMembersInStep(t *testing.T) {
 		"a damaged database says nothing": {diskOf(1, 80, 80, 80), diskOf(2, 80, 80, 80, at(7), badDatabase)},
 	} {
 		p, err := plan.New(catalog.Catalog{}, plan.Target{Disks: &plan.Disks{Found: disks}}, plan.Layout{Token: "t"}, now)
-		if err != nil || p.Salvage.Disagree != "" {
-			t.Errorf("%s: %v, %q", name, err, p.Salvage.Disagree)
+		if err != nil || p.Salvage.Disagreement != "" {
+			t.Errorf("%s: %v, %q", name, err, p.Salvage.Disagreement)
 		}
 	}
 	apart := []disk.Disk{diskOf(1, 50, 80, 80, quiet), diskOf(2, 80, 80, 80, quiet, at(161))}
 	p, err := plan.New(catalog.Catalog{}, plan.Target{Disks: &plan.Disks{Found: apart}}, plan.Layout{Token: "t"}, now)
-	if err != nil || p.Salvage.Disagree == "" {
-		t.Errorf("more revisions than requests: %v, %q", err, p.Salvage.Disagree)
+	if err != nil || p.Salvage.Disagreement == "" {
+		t.Errorf("more revisions than requests: %v, %q", err, p.Salvage.Disagreement)
 	}
 }

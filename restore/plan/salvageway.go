@@ -240,8 +240,8 @@ func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	ahead, _ := d.furthest(anyLog)
 	end := r.salvage.end()
 	r.salvage.Majority = end >= ahead.Log.Last.Position && d.majority(members, at, ahead.Log)
-	r.salvage.Left = d.left(r.salvage)
-	r.salvage.Disagree = d.disagreement()
+	r.salvage.LeftOut = d.left(r.salvage)
+	r.salvage.Disagreement = d.disagreement()
 	r.salvage.ClusterID = d.clusterID()
 	r.reach.Position = end
 	if t.Revision > 0 {
@@ -272,7 +272,7 @@ func (s *Salvage) end() uint64 {
 }
 
 // unusableAhead returns a disk whose log reaches further than s but cannot be used; ok is false if there is none.
-func (s *Salvage) unusableAhead() (d Remains, ok bool) {
+func (s *Salvage) unusableAhead() (d DiskSummary, ok bool) {
 	from := s.end()
 	term := uint64(0) // of the last restored entry
 	if s.Log != nil {
@@ -280,7 +280,7 @@ func (s *Salvage) unusableAhead() (d Remains, ok bool) {
 	} else if s.Database != nil {
 		term = s.Database.Term
 	}
-	i := slices.IndexFunc(s.Disks, func(d Remains) bool {
+	i := slices.IndexFunc(s.Disks, func(d DiskSummary) bool {
 		further := d.Term > term || d.Term == term && d.Last > from
 		return further && (s.Log != nil || d.First > from+1)
 	})
@@ -309,22 +309,22 @@ func salvageNotes(p Plan) (notes []string) {
 			notes = append(notes, d.Dir+": "+finding)
 		}
 	}
-	if s.Disagree != "" {
-		notes = append(notes, s.Disagree+": the base decides which history is restored; --salvage-base chooses another data dir's")
+	if s.Disagreement != "" {
+		notes = append(notes, s.Disagreement+": the base decides which history is restored; --salvage-base chooses another data dir's")
 	}
 	notes = append(notes, p.lossNote())
 	d, ok := s.unusableAhead()
 	switch {
 	case ok:
 		notes = append(notes, fmt.Sprintf("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First))
-	case s.Left.Positions > 0 && !p.stopsBefore():
+	case s.LeftOut.Positions > 0 && !p.stopsBefore():
 		notes = append(notes, fmt.Sprintf("%d requests in %d positions at the end of the log are left out because nothing shows whether they were committed: --salvage-tail all includes them",
-			s.Left.Requests, s.Left.Positions))
+			s.LeftOut.Requests, s.LeftOut.Positions))
 	}
 	if s.Log == nil {
 		return notes
 	}
-	minor, anyOf := strings.CutSuffix(s.Log.Version, "."+anyPatch)
+	minor, anyOf := strings.CutSuffix(s.Log.Version, "."+newestPatch)
 	if anyOf {
 		notes = append(notes, fmt.Sprintf("the log is replayed by the rules of the newest etcd %s: --etcd-version names the exact version, which matters if users were enabled", minor))
 	}
@@ -364,5 +364,5 @@ func (p Plan) lossNote() string {
 // noLog reports whether no disk has a log that reaches the base.
 func (s *Salvage) noLog() bool {
 	end := s.end()
-	return s.Log == nil && !slices.ContainsFunc(s.Disks, func(d Remains) bool { return d.Last >= end && d.First <= end+1 && d.Last > 0 })
+	return s.Log == nil && !slices.ContainsFunc(s.Disks, func(d DiskSummary) bool { return d.Last >= end && d.First <= end+1 && d.Last > 0 })
 }

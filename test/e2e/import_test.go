@@ -260,7 +260,7 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 		{"import", "--skip-hash-check", filepath.Join(c.Members[0].DataDir, "member", "snap", "db")},
 		{"salvage", "--to-repository", "--from-data-dir", c.Members[0].DataDir},
 	} {
-		command.Run(t, j.env, live...).Ended(t, 4, "a process holds")
+		command.Run(t, j.env, live...).Ended(t, 4, "a process has")
 	}
 	command.Must(t, j.env, "prune", "--keep-last", "1")
 	out := command.Must(t, j.env, "list")

@@ -222,7 +222,7 @@ func TestSalvageOneSurvivor(t *testing.T) {
 			p := salvagePlan(t, nil, dirs(c, b))
 			l, disk := p.Salvage.Log, p.Salvage.Disks[0]
 			whole := l == nil && disk.Database >= disk.Commit // the database had everything that is known to be committed
-			if p.Salvage.Majority || !whole && (l == nil || l.UpTo != l.Commit || p.Salvage.Left.Requests > 5) {
+			if p.Salvage.Majority || !whole && (l == nil || l.UpTo != l.Commit || p.Salvage.LeftOut.Requests > 5) {
 				t.Errorf("the plan for one of three: %+v, %+v", p.Salvage, l)
 			}
 		})
@@ -289,7 +289,7 @@ func TestSalvageByAPlan(t *testing.T) {
 		command.Run(t, nil, "restore", "--plan", plan, "--name", "m1", "--data-dir", filepath.Join(dir, "two")).
 			Ended(t, 4, word)
 	}
-	refused("a process holds the data dir")
+	refused("a process has the data dir")
 	put(t, c.Client(t), "third", "v")
 	waitForDatabase() // or the database would not have changed yet
 	c.Kill(t, 0)
