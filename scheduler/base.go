@@ -58,7 +58,7 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 func (j *baseJob) try(ctx context.Context) time.Time {
 	a := j.archiving
 	h := &loop{
-		order: order{spec: a.spec, lease: a.lease}, service: a.service, holder: a.holder, jobs: ctx,
+		assignment: assignment{spec: a.spec, lease: a.lease}, service: a.service, holder: a.holder, jobs: ctx,
 		requests: newRequests(), board: a.service.boardOf(a.spec.Cluster),
 	}
 	j.r = &run{

@@ -17,7 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// driller practises the restore of one cluster, in a goroutine of its own: drills take long, and a backup must not wait for one.
+// driller practices the restore of one cluster, in a goroutine of its own: drills take long, and a backup must not wait for one.
 type driller struct {
 	loop
 
@@ -28,12 +28,12 @@ type driller struct {
 	notBefore time.Time // earliest next try
 }
 
-// accept continues with o. If the Spec has changed, it forgets what the driller knew about the repository.
-func (d *driller) accept(o order) {
+// accept adopts o. If the Spec has changed, it forgets what the driller knew about the repository.
+func (d *driller) accept(o assignment) {
 	if o.spec.Digest != d.spec.Digest {
 		d.known, d.last, d.again, d.tries, d.notBefore = false, time.Time{}, false, 0, time.Time{}
 	}
-	d.order = o
+	d.assignment = o
 }
 
 // turn runs a drill if one is requested or due, and returns when to look again; the zero Time: at the next shared tick.
@@ -48,14 +48,14 @@ func (d *driller) turn(ctx context.Context) time.Time {
 	asked, again := d.requests.next(now)
 	switch {
 	case asked.job != "":
-		return d.queue(ctx, d.requestedTask(asked))
+		return d.runJob(ctx, d.requestedTask(asked))
 	case d.spec.Drill.Schedule.None():
 		return d.idle(again)
 	case now.Before(d.notBefore):
 		return spec.Earlier(d.notBefore, again)
 	case !d.known || catalog.IsFuture(d.last, now): // or the clock was set back: last is in the future
 		d.known, d.last = false, time.Time{}
-		err := d.readFirst(ctx)
+		err := d.readInTurn(ctx)
 		if err != nil {
 			d.report(storage.Warning, "cannot find out whether a drill is due: %v", err)
 			return d.retry()
@@ -91,7 +91,7 @@ func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	why := cause{text: "scheduled for " + at.UTC().Format(time.RFC3339)}
 	switch {
 	case d.last.IsZero():
-		why.text = "there was none yet"
+		why.text = "there was no drill yet"
 	case d.again && d.notBefore.Before(at):
 		at, why.text = d.notBefore, "the last one was not run"
 	}
@@ -99,15 +99,15 @@ func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	if at.IsZero() || at.After(now) {
 		return at
 	}
-	return d.queue(ctx, task{job: JobDrill, repository: d.spec.Drill.Repository, cause: why, due: at})
+	return d.runJob(ctx, task{job: JobDrill, repository: d.spec.Drill.Repository, cause: why, due: at})
 }
 
 func (d *driller) showNext(at time.Time) {
 	d.board.set(func(s *Status) { s.NextDrill = at.UTC() })
 }
 
-// queue carries out a run, and returns when to look again.
-func (d *driller) queue(ctx context.Context, t task) time.Time {
+// runJob carries out a run, and returns when to look again.
+func (d *driller) runJob(ctx context.Context, t task) time.Time {
 	r := &run{loop: &d.loop, task: t, claim: JobDrill, require: spec.Any, turns: d.group.drills, slot: d.service.drills}
 	return r.do(ctx, &drillJob{r: r, driller: d})
 }
@@ -263,15 +263,15 @@ func (d *driller) retry() time.Time {
 	return d.notBefore
 }
 
-// readFirst calls readAnew, in turns with other clusters.
-func (d *driller) readFirst(ctx context.Context) (err error) {
-	ended := d.group.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = d.readAnew(ctx) })
+// readInTurn calls readState, taking turns with other clusters.
+func (d *driller) readInTurn(ctx context.Context) (err error) {
+	ended := d.group.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = d.readState(ctx) })
 	return cmp.Or(err, ended)
 }
 
-// readAnew reads when the last drill was and, if there was none, whether there is a backup to drill. Without a backup it sets
+// readState reads when the last drill was and, if there was none, whether there is a backup to drill. Without a backup it sets
 // d.known to false.
-func (d *driller) readAnew(ctx context.Context) error {
+func (d *driller) readState(ctx context.Context) error {
 	in, err := d.store(ctx)
 	if err != nil {
 		return err

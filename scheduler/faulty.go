@@ -30,7 +30,7 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 		if wanted[name] {
 			continue
 		}
-		o := order{spec: spec.Spec{Cluster: name, Observe: faultyEvery}, fault: why}
+		o := assignment{spec: spec.Spec{Cluster: name, Observe: faultyEvery}, fault: why}
 		f, ok := s.faulty[name]
 		if ok {
 			f.observer.assign(o)
@@ -48,14 +48,14 @@ func (s *Service) applyFaulty(ctx context.Context, c spec.Config, wanted map[str
 
 // facts returns the facts about o's cluster. The only fact about a cluster without a worker is its fault.
 func (o *observer) facts(now time.Time) condition.Facts {
-	ordered, status := o.ordered(), o.board.get()
-	if len(ordered.spec.Repositories) == 0 {
-		return condition.Facts{Cluster: ordered.spec.Cluster, Fault: ordered.fault}
+	assigned, status := o.assigned(), o.board.get()
+	if len(assigned.spec.Repositories) == 0 {
+		return condition.Facts{Cluster: assigned.spec.Cluster, Fault: assigned.fault}
 	}
 	o.service.mu.Lock()
-	status.Archive = o.service.archiveOf(ordered.spec.Cluster)
+	status.Archive = o.service.archiveOf(assigned.spec.Cluster)
 	o.service.mu.Unlock()
-	facts := Facts(ordered.spec, o.standings, status, now)
-	facts.Since, facts.Checks, facts.Fault = o.since, o.lines, ordered.fault
+	facts := Facts(assigned.spec, o.standings, status, now)
+	facts.Since, facts.Checks, facts.Fault = o.since, o.lines, assigned.fault
 	return facts
 }

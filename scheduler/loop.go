@@ -13,38 +13,38 @@ import (
 
 // loop is the common part of a worker and a driller: each has a goroutine of its own, which calls turn repeatedly.
 type loop struct {
-	order
-	service  *Service
-	holder   string          // of leases
-	jobs     context.Context // of running jobs; ends later than the context of work
-	orders   chan order      // the order that is not read yet
-	requests *requests
-	board    *board // of the cluster
+	assignment
+	service     *Service
+	holder      string          // of leases
+	jobs        context.Context // of running jobs; ends later than the context of work
+	assignments chan assignment // the assignment that is not read yet
+	requests    *requests
+	board       *board // of the cluster
 }
 
-// assign sends o to the loop, in place of an order that the loop has not read yet. Only one goroutine may call it at a time.
-func (h *loop) assign(o order) {
+// assign sends o to the loop, in place of an assignment that the loop has not read yet. Only one goroutine may call it at a time.
+func (h *loop) assign(o assignment) {
 	select {
-	case <-h.orders:
+	case <-h.assignments:
 	default:
 	}
-	h.orders <- o
+	h.assignments <- o
 }
 
 // longestSleep bounds how late a loop notices that the clock was set.
 const longestSleep = time.Minute
 
-// noDeadline as the result of turn means: wait for a request or an order alone.
+// noDeadline as the result of turn means: wait for a request or an assignment alone.
 var noDeadline = time.Unix(1<<40, 0)
 
-// work calls turn until ctx ends, and accept with each new order. turn returns when to call it again; the zero Time: at the next
+// work calls turn until ctx ends, and accept with each new assignment. turn returns when to call it again; the zero Time: at the next
 // shared tick.
-func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, accept func(order)) {
+func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, accept func(assignment)) {
 	for ctx.Err() == nil {
 		over := h.wait(turn(ctx))
 		select {
 		case <-ctx.Done():
-		case o := <-h.orders:
+		case o := <-h.assignments:
 			accept(o)
 		case <-h.requests.wakes:
 		case <-over:

@@ -32,9 +32,9 @@ type observer struct {
 	nudges  chan struct{}
 	gone    func() // is called if no repository lists the newest backup that the worker remembers
 
-	mu     sync.Mutex // guards order and looked
-	order  order
-	looked time.Time // end of the last survey; before the first, the start of the observer
+	mu         sync.Mutex // guards assignment and looked
+	assignment assignment
+	looked     time.Time // end of the last survey; before the first, the start of the observer
 
 	since     time.Time // start of run
 	memory    memory
@@ -52,8 +52,8 @@ type memory struct {
 	seen   map[string]*backups.Seen // by repository; one for each of the Spec
 }
 
-func newObserver(s *Service, b *board, o order) *observer {
-	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), order: o, looked: time.Now()}
+func newObserver(s *Service, b *board, o assignment) *observer {
+	return &observer{service: s, board: b, nudges: make(chan struct{}, 1), assignment: o, looked: time.Now()}
 }
 
 // nudge causes a survey soon. It is called when the facts about the cluster may have changed. Any goroutine may call it.
@@ -64,11 +64,11 @@ func (o *observer) nudge() {
 	}
 }
 
-// assign replaces the order by next.
-func (o *observer) assign(next order) {
+// assign replaces the assignment by next.
+func (o *observer) assign(next assignment) {
 	o.mu.Lock()
-	changed := next.spec.Digest != o.order.spec.Digest || next.fault != o.order.fault
-	o.order = next
+	changed := next.spec.Digest != o.assignment.spec.Digest || next.fault != o.assignment.fault
+	o.assignment = next
 	o.mu.Unlock()
 	if changed {
 		o.nudge()
@@ -83,30 +83,30 @@ func (o *observer) discardNudge() {
 	}
 }
 
-func (o *observer) ordered() order {
+func (o *observer) assigned() assignment {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.order
+	return o.assignment
 }
 
 // run makes surveys until ctx ends. If service, the context of the whole service, has not ended by then, the cluster was
 // removed, and run ends its conditions.
 func (o *observer) run(ctx, service context.Context) {
 	o.since = time.Now()
-	wait := time.Second + spec.Spread(min(o.ordered().spec.Observe, time.Minute), o.ordered().spec.Cluster) // observers that start together must not read together
+	wait := time.Second + spec.Spread(min(o.assigned().spec.Observe, time.Minute), o.assigned().spec.Cluster) // observers that start together must not read together
 	for sleep(ctx, o.nudges, wait) == nil {
 		if sleep(ctx, nil, observeGather) != nil {
 			break
 		}
 		o.discardNudge()
-		ordered := o.ordered()
-		spec := ordered.spec
+		assigned := o.assigned()
+		spec := assigned.spec
 		if spec.Observe == 0 {
 			o.clear()
 			wait = 0
 			continue
 		}
-		o.survey(ctx, spec, ordered.group)
+		o.survey(ctx, spec, assigned.group)
 		if sleep(ctx, nil, min(observeRest, spec.Observe)) != nil {
 			break
 		}
@@ -177,7 +177,7 @@ func (o *observer) tellCurrent() {
 	}
 	o.current = true
 	if o.service.TellCurrent != nil {
-		o.service.TellCurrent(o.record.Current(o.ordered().spec.Cluster, now))
+		o.service.TellCurrent(o.record.Current(o.assigned().spec.Cluster, now))
 	}
 }
 
@@ -308,7 +308,7 @@ func (s *Service) Healthy(now time.Time) error {
 // healthy returns nil if the cluster is healthy. Conditions younger than condition.Settle do not count: they may end soon.
 func (o *observer) healthy(now time.Time) error {
 	o.mu.Lock()
-	spec, looked := o.order.spec, o.looked
+	spec, looked := o.assignment.spec, o.looked
 	o.mu.Unlock()
 	if spec.Observe == 0 {
 		return nil

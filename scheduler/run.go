@@ -103,7 +103,7 @@ func (r *run) queue(ctx context.Context) (withdrawn bool, err error) {
 		}
 		r.leave = func() { r.turns.Release(1) }
 	}
-	if len(r.orders) > 0 {
+	if len(r.assignments) > 0 {
 		return true, nil
 	}
 	r.requests.begin(r.job)

@@ -146,7 +146,7 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
-		o := order{
+		o := assignment{
 			spec: spec, group: s.groupOf(spec.Repositories, c.Concurrency), slots: slots, lease: c.Lease, fault: c.Faulty[spec.Cluster],
 		}
 		w, ok := s.workers[spec.Cluster]
@@ -174,11 +174,11 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 	s.archive(ctx, c, slots)
 }
 
-func (s *Service) newWorker(o order, jobs context.Context, stop context.CancelFunc) *worker {
+func (s *Service) newWorker(o assignment, jobs context.Context, stop context.CancelFunc) *worker {
 	board := s.newBoard(o.spec.Cluster)
 	newLoop := func() loop {
 		return loop{
-			order: o, service: s, jobs: jobs, orders: make(chan order, 1), requests: newRequests(), board: board,
+			assignment: o, service: s, jobs: jobs, assignments: make(chan assignment, 1), requests: newRequests(), board: board,
 			// Each loop has its own holder: after a cluster was removed and added again, the old loop may still be at work.
 			holder: s.newHolder(),
 		}

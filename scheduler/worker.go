@@ -14,85 +14,85 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// order is the configuration of one cluster, with the semaphores that its jobs share with others.
-type order struct {
+// assignment is the configuration of one cluster, with the semaphores that its jobs share with others.
+type assignment struct {
 	spec  spec.Spec
 	group *repositoryGroup
-	slots *semaphore.Weighted // of backups at a time
+	slots *semaphore.Weighted // limits the backups that run at a time
 	lease time.Duration
 	fault string // why the configuration as written is not in effect; "": it is
 }
 
 // worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Only its goroutine uses the
-// fields, unless their comments name another rule.
+// fields, unless their comments say otherwise.
 type worker struct {
 	loop
 	driller  *driller
 	observer *observer
 	stop     context.CancelFunc
-	inEffect spec.Spec // of the last order; guarded by Service.mu
+	inEffect spec.Spec // of the last assignment; guarded by Service.mu
 
-	deleted   atomic.Bool // a survey did not find last in any repository; set by any goroutine
-	known     bool        // last was read from the repositories
-	last      Last
-	next      slotAfter // cached by nextSlot
-	tries     int       // failures since the last slot
-	notBefore time.Time // earliest next try
-	probe     time.Time // when to check the triggers again
-	catchup   catchup
+	lastDeleted atomic.Bool // no repository in a survey contained the backup in last; set by any goroutine
+	known       bool        // last was read from the repositories
+	last        Last
+	next        slotAfter // cached by nextSlot
+	tries       int       // failures since the last slot
+	notBefore   time.Time // earliest next try
+	nextProbe   time.Time // when to check the triggers again
+	catchup     catchup
 }
 
-// accept continues with o. If the Spec has changed, it forgets what the worker knew about repositories and failures.
-func (w *worker) accept(o order) {
+// accept adopts o. If the Spec has changed, it forgets what the worker knew about repositories and failures.
+func (w *worker) accept(o assignment) {
 	if o.spec.Digest != w.spec.Digest {
-		w.known, w.next, w.tries, w.notBefore, w.probe, w.catchup = false, slotAfter{}, 0, time.Time{}, time.Time{}, catchup{}
+		w.known, w.next, w.tries, w.notBefore, w.nextProbe, w.catchup = false, slotAfter{}, 0, time.Time{}, time.Time{}, catchup{}
 		w.board.set(func(s *Status) {
 			s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Last, s.Next, s.Unpruned = Starting, "", 0, "", "", nil, time.Time{}, ""
 		})
 	}
-	w.order = o
+	w.assignment = o
 	w.observer.assign(o)
 }
 
 // turn runs the requested job or, without a request, the due one. It returns when to look again.
 func (w *worker) turn(ctx context.Context) time.Time {
 	if w.suspended() != "" && !w.resumed(ctx) {
-		return w.pause()
+		return w.suspend()
 	}
 	now := time.Now()
 	asked, again := w.requests.next(now)
 	switch {
 	case asked.job != "":
-		return w.queue(ctx, w.requestedTask(asked))
+		return w.runJob(ctx, w.requestedTask(asked))
 	case now.Before(w.notBefore):
 		return spec.Earlier(w.notBefore, again)
 	case !w.known || catalog.IsFuture(w.last.Started, now): // or the clock was set back: last is in the future
-		err := w.readFirst(ctx)
+		err := w.readInTurn(ctx)
 		if ctx.Err() != nil {
 			return time.Time{}
 		}
 		if err != nil {
 			return w.failed(err)
 		}
-	case w.deleted.Swap(false):
-		err := w.readAgain(ctx)
+	case w.lastDeleted.Swap(false):
+		err := w.rereadNewest(ctx)
 		if err != nil {
 			w.report(storage.Warning, "cannot find out whether the newest backup still exists: %v", err)
 		}
 	}
 	if w.suspended() != "" {
-		return w.pause()
+		return w.suspend()
 	}
 	why, next := w.due(ctx, now)
-	if why.none() {
+	if why.isNone() {
 		w.idle(next)
 		return w.catchUp(ctx, spec.Earlier(next, again))
 	}
-	return w.queue(ctx, task{job: JobBackup, cause: why})
+	return w.runJob(ctx, task{job: JobBackup, cause: why})
 }
 
-// catchUp starts a copy to the repositories that lack backups, if one is due, and returns when to look again. Otherwise it
-// returns the earlier of next and the time at which a copy is due.
+// catchUp starts a copy to the repositories that lack backups if one is due. It returns when to look again: the time after the
+// copy or, if none was due, the earlier of next and the time at which a copy is due.
 func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	now := time.Now()
 	at := w.catchup.due(now)
@@ -102,11 +102,11 @@ func (w *worker) catchUp(ctx context.Context, next time.Time) time.Time {
 	if at.IsZero() || at.After(now) {
 		return spec.Earlier(next, at)
 	}
-	return w.queue(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
+	return w.runJob(ctx, task{job: JobCopy, cause: cause{text: "a repository lacks backups"}})
 }
 
-// pause refuses all requests while the cluster is suspended. It returns the zero time: the worker checks again at the next tick.
-func (w *worker) pause() time.Time {
+// suspend refuses all requests while the cluster is suspended. It returns the zero time: the worker checks again at the next tick.
+func (w *worker) suspend() time.Time {
 	why := w.suspended()
 	w.tries, w.notBefore = 0, time.Time{}
 	w.board.set(func(s *Status) { s.State, s.Next, s.Reason = Suspended, time.Time{}, "" })
@@ -114,9 +114,9 @@ func (w *worker) pause() time.Time {
 	return time.Time{}
 }
 
-// queue carries out a run, and returns when to look again. A requested run or a copy leaves State, Reason and Holder of the
-// status as they were.
-func (w *worker) queue(ctx context.Context, t task) time.Time {
+// runJob queues and carries out a run, and returns when to look again. It blocks until the run ends. A requested run or a copy leaves
+// State, Reason and Holder of the status as they were.
+func (w *worker) runJob(ctx context.Context, t task) time.Time {
 	before := w.board.get()
 	if !t.requested.IsZero() || t.job == JobCopy {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
@@ -141,7 +141,7 @@ func (w *worker) steps(r *run) steps {
 
 // idle records that no backup is due until next.
 func (w *worker) idle(next time.Time) {
-	w.tries = 0 // the next failure is a first one
+	w.tries = 0 // the next failure counts as the first
 	w.board.set(func(s *Status) {
 		s.State, s.Problem, s.Failures, s.Reason, s.Holder, s.Next = Idle, "", 0, "", "", next.UTC()
 	})
@@ -160,8 +160,8 @@ type cause struct {
 	value string // of the label
 }
 
-// none reports whether c makes no backup due.
-func (c cause) none() bool { return c.label == "" }
+// isNone reports whether c is no cause for a backup.
+func (c cause) isNone() bool { return c.label == "" }
 
 // due returns why a backup is due. If no backup is due, the cause is empty, and due returns when to ask again.
 func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
@@ -169,15 +169,15 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 	if !at.IsZero() && !at.After(now) {
 		slot := at.UTC().Format(time.RFC3339)
 		if w.last.Started.IsZero() {
-			return cause{"there is none yet", spec.LabelSlot, slot}, at
+			return cause{"there is no backup yet", spec.LabelSlot, slot}, at
 		}
 		return cause{"scheduled for " + slot, spec.LabelSlot, slot}, at
 	}
 	if w.spec.Triggers.None() {
 		return cause{}, at
 	}
-	if !now.Before(w.probe) {
-		w.probe = now.Add(w.spec.Triggers.Every)
+	if !now.Before(w.nextProbe) {
+		w.nextProbe = now.Add(w.spec.Triggers.Every)
 		text, err := w.triggered(ctx)
 		if err != nil {
 			w.report(storage.Warning, "cannot check the triggers: %v", err)
@@ -186,13 +186,13 @@ func (w *worker) due(ctx context.Context, now time.Time) (cause, time.Time) {
 			return cause{text, spec.LabelTrigger, text}, now
 		}
 	}
-	if at.IsZero() || w.probe.Before(at) {
-		return cause{}, w.probe
+	if at.IsZero() || w.nextProbe.Before(at) {
+		return cause{}, w.nextProbe
 	}
 	return cause{}, at
 }
 
-// nextSlot returns the slot after the last backup. It is cached: every worker asks each minute.
+// nextSlot returns the slot after the last backup. It is cached: every worker asks once a minute.
 func (w *worker) nextSlot(now time.Time) time.Time {
 	if w.last.Started.IsZero() {
 		return w.spec.NextBackup(w.last, now)
@@ -206,17 +206,17 @@ func (w *worker) nextSlot(now time.Time) time.Time {
 // slotAfter is the schedule's first slot after a backup.
 type slotAfter struct{ started, at time.Time }
 
-// readFirst calls readAnew, in turns with other clusters.
-func (w *worker) readFirst(ctx context.Context) (err error) {
-	ended := w.group.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = w.readAnew(ctx) })
+// readInTurn calls readState, taking turns with other clusters.
+func (w *worker) readInTurn(ctx context.Context) (err error) {
+	ended := w.group.firstReads.do(ctx, firstReadTime, func(ctx context.Context) { err = w.readState(ctx) })
 	return cmp.Or(err, ended)
 }
 
-// firstReadTime bounds readFirst, which reads the suspension and the newest backup.
+// firstReadTime bounds readInTurn, which reads the suspension and the newest backup.
 const firstReadTime = 2 * askTime
 
-// readAnew reads the suspension and the newest backups, without regard to earlier knowledge.
-func (w *worker) readAnew(ctx context.Context) error {
+// readState reads the suspension and the newest backups, and replaces all earlier knowledge.
+func (w *worker) readState(ctx context.Context) error {
 	stores, err := w.stores()
 	if err != nil {
 		return err
@@ -230,14 +230,14 @@ func (w *worker) readAnew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !w.last.Started.IsZero() { // without a backup the first is due at once, and its end nudges
+	if !w.last.Started.IsZero() { // if there is no backup, the first is due at once, and its end nudges the observer
 		w.observer.nudge()
 	}
 	return nil
 }
 
-// readAgain reads the newest backups after last was deleted.
-func (w *worker) readAgain(ctx context.Context) error {
+// rereadNewest reads the newest backups again, because last was deleted.
+func (w *worker) rereadNewest(ctx context.Context) error {
 	stores, err := w.stores()
 	if err != nil {
 		return err
@@ -246,9 +246,9 @@ func (w *worker) readAgain(ctx context.Context) error {
 	return cmp.Or(err, ended)
 }
 
-// gone records that a survey has not found last. Any goroutine may call it.
+// gone records that a survey has not found the backup in last. Any goroutine may call it.
 func (w *worker) gone() {
-	w.deleted.Store(true)
+	w.lastDeleted.Store(true)
 	w.requests.wake()
 }
 

@@ -33,7 +33,7 @@ func serviceDocuments() map[string]any {
 		"drills":   document.Drills{Drills: []catalog.Proof{drill}},
 		"jobs": document.Jobs{
 			Running: []document.ClusterJob{{Cluster: "prod", Outcome: running}},
-			Queued:  []document.ClusterJob{{Cluster: "test", Outcome: document.Outcome{Job: document.JobBackup, Reason: "there is none yet"}}},
+			Queued:  []document.ClusterJob{{Cluster: "test", Outcome: document.Outcome{Job: document.JobBackup, Reason: "there is no backup yet"}}},
 			Ended:   []document.ClusterJob{{Cluster: "prod", Outcome: outcome()}},
 		},
 		"way": document.Way{

@@ -84,7 +84,7 @@ const (
 	Any Require = "any" // at least one; the others catch up later
 )
 
-// Drill holds how the restore of a cluster is practised.
+// Drill holds how the restore of a cluster is practiced.
 type Drill struct {
 	Schedule   Schedule  // the zero Schedule: only on request
 	Repository string    // whose backups are restored
