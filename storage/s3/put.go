@@ -92,7 +92,7 @@ func (p *putting) Whole(ctx context.Context, content []byte) (storage.Object, er
 	in := &s3.PutObjectInput{
 		Bucket: &p.b.name, Key: &p.key, Body: body, Metadata: p.metadata(), IfNoneMatch: p.condition(), IfMatch: p.replaces,
 		ChecksumAlgorithm: p.algorithm(), ChecksumCRC32C: p.checksum(content),
-		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.classOf(len(content)),
+		ServerSideEncryption: p.b.settings.sse, SSEKMSKeyId: p.b.settings.key, StorageClass: p.b.settings.classOf(len(content)),
 	}
 	in.ObjectLockMode, in.ObjectLockRetainUntilDate = p.lock()
 	out, err := p.b.client.PutObject(ctx, in, p.signOptions()...)
@@ -113,7 +113,7 @@ func (p *putting) Begin(ctx context.Context) (storage.Upload, error) {
 	}
 	in := &s3.CreateMultipartUploadInput{
 		Bucket: &p.b.name, Key: &p.key, Metadata: p.metadata(), ChecksumAlgorithm: p.algorithm(),
-		ServerSideEncryption: p.b.stored.sse, SSEKMSKeyId: p.b.stored.key, StorageClass: p.b.stored.class,
+		ServerSideEncryption: p.b.settings.sse, SSEKMSKeyId: p.b.settings.key, StorageClass: p.b.settings.class,
 	}
 	if in.ChecksumAlgorithm != "" {
 		in.ChecksumType = types.ChecksumTypeFullObject
@@ -193,14 +193,14 @@ func (p *putting) failure(err error) error { return p.b.failure(err, rightPut) }
 // canLock returns an error unless the bucket has Object Lock: versitygw stores an object first and then refuses to lock
 // it. A caller without the right to read the configuration gets no error here; the store itself refuses the lock later.
 func (b *Bucket) canLock(ctx context.Context) error {
-	if b.locks.Load() {
+	if b.hasObjectLock.Load() {
 		return nil
 	}
 	out, err := b.client.GetObjectLockConfiguration(ctx, &s3.GetObjectLockConfigurationInput{Bucket: &b.name})
 	switch s := status(err); {
 	case err == nil && out.ObjectLockConfiguration != nil &&
 		out.ObjectLockConfiguration.ObjectLockEnabled == types.ObjectLockEnabledEnabled:
-		b.locks.Store(true)
+		b.hasObjectLock.Store(true)
 		return nil
 	case s == http.StatusForbidden && !hasCode(err, badCredentials...):
 		return nil

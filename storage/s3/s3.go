@@ -1,4 +1,4 @@
-// Package s3 stores objects in Amazon S3 or in another store with the same protocol. Open returns a storage.Bucket.
+// Package s3 stores objects in Amazon S3 or in another S3-compatible store. Open returns a storage.Bucket.
 package s3
 
 import (
@@ -31,7 +31,7 @@ import (
 // Checksums selects whether each request carries a checksum in addition to its signature.
 type Checksums string
 
-// The choices. The oldest stores that speak S3 refuse checksums or store their framing as content.
+// The choices. Older S3-compatible stores reject checksums, or store the chunk framing as part of the content.
 const (
 	ChecksumsAuto      Checksums = "auto" // CRC32C with Amazon; only where required if an endpoint is given
 	ChecksumsRequired  Checksums = "when-required"
@@ -41,7 +41,7 @@ const (
 // Config locates a bucket and sets how it is used.
 type Config struct {
 	Bucket    string
-	Region    string    // "": the one in Credentials or, without them, in the environment or the shared files; else us-east-1 with an Endpoint
+	Region    string    // "": the one in Credentials or, without them, in the environment or the shared config and credentials files; else us-east-1 with an Endpoint
 	Endpoint  string    // "": Amazon; else http:// or https:// and a host
 	PathStyle bool      // https://host/bucket/key in place of https://bucket.host/key
 	Checksums Checksums // "": ChecksumsAuto
@@ -51,26 +51,26 @@ type Config struct {
 	// rewritten or read, always get the default class: other classes charge for at least 128 KiB and at least a month.
 	StorageClass string
 	// Credentials are used alone, without any setting of the environment. The zero Credentials are those of the SDK's default
-	// chain: the environment, the shared files, web identity, the container's or the instance's role.
+	// chain: the environment, the shared config and credentials files, web identity, the container's or the instance's role.
 	Credentials credentials.Credentials
 	Transport   http.RoundTripper // nil: trust the system's roots or, without Credentials, those of AWS_CA_BUNDLE
-	Parts       storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 10,000 parts. S3 wants 5 MiB to 5 GiB
-	PageSize    int32             // keys in a page of a listing, at most 1,000; 0: 1,000
-	// Retry is the policy for repeating a single request, and so each part of an upload. Zero fields: 6 tries with
-	// pauses from 0.2 s to 5 s, which bridge an outage of some seconds. storage.WithRetry is for longer ones.
+	Parts       storage.Parts     // zero fields: 8 MiB parts, objects up to 1 MiB in one request, 4 workers, 10,000 parts. S3 requires parts of 5 MiB to 5 GiB
+	PageSize    int32             // keys per page of a listing, at most 1,000; 0: 1,000
+	// Retry is the policy for retrying a single request, including each part of an upload. Zero fields: 6 tries with delays
+	// from 0.2 s to 5 s, which ride out an outage of some seconds. storage.WithRetry is for longer ones.
 	Retry storage.RetryPolicy
 }
 
 // Bucket is a bucket of S3. Open returns one; the zero value is not usable.
 type Bucket struct {
-	client    *s3.Client
-	name      string
-	region    string
-	checksums bool
-	stored    stored
-	parts     storage.Parts
-	page      int32
-	locks     atomic.Bool // the bucket has Object Lock, which cannot be removed
+	client        *s3.Client
+	name          string
+	region        string
+	checksums     bool
+	settings      storageSettings
+	parts         storage.Parts
+	page          int32
+	hasObjectLock atomic.Bool // once true it stays true: Object Lock cannot be removed from a bucket
 }
 
 var (
@@ -99,13 +99,13 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	aws, err := c.load(ctx)
+	loaded, err := c.load(ctx)
 	if err != nil {
 		return nil, err
 	}
-	doer := newHTTPClient(c.Transport, aws)
-	b := &Bucket{name: c.Bucket, parts: withDefaults(c.Parts), page: cmp.Or(c.PageSize, maxPage), stored: c.stored()}
-	b.client = s3.NewFromConfig(aws, func(o *s3.Options) {
+	doer := newHTTPClient(c.Transport, loaded)
+	b := &Bucket{name: c.Bucket, parts: withDefaults(c.Parts), page: cmp.Or(c.PageSize, maxPage), settings: c.storageSettings()}
+	b.client = s3.NewFromConfig(loaded, func(o *s3.Options) {
 		o.HTTPClient = doer
 		c.apply(o)
 		b.region, b.checksums = o.Region, c.useChecksums(o.BaseEndpoint != nil)
@@ -115,9 +115,9 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	case b.region != "":
 		return b, nil
 	case !c.Credentials.None():
-		return nil, errors.New("no region: give the bucket's (region=eu-central-1), or add AWS_REGION to its credentials")
+		return nil, errors.New("no region: set the bucket's region in the URL (region=eu-central-1), or add AWS_REGION to its credentials")
 	}
-	return nil, errors.New("no region: give the bucket's (region=eu-central-1), or set AWS_REGION")
+	return nil, errors.New("no region: set the bucket's region in the URL (region=eu-central-1), or set AWS_REGION")
 }
 
 // load returns the SDK's configuration. With c.Credentials it contains nothing of the environment.
@@ -131,13 +131,13 @@ func (c Config) load(ctx context.Context) (aws.Config, error) {
 	}
 	loaded, err := config.LoadDefaultConfig(ctx, config.WithLogger(logging.Nop{}))
 	if err != nil {
-		return aws.Config{}, fmt.Errorf("the configuration of the AWS SDK (environment, ~/.aws): %w", oneLine(err))
+		return aws.Config{}, fmt.Errorf("load the configuration of the AWS SDK (environment, ~/.aws): %w", oneLine(err))
 	}
 	return loaded, nil
 }
 
-// stored holds the settings with which the store keeps new objects.
-type stored struct {
+// storageSettings are the settings with which the store keeps new objects.
+type storageSettings struct {
 	sse   types.ServerSideEncryption
 	key   *string // of KMS
 	class types.StorageClass
@@ -146,8 +146,8 @@ type stored struct {
 // smallestInClass is the size in bytes from which an object gets the configured storage class.
 const smallestInClass = 128 << 10
 
-func (c Config) stored() stored {
-	s := stored{sse: types.ServerSideEncryption(c.SSE), class: types.StorageClass(c.StorageClass)}
+func (c Config) storageSettings() storageSettings {
+	s := storageSettings{sse: types.ServerSideEncryption(c.SSE), class: types.StorageClass(c.StorageClass)}
 	if c.KMSKey != "" {
 		s.key = &c.KMSKey
 	}
@@ -155,7 +155,7 @@ func (c Config) stored() stored {
 }
 
 // classOf returns the class for an object of size bytes.
-func (s stored) classOf(size int) types.StorageClass {
+func (s storageSettings) classOf(size int) types.StorageClass {
 	if size < smallestInClass {
 		return ""
 	}
@@ -221,7 +221,7 @@ func (c Config) useChecksums(endpoint bool) bool {
 	return c.Checksums == ChecksumsSupported || c.Checksums != ChecksumsRequired && !endpoint
 }
 
-// setChecksums sets both options explicitly, so that they do not depend on the client's origin.
+// setChecksums sets both options explicitly, so that they do not depend on how the SDK's configuration was made.
 func setChecksums(o *s3.Options, on bool) {
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
@@ -241,8 +241,8 @@ func withDefaults(p storage.Parts) storage.Parts {
 	}
 }
 
-// newHTTPClient returns the client for the bucket's requests. The SDK's loader does not get it: with AWS_CA_BUNDLE set
-// the loader refuses any client but its own. The certificates of that file come from the SDK's client.
+// newHTTPClient returns the client for the bucket's requests. It is not passed to the SDK's loader, which with AWS_CA_BUNDLE accepts
+// only its own client. The certificates of that file are taken from the SDK's client.
 func newHTTPClient(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	if rt == nil {
 		var roots *x509.CertPool
@@ -257,7 +257,7 @@ func newHTTPClient(rt http.RoundTripper, loaded aws.Config) *http.Client {
 	}
 	return &http.Client{
 		Transport: rt,
-		// A redirect would repeat the request with a signature that is invalid there. The redirect answer itself
+		// Following a redirect would resend the request with a signature that is invalid there. The redirect response itself
 		// explains more.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
