@@ -15,7 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Stage builds the new data of p next to the live data, which etcd may use meanwhile. run is restore.Spawn, or another way to
+// Stage builds the new data of p next to the live data, which etcd may still be using. run is restore.Spawn, or another way to
 // carry out a plan. The plan places one member in the data dir of s. New data of an earlier plan is removed.
 func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (restore.Result, error) {
 	lock, err := s.begin(p)
@@ -23,10 +23,10 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 		return restore.Result{}, err
 	}
 	defer lock.Close()
-	aside := p
-	aside.Into = s.Into(p.Into.Name)
-	aside.OldIsDead = true // no check yet: Switch asks the old members before CloseLive
-	result, err := run(aside)
+	staged := p
+	staged.Into = s.Into(p.Into.Name)
+	staged.OldIsDead = true // skip the check here: Switch asks the old members before CloseLive
+	result, err := run(staged)
 	if err != nil {
 		return restore.Result{}, errors.Join(err, s.remove())
 	}
@@ -76,7 +76,7 @@ func (p place) prepare() error {
 }
 
 // begin makes and locks the folders for the new data of p. It makes the log's folder only after the record names it, so that Clean
-// finds that folder after a kill. With an error it leaves no folder without complete data.
+// finds that folder after a kill. On error it removes every folder that has no complete data.
 func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	err := s.data.makeFolder()
 	if err != nil {
@@ -86,25 +86,26 @@ func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.restart(p)
+	err = s.startOver(p)
 	if err != nil {
 		return nil, errors.Join(err, s.removeUnstaged(), lock.Close())
 	}
 	return lock, nil
 }
 
-// removeUnstaged removes the folders if they have no complete data. A folder in a mount point would make the restore without --replace
-// refuse that target.
+// removeUnstaged removes the folders if they have no complete data. A folder left in a mount point would make a later restore without
+// --replace refuse that target.
 func (s *Swap) removeUnstaged() error {
 	f, err := s.facts()
 	if err != nil || f.State() != Unstaged {
-		return nil // the folders may have data, or the caller's error already has err
+		return nil // the folders may have data, or err is already the caller's error
 	}
 	return s.remove()
 }
 
-// restart records p, makes the folders, and removes the new data of an earlier plan. It refuses a file system without exchanges.
-func (s *Swap) restart(p plan.Plan) error {
+// startOver records p, makes the folders, and removes the new data of an earlier plan. It refuses a file system that cannot exchange
+// two names.
+func (s *Swap) startOver(p plan.Plan) error {
 	f, err := s.facts()
 	if err != nil {
 		return err
@@ -118,21 +119,21 @@ func (s *Swap) restart(p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	// Before the removal: no record may call data complete while it is being removed.
+	// Written before the removal, because no record may call data complete while it is being removed.
 	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Old: old})
 	if err != nil {
 		return err
 	}
-	for _, place := range s.places() {
-		err := place.makeFolder()
+	for _, target := range s.places() {
+		err := target.makeFolder()
 		if err != nil {
 			return err
 		}
-		err = os.RemoveAll(filepath.Join(place.folder, newName))
+		err = os.RemoveAll(filepath.Join(target.folder, newName))
 		if err != nil {
 			return fmt.Errorf("remove the new data of an earlier restore: %w", err)
 		}
-		err = place.probe()
+		err = target.probe()
 		if err != nil {
 			return err
 		}
