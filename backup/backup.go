@@ -177,7 +177,7 @@ func (r *run) gatherKind(ctx context.Context) {
 	}
 	r.manifest.Auth, err = r.member.AuthEnabled(ctx)
 	if err != nil {
-		r.warn("cannot find out whether users are enabled: %v", err)
+		r.warn("cannot find out whether authentication is enabled: %v", err)
 	}
 	if r.manifest.KubernetesEncrypted {
 		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup, keep them elsewhere")

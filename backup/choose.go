@@ -21,7 +21,7 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 			return leader, nil
 		}
 	case "follower":
-		voters = slices.DeleteFunc(voters, func(s *cluster.Server) bool { return s == c.Leader() || c.Quorum && !s.Reaches })
+		voters = slices.DeleteFunc(voters, func(s *cluster.Server) bool { return s == c.Leader() || c.Quorum && !s.ReachesLeader })
 		if len(voters) == 0 {
 			return nil, fmt.Errorf("%w: no healthy follower answers: use --from any or --from leader", fault.Refused)
 		}
@@ -40,7 +40,7 @@ func choose(c *cluster.Cluster, from string) (*cluster.Server, error) {
 // applied index first.
 func byProgress(a, b *cluster.Server) int {
 	return cmp.Or(
-		-cmp.Compare(boolRank(a.Reaches), boolRank(b.Reaches)),
+		-cmp.Compare(boolRank(a.ReachesLeader), boolRank(b.ReachesLeader)),
 		-cmp.Compare(a.Status.RaftTerm, b.Status.RaftTerm),
 		-cmp.Compare(a.Status.RaftAppliedIndex, b.Status.RaftAppliedIndex),
 	)
@@ -80,7 +80,7 @@ func warnAbout(c *cluster.Cluster, chosen *cluster.Server, from string, report s
 	switch {
 	case !c.Quorum:
 		warn(report, "the cluster has no quorum: the backup has the data of %s and is marked no-quorum", chosen.Endpoint)
-	case !chosen.Reaches:
+	case !chosen.ReachesLeader:
 		warn(report, "%s is cut off from the cluster: the backup may be old", chosen.Endpoint)
 	case from == "leader" && c.Leader() == nil:
 		warn(report, "the leader does not answer: reading from %s", chosen.Endpoint)

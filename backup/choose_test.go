@@ -16,7 +16,7 @@ import (
 // leader.
 func member(id, leader, applied uint64, reaches bool) *cluster.Server {
 	return &cluster.Server{
-		Endpoint: endpointOf(id), MemberID: id, Reaches: reaches,
+		Endpoint: endpointOf(id), MemberID: id, ReachesLeader: reaches,
 		Status: &pb.StatusResponse{Leader: leader, RaftTerm: 5, RaftAppliedIndex: applied},
 	}
 }
@@ -94,7 +94,7 @@ func TestChoose(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := &cluster.Cluster{Servers: test.servers, Silent: []cluster.Silence{{Endpoint: "http://m9", Err: errDown}}}
 			for _, s := range test.servers {
-				c.Quorum = c.Quorum || s.Reaches
+				c.Quorum = c.Quorum || s.ReachesLeader
 			}
 			got, err := choose(c, test.from)
 			if test.want != 0 {

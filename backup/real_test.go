@@ -80,7 +80,7 @@ func TestRealWithoutQuorum(t *testing.T) {
 				t.Errorf("the snapshot is at %+v, the manifest says %d, %d", f, m.Revision, m.RaftIndex)
 			}
 			l.wantWarnings(t, c.Members[dead[0]].ClientURL, c.Members[dead[1]].ClientURL,
-				"no quorum", "whether users are enabled", "NOSPACE")
+				"no quorum", "whether authentication is enabled", "NOSPACE")
 			if o.Auth {
 				wantNoLogin(t, c)
 			}

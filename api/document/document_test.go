@@ -183,7 +183,7 @@ func salvage() *plan.Salvage {
 	end := segment.End{Position: 5122, Term: 3, Digest: strings.Repeat("ef", 32)}
 	return &plan.Salvage{
 		ClusterID: "cafe", Members: []catalog.Member{member()}, Majority: true,
-		Disks: []plan.Remains{{
+		Disks: []plan.DiskSummary{{
 			Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Database: 5100, Revision: 4801, First: 1, Commit: 5119, Last: 5122, Term: 3,
 			Findings: []string{"the last record of its log is incomplete: it was never acknowledged"},
 		}},
@@ -192,7 +192,7 @@ func salvage() *plan.Salvage {
 			Dir: "/mnt/m1", After: segment.End{Position: 5100, Term: 3}, UpTo: 5121, End: end, Revision: 4811, Version: "3.5.999", Commit: 5119,
 			Certain: plan.Part{Positions: 19, Requests: 18}, Probable: plan.Part{Positions: 2, Requests: 2},
 		},
-		Left: plan.Part{Positions: 1, Requests: 1}, Disagree: "the members disagree, …",
+		LeftOut: plan.Part{Positions: 1, Requests: 1}, Disagreement: "the members disagree, …",
 	}
 }
 

@@ -106,7 +106,7 @@ type EtcdBackupSpec struct {
 	Retention *Retention `json:"retention,omitempty"`
 
 	// archive stores the cluster's log between the backups in the first of the repositories, so that any revision or second can be restored.
-	// It needs only the client port and, if users are enabled, a user with the role root.
+	// It needs only the client port and, if authentication is enabled, a user with the role root.
 	// +optional
 	Archive *Archive `json:"archive,omitempty"`
 

@@ -16,8 +16,8 @@ import (
 type CheckOptions struct {
 	NoHash bool      // do not compare the members' hashes: hashing stalls a member's writes, see HashKV
 	Quick  bool      // do not open a snapshot; for callers that take backups, which test this anyway
-	Now    time.Time // the time with which the ends of certificates are compared
-	// RenewBefore is how long before its end a certificate should have been renewed, if that is more than 30 days.
+	Now    time.Time // the time against which the expiry of certificates is checked
+	// RenewBefore is how long before it expires a certificate should have been renewed; at least 30 days.
 	RenewBefore time.Duration
 }
 
@@ -41,7 +41,7 @@ var checkSteps = []struct {
 	{"alarms", false, (*checked).noAlarms},
 	{"one version", false, (*checked).oneVersion},
 	{"database size", false, (*checked).size},
-	{"members in step", false, (*checked).inStep},
+	{"members in step", false, (*checked).inSync},
 	{"users", false, (*checked).users},
 	{"can take snapshots", false, (*checked).snapshots},
 	{"HashKV equal", false, (*checked).equal},
@@ -64,7 +64,7 @@ func Check(ctx context.Context, cfg Config, o CheckOptions, report storage.Repor
 		switch {
 		case ctx.Err() != nil:
 		case c == nil && !step.offline:
-			l = found(check.NotRun, "", "%q is %s", answers, check.Wanting)
+			l = found(check.NotRun, "", "%q failed", answers)
 		default:
 			l = step.run(state, ctx)
 		}
@@ -121,9 +121,9 @@ func (c *checked) quorum(context.Context) check.Line {
 	answering := len(c.voters())
 	leader := c.Leader()
 	if leader == nil {
-		return found(check.Wanting, "name its endpoint too", "there is a quorum, but its leader does not answer here")
+		return found(check.Wanting, "name its endpoint too", "there is a quorum, but its leader does not answer at the given endpoints")
 	}
-	return found(check.OK, "", "%s leads, %d of %d voting members answer, and %d may fail",
+	return found(check.OK, "", "%s leads, %d of %d voting members answer, and %d more may fail",
 		leader.Endpoint, answering, voters, max(0, answering-voters/2-1))
 }
 
@@ -147,12 +147,12 @@ func (c *checked) noAlarms(ctx context.Context) check.Line {
 func (c *checked) oneVersion(context.Context) check.Line {
 	all := c.versions()
 	if len(all) > 1 {
-		return found(check.Wanting, "finish the upgrade: a cluster should run mixed versions for hours, not for days", "%s", strings.Join(all, " and "))
+		return found(check.Wanting, "finish the upgrade: a cluster should not run mixed versions for more than a few hours", "%s", strings.Join(all, " and "))
 	}
 	return found(check.OK, "", "%s", all[0])
 }
 
-// fullAt is the part of the quota above which size warns.
+// fullAt is the fraction of the quota above which size reports a problem.
 const fullAt = 0.8
 
 // size checks each member's own database, because members are defragmented one by one. Servers before 3.6 do not report
@@ -172,13 +172,13 @@ func (c *checked) size(context.Context) check.Line {
 		return found(check.Unknown, "", "%d bytes; these servers do not report their quota, which 3.6 and later do", largest)
 	case part > fullAt:
 		return found(check.Wanting, "compact and defragment, or raise --quota-backend-bytes",
-			"%d bytes, %.0f%% of the quota: at 100%% etcd takes no more writes", largest, 100*part)
+			"%d bytes, %.0f%% of the quota: at 100%% etcd accepts no more writes", largest, 100*part)
 	}
 	return found(check.OK, "", "%d bytes, %.0f%% of the quota", largest, 100*part)
 }
 
-// inStep checks that no member lags. At any moment some member does, so each gets a little time to catch up.
-func (c *checked) inStep(ctx context.Context) check.Line {
+// inSync checks that no member lags. At any moment some member does, so each gets a little time to catch up.
+func (c *checked) inSync(ctx context.Context) check.Line {
 	var goal uint64
 	for _, s := range c.Servers {
 		goal = max(goal, s.Status.RaftAppliedIndex)
@@ -193,7 +193,7 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 		}
 		if s.Status.IsLearner {
 			learners = append(learners, s.Endpoint)
-		} else if c.Quorum && !s.Reaches {
+		} else if c.Quorum && !s.ReachesLeader {
 			late = append(late, s.Endpoint+" is cut off from its leader")
 		}
 	}
@@ -201,13 +201,13 @@ func (c *checked) inStep(ctx context.Context) check.Line {
 	case len(late) > 0:
 		return found(check.Wanting, "check these members' disk and network", "%s", strings.Join(late, "; "))
 	case len(learners) > 0:
-		return found(check.Note, "promote it when it has caught up: a learner votes for nothing and is never backed up",
-			"%s is a learner", strings.Join(learners, " and "))
+		return found(check.Note, "promote each when it has caught up: a learner has no vote, and no backup is taken from it",
+			"learners: %s", strings.Join(learners, ", "))
 	}
 	return found(check.OK, "", "all have applied entry %d", goal)
 }
 
-// lag returns the number of entries that the member lacks to goal, after waiting for up to catchUp.
+// lag returns how many entries the member is behind goal, after waiting for up to catchUp.
 func (s *Server) lag(ctx context.Context, goal uint64) (uint64, error) {
 	for end := time.Now().Add(catchUp); ; {
 		status, err := s.Now(ctx)
@@ -234,16 +234,16 @@ func (c *checked) users(ctx context.Context) check.Line {
 	enabled, err := s.AuthEnabled(ctx)
 	switch {
 	case err != nil && enabled:
-		return found(check.OK, "", "on")
+		return found(check.OK, "", "authentication is enabled")
 	case err != nil:
 		return found(check.Unknown, "", "%v", err)
 	case enabled:
-		return found(check.OK, "", "on")
+		return found(check.OK, "", "authentication is enabled")
 	case c.cfg.Cert != "" && c.cfg.encrypts(s.Endpoint):
-		return found(check.OK, "", "off: any client certificate may read and write everything")
+		return found(check.OK, "", "authentication is disabled: any client certificate may read and write everything")
 	}
-	return found(check.Note, "enable users (etcdctl auth enable), or demand client certificates",
-		"off: any client that reaches the port may read and write everything")
+	return found(check.Note, "enable authentication (etcdctl auth enable), or require client certificates",
+		"authentication is disabled: any client that reaches the port may read and write everything")
 }
 
 // firstMessage is how long a member may take to send the first bytes of a snapshot.
@@ -255,25 +255,25 @@ func (c *checked) snapshots(ctx context.Context) check.Line {
 	}
 	s := c.preferred()
 	if s == nil {
-		return found(check.Wanting, "name a voting member in --endpoints", "only learners answer, and they are never backed up")
+		return found(check.Wanting, "name a voting member in --endpoints", "only learners answer, and no backup is taken from a learner")
 	}
 	snapshot, err := s.Snapshot(ctx, firstMessage)
 	if err != nil {
-		return found(check.Wanting, "use a user, or a client certificate whose CN is one, with the role root", "%v", err)
+		return found(check.Wanting, "use a user with the role root, or a client certificate whose CN is such a user", "%v", err)
 	}
 	snapshot.Close()
 	return found(check.OK, "", "%s has begun to send one", s.Endpoint)
 }
 
-// preferred returns the member for a check: the first that exists of the leader, as for a backup, a voting member that
-// is not cut off, and any voting member. It returns nil if only learners answer.
+// preferred returns the member for a check: the leader (as for a backup), else a voting member that is not cut off, else any voting
+// member. It returns nil if only learners answer.
 func (c *checked) preferred() *Server {
 	voters := c.voters()
 	leader := c.Leader()
 	if leader != nil {
 		return leader
 	}
-	i := slices.IndexFunc(voters, func(s *Server) bool { return s.Reaches })
+	i := slices.IndexFunc(voters, func(s *Server) bool { return s.ReachesLeader })
 	if i >= 0 {
 		return voters[i]
 	}
@@ -288,7 +288,7 @@ func (c *checked) voters() []*Server {
 }
 
 func (c *checked) equal(ctx context.Context) check.Line {
-	const cure = "the members have different data: find out which is right and replace the other before any other step"
+	const cure = "the members have different data: find out which is right and replace the others before any other step"
 	from := c.preferred()
 	few := len(c.Servers) < 2 || from == nil
 	if few && !c.o.NoHash {
@@ -309,5 +309,5 @@ func (c *checked) equal(ctx context.Context) check.Line {
 	if difference != "" {
 		return found(check.Wanting, cure, "%s", difference)
 	}
-	return found(check.OK, "", "%d members have the same", len(c.Servers))
+	return found(check.OK, "", "%d members have the same HashKV", len(c.Servers))
 }

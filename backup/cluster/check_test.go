@@ -79,7 +79,7 @@ func TestCheckOverTLS(t *testing.T) {
 	cfg.CACert, cfg.Cert, cfg.Key = files.CA, files.Cert, files.Key
 	lines := checkCluster(t, cfg, cluster.CheckOptions{})
 	wantLines(t, lines, verdicts{"HashKV equal": check.NotRun})
-	wantSaid(t, lines, "quorum and leader", url+" leads", "1 of 1", "0 may fail")
+	wantSaid(t, lines, "quorum and leader", url+" leads", "1 of 1", "0 more may fail")
 	wantSaid(t, lines, "server certificates", "in 40 days")
 	wantSaid(t, lines, "client certificate", files.Cert, "in 40 days")
 	wantSaid(t, lines, "database size", "% of the quota")
@@ -100,7 +100,7 @@ func TestCheckOverTLS(t *testing.T) {
 	lines = checkCluster(t, cfg, cluster.CheckOptions{Now: time.Now()})
 	wantSaid(t, lines, "endpoints answer", "unknown authority", "--cacert")
 	wantSaid(t, lines, "server certificates", "runs out")
-	wantSaid(t, lines, "alarms", `"endpoints answer" is wanting`)
+	wantSaid(t, lines, "alarms", `"endpoints answer" failed`)
 }
 
 func TestCheckPlain(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCheckAlarmAndQuota(t *testing.T) {
 		"alarms": check.Wanting, "database size": check.Wanting,
 	})
 	wantSaid(t, lines, "alarms", "NOSPACE", "disarm")
-	wantSaid(t, lines, "database size", "takes no more writes")
+	wantSaid(t, lines, "database size", "accepts no more writes")
 }
 
 func TestCheckUsers(t *testing.T) {
@@ -150,7 +150,7 @@ func TestCheckUsers(t *testing.T) {
 	base := verdicts{"HashKV equal": check.NotRun, "server certificates": check.Note, "client certificate": check.NotRun}
 	lines := checkCluster(t, as("root"), cluster.CheckOptions{})
 	wantLines(t, lines, base)
-	wantSaid(t, lines, "users", "on")
+	wantSaid(t, lines, "users", "authentication is enabled")
 	lines = checkCluster(t, as("alice"), cluster.CheckOptions{})
 	wantSaid(t, lines, "can take snapshots", "permission denied", "role root")
 	if !slices.ContainsFunc(lines, func(l check.Line) bool { return l.Verdict == check.Wanting }) {
@@ -175,7 +175,7 @@ func TestCheckWithoutAnswers(t *testing.T) {
 	dead := servers.FreeURLs(t, 1)[0]
 	lines := checkCluster(t, at(dead), cluster.CheckOptions{})
 	wantSaid(t, lines, "endpoints answer", "connection refused")
-	wantSaid(t, lines, "HashKV equal", `"endpoints answer" is wanting`)
+	wantSaid(t, lines, "HashKV equal", `"endpoints answer" failed`)
 }
 
 func TestCheckClientCertificateFile(t *testing.T) {
@@ -214,7 +214,7 @@ func TestCheckFakeMembers(t *testing.T) {
 	lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
 	wantSaid(t, lines, "endpoints answer", "member 3 has never been started")
 	wantSaid(t, lines, "one version", "3.6.1 and 3.7.3")
-	wantSaid(t, lines, "members in step", urls[1]+" is a learner")
+	wantSaid(t, lines, "members in step", "learners: "+urls[1])
 	wantSaid(t, lines, "database size", "do not report")
 	wantSaid(t, lines, "HashKV equal", "--no-hash")
 	wantSaid(t, lines, "quorum and leader", "1 of 2 voting members answer")
@@ -363,14 +363,14 @@ func TestCheckThree(t *testing.T) {
 	lines := checkCluster(t, cfg, cluster.CheckOptions{})
 	wantLines(t, lines, nil)
 	wantSaid(t, lines, "HashKV equal", "3 members")
-	wantSaid(t, lines, "quorum and leader", "3 of 3", "1 may fail")
+	wantSaid(t, lines, "quorum and leader", "3 of 3", "1 more may fail")
 
 	c.Kill(t, 0)
 	wantQuorum(t, c, cfg)
 	lines = checkCluster(t, cfg, cluster.CheckOptions{})
 	wantLines(t, lines, verdicts{"endpoints answer": check.Wanting, "server certificates": check.Unknown})
 	wantSaid(t, lines, "endpoints answer", c.Members[0].ClientURL, "connection refused")
-	wantSaid(t, lines, "quorum and leader", "2 of 3", "0 may fail")
+	wantSaid(t, lines, "quorum and leader", "2 of 3", "0 more may fail")
 	wantSaid(t, lines, "HashKV equal", "2 members")
 
 	c.Kill(t, 1)

@@ -71,7 +71,7 @@ func (c *Cluster) Close() {
 // Leader returns the member that is the leader, or nil if it does not answer or there is none.
 func (c *Cluster) Leader() *Server {
 	for _, s := range c.Servers {
-		if s.Reaches && s.Status.Leader == s.MemberID {
+		if s.ReachesLeader && s.Status.Leader == s.MemberID {
 			return s
 		}
 	}
@@ -194,18 +194,18 @@ func (c *Cluster) dropForeignServers() {
 	})
 }
 
-// probeQuorum makes a linearizable read through each member, and sets Reaches where it succeeds, and Quorum if it
+// probeQuorum makes a linearizable read through each member, and sets ReachesLeader where it succeeds, and Quorum if it
 // succeeds anywhere. Status would not suffice: it may still name a leader that has failed. Learners serve no such reads.
 func (c *Cluster) probeQuorum(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range c.Servers {
 		if !s.Status.IsLearner {
-			wg.Go(func() { s.Reaches, s.noAccess = s.linearizable(ctx) })
+			wg.Go(func() { s.ReachesLeader, s.noAccess = s.linearizable(ctx) })
 		}
 	}
 	wg.Wait()
 	for _, s := range c.Servers {
-		c.Quorum = c.Quorum || s.Reaches
+		c.Quorum = c.Quorum || s.ReachesLeader
 	}
 }
 
@@ -214,7 +214,7 @@ func (c *Cluster) probeQuorum(ctx context.Context) {
 func (c *Cluster) Alarms(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, s := range c.Servers {
-		if !s.Reaches {
+		if !s.ReachesLeader {
 			continue
 		}
 		alarms, err := s.alarms(ctx)

@@ -407,7 +407,7 @@ func TestConnectWithUsers(t *testing.T) {
 		}
 		enabled, err := c.Servers[0].AuthEnabled(t.Context())
 		if !enabled || err != nil {
-			t.Errorf("users enabled: %t, %v", enabled, err)
+			t.Errorf("authentication enabled: %t, %v", enabled, err)
 		}
 		snapshot, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
 		if err != nil {
@@ -419,7 +419,7 @@ func TestConnectWithUsers(t *testing.T) {
 		wantWords(t, refused(t, t.Context(), as("root", "no-"+secret)), "refuses this user and password")
 	})
 	t.Run("nobody", func(t *testing.T) {
-		wantWords(t, refused(t, t.Context(), at(url)), "users enabled", "--user")
+		wantWords(t, refused(t, t.Context(), at(url)), "requires authentication", "--user")
 	})
 	t.Run("alice", func(t *testing.T) {
 		c := connect(t, as("alice", rootPassword))
@@ -451,7 +451,7 @@ func TestConnectWithoutALoginToAnOldServer(t *testing.T) {
 		t.Errorf("a refusal is taken for silence: quorum %t", c.Quorum)
 	}
 	_, err := c.Servers[0].Snapshot(t.Context(), time.Minute)
-	wantWords(t, err, "users enabled", "--user")
+	wantWords(t, err, "requires authentication", "--user")
 }
 
 // TestConnectWithAnUncheckedLogin plays etcd without a quorum, which checks no password and reports that in a
@@ -483,6 +483,6 @@ func TestConnectLogsInWhereNoUsersAre(t *testing.T) {
 	c := connect(t, cfg)
 	enabled, err := c.Servers[0].AuthEnabled(t.Context())
 	if enabled || err != nil {
-		t.Errorf("users enabled: %t, %v", enabled, err)
+		t.Errorf("authentication enabled: %t, %v", enabled, err)
 	}
 }

@@ -22,17 +22,17 @@ import (
 
 // Server is one member that answers.
 type Server struct {
-	Endpoint string
-	Aliases  []string // further endpoints of the same member
-	MemberID uint64
-	Status   *pb.StatusResponse // as of Connect
-	Reaches  bool               // a linearizable read through it succeeded, so it is not cut off
+	Endpoint      string
+	Aliases       []string // further endpoints of the same member
+	MemberID      uint64
+	Status        *pb.StatusResponse // as of Connect
+	ReachesLeader bool               // a linearizable read through it succeeded, so it is not cut off
 
 	config   Config
 	client   *clientv3.Client
 	remote   pb.MaintenanceClient
 	timeout  time.Duration // Config.CommandTimeout
-	noAccess bool          // a read was refused, so users are enabled
+	noAccess bool          // a read was refused, so authentication is enabled
 }
 
 func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) {
@@ -70,8 +70,8 @@ func connect(ctx context.Context, cfg Config, endpoint string) (*Server, error) 
 	return s, nil
 }
 
-// loginFailed returns the reason of a failed login. etcd's client retries until its time is over and then drops the
-// reason, so loginFailed connects again without a login.
+// loginFailed returns the reason of a failed login. etcd's client retries until its deadline and then discards the reason, so
+// loginFailed connects again without a login.
 func (c Config) loginFailed(ctx context.Context, endpoint string, err error) error {
 	// If the server's deadline passes before the client's, the error is the server's. A 3.4 server sends it without a code.
 	late := strings.Contains(err.Error(), context.DeadlineExceeded.Error()) || errors.Is(err, rpctypes.ErrTimeout)
@@ -86,7 +86,7 @@ func (c Config) loginFailed(ctx context.Context, endpoint string, err error) err
 	if s != nil {
 		s.client.Close()
 	}
-	return fmt.Errorf("it answers, but rejects every login: without a quorum etcd checks no password; "+
+	return fmt.Errorf("it answers, but every login fails: etcd cannot check passwords without a quorum; "+
 		"use a client certificate (--cert, --key) whose CN is a user with the role root: %w", err)
 }
 
@@ -95,8 +95,8 @@ func (c Config) statusFailed(endpoint string, err error) error {
 	return c.withRemedy(endpoint, explain(err))
 }
 
-// errUsers means that users are enabled, but the request was made without a login.
-var errUsers = errors.New("etcd has users enabled: give --user, or a client certificate whose CN is one")
+// errUsers means that authentication is enabled, but the request was made without a login.
+var errUsers = errors.New("etcd requires authentication: pass --user, or a client certificate whose CN is a user")
 
 // explain returns err with the remedy if a login is wrong, and shortens gRPC's errors.
 func explain(err error) error {
@@ -244,7 +244,7 @@ var (
 	ErrCompacted = errors.New("this revision is compacted")
 )
 
-// AuthEnabled reports whether users are enabled. It needs a quorum; the value is valid even with an error if it is true.
+// AuthEnabled reports whether authentication is enabled. It needs a quorum; if the value is true, it is valid even with an error.
 // Servers before 3.5 reveal it only in the answer to a login.
 func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -262,7 +262,7 @@ func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 			return true, nil
 		}
 	}
-	return s.noAccess, fmt.Errorf("ask %s whether users are enabled: %w", s.Endpoint, explain(err))
+	return s.noAccess, fmt.Errorf("ask %s whether authentication is enabled: %w", s.Endpoint, explain(err))
 }
 
 const (

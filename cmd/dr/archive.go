@@ -41,7 +41,7 @@ restore any point since the first backup.
 to each member: one of them holds a lease and works, and another takes over within --lease when it stops. While the store is
 unreachable, the member's own log is the spool.
 
---source watch needs only the client port: it watches all keys, from any host. If users are enabled, it needs one with the
+--source watch needs only the client port: it watches all keys, from any host. If authentication is enabled, it needs one with the
 role root. It does not see users, roles, leases without keys and alarms: a restore takes them from the backup. While the store
 is unreachable, changes wait in --spool; when that is full, the cluster keeps them until it compacts.
 

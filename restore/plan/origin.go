@@ -58,7 +58,7 @@ func backupNotes(b catalog.Backup, keepAlarms bool) (notes []string) {
 		notes = append(notes, "the members had diverged when it was taken: "+b.Diverged)
 	}
 	if b.Auth {
-		notes = append(notes, "users are enabled in the backup: the restored cluster asks for the same passwords as before")
+		notes = append(notes, "authentication is enabled in the backup: the restored cluster asks for the same passwords as before")
 	}
 	if b.KubernetesEncrypted {
 		notes = append(notes, "Kubernetes encrypts values in it: the API server needs the same EncryptionConfiguration and keys as before")

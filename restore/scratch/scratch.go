@@ -128,7 +128,7 @@ func socketDir(dataDir string) (string, error) {
 }
 
 // awaitHealth waits until the server responds to a client that asks for its health. That request needs no password even if
-// users are enabled.
+// authentication is enabled.
 func (s *Server) awaitHealth(ctx context.Context) error {
 	conn, err := grpc.NewClient(s.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

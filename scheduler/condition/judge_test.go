@@ -169,7 +169,7 @@ var faults = []fault{
 	{condition.MembersDiverged, critical, "CORRUPT", "the check's cure", problem(check.Corrupt, "alarms", "alarms: CORRUPT, NOSPACE")},
 	{condition.MembersDiverged, critical, "two hashes", "within 5 minutes", func(f *condition.Facts) { f.Log.Diverged = "two hashes" }},
 	{condition.NoQuorum, critical, "no quorum", "the check's cure", problem(check.NoQuorum, "quorum and leader", "linearizable reads fail: there is no quorum")},
-	{condition.MembersAway, warning, "leader", "the check's cure", line("quorum and leader", "there is a quorum, but its leader does not answer here")},
+	{condition.MembersAway, warning, "leader", "the check's cure", line("quorum and leader", "there is a quorum, but its leader does not answer at the given endpoints")},
 	{condition.MembersAway, warning, "silent", "the check's cure", line("endpoints answer", "silent")},
 	{condition.MembersAway, critical, "nobody", "the check's cure", func(f *condition.Facts) {
 		for i := range f.Checks {

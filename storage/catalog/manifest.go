@@ -45,7 +45,7 @@ type Manifest struct {
 	Stored Blob      `json:"stored"` // the sealed object
 	Seal   seal.Seal `json:"seal"`   // how it was sealed
 
-	Auth                bool     `json:"auth"`                // users are enabled
+	Auth                bool     `json:"auth"`                // authentication is enabled
 	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
 	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
 	Alarms              []string `json:"alarms,omitempty"`    // "NOSPACE" or "CORRUPT", raised by any member

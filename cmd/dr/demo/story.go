@@ -30,7 +30,7 @@ type act struct {
 func (d *demoRun) acts() []act {
 	return append([]act{
 		{"Three etcd members start", d.start},
-		{"They are filled, and users are enabled", d.fillThem},
+		{"They are filled, and authentication is enabled", d.fillThem},
 		{"Their content is recorded and compared", d.record},
 		{"A backup is taken", d.backUp},
 		{"Disaster: all three members and their data dirs are lost", d.destroy},
