@@ -62,7 +62,7 @@ for example without the right key.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "",
-		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
+		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is known to be no later than that")
 	flags.Int64Var(&f.revision, "to-revision", 0, "the state right after the request that created this revision")
 	flags.StringVar(&f.lineage, "lineage", "",
 		"with --to or --to-revision: the history of that point (default: the newest that has it)")

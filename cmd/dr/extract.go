@@ -49,7 +49,7 @@ that controllers create again (owned objects, except Secrets and claims), Events
 	keys.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.to, "to", "latest",
-		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
+		"latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is known to be no later than that")
 	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that created this revision")
 	flags.Int64Var(&f.before, "before-revision", 0, "the state right before the request that created this revision, such as a delete")
 	flags.StringVar(&f.target.Lineage, "lineage", "",

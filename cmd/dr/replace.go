@@ -94,13 +94,13 @@ func (a *app) cleanSwap(id string, in plan.Into) error {
 type runner func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error)
 
 // replace builds the new data next to the live data, unless an earlier command built it, and exchanges the two.
-func (a *app) replace(ctx context.Context, planned plan.Plan, keys seal.Keys, runPlans runner) error {
+func (a *app) replace(ctx context.Context, planned plan.Plan, keys seal.Keys, runTarget runner) error {
 	report, done := a.progress()
 	s, err := swap.Choose(planned, report)
 	if err == nil && !s.IsStaged() {
 		err = s.Check(ctx, planned)
 		if err == nil {
-			_, _, err = runPlans(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
+			_, _, err = runTarget(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 				return s.Stage(p, func(staged plan.Plan) (restore.Result, error) { return a.spawn(ctx, staged, keys, report) })
 			})
 		}

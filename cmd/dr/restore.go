@@ -50,16 +50,17 @@ func (a *app) restore() *cobra.Command {
 		Use:        "restore [ID|latest]",
 		Short:      "Rebuild the members' data dirs as of any revision or second",
 		Long: `restore rebuilds the data dirs of a new cluster: of all members (--output-dir, one directory per member), or of one (--name
-and --data-dir). By default it restores the newest point in backups and log (dr archive). --to and --to-revision select an
-earlier point, a backup's ID that backup alone, and --from-file a plain snapshot.
+and --data-dir). By default it restores the newest point in backups and log (dr archive). --to and --to-revision select
+an earlier point; a backup's ID selects that backup alone; --from-file restores a plain snapshot.
 
 It writes the data dirs only after everything has been downloaded, decrypted and checked: every page, and the HashKV that the
 members reported. It refuses while a member of the old cluster responds, and never writes to a directory that is not empty.
 
---replace restores one member over its existing data: the new data is built next to it, also while etcd runs. Stop etcd and run
+--replace restores one member over its existing data: the new data is built next to it, even while etcd is running. Stop etcd and run
 the same command again: the new data takes the place of the old, which is kept. --undo puts the old data back, --clean removes it.
 
-Without a backup, or after the end of the stored log, --from-data-dir reads the disks of stopped members. It does not change them.
+If there is no backup, or to continue past the end of the stored log, --from-data-dir reads the disks of stopped members. It
+does not change them.
 
 If the target cannot be reached, the error names the nearest point that can; --best restores that one.
 
@@ -75,7 +76,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 		Args: atMostOne("backup"),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is certainly not later")
+	flags.StringVar(&f.to, "to", "latest", "latest, a time (2026-11-21T10:00:00Z) or how long ago (\"2h ago\"): the last state that is known to be no later than that")
 	flags.Int64Var(&f.target.Revision, "to-revision", 0, "the state right after the request that created this revision")
 	flags.Int64Var(&f.before, "before-revision", 0, "the state right before the request that created this revision, such as a delete")
 	flags.StringVar(&f.target.Lineage, "lineage", "", "lineage to restore from, if several contain the revision (default: the newest)")
@@ -83,20 +84,20 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 	flags.StringVar(&f.target.File, "from-file", "", "restore this plain snapshot.db instead of a backup")
 	flags.BoolVar(&f.target.SkipHashCheck, "skip-hash-check", false, "accept a file without the digest at its end, such as a copy of member/snap/db")
 	flags.StringVar(&f.layout.Into.OutputDir, "output-dir", "", "restore all members into this directory, one directory each")
-	flags.StringVar(&f.layout.Into.Name, "name", "", "restore only this member (default: the only member)")
+	flags.StringVar(&f.layout.Into.Name, "name", "", "restore only this member (may be omitted if the cluster has one)")
 	flags.StringVar(&f.layout.Into.DataDir, "data-dir", "", "data dir of the member to restore")
 	flags.StringVar(&f.layout.Into.WALDir, "wal-dir", "", "with --data-dir: directory of the member's log (default: member/wal in the data dir)")
 	flags.StringVar(&f.initialCluster, "initial-cluster", "", "members of the new cluster, name=peerURL,… (default: those of the backup)")
 	flags.StringSliceVar(&f.layout.OwnURLs, "initial-advertise-peer-urls", nil, "peer URLs of the --name member, checked against --initial-cluster")
 	flags.StringVar(&f.layout.Token, "initial-cluster-token", "", "token of the new cluster (default: random; with --name derived from the plan, so that all hosts agree)")
 	flags.BoolVar(&f.freshToken, "fresh-token", false, "with --name: a unique token, for a cluster of this one member")
-	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "where revisions continue, so that caches notice the restore: auto (for Kubernetes far above all known ones), N after the restored one, or 0")
-	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "as in etcdutl, with --bump-revision N; a bump always marks revisions as compacted")
+	flags.StringVar(&f.layout.Bump, "bump-revision", "auto", "how far to advance the revision, so that caches notice the restore: auto (for Kubernetes, far above every known one), N above the restored one, or 0 for none")
+	flags.BoolVar(&f.markCompacted, "mark-compacted", false, "accepted for compatibility with etcdutl; needs --bump-revision N, which always does this")
 	flags.BoolVar(&f.layout.KeepAlarms, "keep-alarms", false, "keep the alarms of the backup")
 	flags.BoolVar(&f.layout.AllowCorrupt, "allow-corrupt", false, "restore even if the backup has the alarm CORRUPT")
 	flags.BoolVar(&f.layout.OldIsDead, "old-is-dead", false, "restore even if the old members respond")
 	flags.StringVar(&f.planOut, "plan-out", "", "write the plan to this file and stop")
-	flags.StringVar(&f.planIn, "plan", "", "run the plan of this file (-: stdin)")
+	flags.StringVar(&f.planIn, "plan", "", "run the plan in this file (-: stdin)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
 	cmd.MarkFlagsMutuallyExclusive("initial-cluster-token", "fresh-token")
 	f.swap.add(cmd)
@@ -125,36 +126,36 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	if f.planIn != "" {
-		plan, err := a.readPlan(cmd, f, args)
+		planned, err := a.readPlan(cmd, f, args)
 		if err != nil {
 			return err
 		}
-		return a.runPlan(cmd, f, plan)
+		return a.outputOrRun(cmd, f, planned)
 	}
-	catalog, err := a.readTarget(cmd, f, args)
+	cat, err := a.readTarget(cmd, f, args)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	planned, err := plan.New(catalog, f.target, f.layout, now)
+	planned, err := plan.New(cat, f.target, f.layout, now)
 	if err != nil {
 		return err
 	}
 	f.layout.Known = restore.LiveRevision(cmd.Context(), planned) // known only after planning, which selects the servers to ask
 	if f.dryRun || f.planOut != "" {
-		planned, err = plan.New(catalog, f.target, f.layout, now) // again, with the live revision
+		planned, err = plan.New(cat, f.target, f.layout, now) // again, with the live revision
 		if err != nil {
 			return err
 		}
-		return a.runPlan(cmd, f, planned)
+		return a.outputOrRun(cmd, f, planned)
 	}
 	keys, err := f.keys.load()
 	if err != nil {
 		return err
 	}
-	runPlans := func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
+	runTarget := func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
 		return restore.RunTarget(cmd.Context(), restore.Attempt{
-			Request: plan.Request{Catalog: catalog, Target: f.target, Layout: f.layout, Now: now}, Unfold: a.unfold, Run: run,
+			Request: plan.Request{Catalog: cat, Target: f.target, Layout: f.layout, Now: now}, Unfold: a.unfold, Run: run,
 		})
 	}
 	if f.swap.replace {
@@ -162,10 +163,10 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		if err != nil {
 			return err
 		}
-		return a.replace(cmd.Context(), planned, keys, runPlans)
+		return a.replace(cmd.Context(), planned, keys, runTarget)
 	}
 	report, done := a.progress()
-	planned, result, err := runPlans(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
+	planned, result, err := runTarget(func(ctx context.Context, p plan.Plan) (restore.Result, error) {
 		return a.spawn(ctx, p, keys, report)
 	})
 	done()
@@ -175,8 +176,8 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	return a.printNew(planned, result)
 }
 
-// runPlan writes the plan to a file, prints it, or runs it, as the flags require.
-func (a *app) runPlan(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) error {
+// outputOrRun writes the plan to a file, prints it, or runs it, as the flags require.
+func (a *app) outputOrRun(cmd *cobra.Command, f *restoreFlags, planned plan.Plan) error {
 	if f.plain.mode(f.keys) != plan.PlainTaken { // the plan may have been made without a key
 		err := planned.RefusePlain()
 		if err != nil {
@@ -337,17 +338,17 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
 	// Load all backups even if the target names one: the plan notes how this backup differs from earlier ones.
-	catalog, err := a.load(cmd.Context(), backups.LoadOptions{Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
+	cat, err := a.load(cmd.Context(), backups.LoadOptions{Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
 	if err != nil || !f.newestBackup {
-		return catalog, err
+		return cat, err
 	}
-	err = plan.CheckAmbiguous(catalog)
+	err = plan.CheckAmbiguous(cat)
 	if err != nil {
-		return catalog, err
+		return cat, err
 	}
-	newest, err := catalog.Latest()
+	newest, err := cat.Latest()
 	f.target.Backup = newest.ID
-	return catalog, err
+	return cat, err
 }
 
 func (a *app) printRestore(p plan.Plan, r restore.Result) error {
@@ -363,7 +364,7 @@ func (a *app) printRestore(p plan.Plan, r restore.Result) error {
 	}
 	bumped := ""
 	if r.BumpedTo > 0 {
-		bumped = fmt.Sprintf(", continues from %d", r.BumpedTo)
+		bumped = fmt.Sprintf("; revisions continue from %d", r.BumpedTo)
 	}
 	facts := []string{
 		"key space", fmt.Sprintf("%d keys at revision %d%s", r.Keys, r.Revision, bumped),
