@@ -9,8 +9,8 @@ import (
 
 // Status is the document of dr status: the state of each cluster in its repositories.
 type Status struct {
-	Clusters []ClusterStatus `json:"clusters"` // the worst first
-	Wanting  int             `json:"wanting"`  // how many of them need attention now
+	Clusters  []ClusterStatus `json:"clusters"` // the worst first
+	Attention int             `json:"wanting"`  // how many of them need attention now
 }
 
 // ClusterStatus is the state of one cluster in its repositories.
@@ -28,8 +28,8 @@ func NewStatus(clusters []ClusterStatus) Status {
 		return cmp.Or(condition.Compare(a.Conditions, b.Conditions), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	for _, c := range d.Clusters {
-		if c.Wanting() {
-			d.Wanting++
+		if c.NeedsAttention() {
+			d.Attention++
 		}
 	}
 	return d
@@ -40,8 +40,8 @@ var atOnce = []condition.Name{
 	condition.NoBackup, condition.BackupLate, condition.RepositoryAway, condition.BackupDamaged, condition.LogGap,
 }
 
-// Wanting reports whether c needs attention now. Other warnings, such as NeverProven, can wait for a day.
-func (c ClusterStatus) Wanting() bool {
+// NeedsAttention reports whether c needs attention now. Other warnings, such as NeverProven, can wait for a day.
+func (c ClusterStatus) NeedsAttention() bool {
 	return slices.ContainsFunc(c.Conditions, func(one condition.Condition) bool {
 		return one.Severity == condition.Critical || slices.Contains(atOnce, one.Name)
 	})

@@ -64,7 +64,7 @@ func TestStatusPutsTheWorstFirst(t *testing.T) {
 		order = append(order, c.Cluster)
 	}
 	want := []string{"nothing", "and more", "late", "damaged", "unproven", "c", "a", "b"}
-	if !slices.Equal(order, want) || got.Wanting != 4 {
-		t.Errorf("%q, %d wanting, want %q and 4", order, got.Wanting, want)
+	if !slices.Equal(order, want) || got.Attention != 4 {
+		t.Errorf("%q, %d need attention, want %q and 4", order, got.Attention, want)
 	}
 }

@@ -17,8 +17,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
-// errCheckFailed reports that dr check or dr status found something wanting: it would fail when a backup or a restore needs it.
+// errCheckFailed means that dr check has found something that would fail when a backup or a restore needs it.
 var errCheckFailed = fault.New(fault.Damaged, "wanting")
+
+// errAttention means that dr status has found a cluster that needs attention now.
+var errAttention = fault.New(fault.Damaged, "attention needed")
 
 // shortestLock is long enough to try a lock on a slow store.
 const shortestLock = time.Minute

@@ -79,7 +79,7 @@ func TestStatus(t *testing.T) {
 	out := dr(t, nil, "status", "--config", path, "-o", "json")
 	var got document.Status
 	err := json.NewDecoder(strings.NewReader(out.stdout)).Decode(&got) // the error comes behind it
-	if err != nil || out.code != 3 || got.Wanting != 3 {
+	if err != nil || out.code != 3 || got.Attention != 3 {
 		t.Fatalf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)
 	}
 	for i, want := range []string{"empty NoBackup", "stale BackupLate", "lost RepositoryAway", "fine NotEncrypted"} {
@@ -96,7 +96,7 @@ func TestStatus(t *testing.T) {
 	lines := strings.Split(out.stdout, "\n")
 	if out.code != 3 || !strings.HasPrefix(lines[1], "empty ") ||
 		!strings.HasPrefix(lines[2], "  critical NoBackup in main: there is no backup") || !strings.HasPrefix(lines[3], "    → dr backup --repo") ||
-		!strings.Contains(out.stderr, "3 of 4 are wanting") {
+		!strings.Contains(out.stderr, "attention needed: 3 of 4 clusters") {
 		t.Errorf("as a table: exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 	out = dr(t, map[string]string{"DR_CONFIG": path}, "status", "--repo", repo)

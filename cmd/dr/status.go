@@ -74,8 +74,8 @@ if any, and prints its content. It does not change the file. The exit code is 3 
 		} else {
 			a.printStatus(doc, path == "", time.Now())
 		}
-		if err == nil && doc.Wanting > 0 {
-			err = fmt.Errorf("%d of %d are %w", doc.Wanting, len(doc.Clusters), errCheckFailed)
+		if err == nil && doc.Attention > 0 {
+			err = fmt.Errorf("%w: %d of %d clusters", errAttention, doc.Attention, len(doc.Clusters))
 		}
 		return cmp.Or(unread, err)
 	}
@@ -265,7 +265,7 @@ func line(table *bytes.Buffer) string {
 // stateOf returns the worst severity of c's conditions, in capitals if it needs action now.
 func stateOf(c document.ClusterStatus) string {
 	switch {
-	case c.Wanting():
+	case c.NeedsAttention():
 		return strings.ToUpper(string(c.Conditions[0].Severity))
 	case c.Suspended:
 		return "suspended"
