@@ -87,7 +87,7 @@ func (a *app) printConfig(c document.ConfigCluster) {
 	}
 	to := strings.Join(places, ", ")
 	if len(places) > 1 {
-		to += "; needed: " + c.Require
+		to += "; required: " + c.Require
 	}
 	sealed := "NOT ENCRYPTED: anyone who can read the repository can read every secret in etcd"
 	if len(c.Recipients) > 0 {

@@ -176,7 +176,7 @@ const divergedCure = "find out which member is right, replace the other"
 
 // backupLate adds that a backup is late. If the backup waits for its turn, the condition is a warning until the next slot.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
-	w := finding{warningIf(j.anotherInTime(r)), r.Repository, fmt.Sprintf("on its host check that dr serve runs, and read its log; dr trigger --cluster %s takes one now", j.Cluster)}
+	w := finding{warningIf(j.anotherInTime(r)), r.Repository, fmt.Sprintf("on the host of dr serve, check that it runs, and read its log; dr trigger --cluster %s takes one now", j.Cluster)}
 	waiting := ""
 	if j.Jobs.Queued {
 		waiting, w.cure = "; it waits for its turn among other clusters", "raise concurrency in dr.yaml, or spread the schedules by a larger jitter"
@@ -184,7 +184,7 @@ func (j *judgement) backupLate(r Repository, late time.Duration) {
 			w.severity = Warning
 		}
 	}
-	j.add(BackupLate, w, "the last good backup is of %s, and the next was due %s ago%s%s", clock(r.Good.Started), span(late), waiting, because(r.Doubt))
+	j.add(BackupLate, w, "the last good backup was taken at %s, and the next was due %s ago%s%s", clock(r.Good.Started), span(late), waiting, because(r.Doubt))
 }
 
 // behindOthers adds that another repository has a newer good backup than r. r itself is not late.
@@ -194,7 +194,7 @@ func (j *judgement) behindOthers(r Repository) {
 			continue
 		}
 		j.add(BackupLate, finding{Warning, r.Repository, fmt.Sprintf("dr serve copies it as soon as it can (require: any); by hand: dr copy from %s", o.Repository)},
-			"the last good backup is of %s, and repository %s has one of %s%s", clock(r.Good.Started), o.Repository, clock(o.Good.Started), because(r.Doubt))
+			"the last good backup was taken at %s, and repository %s has one from %s%s", clock(r.Good.Started), o.Repository, clock(o.Good.Started), because(r.Doubt))
 		return
 	}
 }
@@ -273,8 +273,8 @@ func drillOf(in string, p *catalog.Proof) Drill {
 	return Drill{in, p.Time, p.Verdict, p.Finding}
 }
 
-// fault adds that the configuration is refused. The condition is critical if no earlier configuration is in
-// force: the cluster is not backed up.
+// fault adds that the configuration is refused. The condition is critical if no earlier configuration is in effect: the cluster is
+// not backed up.
 func (j *judgement) fault() {
 	if j.Fault == "" {
 		return
@@ -331,12 +331,12 @@ func (j *judgement) log(r Repository) {
 	}
 	w, good := r.Window, r.Good
 	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
-		j.add(LogStopped, finding{Critical, r.Repository, "on its host check that dr archive runs, and read its log"},
+		j.add(LogStopped, finding{Critical, r.Repository, "on the host of dr archive, check that it runs, and read its log"},
 			"the log ends at %s with revision %d, and the backup of %s has revision %d",
 			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
 	}
 	if w == nil && good != nil && j.neverLogged(r) {
-		j.add(LogStopped, finding{Critical, r.Repository, "on its host check that dr serve runs, and what its log reports on archiving"},
+		j.add(LogStopped, finding{Critical, r.Repository, "on the host of dr serve, check that it runs, and read in its log about archiving"},
 			"the log is to be archived, and nothing of it that restores has been stored since the backup of %s", clock(good.Started))
 	}
 }
@@ -359,7 +359,7 @@ func (j *judgement) jobs() {
 	}
 	due := j.Agreed.Drill
 	if !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
-		j.add(DrillNotRun, finding{Warning, "", "read on its host what dr serve logs about drills, or run dr drill by hand"},
+		j.add(DrillNotRun, finding{Warning, "", "on the host of dr serve, read in its log about drills, or run dr drill by hand"},
 			"a drill was due %s ago, and none was run", span(j.now.Sub(due)))
 	}
 }

@@ -29,7 +29,7 @@ var at = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 func change(n int) condition.Change {
 	return condition.Change{State: condition.Begins, Time: at, Condition: condition.Condition{
 		Name: condition.BackupLate, Severity: condition.Critical, Cluster: fmt.Sprint("c", n), Repository: "main", Since: at.Add(-time.Minute),
-		Message: "the last good backup is of 2026-11-21T07:00:00Z, and the next was due 1h0m ago", Cure: "see that dr serve runs",
+		Message: "the last good backup was taken at 2026-11-21T07:00:00Z, and the next was due 1h0m ago", Cure: "see that dr serve runs",
 	}}
 }
 
