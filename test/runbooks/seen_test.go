@@ -177,7 +177,7 @@ func TestExamplesAreCompared(t *testing.T) {
 	const line = "critical BackupLate in main: the last good backup was taken at 2026-03-01T02:00:00Z, and the next was due 26h3m ago"
 	for real, want := range map[string]bool{
 		"critical BackupLate in main: the last good backup was taken at 2026-11-21T06:09:31Z, and the next was due 3 days ago":       true,
-		"critical BackupLate in main: the newest good backup is of 2026-11-21T06:09:31Z, and the next was due 3 days ago":     false,
+		"critical BackupLate in main: the newest good backup was taken at 2026-11-21T06:09:31Z, and the next was due 3 days ago":     false,
 		"critical BackupLate in main: the last good backup was taken at 2026-11-21T06:09:31Z, and the next was due 3 days ago: a b":  false,
 		"warning BackupLate in main: the last good backup was taken at 2026-11-21T06:09:31Z, and the next was due 3 days ago":        false,
 		"critical BackupLate in offsite: the last good backup was taken at 2026-11-21T06:09:31Z, and the next was due 1h0m0.5s ago":  false,
