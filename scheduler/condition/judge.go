@@ -176,10 +176,10 @@ const divergedCure = "find out which member is right, replace the other"
 
 // backupLate adds that a backup is late. If the backup waits for its turn, the condition is a warning until the next slot.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
-	w := finding{warningIf(j.anotherInTime(r)), r.Repository, fmt.Sprintf("on the host of dr serve, check that it runs, and read its log; dr trigger --cluster %s takes one now", j.Cluster)}
+	w := finding{warningIf(j.anotherInTime(r)), r.Repository, fmt.Sprintf("check that the service (dr serve, dr operator) runs, and read its log; dr trigger --cluster %s takes one now, and so does an EtcdBackup with like", j.Cluster)}
 	waiting := ""
 	if j.Jobs.Queued {
-		waiting, w.cure = "; it waits for its turn among other clusters", "raise concurrency in dr.yaml, or spread the schedules by a larger jitter"
+		waiting, w.cure = "; it waits for its turn among other clusters", "raise the concurrency of the service, or spread the schedules by a larger jitter"
 		if late < r.Due.Sub(r.Good.Started) {
 			w.severity = Warning
 		}
@@ -193,7 +193,7 @@ func (j *judgement) behindOthers(r Repository) {
 		if o.Good == nil || !o.Good.Started.After(r.Good.Started) || j.now.Sub(o.Good.Started) <= j.Agreed.Slack {
 			continue
 		}
-		j.add(BackupLate, finding{Warning, r.Repository, fmt.Sprintf("dr serve copies it as soon as it can (require: any); by hand: dr copy from %s", o.Repository)},
+		j.add(BackupLate, finding{Warning, r.Repository, fmt.Sprintf("the service copies it as soon as it can, unless it requires all repositories; by hand: dr copy from %s", o.Repository)},
 			"the last good backup was taken at %s, and repository %s has one from %s%s", clock(r.Good.Started), o.Repository, clock(o.Good.Started), because(r.Doubt))
 		return
 	}
@@ -284,7 +284,7 @@ func (j *judgement) fault() {
 	if kept {
 		without = "the previous settings stay in effect"
 	}
-	j.add(ConfigRefused, finding{warningIf(kept), "", "correct it: the service reads it again by itself, and dr config check --config FILE checks it"},
+	j.add(ConfigRefused, finding{warningIf(kept), "", "correct it: the service reads it again by itself; dr config check checks a file, and the condition Accepted has the faults of an EtcdBackup"},
 		"its configuration cannot be used, and %s: %s", without, j.Fault)
 }
 
@@ -295,7 +295,7 @@ func (j *judgement) policy(r Repository) {
 			"the backups here have no signature, although another of the cluster's repositories requires one")
 	}
 	if j.Agreed.Written && !r.Locked {
-		j.add(NotLocked, finding{Warning, r.Repository, "give the repository a lock, in a bucket that knows object locks (dr check --lock tries)"},
+		j.add(NotLocked, finding{Warning, r.Repository, "take the right to delete versions from its credentials, or, in dr.yaml, give it a lock, in a bucket that knows object locks (dr check --lock tries)"},
 			"everyone with the right to delete objects can delete every backup")
 	}
 }
@@ -322,7 +322,7 @@ func (j *judgement) log(r Repository) {
 		gap = cmp.Or(gap, j.Log.Gap)
 	}
 	if gap != "" {
-		j.add(LogGap, finding{Critical, r.Repository, j.command("backup", r) + ", or a trigger gap: true"},
+		j.add(LogGap, finding{Critical, r.Repository, j.command("backup", r) + ", a trigger gap: true in dr.yaml, or an EtcdBackup with like"},
 			"no good backup has come after the last gap in the log: %s", gap)
 	}
 	if r.LogDamaged > 0 {
@@ -331,12 +331,12 @@ func (j *judgement) log(r Repository) {
 	}
 	w, good := r.Window, r.Good
 	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
-		j.add(LogStopped, finding{Critical, r.Repository, "on the host of dr archive, check that it runs, and read its log"},
+		j.add(LogStopped, finding{Critical, r.Repository, "check that dr archive, or the service that archives the log, runs, and read its log"},
 			"the log ends at %s with revision %d, and the backup of %s has revision %d",
 			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
 	}
 	if w == nil && good != nil && j.neverLogged(r) {
-		j.add(LogStopped, finding{Critical, r.Repository, "on the host of dr serve, check that it runs, and read in its log about archiving"},
+		j.add(LogStopped, finding{Critical, r.Repository, "check that the service (dr serve, dr operator) runs, and what its log reports on archiving"},
 			"the log is to be archived, and nothing of it that restores has been stored since the backup of %s", clock(good.Started))
 	}
 }
@@ -359,7 +359,7 @@ func (j *judgement) jobs() {
 	}
 	due := j.Agreed.Drill
 	if !due.IsZero() && j.now.Sub(due) > j.Limits.DrillLate && !j.Agreed.Suspended {
-		j.add(DrillNotRun, finding{Warning, "", "on the host of dr serve, read in its log about drills, or run dr drill by hand"},
+		j.add(DrillNotRun, finding{Warning, "", "read in the log of the service about drills, or run dr drill by hand"},
 			"a drill was due %s ago, and none was run", span(j.now.Sub(due)))
 	}
 }

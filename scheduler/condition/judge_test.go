@@ -195,6 +195,22 @@ func TestNothingIsWrong(t *testing.T) {
 	}
 }
 
+// TestCuresHoldForEtcdBackups checks that a cure which names dr serve, its file or a verb for the file also has one for an EtcdBackup.
+func TestCuresHoldForEtcdBackups(t *testing.T) {
+	for i, fault := range faults {
+		f := well()
+		fault.happen(&f)
+		for _, c := range condition.Judge(f, now) {
+			serves := strings.Contains(c.Cure, "dr serve") && !strings.Contains(c.Cure, "dr operator")
+			file := strings.Contains(c.Cure, "dr config") && !strings.Contains(c.Cure, "EtcdBackup")
+			key := strings.Contains(c.Cure, "dr.yaml") && !strings.Contains(c.Cure, "EtcdBackup") && !strings.Contains(c.Cure, "or, in dr.yaml,")
+			if serves || file || key || strings.Contains(c.Cure, "on the host of dr") {
+				t.Errorf("fault %d, %s: the cure is for dr serve alone: %s", i, c.Name, c.Cure)
+			}
+		}
+	}
+}
+
 func TestEachCondition(t *testing.T) {
 	found := map[condition.Name]bool{}
 	for i, fault := range faults {
