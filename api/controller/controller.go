@@ -25,7 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -116,7 +117,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 		}
 	}
 	options := ctrl.Options{
-		Scheme: scheme, Metrics: metrics.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
 	}
 	if op.Namespace != "" {
@@ -192,7 +193,7 @@ func (op *operator) feed(ctx context.Context, changes chan<- spec.Config) {
 
 func (op *operator) server() server.Service {
 	return server.Service{
-		Scheduler: op.scheduler, Listed: op.reconciler.isListed, Page: page.Handler(), Pruned: op.pruner.Last, Spec: op.scheduler.Spec, Version: op.Identity.Version, By: op.Identity.By,
+		Scheduler: op.scheduler, Listed: op.reconciler.isListed, Metrics: metrics.Registry, Page: page.Handler(), Pruned: op.pruner.Last, Spec: op.scheduler.Spec, Version: op.Identity.Version, By: op.Identity.By,
 		Status: func() document.ServeStatus {
 			return document.ServeStatus{
 				Config: document.ServeConfig{File: "EtcdBackups", Since: op.started}, Clusters: convert.Clusters(op.scheduler.Status()),

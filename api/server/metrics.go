@@ -17,11 +17,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/address"
 )
 
-// metrics returns the handler of /metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
+// metrics returns the handler of /metrics, with the metrics of s.Metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
 func metrics(s Service) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serviceCollector{s})
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	all := prometheus.Gatherers{registry}
+	if s.Metrics != nil {
+		all = append(all, s.Metrics)
+	}
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
 // Pruned counts the decisions of the last pruning of a cluster in one repository.

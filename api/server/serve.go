@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -22,6 +24,8 @@ type Service struct {
 	Version string       // of dr
 	By      string       // host and version of dr, for stored documents
 	Page    http.Handler // at / and below /assets/; nil: there is none
+	// Metrics are gathered into /metrics next to the service's own, whose names begin with etcd_dr_; nil: there are none.
+	Metrics prometheus.Gatherer
 	// Listed reports whether all clusters are known, for a service whose clusters belong to others: it may have none, and then is
 	// ready and healthy even if all of them fail. nil: a file names the clusters, at least one.
 	Listed func() bool
