@@ -32,6 +32,7 @@ func TestRelease(t *testing.T) {
 	output(t, "tar", "--extract", "--directory", dir, "--file", filepath.Join(dir, name+".tar.gz"))
 	binary := filepath.Join(dir, name, "dr")
 	wantStatic(t, binary)
+	wantSmall(t, binary)
 	testImage(t)
 }
 
@@ -73,6 +74,22 @@ func wantArchive(t *testing.T, archive, name string) {
 		if !strings.Contains(list, name+"/"+file+"\n") {
 			t.Errorf("it lacks %s", file)
 		}
+	}
+}
+
+// maxSize is the largest stripped binary in bytes: the operator's part was agreed on under this bound.
+const maxSize = 90e6
+
+// wantSmall logs the size of the stripped program, and fails the test if it is above maxSize.
+func wantSmall(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the stripped binary has %.1f MB of at most %.0f", float64(info.Size())/1e6, maxSize/1e6)
+	if info.Size() > maxSize {
+		t.Errorf("it has %d bytes, above %.0f: look for a dependency that is new or not needed", info.Size(), maxSize)
 	}
 }
 
