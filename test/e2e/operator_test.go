@@ -133,6 +133,17 @@ func (o *operated) objects(t *testing.T) []types.Object {
 	return page.Contents
 }
 
+// wantMetrics fails the test unless /metrics contains all names.
+func (o *operated) wantMetrics(t *testing.T, names ...string) {
+	t.Helper()
+	text := get(t, o.service, "/metrics")
+	for _, name := range names {
+		if !strings.Contains(text, "\n"+name) {
+			t.Errorf("/metrics lacks %s", name)
+		}
+	}
+}
+
 // TestOperatorTakesOneBackup applies an EtcdBackup without a schedule: the store then contains exactly one backup, with the workload's
 // revision, even if the operator is killed and started anew, on nothing but the API server and the store.
 func TestOperatorTakesOneBackup(t *testing.T) {
@@ -141,6 +152,7 @@ func TestOperatorTakesOneBackup(t *testing.T) {
 	o.start(t)
 	o.api.Kubectl(t, o.object("now", ""), "apply", "-f", "-")
 	eventually(t, "the backup is taken", func() bool { return o.status(t, "now").Phase == "Completed" })
+	o.wantMetrics(t, "etcd_dr_build_info", `controller_runtime_reconcile_total{controller="etcdbackup",result="success"}`, `workqueue_depth{controller="etcdbackup"`)
 
 	taken := o.list(t)
 	got := o.status(t, "now")
@@ -227,6 +239,7 @@ func TestOperatorRefuses(t *testing.T) {
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "file:///b", credentialsSecret: {name: s}}]}`:                                                   "should match '^(s3|gs|azblob)://'",
 		`{source: {}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                                                     "set endpoints, the client URLs of members, or statefulSet",
 		`{source: {endpoints: ["http://etcd:2379"], statefulSet: {name: etcd}}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                           "set endpoints, the client URLs of members, or statefulSet",
+		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: a/b}}]}`:                                                    "credentialsSecret.name",
 		`{source: {endpoints: ["etcd:2379"]}, unencrypted: true, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                                             "should match '^https?://",
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, timeout: soon, repositories: [{name: main, url: "s3://b", credentialsSecret: {name: s}}]}`:                                       "spec.timeout",
 		`{source: {endpoints: ["http://etcd:2379"]}, unencrypted: true, repositories: [{name: a, url: "s3://b", credentialsSecret: {name: s}}, {name: a, url: "s3://c", credentialsSecret: {name: s}}]}`: "Duplicate value",
