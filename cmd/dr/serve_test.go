@@ -135,7 +135,7 @@ func TestStatusOfALogThatWasNeverStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := dr(t, nil, "status", "--config", path)
-	n := strings.Count(out.stdout, "critical LogStopped in main: the log is to be archived, and nothing")
+	n := strings.Count(out.stdout, "critical LogStopped in main: the log should be archived, but nothing")
 	if n != 1 { // fine's is a minute old
 		t.Errorf("%d of them:\n%s%s", n, out.stdout, out.stderr)
 	}

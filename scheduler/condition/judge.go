@@ -16,7 +16,7 @@ import (
 )
 
 // Judge returns the conditions that hold by the facts f, worst first: critical before warning, then in the order of Names. The
-// order of the facts has no influence. Each Since is now: Record replaces it by the earlier one.
+// order of the facts has no influence. Each Since is now; Record replaces it with the earlier one.
 func Judge(f Facts, now time.Time) []Condition {
 	j := judgement{Facts: f, now: now, found: []Condition{}}
 	j.Limits = f.Limits.orDefaults()
@@ -154,19 +154,19 @@ func (j *judgement) backups(r Repository) {
 		j.add(BackupDamaged, finding{Warning, r.Repository, j.command("verify --all", r)}, "%d cannot be used: %s", r.Damaged, r.Doubt)
 	}
 	if r.Diverged != "" {
-		j.add(MembersDiverged, finding{Critical, r.Repository, divergedCure + ", and see that dr backup --compare-members ends with 0"}, "%s", r.Diverged)
+		j.add(MembersDiverged, finding{Critical, r.Repository, divergedCure + ", and check that dr backup --compare-members exits with 0"}, "%s", r.Diverged)
 	}
 	switch {
 	case r.Future != "":
-		j.add(ClocksApart, finding{Warning, r.Repository, "set the clock of the host that took it (chronyc tracking)"},
+		j.add(ClocksApart, finding{Warning, r.Repository, "correct the clock of the host that took it (chronyc tracking)"},
 			"backup %s has a time in the future", r.Future)
 	case !r.FutureLog.IsZero():
-		j.add(ClocksApart, finding{Warning, r.Repository, "set the clock of the host that archives the log (chronyc tracking)"},
-			"the log's newest segment is of %s, in the future", clock(r.FutureLog))
+		j.add(ClocksApart, finding{Warning, r.Repository, "correct the clock of the host that archives the log (chronyc tracking)"},
+			"the log's newest segment has a time in the future: %s", clock(r.FutureLog))
 	}
 	if r.Changed != "" {
 		j.add(ClusterChanged, finding{Critical, r.Repository, "correct the endpoints, or restore the earlier data (" + j.command("list", r) +
-			" names it); if the change is right: " + j.command("pin latest --confirm", r)}, "%s", r.Changed)
+			" names it); if the change is intended: " + j.command("pin latest --confirm", r)}, "%s", r.Changed)
 	}
 	j.shrunk(r)
 }
@@ -174,12 +174,12 @@ func (j *judgement) backups(r Repository) {
 // divergedCure begins the remedy of MembersDiverged.
 const divergedCure = "find out which member is right, replace the other"
 
-// backupLate adds that a backup is late. If the backup waits for its turn, the condition is a warning until the next slot.
+// backupLate adds BackupLate. While the backup waits for its turn, the condition is a warning until the next slot.
 func (j *judgement) backupLate(r Repository, late time.Duration) {
 	w := finding{warningIf(j.anotherInTime(r)), r.Repository, fmt.Sprintf("check that the service (dr serve, dr operator) runs, and read its log; dr trigger --cluster %s takes one now, and so does an EtcdBackup with like", j.Cluster)}
 	waiting := ""
 	if j.Jobs.Queued {
-		waiting, w.cure = "; it waits for its turn among other clusters", "raise the concurrency of the service, or spread the schedules by a larger jitter"
+		waiting, w.cure = "; it waits for its turn among other clusters", "raise the concurrency of the service, or spread the schedules with a larger jitter"
 		if late < r.Due.Sub(r.Good.Started) {
 			w.severity = Warning
 		}
@@ -187,7 +187,7 @@ func (j *judgement) backupLate(r Repository, late time.Duration) {
 	j.add(BackupLate, w, "the last good backup was taken at %s, and the next was due %s ago%s%s", clock(r.Good.Started), span(late), waiting, because(r.Doubt))
 }
 
-// behindOthers adds that another repository has a newer good backup than r. r itself is not late.
+// behindOthers adds BackupLate if another repository has a newer good backup than r. r itself is not late.
 func (j *judgement) behindOthers(r Repository) {
 	for _, o := range j.Repositories {
 		if o.Good == nil || !o.Good.Started.After(r.Good.Started) || j.now.Sub(o.Good.Started) <= j.Agreed.Slack {
@@ -209,11 +209,11 @@ func because(doubt string) string {
 func (j *judgement) shrunk(r Repository) {
 	w := finding{Warning, r.Repository, "see what is missing: " + j.command("diff", r) + "; a defragmentation makes a database smaller too"}
 	if r.Good != nil && j.isShrunk(r.Good.Size, r.UsualSize) {
-		j.add(BackupShrunk, w, "the database of the newest backup has %s, those before it had %s",
+		j.add(BackupShrunk, w, "the newest backup's database has %s, earlier ones had %s",
 			bytes(r.Good.Size), bytes(r.UsualSize))
 	}
 	if r.Keys > 0 && j.isShrunk(r.Keys, r.UsualKeys) {
-		j.add(BackupShrunk, w, "%d keys were counted last, and %d in the backups before", r.Keys, r.UsualKeys)
+		j.add(BackupShrunk, w, "the last count was %d keys, and earlier backups had %d", r.Keys, r.UsualKeys)
 	}
 }
 
@@ -221,7 +221,7 @@ func (j *judgement) isShrunk(is, usual int64) bool {
 	return float64(is) < j.Limits.Shrunk*float64(usual)
 }
 
-// proofs adds that backups were not proven for too long. The unproven time begins with the oldest kept backup, or at
+// proofs adds NeverProven or NeverDecrypted. The unproven time begins with the oldest kept backup, or at
 // j.Since if that is earlier: with a short retention all backups are young. No condition holds if the configuration promises no
 // proof and no proof was ever made.
 func (j *judgement) proofs(r Repository) {
@@ -234,13 +234,13 @@ func (j *judgement) proofs(r Repository) {
 	}
 	switch long := j.Limits.Proven; {
 	case j.now.Sub(storage.Later(r.Verified, begin)) > long && r.Verified.IsZero():
-		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)}, "none of %d backups was ever verified", r.Backups)
+		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)}, "none of the %d backups was ever verified", r.Backups)
 	case j.now.Sub(storage.Later(r.Verified, begin)) > long:
 		j.add(NeverProven, finding{Warning, r.Repository, j.drillCommand(r)},
 			"nothing was verified for %s", span(j.now.Sub(r.Verified)))
 	case r.Good != nil && r.Good.Encrypted && r.Decrypted.IsZero() && j.now.Sub(begin) > long:
 		j.add(NeverDecrypted, finding{Warning, r.Repository, j.command("verify --level opened --identity KEY", r)},
-			"no key has been shown to open any of %d backups", r.Backups)
+			"no key has been shown to open any of the %d backups", r.Backups)
 	}
 }
 
@@ -258,10 +258,10 @@ func (j *judgement) drill(r Repository) {
 	}
 	cure := j.drillCommand(r)
 	if failed.Verdict == catalog.Failed {
-		j.add(DrillFailed, finding{Critical, r.Repository, cure}, "the drill of %s failed: %s", clock(failed.Time), failed.Finding)
+		j.add(DrillFailed, finding{Critical, r.Repository, cure}, "the drill at %s failed: %s", clock(failed.Time), failed.Finding)
 	}
 	if last.Verdict == catalog.NotRun {
-		j.add(DrillNotRun, finding{Warning, r.Repository, cure}, "the drill of %s could not run: %s", clock(last.Time), last.Finding)
+		j.add(DrillNotRun, finding{Warning, r.Repository, cure}, "the drill at %s could not run: %s", clock(last.Time), last.Finding)
 	}
 }
 
@@ -273,7 +273,7 @@ func drillOf(in string, p *catalog.Proof) Drill {
 	return Drill{in, p.Time, p.Verdict, p.Finding}
 }
 
-// fault adds that the configuration is refused. The condition is critical if no earlier configuration is in effect: the cluster is
+// fault adds ConfigRefused. The condition is critical if no earlier configuration is in effect: the cluster is
 // not backed up.
 func (j *judgement) fault() {
 	if j.Fault == "" {
@@ -291,11 +291,11 @@ func (j *judgement) fault() {
 // policy adds missing signatures and locks.
 func (j *judgement) policy(r Repository) {
 	if j.Agreed.Written && !r.Signed && slices.ContainsFunc(j.Repositories, func(o Repository) bool { return o.Signed }) {
-		j.add(NotSigned, finding{Warning, r.Repository, "dr keygen --signing, and name its key as the repository's signKeyFile"},
+		j.add(NotSigned, finding{Warning, r.Repository, "create a key with dr keygen --signing, and name it as the repository's signKeyFile"},
 			"the backups here have no signature, although another of the cluster's repositories requires one")
 	}
 	if j.Agreed.Written && !r.Locked {
-		j.add(NotLocked, finding{Warning, r.Repository, "take the right to delete versions from its credentials, or, in dr.yaml, give it a lock, in a bucket that knows object locks (dr check --lock tries)"},
+		j.add(NotLocked, finding{Warning, r.Repository, "take the right to delete versions from its credentials, or, in dr.yaml, give it a lock, in a bucket with object locks (dr check --lock tests it)"},
 			"everyone with the right to delete objects can delete every backup")
 	}
 }
@@ -332,12 +332,12 @@ func (j *judgement) log(r Repository) {
 	w, good := r.Window, r.Good
 	if w != nil && good != nil && good.Revision > w.To.Revision && good.Started.Sub(w.To.Time) > logStopped {
 		j.add(LogStopped, finding{Critical, r.Repository, "check that dr archive, or the service that archives the log, runs, and read its log"},
-			"the log ends at %s with revision %d, and the backup of %s has revision %d",
+			"the log ends at %s with revision %d, and the backup from %s has revision %d",
 			clock(w.To.Time), w.To.Revision, clock(good.Started), good.Revision)
 	}
 	if w == nil && good != nil && j.neverLogged(r) {
-		j.add(LogStopped, finding{Critical, r.Repository, "check that the service (dr serve, dr operator) runs, and what its log reports on archiving"},
-			"the log is to be archived, and nothing of it that restores has been stored since the backup of %s", clock(good.Started))
+		j.add(LogStopped, finding{Critical, r.Repository, "check that the service (dr serve, dr operator) runs, and read in its log about archiving"},
+			"the log should be archived, but nothing restorable has been stored since the backup from %s", clock(good.Started))
 	}
 }
 
@@ -350,11 +350,11 @@ func (j *judgement) neverLogged(r Repository) bool {
 func (j *judgement) jobs() {
 	n := j.Jobs.Failures
 	if n >= j.Limits.Failures {
-		j.add(BackupFailing, finding{Warning, "", "remove the cause; dr check with the cluster's endpoints looks for it"},
+		j.add(BackupFailing, finding{Warning, "", "fix the cause; dr check with the cluster's endpoints looks for it"},
 			"the last %d tries have failed: %s", n, j.Jobs.Problem)
 	}
 	if j.Jobs.Unpruned != "" {
-		j.add(RetentionFailing, finding{Warning, "", "remove the cause; dr prune --dry-run shows what will be removed"},
+		j.add(RetentionFailing, finding{Warning, "", "fix the cause; dr prune --dry-run shows what will be removed"},
 			"old backups stay: %s", j.Jobs.Unpruned)
 	}
 	due := j.Agreed.Drill
@@ -371,19 +371,19 @@ func (j *judgement) archive() {
 	}
 	lag := j.now.Sub(j.Since)
 	if !l.Known && !j.Since.IsZero() && lag > j.Limits.Lag {
-		j.add(LogLagging, finding{warningIf(lag <= lagCritical*j.Limits.Lag), "", "remove the cause; until then new writes exist only in etcd"},
+		j.add(LogLagging, finding{warningIf(lag <= lagCritical*j.Limits.Lag), "", "fix the cause; until then new writes exist only in etcd"},
 			"no write is known to be stored%s", because(l.Problem))
 	}
 	if l.Known && l.Lag > j.Limits.Lag {
-		j.add(LogLagging, finding{warningIf(l.Lag <= lagCritical*j.Limits.Lag), "", "remove the cause; until then the writes of that time exist only in etcd"},
+		j.add(LogLagging, finding{warningIf(l.Lag <= lagCritical*j.Limits.Lag), "", "fix the cause; until then the writes of that time exist only in etcd"},
 			"not all writes of the last %s are stored%s", span(l.Lag), because(l.Problem))
 	}
 	if l.Diverged != "" {
-		j.add(MembersDiverged, finding{Critical, "", divergedCure + "; the archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
+		j.add(MembersDiverged, finding{Critical, "", divergedCure + "; archiving compares the members again within 5 minutes"}, "%s", l.Diverged)
 	}
 	if l.SpoolMax > 0 && float64(l.Spool) > j.Limits.Spool*float64(l.SpoolMax) {
 		j.add(SpoolFilling, finding{Warning, "", "make the store available again, or enlarge the spool"},
-			"%s of %s wait for the store", bytes(l.Spool), bytes(l.SpoolMax))
+			"%s of %s are waiting for the store", bytes(l.Spool), bytes(l.SpoolMax))
 	}
 }
 

@@ -117,7 +117,7 @@ var faults = []fault{
 	{condition.BackupFailing, warning, "permission denied", "the check's cure", line("can take snapshots", "permission denied")},
 	{condition.ConfigRefused, warning, "dr.yaml:3: unknown key", "dr config check", func(f *condition.Facts) { f.Fault = `dr.yaml:3: unknown key "leese"` }},
 	{condition.ClusterChanged, critical, "began anew", "dr pin latest --confirm", main(func(r *condition.Repository) { r.Changed = "the cluster began anew" })},
-	{condition.BackupShrunk, warning, "has 499 B, those before it had 1000 B", "dr diff", main(func(r *condition.Repository) { r.Good.Size = 499 })},
+	{condition.BackupShrunk, warning, "has 499 B, earlier ones had 1000 B", "dr diff", main(func(r *condition.Repository) { r.Good.Size = 499 })},
 	{condition.BackupShrunk, warning, "49 keys", "dr diff", main(func(r *condition.Repository) { r.Keys = 49 })},
 	{condition.BackupDamaged, warning, "1 cannot be used: it is cut off", "dr verify --all", main(func(r *condition.Repository) {
 		r.Damaged, r.Doubt = 1, "it is cut off"
@@ -126,7 +126,7 @@ var faults = []fault{
 		r.LogDamaged, r.LogDoubt = 2, "it is cut off"
 	})},
 	{condition.NeverProven, warning, "nothing was verified for 8 days", "dr drill", main(func(r *condition.Repository) { r.Verified = now.Add(-8 * day) })},
-	{condition.NeverProven, warning, "none of 9 backups", "dr drill", main(func(r *condition.Repository) { r.Verified = time.Time{} })},
+	{condition.NeverProven, warning, "none of the 9 backups", "dr drill", main(func(r *condition.Repository) { r.Verified = time.Time{} })},
 	{condition.NeverDecrypted, warning, "no key", "--identity KEY", main(func(r *condition.Repository) { r.Decrypted = time.Time{} })},
 	{condition.DrillFailed, critical, "a segment is missing", "dr drill", main(func(r *condition.Repository) {
 		r.Drill.Verdict, r.Drill.Finding = catalog.Failed, "a segment is missing"
@@ -153,7 +153,7 @@ var faults = []fault{
 	{condition.LogStopped, critical, "revision 4711", "dr archive", main(func(r *condition.Repository) {
 		r.Window.To = catalog.Point{Revision: 4000, Time: now.Add(-time.Hour)}
 	})},
-	{condition.LogStopped, critical, "nothing of it that restores", "dr serve", func(f *condition.Facts) {
+	{condition.LogStopped, critical, "nothing restorable", "dr serve", func(f *condition.Facts) {
 		f.Log, f.Repositories[0].Logged, f.Repositories[0].Window = nil, true, nil
 	}},
 	{condition.LogLagging, warning, "the last 6m0s", "until then", func(f *condition.Facts) { f.Log.Lag = 6 * time.Minute }},
@@ -182,7 +182,7 @@ var faults = []fault{
 	{condition.AlarmRaised, warning, "81% of the quota", "the check's cure", line("database size", "81% of the quota")},
 	{condition.CertificateExpires, warning, "runs out", "the check's cure", certificate(13)},
 	{condition.CertificateExpires, critical, "runs out", "the check's cure", certificate(1)},
-	{condition.ClocksApart, warning, "log's newest segment is of 2030-11-21T08:30:00Z, in the future", "clock of the host that archives the log", main(func(r *condition.Repository) {
+	{condition.ClocksApart, warning, "log's newest segment has a time in the future: 2030-11-21T08:30:00Z", "clock of the host that archives the log", main(func(r *condition.Repository) {
 		r.FutureLog = time.Date(2030, 11, 21, 8, 30, 0, 0, time.UTC)
 	})},
 	{condition.ClocksApart, warning, "in the future", "clock", main(func(r *condition.Repository) { r.Future = "20301121T083000Z-0000000000001267" })},
