@@ -114,7 +114,7 @@ type EtcdBackupSpec struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// timeout bounds one backup, from its start to its last byte. Default: 6h. Example: 30m.
+	// timeout bounds each backup, prune and copy, from its start to its end. Default: 6h. Example: 30m.
 	// +optional
 	Timeout Duration `json:"timeout,omitempty"`
 
