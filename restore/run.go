@@ -53,16 +53,16 @@ type Phase struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Run executes p in this process. Nothing appears under p.Into before every check has passed; a failure, even of the power, leaves
-// nothing there that boots. A damaged backup may end the process, but not that of a caller of Spawn. A plan to restore a file does
-// not use from.Cluster.
+// Run executes p in this process. Nothing appears under p.Into before every check has passed; a failure, even a power failure,
+// leaves nothing there that boots. A damaged backup may end the process, but not that of a caller of Spawn. A plan that restores a
+// file does not use from.Cluster.
 func Run(ctx context.Context, p plan.Plan, from child.Opened, report storage.Report) (Result, error) {
 	err := p.Validate()
 	if err != nil {
 		return Result{}, err
 	}
 	if p.Into.Target() == "." {
-		return Result{}, fmt.Errorf("%w: the plan names no place: give --output-dir, or --name and --data-dir", plan.ErrLayout)
+		return Result{}, fmt.Errorf("%w: the plan names no target directory: pass --output-dir, or --name and --data-dir", plan.ErrLayout)
 	}
 	r := &run{plan: p, cluster: from.Cluster, keys: from.Keys, report: report}
 	r.result = Result{PlanID: p.ID, File: p.File, Token: p.Token}
@@ -136,7 +136,7 @@ type stage struct {
 	do   func(context.Context) error
 }
 
-// through runs the stages in order, without the replay if the plan has nothing to replay.
+// through runs the stages in order. It skips the replay if the plan has nothing to replay.
 func (r *run) through(ctx context.Context, stages []stage) error {
 	for _, s := range stages {
 		if s.name == "replay" && !r.plan.Replays() {
@@ -158,7 +158,7 @@ var doing = map[string]string{
 	"prove":  "loading the key space and comparing its hash",
 	"replay": "replaying the log",
 	"build":  "building the data dirs",
-	"rename": "putting them into place",
+	"rename": "moving the data dirs into place",
 }
 
 // phase runs one stage, timed and guarded.

@@ -17,7 +17,7 @@ type loop struct {
 	service     *Service
 	holder      string          // of leases
 	jobs        context.Context // of running jobs; ends later than the context of work
-	assignments chan assignment // the assignment that is not read yet
+	assignments chan assignment // holds the newest assignment until the loop reads it
 	requests    *requests
 	board       *board // of the cluster
 }
@@ -34,11 +34,11 @@ func (h *loop) assign(o assignment) {
 // longestSleep bounds how late a loop notices that the clock was set.
 const longestSleep = time.Minute
 
-// noDeadline as the result of turn means: wait for a request or an assignment alone.
+// noDeadline is the result of a turn after which the loop waits only for a request or an assignment.
 var noDeadline = time.Unix(1<<40, 0)
 
-// work calls turn until ctx ends, and accept with each new assignment. turn returns when to call it again; the zero Time: at the next
-// shared tick.
+// work calls turn until ctx ends, and accept for each new assignment. turn returns when to call it again; the zero Time means at the
+// next shared tick.
 func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, accept func(assignment)) {
 	for ctx.Err() == nil {
 		over := h.wait(turn(ctx))
@@ -52,8 +52,8 @@ func (h *loop) work(ctx context.Context, turn func(context.Context) time.Time, a
 	}
 }
 
-// wait fires at again or at the next one-minute tick, at which loops read the clock again. For noDeadline it never fires. All
-// loops share the tick: waking an idle machine once for each loop would cost more.
+// wait returns a channel that fires at again or at the next one-minute tick, at which loops read the clock again; nil for noDeadline.
+// All loops share the tick: waking an idle machine once for each loop would cost more.
 func (h *loop) wait(again time.Time) <-chan time.Time {
 	wait := longestSleep - time.Since(h.service.began)%longestSleep
 	switch {
@@ -68,10 +68,10 @@ func (h *loop) wait(again time.Time) <-chan time.Time {
 // task is a job and its cause.
 type task struct {
 	job        Job
-	repository string // if the job uses a single one; or ""
+	repository string // the only one that the job uses; "": it uses all
 	cause
 	requested time.Time // when the job was requested; zero: it is due
-	since     time.Time // of the request
+	since     time.Time // as in request: a backup with this reason that began then or later is the outcome
 	due       time.Time // since when a drill is due; zero for other tasks
 }
 
@@ -89,8 +89,8 @@ func (h *loop) requestedTask(one request) task {
 	return t
 }
 
-// recordWithoutResult records that a job ended with v and without a result, in each of its repositories. Those of a pruning are
-// the repositories with a retention.
+// recordWithoutResult records that a job ended with v and without a result, in each of its repositories. For a prune, these
+// are the repositories with a retention.
 func (h *loop) recordWithoutResult(t task, v Verdict, message string) {
 	places := []string{t.repository}
 	if t.job == JobPrune {
@@ -115,8 +115,8 @@ func (h *loop) refuse(why string) {
 	}
 }
 
-// nextLook returns when to look again whether another service has released theirs, its lease: when theirs ends, at most a third
-// of a lease from now.
+// nextLook returns when to check again whether another service has released its lease, theirs: when theirs ends, but at most a
+// third of a lease from now.
 func (h *loop) nextLook(theirs lease.Lease) time.Time {
 	now := time.Now()
 	again := now.Add(h.lease / 3)

@@ -100,7 +100,7 @@ func (a *app) table(header []string, rows [][]string) {
 	w.Flush()
 }
 
-// facts prints pairs, which contains names and values in turn, one line each. A pair without a value is left out.
+// facts prints pairs, in which names and values alternate, one pair a line. It omits a pair whose value is empty.
 func (a *app) facts(pairs ...string) {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 3, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
