@@ -140,7 +140,7 @@ func literal(e ast.Expr) (text string, ok bool) {
 func TestRemedyIsFound(t *testing.T) {
 	for format, want := range map[string]bool{
 		"%w: --flush %s is below the minimum: use at least %s": true,
-		"backup %s is %w: dr list shows what is there":         true,
+		"backup %s is %w: dr list shows the backups":           true,
 		"%w: member %s: %w":          true,
 		"%w: --flush %s is below %s": false,
 		"%w: no leader":              false,

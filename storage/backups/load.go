@@ -176,10 +176,10 @@ func (r *Reader) untrusted(err error) error {
 func (r *Reader) checkStored(f Folder, m catalog.Manifest) error {
 	object, ok := f.object(m.Stored.Name)
 	if !ok {
-		return fmt.Errorf("%s: %w: the object is missing, only its manifest is there", catalog.BackupKey(r.Store.Cluster, f.ID, m.Stored.Name), catalog.ErrDamaged)
+		return fmt.Errorf("%s: %w: the object is missing, although its manifest exists", catalog.BackupKey(r.Store.Cluster, f.ID, m.Stored.Name), catalog.ErrDamaged)
 	}
 	if object.Size != m.Stored.Size {
-		return fmt.Errorf("%s: %w: it has %d bytes, its manifest says %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)
+		return fmt.Errorf("%s: %w: it has %d bytes, its manifest %d", object.Key, catalog.ErrDamaged, object.Size, m.Stored.Size)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (c Catalog) Find(id ID) (Backup, error) {
 			return Backup{}, d.Err
 		}
 	}
-	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.Cluster, ErrNotFound)
+	return Backup{}, fmt.Errorf("backup %s of cluster %s is %w: dr list shows the backups", id, c.Cluster, ErrNotFound)
 }
 
 // DamagedLive returns the damaged backups of the live cluster, which Backups would contain if they were readable.

@@ -168,12 +168,12 @@ func (c *copying) parts(ctx context.Context, b backup) (key string, err error) {
 		return b.manifest.key, err
 	}
 	c.result.Backups++
-	return b.data.key, c.stillThere(ctx, b)
+	return b.data.key, c.checkData(ctx, b)
 }
 
-// stillThere returns an error and removes the manifest from the target if the data is missing there. Data that an
+// checkData returns an error and removes the manifest from the target if the data is missing there. Data that an
 // interrupted copy left counts as a leftover, so repository.Cluster.Sweep may have removed it just before the manifest was stored.
-func (c *copying) stillThere(ctx context.Context, b backup) error {
+func (c *copying) checkData(ctx context.Context, b backup) error {
 	_, err := c.to.Records().Bucket.Stat(ctx, b.data.key)
 	if !records.IsAbsent(err) {
 		return err

@@ -80,7 +80,7 @@ func (u Upload) Commit(ctx context.Context, m catalog.Manifest) (catalog.Backup,
 		c.discard(ctx, u.key(), data)
 		return catalog.Backup{}, err
 	}
-	err = c.stillThere(ctx, m)
+	err = c.checkData(ctx, m)
 	if err != nil {
 		return catalog.Backup{}, err
 	}
@@ -91,20 +91,20 @@ func (u Upload) Commit(ctx context.Context, m catalog.Manifest) (catalog.Backup,
 // Discard removes the data. Data that it cannot remove stays as a leftover for Sweep.
 func (u Upload) Discard(ctx context.Context) { u.cluster.discard(ctx, u.key(), nil) }
 
-// stillThere returns an error and removes the manifest if the data of m is missing. This happens when the process was stopped
-// for longer than the grace of a prune, which then removed the data as a leftover. A failed request is no proof that data is
-// missing.
-func (c *Cluster) stillThere(ctx context.Context, m catalog.Manifest) error {
+// checkData returns an error and removes the manifest if the data of m is missing. This happens when the process was suspended for
+// longer than the grace period of a prune, which then removed the data as a leftover. A failed request does not prove that the data
+// is missing.
+func (c *Cluster) checkData(ctx context.Context, m catalog.Manifest) error {
 	key := catalog.BackupKey(c.store.Cluster, m.ID, m.Stored.Name)
 	_, err := c.store.Bucket.Stat(ctx, key)
 	if !records.IsAbsent(err) {
 		return nil
 	}
 	return errors.Join(fmt.Errorf("%s: %w: it was removed as a leftover before the backup was complete: take another one, "+
-		"with a longer grace", key, catalog.ErrNotFound), c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), storage.DeleteOptions{}))
+		"with a longer grace period", key, catalog.ErrNotFound), c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, m.ID), storage.DeleteOptions{}))
 }
 
-// commit stores m and returns the manifest's bytes. It returns them even if the Put failed, which may have stored them.
+// commit stores m and returns the manifest's bytes. It returns them even if the Put failed, because it may have stored them.
 func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error) {
 	data, err := catalog.Manifests.Encode(m)
 	if err == nil {
@@ -120,10 +120,10 @@ func (c *Cluster) commit(ctx context.Context, m catalog.Manifest) ([]byte, error
 	return data, nil
 }
 
-// discard removes the data under key unless the stored manifest equals the given one or cannot be read. A Put of the manifest
-// that failed may have stored it nevertheless, if only the answer was lost; its data must stay. If the store executes that Put
-// only after the data is removed, discard removes the manifest too. Another manifest belongs to a process that chose the same ID
-// with another seal, and so has data under another key. discard has 30 s of its own, as ctx may have ended.
+// discard removes the data under key unless the stored manifest equals the given one or cannot be read. A failed Put may
+// nevertheless have stored the manifest, if only the response was lost; its data must stay. If the store executes that Put only
+// after the data is removed, discard removes the manifest too. Another manifest belongs to a process that chose the same ID with
+// another seal, and so has data under another key. discard has its own time limit of 30 s, because ctx may have ended.
 func (c *Cluster) discard(ctx context.Context, key string, manifest []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

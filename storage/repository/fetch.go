@@ -43,7 +43,7 @@ func (c *Cluster) Fetch(ctx context.Context, b catalog.Backup, keys seal.Keys) (
 func (c *Cluster) FetchSealed(ctx context.Context, b catalog.Backup) (io.ReadCloser, error) {
 	r, _, err := c.store.Bucket.Open(ctx, catalog.BackupKey(c.store.Cluster, b.ID, b.Stored.Name), storage.OpenOptions{})
 	if records.IsAbsent(err) {
-		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, only its manifest is there", catalog.ErrDamaged))
+		return nil, c.damaged(b, fmt.Errorf("%w: the object is missing, although its manifest exists", catalog.ErrDamaged))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch backup %s: %w", b.ID, err)
@@ -125,10 +125,10 @@ func (c *checked) Read(p []byte) (int, error) {
 		return n, c.explain(err)
 	}
 	if c.size > c.want.Size {
-		return n, c.explain(fmt.Errorf("%w: %s has more than the %d bytes that its manifest says", catalog.ErrDamaged, c.want.Name, c.want.Size))
+		return n, c.explain(fmt.Errorf("%w: %s has more than the %d bytes in its manifest", catalog.ErrDamaged, c.want.Name, c.want.Size))
 	}
 	if err == io.EOF && c.size < c.want.Size {
-		return n, c.explain(fmt.Errorf("%w: %s has %d bytes, its manifest says %d", catalog.ErrDamaged, c.want.Name, c.size, c.want.Size))
+		return n, c.explain(fmt.Errorf("%w: %s has %d bytes, its manifest %d", catalog.ErrDamaged, c.want.Name, c.size, c.want.Size))
 	}
 	if err == io.EOF && hex.EncodeToString(c.hash.Sum(nil)) != c.want.SHA256 {
 		return n, c.explain(fmt.Errorf("%w: the sha256 of %s differs from its manifest", catalog.ErrDamaged, c.want.Name))

@@ -69,13 +69,13 @@ func (c *Cluster) pieces(ctx context.Context) (pieces []catalog.Leftover, err er
 }
 
 // Sweep removes the leftovers whose Since is at least grace before now, and returns them. The grace must be longer than any
-// backup takes, because the data of a running backup is a leftover too. Locked objects stay, without an error.
+// backup takes, because the data of a running backup is a leftover too. Locked objects stay; they cause no error.
 func (c *Cluster) Sweep(ctx context.Context, grace time.Duration, now time.Time) ([]catalog.Leftover, error) {
 	swept, _, err := c.sweepOld(ctx, PruneOptions{Grace: grace, Now: now})
 	return swept, err
 }
 
-// sweepOld is Sweep, and also returns the locked leftovers. With DryRun it returns the same and removes nothing.
+// sweepOld is like Sweep, but also returns the locked leftovers. With DryRun it returns the same and removes nothing.
 func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked []catalog.Leftover, err error) {
 	all, err := c.Leftovers(ctx)
 	if err != nil {
@@ -180,7 +180,7 @@ func (c *Cluster) sweepData(ctx context.Context, id catalog.ID, key string) erro
 	if err != nil || !complete {
 		return err
 	}
-	err = fmt.Errorf("backup %s was completed during the removal, and its data is %w: take another one, and use a longer grace",
+	err = fmt.Errorf("backup %s was completed during the removal, and its data is %w: take another one, and use a longer grace period",
 		id, catalog.ErrNotFound)
 	return errors.Join(err, c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, id), storage.DeleteOptions{}))
 }

@@ -45,7 +45,7 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	case err != nil:
 		return fmt.Errorf("pin backup %s: %w", id, err)
 	case !f.Has(catalog.ManifestName):
-		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", id, c.store.Cluster, catalog.ErrNotFound)
+		return fmt.Errorf("backup %s of cluster %s is %w: dr list shows the backups", id, c.store.Cluster, catalog.ErrNotFound)
 	case len(f.Tombstones()) > 0:
 		return fmt.Errorf("backup %s of cluster %s is %w: it was deleted and its objects will be removed: choose another", id, c.store.Cluster, catalog.ErrNotFound)
 	}
@@ -60,7 +60,7 @@ func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, er
 		return nil, fmt.Errorf("unpin backup %s: %w", u.Backup, err)
 	}
 	if !f.Has(catalog.ManifestName) {
-		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows what is there", u.Backup, c.store.Cluster, catalog.ErrNotFound)
+		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows the backups", u.Backup, c.store.Cluster, catalog.ErrNotFound)
 	}
 	pins, _, err := c.reader.LoadPins(ctx, f)
 	for i, p := range pins {

@@ -61,8 +61,8 @@ func (c *Cluster) Policy() records.Policy { return c.store.Policy }
 // Name returns the cluster's name in the repository.
 func (c *Cluster) Name() string { return c.store.Cluster }
 
-// Clusters returns the sorted names of the clusters in bucket. It sends one request for each cluster, and one more. On an error
-// it returns the names found until then.
+// Clusters returns the sorted names of the clusters in bucket. It sends one request for each cluster, and one more. On error
+// it returns the names found so far.
 func Clusters(ctx context.Context, bucket storage.Bucket) ([]string, error) {
 	var names []string
 	for after := ""; ; {
@@ -97,7 +97,7 @@ func firstCluster(ctx context.Context, bucket storage.Bucket, after string) (str
 	return "", nil
 }
 
-// Remembering makes c cache headers of the log in h, and returns c.
+// Remembering makes c cache the headers of the log's segments in h, and returns c.
 func (c *Cluster) Remembering(h *log.Headers) *Cluster {
 	c.log.Headers = h
 	return c

@@ -38,7 +38,7 @@ const (
 
 // Survey reads the o.Newest backups, and derives the rest from the listing. The newest window's From is exact unless more than
 // eight backups were taken around its beginning: From may then be too late. The log is folded: the segments and bytes of a window
-// may be too many by those of one index.
+// may be too high by those of one index.
 func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	folders, ignored, err := c.reader.Kept(ctx, backups.LoadOptions{})
 	if err != nil {
