@@ -260,7 +260,7 @@ func (d *declaration) repository(r v1alpha1.Repository, cluster string) declared
 	case place.Endpoint != "":
 		d.reachable(field+".url", place.Endpoint)
 	}
-	return declared.Repository{URL: r.URL, Credentials: data}
+	return declared.Repository{URL: r.URL, Credentials: data, Lock: d.lock(r.Lock, field+".lock")}
 }
 
 // reachable adds a fault if the host of a URL is one that only the operator itself should reach.

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -62,7 +63,10 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 			TLSSecret: &v1alpha1.SecretName{Name: "tls"}, AuthSecret: &v1alpha1.AuthSecret{Name: "user"},
 		},
 		Repositories: []v1alpha1.Repository{
-			{Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: v1alpha1.SecretName{Name: "store"}},
+			{
+				Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: v1alpha1.SecretName{Name: "store"},
+				Lock: &v1alpha1.Lock{For: "30d", Mode: "compliance"},
+			},
 			{Name: "away", URL: "s3://away/{{cluster}}", CredentialsSecret: v1alpha1.SecretName{Name: "store"}},
 		},
 		RecipientsSecret: &v1alpha1.SecretName{Name: "keys"},
@@ -101,6 +105,8 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		{"labels", map[string]string(s.Backup.Labels), b.Spec.Labels},
 		{"suspend", s.Suspend, true},
 		{"first URL", s.Repositories[0].URL, b.Spec.Repositories[0].URL},
+		{"lock", s.Repositories[0].Policy.Lock, records.Lock{For: 30 * 24 * time.Hour, Compliance: true}},
+		{"no lock", s.Repositories[1].Policy.Lock, records.Lock{}},
 		{"second URL", s.Repositories[1].URL, "s3://away/payments.etcd"},
 	} {
 		if !reflect.DeepEqual(check.got, check.want) {
@@ -261,6 +267,15 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		{"the same beside the cluster's name", "spec.repositories[main].url: the option ca", url("s3://bucket/{{cluster}}?ca=/etc/passwd")},
 		{"a directory", "spec.repositories[main].url: only s3, gs and azblob are allowed", url("file:///var/lib")},
 		{"a password in a URL", "spec.repositories[main].url: ", url("s3://me:" + hidden + "@bucket/p")},
+		{"a lock for no time", "spec.repositories[main].lock.for: 0s locks nothing", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Repositories[0].Lock = &v1alpha1.Lock{For: "0s"}
+		}},
+		{"bad time of a lock", "spec.repositories[main].lock.for: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Repositories[0].Lock = &v1alpha1.Lock{For: "soon"}
+		}},
+		{"an unknown kind of lock", "spec.repositories[main].lock: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Repositories[0].Lock = &v1alpha1.Lock{For: "1d", Mode: "iron"}
+		}},
 		{"bad cron", "spec.schedule.cron: bad schedule", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.Cron = "61 * * * *" }},
 		{"bad time zone", "spec.schedule.timeZone: unknown time zone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.TimeZone = "Mars" }},
 		{"the operator's time zone", "spec.schedule.timeZone: unknown time zone", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Schedule.TimeZone = "Local" }},

@@ -216,6 +216,23 @@ type Repository struct {
 	// credentialsSecret is the Secret with the store's credentials, under the keys of AWS, coreos' operator, MinIO, Google Cloud or Azure.
 	// +required
 	CredentialsSecret SecretName `json:"credentialsSecret"`
+
+	// lock makes the store refuse to delete or overwrite the objects of new backups for a while. The bucket must have been created with
+	// locks. Default: none. Example: {"for": "30d"}.
+	// +optional
+	Lock *Lock `json:"lock,omitempty"`
+}
+
+// Lock is how long a store refuses to delete and overwrite new objects.
+type Lock struct {
+	// for is the time of the lock, from the storing of each object on, above 0s. Example: 30d.
+	// +required
+	For Duration `json:"for"`
+
+	// mode is governance, in which a special permission can lift the lock, or compliance, in which nothing can. Default: governance.
+	// +optional
+	// +kubebuilder:validation:Enum=governance;compliance
+	Mode string `json:"mode,omitempty"`
 }
 
 // Schedule sets the times of the backups.

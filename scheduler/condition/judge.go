@@ -295,7 +295,7 @@ func (j *judgement) policy(r Repository) {
 			"the backups here have no signature, although another of the cluster's repositories requires one")
 	}
 	if j.Agreed.Written && !r.Locked {
-		j.add(NotLocked, finding{Warning, r.Repository, "take the right to delete versions from its credentials, or, in dr.yaml, give it a lock, in a bucket with object locks (dr check --lock tests it)"},
+		j.add(NotLocked, finding{Warning, r.Repository, "take the right to delete versions from its credentials, or give it a lock, in a bucket with object locks (dr check --lock tests it)"},
 			"everyone with the right to delete objects can delete every backup")
 	}
 }
