@@ -65,7 +65,7 @@ test: tools ## short tests under the race detector, then everything with real se
 
 .PHONY: e2e
 e2e: tools ## of these, what needs minutes of wall clock, a browser or Kubernetes
-	$(with_tools) go test -parallel 3 -count=1 -timeout 40m ./test/e2e
+	$(with_tools) go test -parallel 3 -count=1 -timeout 40m ./test/e2e ./test/kubernetes
 
 .PHONY: lint
 lint: ## format, vet, staticcheck, go.mod, and the rules on who imports whom

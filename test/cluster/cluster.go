@@ -45,7 +45,7 @@ type Cluster struct {
 	state   string   // folder
 	scripts string   // folder
 	env     []string // of the scripts
-	starts  *process.Process
+	life    *os.File // a pipe: the cluster ends with the process that holds it
 }
 
 // Start starts a cluster, which ends with the test. It needs root, and the programs of test/tools.
@@ -65,18 +65,27 @@ func Start(t testing.TB) *Cluster {
 	c := &Cluster{state: filepath.Join(dir, "state"), scripts: filepath.Dir(source)}
 	c.env = append(os.Environ(), "STATE="+c.state, "TOOLS="+filepath.Dir(filepath.Dir(apiserver)), fmt.Sprintf("NODES=%d", nodes))
 	c.writeAccess(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	c.life = write
 	t.Cleanup(func() { c.end(t) })
-	c.run(t, startTimeout, filepath.Join(c.scripts, "up.sh"))
+	c.run(t, startTimeout, read, filepath.Join(c.scripts, "up.sh"))
 	return c
 }
 
-// run runs a script of this package.
-func (c *Cluster) run(t testing.TB, timeout time.Duration, command ...string) {
+// run runs a script of this package, which gets pipe, unless it is nil, as file 3.
+func (c *Cluster) run(t testing.TB, timeout time.Duration, pipe *os.File, command ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = c.env
+	if pipe != nil {
+		cmd.ExtraFiles = []*os.File{pipe}
+	}
 	// The processes that up.sh leaves running must not keep its output open.
 	out, err := os.CreateTemp(t.TempDir(), "output")
 	if err != nil {
@@ -99,7 +108,8 @@ func (c *Cluster) end(t testing.TB) {
 			t.Logf("%s:\n%s", filepath.Base(log), process.Excerpt(log))
 		}
 	}
-	c.run(t, waitTimeout, filepath.Join(c.scripts, "down.sh"))
+	c.run(t, waitTimeout, nil, filepath.Join(c.scripts, "down.sh"))
+	_ = c.life.Close()
 }
 
 // writeAccess creates the certificates and the kubeconfigs of all components.
@@ -235,7 +245,7 @@ func (c *Cluster) StartComponent(t testing.TB, name string) {
 func (c *Cluster) LoadDR(t testing.TB) (name string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "dr.tar")
-	c.run(t, startTimeout, filepath.Join(c.scripts, "..", "..", "deploy", "image.sh"), file, "etcd-dr.test/dr", "v1", runtime.GOARCH)
+	c.run(t, startTimeout, nil, filepath.Join(c.scripts, "..", "..", "deploy", "image.sh"), file, "etcd-dr.test/dr", "v1", runtime.GOARCH)
 	c.LoadImage(t, file)
 	return "etcd-dr.test/dr:v1"
 }

@@ -90,7 +90,7 @@ mount_own() {
 
 declare -A components
 
-# start NAME runs the function run_NAME in the background, in place of a subshell, with its log in $logs.
+# start NAME runs the function run_NAME in the background, and appends its output to a log in $logs.
 start() {
 	"run_$1" >>"$logs/$1.log" 2>&1 &
 	components[$1]=$!
@@ -111,10 +111,11 @@ wait_for() {
 	done
 }
 
-# supervise starts each component that ends again. While $STATE/off/NAME exists it is stopped instead.
+# supervise starts each component that ends again. While $STATE/off/NAME exists it is stopped instead. The given command waits between
+# two rounds, and ends everything if it fails.
 supervise() {
 	local name pid
-	while sleep 0.2; do
+	while "$@"; do
 		for name in "${!components[@]}"; do
 			pid=${components[$name]}
 			if [[ -e $STATE/off/$name ]]; then

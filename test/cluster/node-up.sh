@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a node, such as n1, in the namespaces of the control plane. A node that was killed finds its disk again.
+# Starts a node, such as n1. It runs in the namespaces of the control plane.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"

@@ -118,4 +118,4 @@ until [[ -e $STATE/api-ready ]]; do
 done
 start kubelet
 start proxy
-supervise
+supervise sleep 0.2

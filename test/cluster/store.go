@@ -67,6 +67,9 @@ func (s *Store) Bucket(t testing.TB, name string) string {
 	return "s3://" + name + "/etcd?region=us-east-1&path-style=true&endpoint=" + s.Endpoint
 }
 
+// Folder returns the folder with the objects of a bucket: a file each.
+func (s *Store) Folder(bucket string) string { return filepath.Join(s.dir, "root", bucket) }
+
 // Env returns the environment variables with which dr reaches the store, in the namespaces of the cluster.
 func (s *Store) Env() []string {
 	return []string{"AWS_ACCESS_KEY_ID=" + s.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s.SecretKey}

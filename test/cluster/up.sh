@@ -2,7 +2,7 @@
 # Starts a control plane and its nodes, each in its own network, mount, pid, uts, ipc and cgroup namespaces, and returns when all
 # nodes are ready. The host can neither see nor reach them; they end with process 1 of the control plane.
 #
-# $STATE/access must contain the certificates and kubeconfigs.
+# $STATE/access must contain the certificates and kubeconfigs. File 3 is a pipe: when its other end is closed, the cluster ends.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"

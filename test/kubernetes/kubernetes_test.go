@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/cluster"
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 type site struct {
 	*cluster.Cluster
 	store *cluster.Store
+	urls  map[string]string // of the repositories, by namespace
 	image string
 }
 
@@ -32,9 +34,13 @@ func TestOnKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	s := &site{Cluster: cluster.Start(t)}
+	s := &site{Cluster: cluster.Start(t), urls: map[string]string{}}
 	s.store, s.image = s.StartStore(t), s.LoadDR(t)
 	t.Run("FirstBackup", s.testFirstBackup)
+	t.Run("APIServerIsDown", s.testAPIServerIsDown)
+	t.Run("Tenants", s.testTenants)
+	t.Run("Rights", s.testRights)
+	t.Run("Uninstall", s.testUninstall)
 }
 
 // startEtcd runs an etcd of three members in a namespace, and waits until it is ready.
@@ -50,17 +56,54 @@ func (s *site) startEtcd(t *testing.T, namespace, version string) {
 	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", "5m")
 }
 
-// put stores a key, and returns its revision.
+// put stores a key through the first member, and returns its revision. It does not need the API server.
 func (s *site) put(t *testing.T, namespace, key, value string) int64 {
 	t.Helper()
-	out := s.Kubectl(t, "", "-n", namespace, "exec", "etcd-0", "--", "etcdctl", "put", key, value, "-w", "json")
+	endpoint := "http://etcd-0.etcd." + namespace + ".svc.cluster.local:2379"
+	out, err := s.Command(nil, "etcdctl", "--endpoints", endpoint, "put", key, value, "-w", "json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var answer struct{ Header struct{ Revision int64 } }
-	err := json.Unmarshal([]byte(out), &answer)
+	err = json.Unmarshal(out, &answer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return answer.Header.Revision
 }
+
+// apply creates an EtcdBackup of the StatefulSet etcd in a namespace, with a bucket of its own, and more fields of its spec.
+func (s *site) apply(t *testing.T, namespace, fields string) {
+	t.Helper()
+	s.urls[namespace] = s.store.Bucket(t, namespace)
+	s.Kubectl(t, "", "-n", namespace, "create", "secret", "generic", "backups-s3",
+		"--from-literal=AWS_ACCESS_KEY_ID="+s.store.AccessKey, "--from-literal=AWS_SECRET_ACCESS_KEY="+s.store.SecretKey)
+	s.Kubectl(t, object(namespace, s.urls[namespace], fields), "apply", "-f", "-")
+}
+
+func object(namespace, url, fields string) string {
+	return fmt.Sprintf(`
+apiVersion: etcd-dr.io/v1alpha1
+kind: EtcdBackup
+metadata: {name: etcd, namespace: %s}
+spec:
+  source: {statefulSet: {name: etcd}}
+  unencrypted: true
+  repositories: [{name: main, url: %q, credentialsSecret: {name: backups-s3}}]
+  %s
+`, namespace, url, strings.TrimSpace(fields))
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(500 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for: %s", what)
+		}
+	}
+}
+
+const patience = 10 * time.Minute // on cores that other tests use too
 
 // dr runs dr next to the store, with a result in JSON.
 func dr[T any](t *testing.T, s *site, args ...string) (result T) {
@@ -99,7 +142,8 @@ func blocks(t *testing.T, section string) (texts []string) {
 func (s *site) testFirstBackup(t *testing.T) {
 	s.startEtcd(t, "payments", "3.6")
 	revision := s.put(t, "payments", "order", "1")
-	url := s.store.Bucket(t, "backups")
+	url := s.store.Bucket(t, "payments")
+	s.urls["payments"] = url
 	dir := t.TempDir()
 	identity := filepath.Join(dir, "identity.txt")
 	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", identity))
@@ -150,6 +194,18 @@ func (s *site) testFirstBackup(t *testing.T) {
 	again := dr[document.List](t, s, "list", "--repo", url, "--cluster", "payments.etcd").Backups
 	if len(again) != 1 {
 		t.Errorf("after a new installation there are %d backups", len(again))
+	}
+}
+
+// testUninstall removes everything that was installed. Nothing waits for a finalizer, and the backups stay.
+func (s *site) testUninstall(t *testing.T) {
+	s.Kubectl(t, "", "delete", "-k", "../../deploy/kubernetes", "--timeout", "3m")
+	s.Kubectl(t, "", "delete", "namespace", "orders", "--timeout", "3m")
+	for _, namespace := range []string{"payments", "orders"} {
+		listed := dr[document.List](t, s, "list", "--repo", s.urls[namespace], "--cluster", namespace+".etcd").Backups
+		if len(listed) == 0 {
+			t.Errorf("the backups of %s are gone", namespace)
+		}
 	}
 }
 
