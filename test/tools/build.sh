@@ -165,6 +165,12 @@ build_controller_gen() {
 	(cd controller-gen && CGO_ENABLED=0 go build -ldflags '-s -w' -o "$out/controller-gen" sigs.k8s.io/controller-tools/cmd/controller-gen)
 }
 
+build_helm() {
+	local out=$1
+	say "building helm (up to five minutes, once)"
+	(cd helm && CGO_ENABLED=0 go build -ldflags '-s -w' -o "$out/helm" helm.sh/helm/v4/cmd/helm)
+}
+
 # install_azurite brings its own Node: the one that a system has may be too old.
 install_azurite() {
 	local out=$1
@@ -293,6 +299,7 @@ part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.s
 part kubernetes build_kubernetes kubernetes
 part images build_images pause ../../deploy/image
 part controller-gen build_controller_gen controller-gen
+part helm build_helm helm
 part prometheus unpack_promtool
 install age age
 install minisign minisign
