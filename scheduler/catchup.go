@@ -19,7 +19,7 @@ import (
 // newest of all, so a new service finds out from the repositories alone. For that, a repository gets its backups in their
 // order: it takes part in no new backup until it has the missed ones, unless copies fail for too long.
 type catchup struct {
-	since map[string]time.Time // by repository that misses backups: the start of its newest one; zero: unknown
+	since map[string]time.Time // by repository that misses backups: it may lack those that began then or later; zero: unknown
 	waits map[string]int       // by repository that misses backups: failed copies to it, and backups without it
 	tries int                  // failures in a row
 	after time.Time            // earliest next try
@@ -46,7 +46,7 @@ func (c *catchup) update(seen newestBackups, all []spec.Repository) {
 	}
 }
 
-// missed records that a repository misses the backups after since; zero: unknown which.
+// missed records that a repository misses backups that began at since or later; zero: unknown which.
 func (c *catchup) missed(name string, since time.Time) {
 	if c.since == nil {
 		c.since = map[string]time.Time{}
@@ -75,7 +75,11 @@ func (w *worker) noteMissed(r backup.Result, stores []backup.Store) {
 	reachedStores := reached(stores, r)
 	for _, in := range w.spec.Repositories {
 		if !slices.ContainsFunc(reachedStores, func(s backup.Store) bool { return s.Repository == in.Name }) {
-			w.catchup.missed(in.Name, w.catchup.since[in.Name])
+			since := w.catchup.since[in.Name]
+			if since.IsZero() {
+				since = r.Started
+			}
+			w.catchup.missed(in.Name, since)
 			w.catchup.after = time.Now().Add(spec.FirstWait)
 		}
 	}
@@ -123,22 +127,20 @@ func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
 	return false, err
 }
 
-// work copies to each store that misses backups, from one that has the newest.
+// work copies to each store that misses backups. One that has the newest backup may lack older ones, if the stores failed in turns.
 func (j *copyJob) work(ctx context.Context) error {
 	seen := j.seen
-	from := seen.withLast()
 	var errs error
 	for _, to := range seen.stores {
 		since, missing := j.catchup.since[to.Repository]
-		if !missing || to == seen.stores[from] {
+		if !missing {
 			continue
 		}
 		if since.IsZero() { // to is empty, and gets the newest alone; or to has the newest, and only did not answer before
 			since = spec.Earlier(seen.newest[to.Repository].Started, seen.last.Started)
 		}
-		errs = errors.Join(errs, j.copyTo(ctx, seen.stores[from], to, since))
+		errs = errors.Join(errs, j.copyTo(ctx, to, since))
 	}
-	delete(j.catchup.since, seen.stores[from].Repository)
 	return errors.Join(errs, j.stillMissing())
 }
 
@@ -168,10 +170,29 @@ func (w *worker) stillMissing() error {
 	if names == nil {
 		return nil
 	}
-	return fmt.Errorf("repository %s still lacks backups", strings.Join(names, ", "))
+	return fmt.Errorf("repository %s may still lack backups", strings.Join(names, ", "))
 }
 
-func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.Time) error {
+// copyTo copies the backups that to lacks, since a time, from each other store.
+func (j *copyJob) copyTo(ctx context.Context, to backup.Store, since time.Time) error {
+	for _, from := range j.seen.stores {
+		if from == to {
+			continue
+		}
+		err := j.copyFrom(ctx, from, to, since)
+		if err != nil {
+			j.catchup.wait(to.Repository, 1)
+			return fmt.Errorf("repository %s: %w", to.Repository, err)
+		}
+	}
+	if len(j.seen.stores) == len(j.spec.Repositories) { // else one that did not answer may have more
+		delete(j.catchup.since, to.Repository)
+	}
+	j.catchup.wait(to.Repository, mostWaits)
+	return nil
+}
+
+func (w *worker) copyFrom(ctx context.Context, from, to backup.Store, since time.Time) error {
 	o := task{job: JobCopy, repository: to.Repository, cause: cause{text: "it lacks backups that " + from.Repository + " has"}}.outcome()
 	w.board.begin(o)
 	result, err := w.service.Copy(ctx, CopyRequest{from, to, since}, w.forward)
@@ -183,14 +204,10 @@ func (w *worker) copyTo(ctx context.Context, from, to backup.Store, since time.T
 		o.Verdict, o.Message = Failed, err.Error()
 	}
 	w.board.publish(o)
-	if err != nil {
-		w.catchup.wait(to.Repository, 1)
-		return fmt.Errorf("repository %s: %w", to.Repository, err)
+	if err == nil {
+		w.report(storage.Note, "repository %s: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
 	}
-	delete(w.catchup.since, to.Repository)
-	w.catchup.wait(to.Repository, mostWaits)
-	w.report(storage.Note, "repository %s has caught up: %d backups, %d bytes copied from %s", to.Repository, result.Backups, result.Bytes, from.Repository)
-	return nil
+	return err
 }
 
 // uncopied reports why a repository still lacks backups, and returns when to try again.

@@ -126,6 +126,32 @@ func TestServiceCopiesMissedBackupsBeforeNewOnes(t *testing.T) {
 	}
 }
 
+// Two repositories that fail in turns each have a backup that the other lacks. Both get it, although one of them has the newest.
+func TestRepositoriesThatFailInTurns(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		fails := map[string]*atomic.Bool{"main": {}, "offsite": {}}
+		w.start("a", configOf(anywhere(t, "15 */6 * * *", "offsite", "main")), func(s *scheduler.Service) {
+			s.Copy = scheduler.Copy
+			s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
+				b, err := w.open(ctx, r)
+				return slowStore{Bucket: b, err: errTest, on: fails[r.Name]}, err
+			}
+		})
+		w.pass(at(0, "6h14m58s"))
+		fails["offsite"].Store(true)
+		w.pass(10 * time.Second)
+		fails["offsite"].Store(false)
+		fails["main"].Store(true)
+		w.pass(6 * time.Hour)
+		fails["main"].Store(false)
+		w.pass(40 * time.Minute)
+		here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod")
+		if len(here) != 5 || !slices.Equal(here, there) {
+			t.Errorf("main has %q, offsite %q", here, there)
+		}
+	})
+}
+
 // A repository that trusts only its own key gets new backups even if it missed some: it does not trust copies.
 func TestRepositoryWithItsOwnKeyIsNotLeftOut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
