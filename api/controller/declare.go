@@ -67,7 +67,11 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	}
 	all, faults := declared.BuildRepositories(repositories)
 	for _, f := range faults {
-		d.fault("spec.repositories["+f.Path[0]+"]."+strings.Join(f.Path[1:], "."), f.Err)
+		field := strings.Join(f.Path[1:], ".")
+		if field == "signKey" {
+			field = "signKeySecret"
+		}
+		d.fault("spec.repositories["+f.Path[0]+"]."+field, f.Err)
 	}
 	if len(d.faults) > 0 { // most would show again in the Spec
 		return spec.Spec{}, errors.Join(d.faults...)
@@ -260,7 +264,11 @@ func (d *declaration) repository(r v1alpha1.Repository, cluster string) declared
 	case place.Endpoint != "":
 		d.reachable(field+".url", place.Endpoint)
 	}
-	return declared.Repository{URL: r.URL, Credentials: data, Lock: d.lock(r.Lock, field+".lock")}
+	set := declared.Repository{URL: r.URL, Credentials: data, Lock: d.lock(r.Lock, field+".lock"), Trust: r.Trust}
+	if r.SignKeySecret != nil {
+		set.SignKey = d.signKey(*r.SignKeySecret, field+".signKeySecret")
+	}
+	return set
 }
 
 // reachable adds a fault if the host of a URL is one that only the operator itself should reach.

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/sign"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -55,8 +56,20 @@ func certificates(t *testing.T) spec.PEM {
 	return spec.PEM{CA: read(files.CA), Cert: read(files.Cert), Key: read(files.Key)}
 }
 
+// signing returns a new key pair for signatures.
+func signing(t *testing.T) (secret []byte, public string) {
+	t.Helper()
+	secret, public, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret, public
+}
+
 func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 	b := scheduled("payments", "etcd")
+	key, public := signing(t)
+	_, other := signing(t)
 	b.Spec = v1alpha1.EtcdBackupSpec{
 		Source: &v1alpha1.Source{
 			Endpoints: []string{"https://etcd-0.etcd:2379", "https://etcd-1.etcd:2379"},
@@ -65,7 +78,8 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		Repositories: []v1alpha1.Repository{
 			{
 				Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: v1alpha1.SecretName{Name: "store"},
-				Lock: &v1alpha1.Lock{For: "30d", Mode: "compliance"},
+				Lock:          &v1alpha1.Lock{For: "30d", Mode: "compliance"},
+				SignKeySecret: &v1alpha1.SignKeySecret{Name: "sign"}, Trust: []string{other, public},
 			},
 			{Name: "away", URL: "s3://away/{{cluster}}", CredentialsSecret: v1alpha1.SecretName{Name: "store"}},
 		},
@@ -77,6 +91,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 	}
 	pem := certificates(t)
 	d := declaration{secrets: secrets{
+		"sign": {"sign.key": key},
 		"tls":  {"ca.crt": pem.CA, "tls.crt": pem.Cert, "tls.key": pem.Key},
 		"user": {"username": []byte("backup"), "password": []byte(hidden)}, "keys": {"recipients": []byte("# ours\n" + recipient + "\n")}, "store": storeKeys(),
 	}}
@@ -106,6 +121,9 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		{"suspend", s.Suspend, true},
 		{"first URL", s.Repositories[0].URL, b.Spec.Repositories[0].URL},
 		{"lock", s.Repositories[0].Policy.Lock, records.Lock{For: 30 * 24 * time.Hour, Compliance: true}},
+		{"signer", s.Repositories[0].Policy.Key.Trust().Keys(), []string{public}},
+		{"trust", s.Repositories[0].Policy.Trust.Keys(), []string{other, public}},
+		{"no signer", s.Repositories[1].Policy.Key.None(), true},
 		{"no lock", s.Repositories[1].Policy.Lock, records.Lock{}},
 		{"second URL", s.Repositories[1].URL, "s3://away/payments.etcd"},
 	} {
@@ -212,10 +230,23 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 			s.Source.Endpoints = append(s.Source.Endpoints, text)
 		}
 	}
+	signedBy := func(secret, key string, trust ...string) change {
+		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Repositories[0].SignKeySecret, s.Repositories[0].Trust = &v1alpha1.SignKeySecret{Name: secret, Key: key}, trust
+		}
+	}
+	signKey, _ := signing(t)
+	_, stranger := signing(t)
 	for _, test := range []struct {
 		name, want string
 		change     change
 	}{
+		{"no Secret with a signing key", "spec.repositories[main].signKeySecret: there is no Secret gone", signedBy("gone", "")},
+		{"no signing key", `spec.repositories[main].signKeySecret: secret odd has no key "sign.key"`, signedBy("odd", "")},
+		{"no signing key of that name", `spec.repositories[main].signKeySecret: secret odd has no key "main.key"`, signedBy("odd", "main.key")},
+		{"another kind of key", "spec.repositories[main].signKeySecret: bad signing key: it is not a minisign secret key", signedBy("odd", "tls.key")},
+		{"the signer is not trusted", "spec.repositories[main].trust: trust must include the public key of the signing key", signedBy("sign", "", stranger)},
+		{"no public key", "spec.repositories[main].trust: ", signedBy("sign", "", hidden)},
 		{"no Secret of the store", "spec.repositories[main].credentialsSecret: there is no Secret store", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { delete(all, "store") }},
 		{"an empty Secret of the store", "spec.repositories[main].credentialsSecret: ", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { all["store"] = map[string][]byte{} }},
 		{"half of the credentials", "spec.repositories[main].credentialsSecret: ", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { delete(all["store"], "AWS_ACCESS_KEY_ID") }},
@@ -294,7 +325,7 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		}},
 	} {
 		b := scheduled("payments", "etcd")
-		d := declaration{secrets: secrets{"store": storeKeys(), "odd": {"tls.crt": []byte(hidden), "tls.key": []byte(hidden)}}}
+		d := declaration{secrets: secrets{"store": storeKeys(), "sign": {"sign.key": signKey}, "odd": {"tls.crt": []byte(hidden), "tls.key": []byte(hidden)}}}
 		test.change(&b.Spec, d.secrets)
 		_, err := d.buildSpec(b)
 		switch {

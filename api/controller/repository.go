@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
@@ -18,4 +20,14 @@ func (d *declaration) lock(l *v1alpha1.Lock, field string) declared.Lock {
 		d.fault(field+".for", errors.New("0s locks nothing: use a longer time, such as 30d, or remove lock"))
 	}
 	return set
+}
+
+// signKey returns the secret key in a Secret; "" and a fault if it has none.
+func (d *declaration) signKey(s v1alpha1.SignKeySecret, field string) string {
+	data, ok := d.secret(field, s.Name)
+	key := cmp.Or(s.Key, "sign.key")
+	if ok && len(data[key]) == 0 {
+		d.fault(field, fmt.Errorf("secret %s has no key %q: store the file of dr keygen --signing under it, or name its key in key", s.Name, key))
+	}
+	return string(data[key])
 }

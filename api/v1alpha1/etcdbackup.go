@@ -200,6 +200,8 @@ type AuthSecret struct {
 }
 
 // Repository is a place for backups.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.trust) || has(self.signKeySecret)",message="trust needs signKeySecret: nothing that is written would be trusted"
 type Repository struct {
 	// name of the repository in messages and in the status. Example: main.
 	// +required
@@ -221,6 +223,35 @@ type Repository struct {
 	// locks. Default: none. Example: {"for": "30d"}.
 	// +optional
 	Lock *Lock `json:"lock,omitempty"`
+
+	// signKeySecret is the Secret with the minisign secret key, without a password, that signs all that is stored here, as
+	// dr keygen --signing writes it. Default: nothing is signed.
+	// +optional
+	SignKeySecret *SignKeySecret `json:"signKeySecret,omitempty"`
+
+	// trust are the minisign public keys, one of which must have signed what is read here; all else is ignored. They must include that of
+	// signKeySecret. Default: that of signKeySecret alone. Example: RWTcbWNxUzHn+5LXIXGJHIDeqmmR1XaQPkE9Ru1GDJ0LVGhHYRXcbGQ3.
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Pattern=`^RW[A-Za-z0-9+/]{54}$`
+	// +kubebuilder:validation:items:MaxLength=56
+	Trust []string `json:"trust,omitempty"`
+}
+
+// SignKeySecret names a Secret with a key that signs.
+type SignKeySecret struct {
+	// name of a Secret of this namespace. Example: backups-sign.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// key is the key of the Secret that has the minisign secret key. Default: sign.key. Example: main.key.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
 }
 
 // Lock is how long a store refuses to delete and overwrite new objects.

@@ -291,7 +291,7 @@ func (j *judgement) fault() {
 // policy adds missing signatures and locks.
 func (j *judgement) policy(r Repository) {
 	if j.Agreed.Written && !r.Signed && slices.ContainsFunc(j.Repositories, func(o Repository) bool { return o.Signed }) {
-		j.add(NotSigned, finding{Warning, r.Repository, "create a key with dr keygen --signing, and name it as the repository's signKeyFile"},
+		j.add(NotSigned, finding{Warning, r.Repository, "create a key with dr keygen --signing, and name it as the repository's signKeyFile, or signKeySecret in an EtcdBackup"},
 			"the backups here have no signature, although another of the cluster's repositories requires one")
 	}
 	if j.Agreed.Written && !r.Locked {

@@ -237,7 +237,7 @@ func TestLoadRefuses(t *testing.T) {
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/none}\nclusters:", 1):     "no such file",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKeyFile: DIR/password}\nclusters:", 1): "not a minisign secret key",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: [x]}\nclusters:", 1):                ":3: ",
-		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: ["+signer+"]}\nclusters:", 1):       ":3: trust must include the public key of signKeyFile",
+		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, trust: ["+signer+"]}\nclusters:", 1):       ":3: trust must include the public key of the signing key",
 		strings.Replace(minimal, "clusters:", "  other: {url: file:///o, signKey: x}\nclusters:", 1):                "use signKeyFile",
 		strings.Replace(minimal, "[main]", "[main, other]", 1):                                                      ":6: repository \"other\" is not among the repositories",
 		strings.Replace(minimal, "[main]", "[main, main]", 1):                                                       ":6: repository \"main\" is listed twice",

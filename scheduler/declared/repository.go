@@ -122,7 +122,7 @@ func (b *builder) keys(d Repository) (p records.Policy) {
 	}
 	signer := p.Key.Trust().Keys()
 	if !p.Trust.None() && (len(signer) == 0 || !slices.Contains(p.Trust.Keys(), signer[0])) {
-		b.fault(errors.New("trust must include the public key of signKeyFile: nothing that is written would be trusted"), "trust")
+		b.fault(errors.New("trust must include the public key of the signing key: nothing that is written would be trusted"), "trust")
 	}
 	return p
 }
