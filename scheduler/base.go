@@ -49,7 +49,7 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(time.Until(again)):
+		case <-after(time.Until(again)):
 		}
 	}
 }

@@ -60,9 +60,20 @@ func (h *loop) wait(again time.Time) <-chan time.Time {
 	case again.Equal(noDeadline):
 		return nil
 	case !again.IsZero():
-		wait = min(wait, max(0, time.Until(again)))
+		wait = min(wait, time.Until(again))
 	}
-	return time.After(wait)
+	return after(wait)
+}
+
+// after is time.After, but uses no timer if d is not above 0: expired timers crash the race detector in testing/synctest
+// (golang/go issue 78156).
+func after(d time.Duration) <-chan time.Time {
+	if d > 0 {
+		return time.After(d)
+	}
+	now := make(chan time.Time, 1)
+	now <- time.Now()
+	return now
 }
 
 // task is a job and its cause.

@@ -92,15 +92,24 @@ func (w *world) pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// pause waits for d, or until ctx ends, and returns the cause of that. Like scheduler.after it uses no expired timer.
+func pause(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+	return context.Cause(ctx)
+}
+
 // backup stores a small one in each store when its time has passed.
 func (w *world) backup(ctx context.Context, by string, s spec.Spec, to []backup.Store) (r backup.Result, err error) {
 	started := time.Now()
 	took := w.enter(s.Cluster)
 	defer func() { w.leave(s.Cluster, err) }()
-	select {
-	case <-ctx.Done():
-		return r, context.Cause(ctx)
-	case <-time.After(took):
+	if err := pause(ctx, took); err != nil {
+		return r, err
 	}
 	now, err := w.member(s)
 	if err != nil {

@@ -264,10 +264,8 @@ func (s *subject) backup(ctx context.Context, by *server, settings spec.Spec, to
 	plan := s.plan(began)
 	s.enter(by, plan)
 	defer s.leave()
-	select {
-	case <-ctx.Done():
-		return r, context.Cause(ctx)
-	case <-time.After(plan.took):
+	if err := pause(ctx, plan.took); err != nil {
+		return r, err
 	}
 	if s.isAway() || plan.fails {
 		return r, fmt.Errorf("no member answers: %w", errTest)
