@@ -41,6 +41,7 @@ var (
 	badCredentials = []string{
 		"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
 		"InvalidClientTokenId", "NotSignedUp", "InvalidSecurity",
+		"XAdminUserNotFound", // versitygw's for an unknown access key, with HTTP 404
 	}
 	badRegion = []string{
 		"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException",
@@ -190,11 +191,17 @@ func (b *Bucket) headFailure(ctx context.Context, err error) error {
 	default:
 		return b.failure(err, rightGet)
 	}
-	_, why := b.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.name, MaxKeys: aws.Int32(1)})
+	why := b.listOne(ctx)
 	if why == nil || hasCode(why, "AccessDenied") {
 		return b.failure(err, rightGet)
 	}
 	return b.failure(why, rightList)
+}
+
+// listOne sends a LIST for its answer, which has a body that explains an error.
+func (b *Bucket) listOne(ctx context.Context) error {
+	_, err := b.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.name, MaxKeys: aws.Int32(1)})
+	return err
 }
 
 // isAmbiguous reports whether a failed request may have taken effect: its answer was lost, its answer is not a plain

@@ -294,3 +294,18 @@ func TestNotTheStore(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownAccessKeyOfVersitygw checks that versitygw's answer to an unknown access key is not taken for a proxy's.
+func TestUnknownAccessKeyOfVersitygw(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	fake := &fakeAnswer{match: func(*http.Request) bool { return true }, times: -1, status: 404, code: "XAdminUserNotFound", message: "No user"}
+	b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake})
+	for verb, err := range verbs(t.Context(), b) {
+		wantError(t, verb, err, storage.ErrCredentials)
+		wantCure(t, verb, err, "the credentials are wrong or expired")
+	}
+	_, _, err := b.Open(t.Context(), "key", storage.OpenOptions{Version: "v:1"})
+	wantError(t, "open of a version", err, storage.ErrCredentials)
+	err = b.Delete(t.Context(), "key", storage.DeleteOptions{Version: "v:1"})
+	wantError(t, "delete of a version", err, storage.ErrCredentials)
+}

@@ -70,7 +70,7 @@ func noVersion(version string) error {
 func isGone(err error) bool {
 	s := status(err)
 	return s == http.StatusPreconditionFailed || s == http.StatusMethodNotAllowed ||
-		s == http.StatusNotFound && !hasCode(err, noSuchBucket)
+		s == http.StatusNotFound && !hasCode(err, noSuchBucket) && !hasCode(err, badCredentials...)
 }
 
 // byteRange returns the Range header, or nil for the whole object: stores accept no range on an empty object and keep
@@ -210,6 +210,10 @@ func (b *Bucket) find(ctx context.Context, key, version string) (found, error) {
 	_, berr := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name})
 	switch {
 	case status(berr) == http.StatusNotFound:
+		why := b.listOne(ctx)
+		if hasCode(why, badCredentials...) {
+			return found{}, b.failure(why, rightList)
+		}
 		return found{}, fmt.Errorf("%w: %q: create it, or correct the name", storage.ErrNoBucket, b.name)
 	case berr != nil && status(berr) != http.StatusForbidden: // 403 proves that the bucket exists
 		return found{}, b.failure(berr, rightList)
