@@ -12,15 +12,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrNoAnswer means that the store did not answer in time, or has been unreachable for so long that it gets no requests
-// at the moment.
+// ErrNoAnswer means that the store gave no result in time, or has given none for so long that it gets no requests at
+// the moment. Errors that match it contain the reason if the store has failed, rather than been silent.
 var ErrNoAnswer = fault.New(fault.Unreachable, "the store does not answer")
 
 // GuardOptions limit how long a store may keep its callers waiting. All are above zero.
 type GuardOptions struct {
 	Limit    time.Duration // for one answer: to a request, of the next piece of a body, of the next objects of a listing
 	Most     int           // concurrent requests; one that ignores the end of its context counts until it returns
-	Failures int           // consecutive requests without an answer after which the store counts as unreachable
+	Failures int           // consecutive requests without a result after which the store counts as unreachable
 	Rest     time.Duration // how long an unreachable store gets no requests; after that one request tries
 }
 
@@ -36,8 +36,9 @@ type Guard struct {
 
 	mu     sync.Mutex
 	opened Bucket        // nil: not yet
-	silent int           // consecutive requests without an answer
+	silent int           // consecutive requests without a result
 	since  time.Time     // start of the first of them
+	last   error         // of the last try of the last of them; nil: the store was silent
 	next   time.Time     // when an unreachable store gets its next request
 	down   chan struct{} // closed while the store counts as unreachable
 }
@@ -87,9 +88,25 @@ func (g *Guard) inner() Bucket {
 
 // unreachable returns the error for a store that counts as unreachable. The caller holds g.mu.
 func (g *Guard) unreachable() error {
-	return fmt.Errorf("%w since %s: next try at %s",
-		ErrNoAnswer, g.since.UTC().Format(time.RFC3339), g.next.UTC().Format(time.RFC3339))
+	since, next := g.since.UTC().Format(time.RFC3339), g.next.UTC().Format(time.RFC3339)
+	if g.last != nil {
+		return &failingError{fmt.Sprintf("has failed since %s: next try at %s", since, next), g.last}
+	}
+	return fmt.Errorf("%w since %s: next try at %s", ErrNoAnswer, since, next)
 }
+
+// failingError is the error of a store whose tries have failed until the limit. It matches only ErrNoAnswer: each of
+// these failures may pass.
+type failingError struct {
+	how  string
+	last error
+}
+
+func (e *failingError) Error() string {
+	return fmt.Sprintf("the store %s, the last try: %v", e.how, e.last)
+}
+
+func (e *failingError) Unwrap() error { return ErrNoAnswer }
 
 // enter waits for a free slot. An unreachable store gets one request each Rest; for all others enter returns
 // ErrNoAnswer.
@@ -126,8 +143,10 @@ func (g *Guard) recordAnswer() {
 	g.silent = 0
 }
 
-// recordMiss records that a request which began at since got no answer in time, and returns the error for it.
-func (g *Guard) recordMiss(since time.Time) error {
+// recordMiss records that a request which began at since gave no result in time, and returns the error for it. interrupted
+// is the error with which the request ended at the limit; nil: it has not ended. A store that only fails counts like
+// a silent one: it keeps its callers waiting as long.
+func (g *Guard) recordMiss(since time.Time, interrupted error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.silent == 0 {
@@ -135,14 +154,39 @@ func (g *Guard) recordMiss(since time.Time) error {
 	}
 	g.next = time.Now().Add(g.o.Rest)
 	g.silent++
+	g.last = lastTry(interrupted)
 	if g.silent == g.o.Failures {
 		close(g.down)
 	}
-	return fmt.Errorf("%w (%s)", ErrNoAnswer, g.o.Limit)
+	if g.last != nil {
+		return &failingError{fmt.Sprintf("has failed for %s", g.o.Limit), g.last}
+	}
+	return g.limitReached()
 }
+
+func (g *Guard) limitReached() error { return fmt.Errorf("%w (%s)", ErrNoAnswer, g.o.Limit) }
 
 // cleanupTime is how long an abandoned call may clean up before guarded returns without it.
 const cleanupTime = time.Second
+
+// interruption returns the error that ended sends when an interrupted call ends, or nil after cleanupTime.
+func interruption(ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(cleanupTime):
+		return nil
+	}
+}
+
+// endedWith returns the error for a call that the end of ctx has interrupted. interrupted may be nil.
+func endedWith(ctx context.Context, interrupted error) error {
+	last := lastTry(interrupted)
+	if last == nil {
+		return context.Cause(ctx)
+	}
+	return &InterruptedError{Err: context.Cause(ctx), Last: last}
+}
 
 // answer is a call's result.
 type answer[T any] struct {
@@ -185,7 +229,6 @@ func guarded[T any](ctx context.Context, g *Guard, limit time.Duration, c guarde
 	if limit > 0 {
 		over = time.After(limit)
 	}
-	var err error
 	select {
 	case a := <-done:
 		if ctx.Err() == nil {
@@ -194,18 +237,23 @@ func guarded[T any](ctx context.Context, g *Guard, limit time.Duration, c guarde
 		cancel(nil)
 		return a.value, a.err
 	case <-over:
-		err = g.recordMiss(began)
+		cancel(g.limitReached())
+		return none, g.recordMiss(began, abandon(done, c.late))
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		cancel(context.Cause(ctx))
+		return none, endedWith(ctx, abandon(done, c.late))
 	}
-	cancel(err)
-	select {
-	case a := <-done:
-		releaseLate(a, c.late)
-	case <-time.After(cleanupTime):
-		go func() { releaseLate(<-done, c.late) }()
-	}
-	return none, err
+}
+
+// abandon drops the result of an interrupted call, and returns its error if it ends within cleanupTime.
+func abandon[T any](done <-chan answer[T], late func(T)) error {
+	ended := make(chan error, 1)
+	go func() {
+		a := <-done
+		releaseLate(a, late)
+		ended <- a.err
+	}()
+	return interruption(ended)
 }
 
 // do is like guarded, for a call that returns no value and has the limit of g.
@@ -291,7 +339,7 @@ func (g *Guard) Open(ctx context.Context, key string, o OpenOptions) (io.ReadClo
 			end()
 			return body{}, err
 		}
-		read := &guardedBody{g: g, ctx: ctx, key: key, close: end, pieces: make(chan bodyPiece)}
+		read := &guardedBody{g: g, ctx: ctx, key: key, close: end, pieces: make(chan bodyPiece), ended: make(chan error, 1)}
 		go read.pump(rc, min(obj.Size+1, largestPiece))
 		return body{read, obj}, nil
 	}
@@ -309,7 +357,8 @@ type guardedBody struct {
 	key    string
 	close  context.CancelFunc
 	pieces chan bodyPiece
-	piece  bodyPiece // the unread rest of the last piece
+	ended  chan error // receives the error that ends the body, nil if it was closed
+	piece  bodyPiece  // the unread rest of the last piece
 }
 
 type bodyPiece struct {
@@ -323,9 +372,12 @@ const largestPiece = 64 << 10 // bytes
 // receives the other.
 func (b *guardedBody) pump(rc io.ReadCloser, size int64) {
 	defer rc.Close()
+	var err error
+	defer func() { b.ended <- err }()
 	buffers := [2][]byte{make([]byte, size), make([]byte, size)}
 	for i := 0; ; i = 1 - i {
-		n, err := rc.Read(buffers[i])
+		var n int
+		n, err = rc.Read(buffers[i])
 		select {
 		case b.pieces <- bodyPiece{buffers[i][:n], err}:
 		case <-b.ctx.Done():
@@ -347,10 +399,10 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 		select {
 		case b.piece = <-b.pieces:
 		case <-b.ctx.Done():
-			b.piece.err = context.Cause(b.ctx)
+			b.piece.err = endedWith(b.ctx, interruption(b.ended))
 		case <-timer.C:
-			b.piece.err = withRequest(b.g.recordMiss(began), "read", b.key)
 			b.close()
+			b.piece.err = withRequest(b.g.recordMiss(began, interruption(b.ended)), "read", b.key)
 		}
 		timer.Stop()
 	}
@@ -384,15 +436,18 @@ func (g *Guard) sequence(
 	return func(yield func(Object, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		all := make(chan listed, listedAhead)
-		err := g.do(ctx, func(_ context.Context, b Bucket) error {
-			first := make(chan struct{})
-			go produce(ctx, list(ctx, b), all, sync.OnceFunc(func() { close(first) }))
-			<-first
-			return nil
+		l := listing{end: cancel, all: make(chan listed, listedAhead), first: make(chan struct{}), ended: make(chan error, 1)}
+		err := g.do(ctx, func(callCtx context.Context, b Bucket) error {
+			stop := context.AfterFunc(callCtx, cancel)
+			go l.produce(ctx, list(ctx, b))
+			<-l.first
+			if stop() && ctx.Err() == nil {
+				return nil
+			}
+			return interruption(l.ended)
 		})
 		for err == nil {
-			next, ended, missed := g.nextListed(ctx, all)
+			next, ended, missed := g.nextListed(ctx, l)
 			err = missed
 			if err != nil || ended {
 				break
@@ -407,45 +462,58 @@ func (g *Guard) sequence(
 	}
 }
 
-// produce sends the results of list to all until ctx ends. It calls first after the first result, or at the end.
-func produce(ctx context.Context, list iter.Seq2[Object, error], all chan<- listed, first func()) {
-	defer first()
-	defer close(all)
+// listing is a listing that another goroutine produces.
+type listing struct {
+	end   context.CancelFunc
+	all   chan listed
+	first chan struct{} // closed after the first result, or at the end
+	ended chan error    // receives the last error at the end, nil if there was none
+}
+
+// produce sends the results of list to l.all until ctx ends.
+func (l listing) produce(ctx context.Context, list iter.Seq2[Object, error]) {
+	begin := sync.OnceFunc(func() { close(l.first) })
+	defer begin()
+	defer close(l.all)
+	var last error
+	defer func() { l.ended <- last }()
 	for obj, err := range list {
+		last = err
 		select {
-		case all <- listed{obj, err}:
-			first()
+		case l.all <- listed{obj, err}:
+			begin()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (g *Guard) nextListed(ctx context.Context, all <-chan listed) (next listed, ended bool, err error) {
+func (g *Guard) nextListed(ctx context.Context, l listing) (next listed, ended bool, err error) {
 	select { // a timer for each object would cost more than the object
-	case next, more := <-all:
-		return next, !more, cutShort(ctx, more)
+	case next, more := <-l.all:
+		return next, !more, l.cutShort(ctx, more)
 	default:
 	}
 	began := time.Now()
 	timer := time.NewTimer(g.o.Limit)
 	defer timer.Stop()
 	select {
-	case next, more := <-all:
-		return next, !more, cutShort(ctx, more)
+	case next, more := <-l.all:
+		return next, !more, l.cutShort(ctx, more)
 	case <-ctx.Done():
-		return next, false, context.Cause(ctx)
+		return next, false, endedWith(ctx, interruption(l.ended))
 	case <-timer.C:
-		return next, false, g.recordMiss(began)
+		l.end()
+		return next, false, g.recordMiss(began, interruption(l.ended))
 	}
 }
 
 // cutShort returns an error if a listing ended after ctx: produce then drops objects.
-func cutShort(ctx context.Context, more bool) error {
-	if more {
+func (l listing) cutShort(ctx context.Context, more bool) error {
+	if more || ctx.Err() == nil {
 		return nil
 	}
-	return context.Cause(ctx)
+	return endedWith(ctx, interruption(l.ended))
 }
 
 // Unwrap returns the bucket below, or nil before it is open. If the bucket is a Sweeper, the result guards that too.

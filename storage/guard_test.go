@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 )
 
 // hanging is a bucket that does not answer until release is closed. A deaf one also ignores contexts.
@@ -242,5 +244,93 @@ func TestGuardNeverCutsAListingShort(t *testing.T) {
 		if n < objects && !errors.Is(failure, context.Canceled) {
 			t.Fatalf("the listing ended after %d of %d objects: %v", n, objects, failure)
 		}
+	}
+}
+
+// TestGuardNamesTheLastFailure checks that a call whose tries fail until the limit, or until its context ends, returns the
+// reason, and that the reason stays while the store gets no requests.
+func TestGuardNamesTheLastFailure(t *testing.T) {
+	for verb, call := range calls {
+		if verb == "put" { // it is never retried
+			continue
+		}
+		synctest.Test(t, func(t *testing.T) {
+			f := storagetest.Faulty(mem.New())
+			f.On(storagetest.Verb(verb)).Always().Fail(errStore)
+			g := guardOverRetry(f)
+			for i := range guardOptions.Failures + 1 {
+				began := time.Now()
+				wantFailing(t, verb, call(t.Context(), g))
+				rests := i == guardOptions.Failures
+				if rests != (time.Since(began) < guardOptions.Limit) {
+					t.Errorf("%s: call %d took %s", verb, i, time.Since(began))
+				}
+			}
+			time.Sleep(guardOptions.Rest)
+			ctx, cancel := context.WithTimeout(t.Context(), guardOptions.Limit/2)
+			defer cancel()
+			err := call(ctx, g)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errStore) {
+				t.Errorf("%s: error %v, want both why it ended and what had failed", verb, err)
+			}
+		})
+	}
+}
+
+// TestGuardNamesTheFailureThatPrecedesSilence checks that a store which fails once and then hangs is not said to be silent.
+func TestGuardNamesTheFailureThatPrecedesSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := storagetest.Faulty(mem.New())
+		f.On(storagetest.VerbStat).Fail(errStore)
+		f.On(storagetest.VerbStat).Nth(2).Delay(time.Hour)
+		wantFailing(t, "stat", calls["stat"](t.Context(), guardOverRetry(f)))
+	})
+}
+
+// TestGuardNamesTheFailureOfABody is TestGuardNamesTheLastFailure for bodies and listings that are cut.
+func TestGuardNamesTheFailureOfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := storagetest.Faulty(mem.New())
+		put(t, f, "a", "content")
+		put(t, f, "b", "content")
+		g := guardOverRetry(f)
+		f.On(storagetest.VerbOpen).Cut(4, errStore)
+		f.On(storagetest.VerbOpen).Nth(2).Always().Fail(errStore)
+		rc, _, err := g.Open(t.Context(), "a", storage.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(rc)
+		rc.Close()
+		if string(data) != "cont" {
+			t.Errorf("read %q", data)
+		}
+		wantFailing(t, "read", err)
+		f.On(storagetest.VerbList).Cut(1, errStore)
+		f.On(storagetest.VerbList).Nth(2).Always().Fail(errStore)
+		n := 0
+		for _, err = range g.List(t.Context(), storage.ListOptions{}) {
+			n++
+		}
+		if n != 2 {
+			t.Errorf("%d listed", n)
+		}
+		wantFailing(t, "list", err)
+	})
+}
+
+func guardOverRetry(b storage.Bucket) *storage.Guard {
+	patient := storage.WithRetry(b, storage.RetryPolicy{Attempts: 1000, Base: time.Second, Max: time.Hour})
+	return storage.NewGuard(func(context.Context) (storage.Bucket, error) { return patient, nil }, guardOptions)
+}
+
+func wantFailing(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, storage.ErrNoAnswer) || fault.KindOf(err) != fault.Unreachable {
+		t.Errorf("%s: error %v, want ErrNoAnswer", what, err)
+		return
+	}
+	if strings.Contains(err.Error(), "does not answer") || !strings.Contains(err.Error(), errStore.Error()) {
+		t.Errorf("%s: error %v, want that the store fails, and how", what, err)
 	}
 }

@@ -109,22 +109,30 @@ type tries struct {
 	policy RetryPolicy
 	failed int
 	began  time.Time // time of the first try or the last progress
+	last   error     // of the last failed try; nil: none has failed since the last progress
 }
 
 func (r *retried) tries() tries { return tries{policy: r.policy, began: time.Now()} }
 
 // progressed makes the next try count as the first one.
-func (t *tries) progressed() { t.failed, t.began = 0, time.Now() }
+func (t *tries) progressed() { t.failed, t.began, t.last = 0, time.Now(), nil }
 
 // errAgain makes the caller of tries.again try again.
 var errAgain = errors.New("try again")
 
 // again returns errAgain after a pause if the call should be repeated, and otherwise the error for the caller.
 func (t *tries) again(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil || isPermanent(err) {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return t.interrupted(ctx, err)
+	}
+	if isPermanent(err) {
 		return err
 	}
 	t.failed++
+	t.last = err
 	if t.failed >= t.policy.Attempts || t.policy.Total > 0 && time.Since(t.began) > t.policy.Total {
 		if t.failed > 1 {
 			err = fmt.Errorf("%d tries have failed, the last one: %w", t.failed, err)
@@ -135,10 +143,41 @@ func (t *tries) again(ctx context.Context, err error) error {
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("%w while waiting to try again after: %w", ctx.Err(), err)
+		return t.interrupted(ctx, ctx.Err())
 	case <-pause.C:
 		return errAgain
 	}
+}
+
+// interrupted returns the error of a call whose context has ended. err is the error of the try that this has ended.
+func (t *tries) interrupted(ctx context.Context, err error) error {
+	_, explained := errors.AsType[*InterruptedError](err)
+	if t.last == nil || explained || !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	return &InterruptedError{Err: err, Last: t.last}
+}
+
+// InterruptedError is the error of a call whose context ended after one or more tries had failed. It matches both errors.
+type InterruptedError struct {
+	Err  error // of the context
+	Last error // of the last try that failed by itself
+}
+
+func (e *InterruptedError) Error() string {
+	return fmt.Sprintf("%v; the last try before that: %v", e.Err, e.Last)
+}
+
+// Unwrap returns both errors.
+func (e *InterruptedError) Unwrap() []error { return []error{e.Err, e.Last} }
+
+// lastTry returns the error of the last failed try before the interruption err, or nil if err is none.
+func lastTry(err error) error {
+	interrupted, ok := errors.AsType[*InterruptedError](err)
+	if !ok {
+		return nil
+	}
+	return interrupted.Last
 }
 
 // Pause returns how long to wait after that many failures in a row, counted from 1: a random duration between half and all of the

@@ -59,7 +59,10 @@ var (
 func (b *Bucket) failure(err error, right string) error {
 	var creds *credentialsError
 	var answer smithy.APIError
+	interrupted, ok := errors.AsType[*interruptedRequest](err)
 	switch {
+	case ok:
+		return &storage.InterruptedError{Err: interrupted.ended, Last: b.failure(interrupted.last, right)}
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.As(err, &creds):

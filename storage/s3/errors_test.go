@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/s3"
@@ -308,4 +310,30 @@ func TestUnknownAccessKeyOfVersitygw(t *testing.T) {
 	wantError(t, "open of a version", err, storage.ErrCredentials)
 	err = b.Delete(t.Context(), "key", storage.DeleteOptions{Version: "v:1"})
 	wantError(t, "delete of a version", err, storage.ErrCredentials)
+}
+
+// TestInterruptedWhileFailing checks that a request whose context ends after a try has failed returns the reason: in the
+// pause before the next try, and during a try that hangs.
+func TestInterruptedWhileFailing(t *testing.T) {
+	objectstores.Setenv(t, (&objectstores.S3Server{AccessKey: "key", SecretKey: "secret"}).Env())
+	for name, times := range map[string]int{"in a pause": -1, "in a try": 2} {
+		synctest.Test(t, func(t *testing.T) {
+			fake := &fakeAnswer{base: hangingTransport{}, match: func(*http.Request) bool { return true }, times: times, status: 503, code: "SlowDown", message: "later"}
+			b := open(t, s3.Config{Bucket: "bucket", Region: "eu-central-1", Transport: fake, Retry: storage.RetryPolicy{Attempts: 1000}})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for _, err := range b.List(ctx, storage.ListOptions{}) {
+				wantError(t, name, err, context.DeadlineExceeded)
+				wantCure(t, name, err, "SlowDown later (HTTP 503)")
+			}
+		})
+	}
+}
+
+// hangingTransport never answers.
+type hangingTransport struct{}
+
+func (hangingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }

@@ -107,6 +107,7 @@ func open(ctx context.Context, c Config) (*Bucket, error) {
 	b := &Bucket{name: c.Bucket, parts: withDefaults(c.Parts), page: cmp.Or(c.PageSize, maxPage), settings: c.storageSettings()}
 	b.client = s3.NewFromConfig(loaded, func(o *s3.Options) {
 		o.HTTPClient = doer
+		o.APIOptions = append(o.APIOptions, keepLastTry)
 		c.apply(o)
 		b.region, b.checksums = o.Region, c.useChecksums(o.BaseEndpoint != nil)
 		setChecksums(o, b.checksums)
