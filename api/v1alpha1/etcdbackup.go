@@ -229,8 +229,8 @@ type Repository struct {
 	// +optional
 	SignKeySecret *SignKeySecret `json:"signKeySecret,omitempty"`
 
-	// trust are the minisign public keys, one of which must have signed what is read here; all else is ignored. They must include that of
-	// signKeySecret. Default: that of signKeySecret alone. Example: RWTcbWNxUzHn+5LXIXGJHIDeqmmR1XaQPkE9Ru1GDJ0LVGhHYRXcbGQ3.
+	// trust lists minisign public keys. Backups and logs here that none of them has signed are ignored. The list must include the public
+	// key of signKeySecret. Default: that key alone. Example: RWTcbWNxUzHn+5LXIXGJHIDeqmmR1XaQPkE9Ru1GDJ0LVGhHYRXcbGQ3.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -331,7 +331,7 @@ type Retention struct {
 	// within keeps all backups of this last period. Example: 48h.
 	// +optional
 	Within Duration `json:"within,omitempty"`
-	// window keeps what is needed to restore any point of this last period from the archived log: the log, all backups of the period, and the
+	// window is how far back any point in time can be restored from the archived log. It keeps the log and all backups of that period, and the
 	// newest backup before it. Default: the log is kept from the oldest kept backup on. Example: 14d.
 	// +optional
 	Window Duration `json:"window,omitempty"`
