@@ -56,7 +56,8 @@ func (w *world) drill(ctx context.Context, by string, r scheduler.DrillRequest) 
 		w.drills.running--
 		w.drills.ran = append(w.drills.ran, drilled{began.Sub(w.begin), by, r.Spec.Cluster, r.In.Repository, r.Seed, err})
 	})
-	if err := pause(ctx, w.drillTook()); err != nil {
+	err = pause(ctx, w.drillTook())
+	if err != nil {
 		return nil, err
 	}
 	catalog, err := r.In.Cluster.Load(ctx, backups.LoadOptions{Newest: 1})

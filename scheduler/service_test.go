@@ -108,7 +108,8 @@ func (w *world) backup(ctx context.Context, by string, s spec.Spec, to []backup.
 	started := time.Now()
 	took := w.enter(s.Cluster)
 	defer func() { w.leave(s.Cluster, err) }()
-	if err := pause(ctx, took); err != nil {
+	err = pause(ctx, took)
+	if err != nil {
 		return r, err
 	}
 	now, err := w.member(s)

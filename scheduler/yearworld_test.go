@@ -264,7 +264,8 @@ func (s *subject) backup(ctx context.Context, by *server, settings spec.Spec, to
 	plan := s.plan(began)
 	s.enter(by, plan)
 	defer s.leave()
-	if err := pause(ctx, plan.took); err != nil {
+	err = pause(ctx, plan.took)
+	if err != nil {
 		return r, err
 	}
 	if s.isAway() || plan.fails {
