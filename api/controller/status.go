@@ -148,10 +148,10 @@ func setProtected(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	switch {
 	case s.State == scheduler.Starting:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Starting", "the repositories were not read yet"
+	case s.Last == nil && s.Failures > 0 && (critical < 0 || s.Conditions[critical].Name == condition.NoBackup): // the failure is the reason
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.BackupFailing), s.Problem
 	case critical >= 0:
 		contradict(&c, s.Conditions[critical])
-	case s.State == scheduler.Failing && s.Last == nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.BackupFailing), s.Problem
 	case s.Last == nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.NoBackup), "there is no backup yet"
 	default:

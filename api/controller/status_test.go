@@ -25,6 +25,8 @@ func taken() *scheduler.Last {
 
 func TestProtected(t *testing.T) {
 	late := condition.Condition{Name: condition.BackupLate, Severity: condition.Critical, Message: "the last is a day old", Cure: "look"}
+	none := condition.Condition{Name: condition.NoBackup, Severity: condition.Critical, Message: "there is no backup", Cure: "look"}
+	away := condition.Condition{Name: condition.RepositoryAway, Severity: condition.Critical, Message: "no route", Cure: "look"}
 	expires := condition.Condition{Name: condition.CertificateExpires, Severity: condition.Warning, Message: "soon", Cure: "renew"}
 	for name, test := range map[string]struct {
 		status scheduler.Status
@@ -40,9 +42,20 @@ func TestProtected(t *testing.T) {
 			scheduler.Status{State: scheduler.Idle, Last: taken(), Conditions: []condition.Condition{expires, late}},
 			"False BackupLate: the last is a day old; look",
 		},
-		"failing without a backup": {scheduler.Status{State: scheduler.Failing, Problem: "no route"}, "False BackupFailing: no route"},
+		"failing without a backup": {
+			scheduler.Status{State: scheduler.Failing, Problem: "no route", Failures: 1, Conditions: []condition.Condition{none}},
+			"False BackupFailing: no route",
+		},
+		"another try without a backup": {
+			scheduler.Status{State: scheduler.Running, Problem: "no route", Failures: 1, Conditions: []condition.Condition{none}},
+			"False BackupFailing: no route",
+		},
+		"failing without a repository": {
+			scheduler.Status{State: scheduler.Failing, Problem: "no route", Failures: 1, Conditions: []condition.Condition{away}},
+			"False RepositoryAway: no route; look",
+		},
 		"failing after a backup": {
-			scheduler.Status{State: scheduler.Failing, Problem: "no route", Last: taken()},
+			scheduler.Status{State: scheduler.Failing, Problem: "no route", Failures: 1, Last: taken()},
 			"True BackedUp: backup " + string(stored.IDAt(0)) + " began at 2026-11-21T12:00:00Z",
 		},
 	} {
