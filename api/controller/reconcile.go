@@ -144,6 +144,7 @@ func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.
 	if err != nil { // the service has not picked up the settings yet
 		return soonAfter, nil
 	}
+	status = withFields(status)
 	describe(b, status, time.Now())
 	if isOneTime(b) && accepted.Message == "" {
 		r.await(cluster, name)
