@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -48,21 +49,49 @@ func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spoo
 	if err != nil {
 		return spool{}, fmt.Errorf("%w: --spool: %w", ErrConfig, err)
 	}
-	lock, err := fileutil.TryLockFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	s.lock, err = lockFile(s.lockPath())
 	if errors.Is(err, fileutil.ErrLocked) {
 		return spool{}, fmt.Errorf("%w: --spool: another agent uses %s: give each agent its own directory", ErrConfig, s.dir)
 	}
 	if err != nil {
 		return spool{}, fmt.Errorf("%w: --spool: lock %s: %w", ErrConfig, s.dir, err)
 	}
-	s.lock = lock
 	_, _, err = s.sort(log.Tail{}) // counts segments that an earlier run has left
 	return s, err
 }
 
+func (s *spool) lockPath() string { return filepath.Join(s.dir, "lock") }
+
+// lockFile creates and locks a file. The error matches fileutil.ErrLocked if another agent has the lock, or has just removed the file.
+func lockFile(path string) (*fileutil.LockedFile, error) {
+	lock, err := fileutil.TryLockFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	locked, err := lock.Stat()
+	if err == nil {
+		var there fs.FileInfo
+		there, err = os.Stat(path)
+		if err == nil && os.SameFile(locked, there) {
+			return lock, nil
+		}
+	}
+	return nil, errors.Join(fileutil.ErrLocked, err, lock.Close())
+}
+
+// close removes the directory unless segments wait in it, and unlocks it. Segments that wait are reported: the cluster may not be
+// archived any more.
 func (s *spool) close() error {
 	if s.lock == nil {
 		return nil
+	}
+	if s.segments > 0 && s.warn != nil {
+		s.warn("%d segments of the log (%s) are not stored, and stay in %s: the next agent with this spool stores them; remove the directory if they are not needed",
+			s.segments, humanize.IBytes(uint64(s.bytes)), s.dir)
+	}
+	if s.segments == 0 {
+		_ = os.Remove(s.lockPath())
+		_ = os.Remove(s.dir) // fails if it contains anything
 	}
 	return s.lock.Close()
 }

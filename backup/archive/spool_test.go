@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -156,6 +158,26 @@ func TestSpoolIsStoredAfterAnotherLineageBegan(t *testing.T) {
 	gaps := catalog.Gaps()
 	if len(catalog.Lineages) != 2 || len(gaps) != 1 || gaps[0].From != 0 {
 		t.Errorf("%d lineages, gaps %+v; want two, and no revision missing between them", len(catalog.Lineages), gaps)
+	}
+}
+
+// TestSpoolIsRemovedWhenEmpty stops an agent whose segments wait in the spool: they stay, and are reported. The next agent stores them,
+// and removes the directory when it stops.
+func TestSpoolIsRemovedWhenEmpty(t *testing.T) {
+	s := startSpooling(t)
+	s.stop()
+	dir := filepath.Join(s.config.Spool, "prod")
+	said := slices.ContainsFunc(s.said, func(m string) bool { return strings.Contains(m, "are not stored, and stay in "+dir) })
+	left, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(left) == 0 || !said {
+		t.Errorf("the spool contains %q (%v), and the agent has reported %q", left, err, s.said)
+	}
+	again := start(t, s.config, open(t, s.store))
+	again.wait("the spool to be stored", func(s archive.Status) bool { return s.State == archive.Working && s.Spool.Segments == 0 })
+	again.stop()
+	_, err = os.Stat(dir)
+	if !os.IsNotExist(err) {
+		t.Errorf("the directory of the spool is there: %v", err)
 	}
 }
 
