@@ -201,13 +201,18 @@ func TestBlocksOfOthersStay(t *testing.T) {
 	wantStored(t, b, look, obj, p)
 }
 
-// late is a network in which an abandoned block arrives a little later.
+// late is a network in which an abandoned block arrives after the first look for blocks, and before the second.
 type late struct {
 	http.RoundTripper
+	looks  atomic.Int32
+	looked chan struct{} // closed after the first look
 	coming sync.WaitGroup
 }
 
 func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet && r.URL.Query().Get("comp") == "blocklist" {
+		return l.look(r)
+	}
 	if !isBlock(r) {
 		return l.RoundTripper.RoundTrip(r)
 	}
@@ -219,7 +224,7 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	again := r.Clone(context.WithoutCancel(r.Context()))
 	again.Body = io.NopCloser(bytes.NewReader(body))
 	l.coming.Go(func() {
-		time.Sleep(20 * time.Millisecond)
+		<-l.looked
 		resp, err := l.RoundTripper.RoundTrip(again)
 		if err == nil {
 			resp.Body.Close()
@@ -228,9 +233,19 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
+// look lists the blocks.
+func (l *late) look(r *http.Request) (*http.Response, error) {
+	if l.looks.Add(1) == 1 {
+		defer close(l.looked)
+	} else {
+		l.coming.Wait()
+	}
+	return l.RoundTripper.RoundTrip(r)
+}
+
 func TestBlockComesLate(t *testing.T) {
 	c, healthy, look := plain(t)
-	network := &late{RoundTripper: c.Transport}
+	network := &late{RoundTripper: c.Transport, looked: make(chan struct{})}
 	c.Transport = network
 	p := noise(2 * small.Size)
 	src := io.MultiReader(bytes.NewReader(p), &waiting{func() bool { return true }})
