@@ -86,9 +86,22 @@ func copyOf(t testing.TB, path string) string {
 	return to
 }
 
-// takeMarks returns the marks of a member's revision and hash; nil if the member changed meanwhile. There must be no other
-// writer.
+// takeMarks returns the marks of a member's revision and hash, of a moment at which nothing changed: leases expire, and soon
+// after its start a cluster sets its version. There must be no other writer.
 func takeMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segment.Record {
+	t.Helper()
+	for range 20 {
+		marks := tryMarks(t, c, client)
+		if marks != nil {
+			return marks
+		}
+	}
+	t.Fatal("the member changes all the time")
+	return nil
+}
+
+// tryMarks returns nil if the member has changed meanwhile.
+func tryMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segment.Record {
 	t.Helper()
 	hash, err := client.HashKV(t.Context(), c.Members[0].ClientURL, 0)
 	if err != nil {
@@ -105,7 +118,7 @@ func takeMarks(t testing.TB, c *servers.Cluster, client *clientv3.Client) []segm
 	// A change that was not committed yet when the second response's revision was read is not in the hash. The applied index
 	// alone does not show this: a member sets it after the revision.
 	if before.RaftAppliedIndex != after.RaftIndex || hash.Header.Revision != after.Header.Revision {
-		return nil // a lease expired
+		return nil
 	}
 	return []segment.Record{
 		{Kind: segment.RevisionMark, Position: before.RaftAppliedIndex, Revision: after.Header.Revision},

@@ -436,7 +436,7 @@ func TestWatchSpool(t *testing.T) {
 			a.Until(t, "the spool is empty", func(s document.Agent) bool { return s.Spool.Segments == 0 && s.Spool.Bytes == 0 })
 			a.Stop(t)
 			left := files(t, spool)
-			if len(left) != 1 { // the lock
+			if len(left) > 0 {
 				t.Errorf("left in the spool: %v", slices.Collect(maps.Keys(left)))
 			}
 		})
