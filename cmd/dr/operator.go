@@ -45,6 +45,9 @@ and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSe
 	flagsOfService(cmd, &o.Door, &o.Patience)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, f := range declared.CheckService(o.Concurrency, o.Lease) {
+			return usagef("--%w", f.Err)
+		}
 		defer a.exitLate(cmd.Context(), o.Patience+cleanUp)()
 		report, done := a.progress()
 		defer done()

@@ -19,7 +19,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
-	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // ErrConfig reports a configuration that cannot be used.
@@ -97,11 +96,8 @@ type loader struct {
 
 func (l *loader) config() spec.Config {
 	c := spec.Config{Concurrency: l.file.Concurrency, Lease: time.Duration(l.file.Lease)}
-	if c.Concurrency < 1 {
-		l.source.blame(errors.New("concurrency must be at least 1"), "concurrency")
-	}
-	if c.Lease < spec.MinLease || c.Lease > lease.MaxLease {
-		l.source.blame(fmt.Errorf("lease must be from %s to %s", spec.MinLease, lease.MaxLease), "lease")
+	for _, f := range declared.CheckService(c.Concurrency, c.Lease) {
+		l.source.blame(f.Err, f.Path...)
 	}
 	repositories := l.repositories()
 	if len(l.file.Clusters) == 0 && len(l.file.Include) == 0 {

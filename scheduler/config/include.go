@@ -13,7 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// Refused is a cluster with a fault, or an included file whose clusters are all refused. The other clusters can be used.
+// Refused is a cluster with a fault, or an included file that cannot be read or parsed, so that its clusters are unknown. The other clusters
+// can be used.
 type Refused struct {
 	Cluster string // "" if the clusters of the file are unknown
 	File    string
@@ -33,7 +34,7 @@ func (c Config) RefusedErr() error {
 	return all
 }
 
-// Keeping returns c with the Specs from previous of the clusters that c refuses: a typo must not end a cluster's backups.
+// Keeping returns c and, for each cluster that c refuses, the Spec from previous: a typo must not end a cluster's backups.
 func (c Config) Keeping(previous Config) Config {
 	kept := c
 	kept.Specs = slices.Clone(c.Specs)
@@ -60,9 +61,9 @@ func (l *loader) include(path string) (refused []Refused) {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(path), pattern)
 		}
-		l.read.note(filepath.Dir(pattern)) // so that a file that is added or removed is noticed: it changes the folder
+		l.noteFolders(pattern)
 		names, err := filepath.Glob(pattern)
-		if err == nil && len(names) == 0 && !strings.ContainsAny(pattern, "*?[") {
+		if err == nil && len(names) == 0 && !isPattern(pattern) {
 			err = errors.New("no such file")
 		}
 		if err != nil {
@@ -77,6 +78,24 @@ func (l *loader) include(path string) (refused []Refused) {
 	}
 	return refused
 }
+
+// noteFolders notes the folders that a file or folder which matches pattern is in, or may be added to: that changes the folder.
+func (l *loader) noteFolders(pattern string) {
+	for {
+		pattern = filepath.Dir(pattern)
+		if !isPattern(pattern) {
+			l.read.note(pattern)
+			return
+		}
+		folders, _ := filepath.Glob(pattern) // include reports a bad pattern
+		for _, folder := range folders {
+			l.read.note(folder)
+		}
+	}
+}
+
+// isPattern reports whether path contains a character that filepath.Glob does not take literally.
+func isPattern(path string) bool { return strings.ContainsAny(path, "*?[") }
 
 // includeFile adds the clusters of one file. It fails if the file cannot be read or parsed.
 func (l *loader) includeFile(name string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,6 +106,23 @@ func TestWatchWaitsForAFile(t *testing.T) {
 		got = <-tells
 		if got.err != nil || got.c.Specs[0].Etcd.User != "root" {
 			t.Errorf("it tells %+v", got)
+		}
+	})
+}
+
+// TestWatchFoldersThatMatch checks that a file is noticed in a folder that is only known by a pattern.
+func TestWatchFoldersThatMatch(t *testing.T) {
+	watched(t, strings.Replace(fleetMain, "clusters.d/*.yaml", "clusters.d/*/*.yaml", 1), func(t *testing.T, dir string, _ chan<- os.Signal, tells <-chan call) {
+		for _, name := range []string{"first/a", "first/b", "second/c"} {
+			quiet(t, "nothing has changed", tells)
+			_, err := fleet(t, dir, map[string]string{"clusters.d/" + name + ".yaml": like(name[len(name)-1:])})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := <-tells
+			if got.err != nil || !slices.Contains(names(got.c), name[len(name)-1:]) {
+				t.Errorf("%s.yaml was added, and it tells %+v", name, got)
+			}
 		}
 	})
 }

@@ -3,11 +3,14 @@
 package declared
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
 
 // Fault is an error in a declaration.
@@ -68,6 +71,18 @@ const (
 	DefaultConcurrency = 4           // backups at a time
 	DefaultLease       = time.Minute // how long another service waits before it takes over a job
 )
+
+// CheckService returns the faults in a service's settings: concurrency is the number of backups at a time, and term the duration of its
+// leases. The paths of the faults are {"concurrency"} and {"lease"}.
+func CheckService(concurrency int, term time.Duration) (faults []Fault) {
+	if concurrency < 1 {
+		faults = append(faults, Fault{[]string{"concurrency"}, errors.New("concurrency must be at least 1")})
+	}
+	if term < spec.MinLease || term > lease.MaxLease {
+		faults = append(faults, Fault{[]string{"lease"}, fmt.Errorf("lease must be from %s to %s", spec.MinLease, lease.MaxLease)})
+	}
+	return faults
+}
 
 // Defaults returns a Cluster with the defaults of the fields whose zero values have another meaning or none.
 func Defaults() Cluster {
