@@ -15,8 +15,8 @@ import (
 
 var errSlow = errors.New("the stream did not end in time")
 
-// store streams the snapshot into the stores. The time limit covers the member's part only: a slow reader keeps a read
-// transaction open in the member, which cannot reuse pages meanwhile.
+// store streams the snapshot into the stores. The time limit ends with the member's stream. It is there because a slow reader
+// keeps a read transaction open in the member, which meanwhile cannot reuse pages.
 func (r *run) store(ctx context.Context) error {
 	id, err := r.to.freeID(catalog.NewID(r.started, r.manifest.Revision))
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *run) store(ctx context.Context) error {
 		return err
 	}
 	defer sealed.Close()
-	defer snapshot.Close() // before the seal's Close, which waits for the source
+	defer snapshot.Close() // again: deferred calls run last to first, and sealed.Close waits for the source to end
 
 	var source io.Reader = sealed
 	if r.request.Spool != "" {
@@ -51,8 +51,8 @@ func (r *run) store(ctx context.Context) error {
 	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
-// boundRevision records the member's current revision and raft index as upper bounds of the snapshot's: the snapshot's
-// content was fixed before its first message arrived. Without the bounds the backup is complete, but a less exact base
+// boundRevision records the member's current revision and raft index as upper bounds of the snapshot's revision and index. They are,
+// because the content was fixed before the first message arrived. Without the bounds the backup is complete, but a less exact base
 // for the log.
 func (r *run) boundRevision(ctx context.Context) {
 	now, err := r.member.Now(ctx)

@@ -22,8 +22,8 @@ type job struct {
 // From returns the repository that the child reads.
 func (j job) From() child.Source { return j.Source }
 
-// Spawn calls Run in a child process. If a database ends that process, the error matches catalog.ErrDamaged and names the stage. Spawn
-// removes the work dirs of a child that died.
+// Spawn calls Run in a child process. If the child crashes while it reads a database, other than for lack of a resource, the error matches
+// catalog.ErrDamaged and names the stage. Spawn removes the work dirs of a child that died.
 func Spawn(ctx context.Context, p plan.Plan, s child.Source, report storage.Report) (Result, error) {
 	err := p.Validate()
 	if err != nil {
@@ -55,7 +55,7 @@ func removeDead(p plan.Plan) {
 		if err != nil {
 			continue
 		}
-		_ = w.clearStale(0, nil) // a lock ends with its process, and the child's has ended
+		_ = w.clearStale(0, nil) // 0: the child was waited for, so its lock has ended
 	}
 }
 

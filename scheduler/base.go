@@ -63,7 +63,7 @@ func (j *baseJob) try(ctx context.Context) time.Time {
 	}
 	j.r = &run{
 		loop: h, task: task{job: JobBackup, cause: cause{text: "the log needs it: " + j.why}},
-		claim: JobBackup, require: a.spec.Backup.Require, slot: a.currentSlots(),
+		leaseOf: JobBackup, require: a.spec.Backup.Require, slot: a.currentSlots(),
 	}
 	return j.r.do(ctx, j)
 }

@@ -108,7 +108,7 @@ func (d *driller) showNext(at time.Time) {
 
 // runJob carries out a run, and returns when to look again.
 func (d *driller) runJob(ctx context.Context, t task) time.Time {
-	r := &run{loop: &d.loop, task: t, claim: JobDrill, require: spec.Any, turns: d.group.drills, slot: d.service.drills}
+	r := &run{loop: &d.loop, task: t, leaseOf: JobDrill, require: spec.Any, turns: d.group.drills, slot: d.service.drills}
 	return r.do(ctx, &drillJob{r: r, driller: d})
 }
 

@@ -16,7 +16,8 @@ import (
 
 // steps are the parts of a run in which the kinds of jobs differ.
 type steps interface {
-	// places returns the stores in which the job acquires its lease. answered contains those of all that could be read.
+	// places returns the stores in which the job acquires its lease. all are the cluster's stores, and answered those of them in which
+	// the suspension could be read.
 	places(all, answered []backup.Store) ([]backup.Store, error)
 	// stored reads the repositories again, under the lease, and reports whether the job has become unnecessary.
 	stored(ctx context.Context) (bool, error)
@@ -32,7 +33,7 @@ type steps interface {
 type run struct {
 	*loop
 	task
-	claim   Job                 // the job whose lease the run needs
+	leaseOf Job                 // the job whose lease the run takes: for prunings and copies too, that of backups
 	require spec.Require        // how many of the repositories must answer and grant the lease
 	turns   *semaphore.Weighted // of the clusters with the same repositories; nil: the job does not wait for a turn
 	slot    *semaphore.Weighted // of the service; nil: the job needs none
@@ -40,12 +41,12 @@ type run struct {
 	stores []backup.Store  // in which the run works
 	theirs lease.Lease     // of another service, which acquire found; zero: none
 	why    error           // error of the last action
-	jobs   context.Context // ends when the lease is lost or the service stops the job; nil without a lease
+	leased context.Context // ends when the lease is lost or the service stops the job; nil without a lease
 	leave  func()          // gives the turn back
 	yield  func()          // gives the lease back
 }
 
-// do carries s through the run, and returns when to look again.
+// do takes the job through all states, with s for the steps that depend on its kind, and returns when to look again.
 func (r *run) do(ctx context.Context, s steps) time.Time {
 	r.leave = func() {}
 	defer func() { r.leave() }()
@@ -61,7 +62,7 @@ func (r *run) runStates(ctx context.Context, s steps) runner.Action {
 		state, action = runner.Next(state, r.carryOut(ctx, action, s))
 	}
 	if action == runner.GiveUp {
-		r.why = fmt.Errorf("%w: %w", errGivenUp, context.Cause(r.jobs))
+		r.why = fmt.Errorf("%w: %w", errGivenUp, context.Cause(r.leased))
 	}
 	return action
 }
@@ -86,7 +87,7 @@ func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Fac
 	case runner.Work:
 		r.why = r.work(s)
 	case runner.Record:
-		limited, cancel := r.limited(r.jobs)
+		limited, cancel := r.limited(r.leased)
 		s.record(limited)
 		cancel()
 	}
@@ -125,10 +126,10 @@ func (r *run) readSuspension(ctx context.Context, s steps) error {
 	return err
 }
 
-// acquire acquires the lease and renews it until yield. From then on the run works in the stores in
-// which it has the lease.
+// acquire acquires the lease, and renews it until yield is called. If it is held, the run works only in the stores in which it has the
+// lease.
 func (r *run) acquire(ctx context.Context) (held bool, err error) {
-	all, theirs, err := acquire(ctx, r.stores, r.require, holding(r.claim, r.holder, r.lease))
+	all, theirs, err := acquire(ctx, r.stores, r.require, holding(r.leaseOf, r.holder, r.lease))
 	r.theirs = theirs
 	if err != nil || len(all) == 0 {
 		return false, err
@@ -136,7 +137,7 @@ func (r *run) acquire(ctx context.Context) (held bool, err error) {
 	r.stores = all.stores()
 	jobs, end := context.WithCancelCause(r.loop.jobs)
 	keeping := all.keep(jobs, r.lease, end)
-	r.jobs, r.yield = jobs, func() { end(nil); keeping.Wait() }
+	r.leased, r.yield = jobs, func() { end(nil); keeping.Wait() }
 	return true, nil
 }
 
@@ -145,7 +146,7 @@ func (r *run) takeSlot(ctx context.Context) error {
 	if r.slot == nil {
 		return nil
 	}
-	both, end := context.WithCancelCause(r.jobs)
+	both, end := context.WithCancelCause(r.leased)
 	defer end(nil)
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	defer stop()
@@ -160,7 +161,7 @@ func (r *run) work(s steps) error {
 	if r.slot != nil {
 		defer r.slot.Release(1)
 	}
-	limited, cancel := r.limited(r.jobs)
+	limited, cancel := r.limited(r.leased)
 	defer cancel()
 	return s.work(limited)
 }
@@ -170,15 +171,15 @@ func (r *run) limited(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, r.spec.Timeout)
 }
 
-// errGivenUp reports a job that was left to another service, or to the next one.
+// errGivenUp reports a job that was left to another service, or to the one that starts after this one has stopped.
 var errGivenUp = errors.New("it was given up")
 
 // lost reports whether the lease was lost, or the service has stopped the job.
 func (r *run) lost() bool {
-	if r.jobs == nil {
+	if r.leased == nil {
 		return false
 	}
-	cause := context.Cause(r.jobs)
+	cause := context.Cause(r.leased)
 	return errors.Is(cause, lease.ErrLost) || errors.Is(cause, errStopped)
 }
 

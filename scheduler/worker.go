@@ -122,7 +122,7 @@ func (w *worker) runJob(ctx context.Context, t task) time.Time {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
-	r := &run{loop: &w.loop, task: t, claim: JobBackup, require: w.spec.Backup.Require, turns: w.group.jobs}
+	r := &run{loop: &w.loop, task: t, leaseOf: JobBackup, require: w.spec.Backup.Require, turns: w.group.jobs}
 	return r.do(ctx, w.steps(r))
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
-// Taken returns the document of a backup that was taken.
-func Taken(r backup.Result) document.Taken {
-	d := document.Taken{Backup: document.NewBackup(r.Backup), Stores: []document.TakenStore{}}
+// BackupResult returns the document of a backup, an import or a salvage.
+func BackupResult(r backup.Result) document.BackupResult {
+	d := document.BackupResult{Backup: document.NewBackup(r.Backup), Stores: []document.BackupStore{}}
 	for _, o := range r.Stores {
-		store := document.TakenStore{Repository: o.Repository, Stored: o.Err == nil}
+		store := document.BackupStore{Repository: o.Repository, Stored: o.Err == nil}
 		if o.Err != nil {
 			store.Message = o.Err.Error()
 		}

@@ -185,8 +185,8 @@ func TestClusterWithoutJobsHasEmptyLists(t *testing.T) {
 }
 
 func TestTaken(t *testing.T) {
-	got := convert.Taken(backup.Result{Stores: []backup.Outcome{{Repository: "file:///a"}, {Repository: "s3://b", Err: errors.New("unreachable")}}})
-	want := []document.TakenStore{{Repository: "file:///a", Stored: true}, {Repository: "s3://b", Message: "unreachable"}}
+	got := convert.BackupResult(backup.Result{Stores: []backup.Outcome{{Repository: "file:///a"}, {Repository: "s3://b", Err: errors.New("unreachable")}}})
+	want := []document.BackupStore{{Repository: "file:///a", Stored: true}, {Repository: "s3://b", Message: "unreachable"}}
 	diff := cmp.Diff(want, got.Stores)
 	if diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

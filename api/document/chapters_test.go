@@ -72,7 +72,7 @@ var chapters = []chapter{
 	{"### job", document.Outcome{}, ""},
 	{"## suspend and resume", document.Suspension{}, ""},
 	{"## The other verbs", short{
-		{"`backup`, `import`, `salvage --to-repository`", document.Taken{}, ""},
+		{"`backup`, `import`, `salvage --to-repository`", document.BackupResult{}, ""},
 		{"`fetch`", document.Fetch{}, ""},
 		{"`list --leftovers`", document.Leftovers{}, ""},
 		{"`pin`, `unpin`", document.Pins{}, ""},

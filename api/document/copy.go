@@ -1,18 +1,5 @@
 package document
 
-// Taken is the result of dr backup, dr import and dr salvage --to-repository.
-type Taken struct {
-	Backup
-	Stores []TakenStore `json:"stores"` // one for each --repo
-}
-
-// TakenStore is the result of a backup in one repository.
-type TakenStore struct {
-	Repository string `json:"repository"`        // its URL
-	Stored     bool   `json:"stored"`            // the backup is there
-	Message    string `json:"message,omitempty"` // why it is not there
-}
-
 // Copy is the result of dr copy.
 type Copy struct {
 	From     string          `json:"from"`     // URL of the source
@@ -23,12 +10,12 @@ type Copy struct {
 // CopiedCluster is the result of copying one cluster.
 type CopiedCluster struct {
 	Cluster  string      `json:"cluster"`
-	Backups  int         `json:"backups"`  // that the target did not have before
-	Segments int         `json:"segments"` // of the log that the target did not have before
+	Backups  int         `json:"backups"`  // backups that the target did not have before
+	Segments int         `json:"segments"` // segments of the log that the target did not have before
 	Objects  int         `json:"objects"`  // copied, of every kind
 	Bytes    int64       `json:"bytes"`    // the size of these objects
-	Present  int         `json:"present"`  // objects that the target already had, and backups already deleted there
-	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, or deleted or pruned at the source or the target
+	Present  int         `json:"present"`  // objects that the target already had, and backups that are deleted at both
+	LeftOut  int         `json:"leftOut"`  // backups and segments from before --since, deleted at only one of the two, or pruned at either
 	Faults   []NotCopied `json:"faults"`   // objects that could not be copied
 }
 

@@ -20,10 +20,10 @@ func copyOf() document.Copy {
 }
 
 // taken is a backup that one of two repositories has.
-func taken() document.Taken {
-	return document.Taken{
+func taken() document.BackupResult {
+	return document.BackupResult{
 		Backup: document.NewBackup(catalog.Backup{Manifest: manifest()}),
-		Stores: []document.TakenStore{
+		Stores: []document.BackupStore{
 			{Repository: "file:///var/backups/etcd", Stored: true}, {Repository: "s3://bucket/etcd", Message: "it is away"},
 		},
 	}

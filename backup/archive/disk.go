@@ -61,15 +61,15 @@ func (d *disk) connect(ctx context.Context) (err error) {
 	return fmt.Errorf("%w: member %x, whose log is in --data-dir, does not respond at the endpoints: add its own to --endpoints", cluster.ErrSilent, memberID)
 }
 
-func (d *disk) server() *cluster.Server  { return d.member }
-func (d *disk) clusterID() string        { return fmt.Sprintf("%x", d.cluster.ID) }
-func (d *disk) version() string          { return d.lastVersion }
-func (d *disk) name() string             { return "the member's log in " + d.config.DataDir }
-func (d *disk) hold() error              { return d.log.Hold() }
-func (d *disk) waiting() <-chan struct{} { return nil }
-func (d *disk) heardAt() time.Time       { return time.Time{} }
-func (d *disk) slow() time.Duration      { return 0 }
-func (d *disk) release(position uint64)  { d.log.Release(position) }
+func (d *disk) server() *cluster.Server    { return d.member }
+func (d *disk) clusterID() string          { return fmt.Sprintf("%x", d.cluster.ID) }
+func (d *disk) version() string            { return d.lastVersion }
+func (d *disk) name() string               { return "the member's log in " + d.config.DataDir }
+func (d *disk) hold() error                { return d.log.Hold() }
+func (d *disk) waiting() <-chan struct{}   { return nil }
+func (d *disk) lastDataAt() time.Time      { return time.Time{} }
+func (d *disk) normalDelay() time.Duration { return 0 }
+func (d *disk) release(position uint64)    { d.log.Release(position) }
 
 func (d *disk) close() {
 	d.log.Close()

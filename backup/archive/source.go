@@ -19,14 +19,16 @@ type source interface {
 	// name returns the location of the log, for messages.
 	name() string
 
-	// hold keeps data open that the member may remove while this agent is on standby or the store is slow.
+	// hold opens data that the member may remove, so that it stays readable. It must be called repeatedly while nothing is taken: on
+	// standby, or while the store is slow.
 	hold() error
 	// continueAfter makes take continue after the stored end. If the source has another history, continueAfter or a later take
 	// returns an error.
 	continueAfter(ctx context.Context, after segment.End) error
 	// skipTo continues at a position, or the first later one that is available: everything before it is a gap.
 	skipTo(ctx context.Context, from uint64) error
-	// startNew moves to the beginning of a new lineage, and returns the position before it; 0 if only the first batch determines it.
+	// startNew moves to the beginning of a new lineage, and returns the position right before that; 0 if it is known only from the first
+	// batch.
 	startNew(ctx context.Context) (before uint64, err error)
 
 	// take returns committed requests that were not taken yet, up to about maxBytes; none if there are none now, and an
@@ -37,15 +39,15 @@ type source interface {
 	// mark returns a position in the log with its times, as confirmed by a leader: every write that was acknowledged before
 	// NotBefore is at Position or before it, and no write up to Position was made after NotAfter.
 	mark(ctx context.Context) (segment.Mark, error)
-	// hasher returns a function that asks the member for its HashKV at its newest revision, in any goroutine. It returns an
+	// hasher returns a function that any goroutine may call. That function returns the member's HashKV at its newest revision, or an
 	// error if the key space is larger than Config.HashMax.
 	hasher() func(ctx context.Context) (segment.Hash, error)
 
-	// heardAt returns when the member last sent data, even if only a part of a change; the zero time if it has sent none, or if
-	// changes always arrive complete.
-	heardAt() time.Time
-	// slow returns the delay that is normal between the commit of a change and its arrival.
-	slow() time.Duration
+	// lastDataAt returns when the member last sent data, even if only a part of a change; the zero time if it has sent none, and always
+	// for a disk, where no change arrives in parts.
+	lastDataAt() time.Time
+	// normalDelay returns how long even a large change normally takes from its commit to its arrival.
+	normalDelay() time.Duration
 	// waiting returns a channel that receives a value when take should be called at once; it may be nil.
 	waiting() <-chan struct{}
 	// release frees resources that are needed only for positions up to the given one, which are stored. It may be called before

@@ -127,9 +127,9 @@ func (w *watched) listen(context.Context) (bool, error) { return false, nil }
 // and longer on a busy host.
 const watchSlow = time.Minute
 
-func (w *watched) slow() time.Duration { return watchSlow }
+func (w *watched) normalDelay() time.Duration { return watchSlow }
 
-func (w *watched) heardAt() time.Time {
+func (w *watched) lastDataAt() time.Time {
 	if w.stream == nil {
 		return time.Time{}
 	}

@@ -141,9 +141,9 @@ func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
 // stuck returns an error if the source has not returned entries that the member committed long ago. On disk, a record with a damaged
 // length looks like a record that is still being written.
 func (w *work) stuck() error {
-	limit := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.slow()))
+	limit := w.patience.at(w.pending.last, max(2*w.config.Lease, w.source.normalDelay()))
 	if len(w.unconfirmed) == 0 || w.sourceErr != nil || w.isFull() ||
-		time.Since(w.takenAt) < limit || time.Since(w.source.heardAt()) < limit {
+		time.Since(w.takenAt) < limit || time.Since(w.source.lastDataAt()) < limit {
 		return nil
 	}
 	first := w.unconfirmed[0]

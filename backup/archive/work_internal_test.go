@@ -62,10 +62,10 @@ func (s silentSource) mark(context.Context) (segment.Mark, error) {
 	return segment.Mark{Position: 200, Interval: segment.Interval{NotBefore: now, NotAfter: now}}, nil
 }
 
-func (s silentSource) heardAt() time.Time  { return s.heard }
-func (s silentSource) slow() time.Duration { return s.limit }
-func (silentSource) version() string       { return "3.5.0" }
-func (silentSource) name() string          { return "the log" }
+func (s silentSource) lastDataAt() time.Time      { return s.heard }
+func (s silentSource) normalDelay() time.Duration { return s.limit }
+func (silentSource) version() string              { return "3.5.0" }
+func (silentSource) name() string                 { return "the log" }
 
 // TestStuckWhateverTheNumberOfMarks checks that an agent whose source returns nothing of a committed position reports it after its
 // patience, and not before, although about one mark per second arrives and not all are kept.

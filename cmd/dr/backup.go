@@ -164,7 +164,7 @@ func (a *app) warnPlain(encryption string) {
 
 func (a *app) printBackup(r backup.Result) error {
 	if a.output == "json" {
-		return a.json(document.Line{Result: convert.Taken(r)})
+		return a.json(document.Line{Result: convert.BackupResult(r)})
 	}
 	a.printf("backup %s of cluster %s is stored\n", r.ID, r.Cluster)
 	a.facts(

@@ -17,7 +17,7 @@ import (
 type Source struct {
 	Repository string         `json:"repository,omitempty"` // URL
 	Options    stores.Options `json:"options,omitzero"`
-	// Credentials are those of Options, which JSON leaves out; nil: the credentials in the environment are used.
+	// Credentials holds Options.Credentials, which the JSON of Options omits; nil: the credentials in the environment are used.
 	Credentials map[string][]byte `json:"credentials,omitempty"`
 	Cluster     string            `json:"cluster,omitempty"`
 	Trust       []string          `json:"trust,omitempty"` // public keys, one of which must have signed the data that is read
@@ -25,7 +25,7 @@ type Source struct {
 	Passphrases []string          `json:"passphrases,omitempty"`
 }
 
-// Repository names the data of a cluster.
+// Repository is where a cluster's data is stored, how to access it, and whose signatures are trusted.
 type Repository struct {
 	URL     string
 	Options stores.Options
@@ -33,13 +33,13 @@ type Repository struct {
 	Trust   sign.Trust
 }
 
-// Opened is an open repository, nil if there is none, and the keys of its backups.
+// Opened holds an open repository and the keys of its backups. Cluster is nil if the Source has no repository.
 type Opened struct {
 	Cluster *repository.Cluster
 	Keys    seal.Keys
 }
 
-// NewSource returns the Source of a repository whose backups keys open.
+// NewSource returns the Source of r, whose backups can be opened with keys.
 func NewSource(r Repository, keys seal.Keys) Source {
 	s := Source{
 		Repository: r.URL, Options: r.Options, Credentials: r.Options.Credentials.Secrets(), Cluster: r.Cluster, Trust: r.Trust.Keys(),

@@ -17,9 +17,9 @@ func (p Plan) Validate() error {
 	case into.WALDir != "" && into.DataDir == "":
 		return fmt.Errorf("%w: --wal-dir is for one member: give its --data-dir too", ErrLayout)
 	case into.OutputDir == "" && into.Name == "" && into.DataDir == "":
-		return nil // a plan for other hosts
+		return nil // no place yet: each host that carries out the plan sets its own
 	case into.OutputDir != "" && (into.Name != "" || into.DataDir != ""):
-		return fmt.Errorf("%w: --output-dir takes all members, --name and --data-dir one: use one or the other",
+		return fmt.Errorf("%w: --output-dir is for all members, --name with --data-dir for a single one: use either --output-dir or the other two",
 			ErrLayout)
 	case into.OutputDir == "" && into.Name == "":
 		return fmt.Errorf("%w: --data-dir takes one member: choose it with --name (%s)", ErrLayout, p.InitialCluster())
@@ -39,7 +39,7 @@ func (i Into) validatePaths() error {
 		}
 	}
 	if i.WALDir != "" && (isWithin(i.WALDir, i.DataDir) || isWithin(i.DataDir, i.WALDir)) {
-		return fmt.Errorf("%w: --wal-dir %s and --data-dir %s: neither may be inside the other, each is put into place as a whole: use separate directories",
+		return fmt.Errorf("%w: --wal-dir %s and --data-dir %s: neither may be inside the other, because each is put into place as a whole: use separate directories",
 			ErrLayout, i.WALDir, i.DataDir)
 	}
 	return nil
@@ -51,7 +51,7 @@ func isWithin(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// validateCommon checks everything in p but its place, which each host has for itself. Errors match ErrLayout.
+// validateCommon checks everything in p except its place, which differs by host. Errors match ErrLayout.
 func (p Plan) validateCommon() error {
 	bases := 0
 	for _, present := range []bool{p.Backup != nil, p.File != "", p.Salvage != nil && p.Salvage.Database != nil} {

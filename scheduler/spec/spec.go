@@ -25,7 +25,7 @@ type Config struct {
 	Faulty map[string]string
 }
 
-// MinLease is the shortest Config.Lease: a shorter one would expire between two renewals.
+// MinLease is the shortest Config.Lease. A lease is renewed each third of it: a shorter one would be lost to one slow request.
 const MinLease = time.Second
 
 // Spec holds the settings of one cluster.

@@ -6,8 +6,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/document"
 )
 
-// Pin is the protection of a backup from pruning, until the pin ends or is lifted. A Pin and an Unpin are objects of their own, so both
-// work in a store that locks objects.
+// Pin is the protection of a backup from pruning, until the pin ends or is lifted. A Pin and an Unpin are stored as new objects and
+// change none, so both work in a store that locks objects.
 type Pin struct {
 	Format int       `json:"format"`
 	Backup ID        `json:"backup"`
@@ -17,8 +17,8 @@ type Pin struct {
 	By     string    `json:"by"`     // host and version of dr
 	// Until is the time at which the pin ends; zero if it ends only when it is lifted.
 	Until time.Time `json:"until,omitzero"`
-	// Confirms is set if the operator has confirmed the backup's history as the cluster's own, though no restore by dr began
-	// it.
+	// Confirms is set if a person has confirmed that the backup's history is the cluster's own, although that history did not begin
+	// with a restore by dr.
 	Confirms bool `json:"confirms,omitempty"`
 }
 

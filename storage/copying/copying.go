@@ -39,9 +39,9 @@ type Result struct {
 	Segments int     // segments of the log that the target did not have before
 	Objects  int     // copied objects of all kinds
 	Bytes    int64   // size of the copied objects
-	Present  int     // objects that the target already had, and backups already deleted there
+	Present  int     // objects that the target already had, and backups that are deleted at both
 	Deleted  int     // backups deleted at the target because they are deleted at the source
-	LeftOut  int     // backups and segments from before Since, or deleted or pruned on either side, also during the copy
+	LeftOut  int     // backups and segments from before Since, deleted at only one of the two, or pruned at either, also during the copy
 	Faults   []Fault // objects that could not be copied
 }
 

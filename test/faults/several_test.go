@@ -29,7 +29,7 @@ func TestBackupIntoSeveral(t *testing.T) {
 	server, key := small(t)
 	first := repo(filepath.Join(t.TempDir(), "first"))
 	second, absent := s.URL(s.Bucket(t), "second"), s.URL("no-such-bucket", "")
-	var d document.Taken
+	var d document.BackupResult
 	run(t, backupArgs(first, key, server.Endpoints(), "--repo", second)...).Succeeded(t, &d)
 	want := digests(t, bucket(t, "file://"+string(first)))
 	got := digests(t, bucket(t, second))
@@ -85,7 +85,7 @@ func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 				o.Failed(t, 1, "exist")
 				continue
 			}
-			var d document.Taken
+			var d document.BackupResult
 			o.Succeeded(t, &d)
 			if taken[d.ID] != "" {
 				t.Errorf("two have taken %s", d.ID)

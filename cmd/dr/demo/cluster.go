@@ -90,7 +90,7 @@ func (m *member) start(initialCluster, token, state string) (err error) {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.clientURL}, []url.URL{m.clientURL}
 	cfg.InitialCluster, cfg.InitialClusterToken, cfg.ClusterState = initialCluster, token, state
 	cfg.UnsafeNoFsync = true // the demo need not survive a crash of the host
-	cfg.BcryptCost = 4       // the minimum: passwords are random
+	cfg.BcryptCost = 4       // the minimum: a random password needs no slow hash
 	cfg.EnableGRPCGateway = false
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	m.etcd, err = embed.StartEtcd(cfg)
@@ -131,8 +131,8 @@ func (m *member) stop() {
 	m.etcd = nil
 }
 
-// moveTo sets each member's data dir to the one of its name in dir. It refuses a data dir without a database: its member would start,
-// get the data from the others, and look restored.
+// moveTo makes the folder in dir that has the member's name its data dir, for each member. It refuses a folder without a database: its
+// member would start, get the data from the others, and look restored.
 func (ms members) moveTo(dir string) error {
 	for _, m := range ms {
 		m.dataDir = filepath.Join(dir, m.name)
@@ -167,7 +167,7 @@ func (ms members) names() string {
 	return strings.Join(names, ", ")
 }
 
-// answerTimeout bounds a login, in which the member hashes the password slowly on purpose.
+// answerTimeout bounds the connection and login to a member, and each request of a backup.
 const answerTimeout = 20 * time.Second
 
 // connect returns a client of one member. With user "" it does not log in.
