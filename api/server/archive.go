@@ -31,7 +31,7 @@ func Archive(status func() archive.Status, repository string) http.Handler {
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(document.NewArchiveStatus(agent(), time.Now())) // an error means that the client has disconnected
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+healthzPath, func(w http.ResponseWriter, _ *http.Request) {
 		s := agent()
 		why := unhealthy(s)
 		if why != "" {

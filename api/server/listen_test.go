@@ -182,7 +182,7 @@ func TestListenRefuses(t *testing.T) {
 	stop()
 }
 
-// The probes are served to other hosts without TLS and login, and nothing else is: neither another path nor what is wrong.
+// The address of the probes needs neither TLS nor a login. It serves no other path, and its answers do not contain the problem.
 func TestListenForProbes(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]server.Door{"alone": {Probes: ":0"}, "next to the API": {Address: "127.0.0.1:0", Probes: ":0"}} {

@@ -17,7 +17,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/address"
 )
 
-// metrics returns the handler of /metrics, with the metrics of s.Metrics. An invalid metric is left out; the others are served. docs/metrics.md describes each.
+// metrics returns the handler of /metrics, with the metrics of s.Metrics. An invalid metric is left out; the others are served.
+// docs/metrics.md describes each metric.
 func metrics(s Service) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serviceCollector{s})

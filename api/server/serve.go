@@ -26,14 +26,14 @@ type Service struct {
 	Page    http.Handler // at / and below /assets/; nil: there is none
 	// Metrics are gathered into /metrics next to the service's own, whose names begin with etcd_dr_; nil: there are none.
 	Metrics prometheus.Gatherer
-	// Listed reports whether all clusters are known, for a service whose clusters belong to others: it may have none, and then is
-	// ready and healthy even if all of them fail. nil: a file names the clusters, at least one.
+	// Listed reports whether all clusters are known, for a service whose clusters belong to others. Such a service may have no cluster;
+	// it is ready when Listed returns true, and stays healthy even if all clusters fail. nil: a file names the clusters, at least one.
 	Listed func() bool
 }
 
-// Serve returns the handler of s: /api/v1 and /status as JSON, /metrics for Prometheus, the page, /healthz, which returns 503 while
-// all clusters are failing, and /readyz, which returns 503 until the service has surveyed each cluster. a guards all routes;
-// /healthz, /readyz and the files of the page need no login.
+// Serve returns the handler of s: /api/v1 and /status as JSON, /metrics for Prometheus, the page, and the probes /healthz and /readyz,
+// which return 503 while the service is unhealthy or not ready: see allFailing and notReady. a guards all routes; the probes and the
+// files of the page need no login.
 func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range byPath(slices.Concat(newAPI(s).routes(), probes(s, a))) {
@@ -49,6 +49,12 @@ func Serve(s Service, a Access) http.Handler {
 	return newGuard(a, mux)
 }
 
+// The paths of the probes for supervisors.
+const (
+	healthzPath = "/healthz"
+	readyzPath  = "/readyz"
+)
+
 // probes returns the routes for monitoring. Those for supervisors need no login: see isProbe.
 func probes(s Service, a Access) []route {
 	get := func(path, summary string, h http.Handler) route {
@@ -57,8 +63,9 @@ func probes(s Service, a Access) []route {
 	healthz, readyz := s.probes(!a.open())
 	return []route{
 		get("/metrics", "Metrics, for Prometheus.", metrics(s)),
-		get("/healthz", "503 while the service can do nothing for any of its clusters. It needs no login.", healthz),
-		get("/readyz", "503 until the service has surveyed each of its clusters. It needs no login.", readyz),
+		get(healthzPath, "503 while the service can do nothing for any of its clusters. It needs no login.", healthz),
+		get(readyzPath, "503 until the service is ready: dr serve when it has surveyed each of its clusters, "+
+			"dr operator when it has listed the EtcdBackups. It needs no login.", readyz),
 	}
 }
 
@@ -75,8 +82,8 @@ func (s Service) probes(brief bool) (healthz, readyz http.Handler) {
 func serveProbes(s Service) http.Handler {
 	healthz, readyz := s.probes(true)
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", healthz)
-	mux.Handle("GET /readyz", readyz)
+	mux.Handle("GET "+healthzPath, healthz)
+	mux.Handle("GET "+readyzPath, readyz)
 	return mux
 }
 
@@ -99,7 +106,7 @@ func rarely(answer func() string) func() string {
 }
 
 // isProbe reports whether path is for supervisors, such as kubelet. They have no login, and need a response even from a busy service.
-func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
+func isProbe(path string) bool { return path == healthzPath || path == readyzPath }
 
 // answerProbe responds to a probe. If brief is set, the response hides the problem: probes need no login.
 func answerProbe(w http.ResponseWriter, brief bool, problem string) {
