@@ -67,11 +67,7 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	}
 	all, faults := declared.BuildRepositories(repositories)
 	for _, f := range faults {
-		field := strings.Join(f.Path[1:], ".")
-		if field == "signKey" {
-			field = "signKeySecret"
-		}
-		d.fault("spec.repositories["+f.Path[0]+"]."+field, f.Err)
+		d.fault(fieldOf(append([]string{"repositories"}, f.Path...)), f.Err)
 	}
 	if len(d.faults) > 0 { // most would show again in the Spec
 		return spec.Spec{}, errors.Join(d.faults...)
@@ -84,8 +80,8 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	return built, errors.Join(d.faults...)
 }
 
-// checkName returns an error if b must not name its cluster so: the default names of another namespace's EtcdBackups begin with that
-// namespace and a dot, and may be taken before they exist. No namespace contains a dot.
+// checkName returns an error if spec.cluster begins with another namespace and a dot, as the default names of that namespace's
+// EtcdBackups do: b could take such a name before its owner exists. No namespace contains a dot.
 func checkName(b *v1alpha1.EtcdBackup) error {
 	namespace, _, dotted := strings.Cut(b.Spec.Cluster, ".")
 	if !dotted || namespace == b.Namespace {
@@ -94,7 +90,8 @@ func checkName(b *v1alpha1.EtcdBackup) error {
 	return fmt.Errorf("names that begin with %s. are those of the namespace %s: begin with %s. or use a name without a dot", namespace, namespace, b.Namespace)
 }
 
-// bound bounds the addresses to which s may lead: a DNS name, a redirect or a member's URL may name one that reachable does not see.
+// bound bounds the addresses to which connections of s may lead. reachable checks only the hosts in the settings: a DNS name, a redirect
+// or a member's own URL may lead to other addresses.
 func (d *declaration) bound(s *spec.Spec) {
 	if d.loopback {
 		return
@@ -121,13 +118,17 @@ func fieldOf(path []string) string {
 		path = path[1:]
 	case path[0] == "schedule" && path[len(path)-1] == "zone":
 		return "spec.schedule.timeZone"
-	case path[0] == "repositories" && len(path) > 1: // name, "credentials"
-		return "spec.repositories[" + path[1] + "].credentialsSecret"
+	case path[0] == "repositories" && len(path) > 1: // a name, and a field or none
+		field := strings.Join(path[2:], ".")
+		return "spec.repositories[" + path[1] + "]." + cmp.Or(secretFields[field], field)
 	}
 	return strings.Join(append([]string{"spec"}, path...), ".")
 }
 
-// etcd sets how clients reach s, with the certificates and the user that it names.
+// secretFields are the fields of an EtcdBackup's repository that name a Secret, by the field of the declaration that its content sets.
+var secretFields = map[string]string{"credentials": "credentialsSecret", "signKey": "signKeySecret"}
+
+// etcd sets e's endpoints, certificates and user to those that s names.
 func (d *declaration) etcd(s *v1alpha1.Source, e *spec.Etcd) {
 	e.Endpoints = s.Endpoints
 	if s.StatefulSet != nil {

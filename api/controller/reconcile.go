@@ -100,6 +100,7 @@ func (r *reconciler) list(ctx context.Context) error {
 	return nil
 }
 
+// isListed reports whether list has succeeded: the operator is ready then.
 func (r *reconciler) isListed() bool {
 	r.listing.Lock()
 	defer r.listing.Unlock()
@@ -214,7 +215,7 @@ func (r *reconciler) like(ctx context.Context, b *v1alpha1.EtcdBackup) (string, 
 	return cluster, acceptance{}, nil
 }
 
-// await requeues the EtcdBackup when the cluster's status changes.
+// await makes each change of the cluster's status requeue the one-time EtcdBackup.
 func (r *reconciler) await(cluster string, name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 )
 
-// lock returns how long a repository's store refuses to delete new objects. nil: not at all.
+// lock returns for how long, and in which mode, a repository's store refuses to delete new objects; the zero Lock if l is nil.
 func (d *declaration) lock(l *v1alpha1.Lock, field string) declared.Lock {
 	if l == nil {
 		return declared.Lock{}
@@ -22,7 +22,7 @@ func (d *declaration) lock(l *v1alpha1.Lock, field string) declared.Lock {
 	return set
 }
 
-// signKey returns the secret key in a Secret; "" and a fault if it has none.
+// signKey returns the signing key in a Secret. If the Secret has none, it adds a fault and returns "".
 func (d *declaration) signKey(s v1alpha1.SignKeySecret, field string) string {
 	data, ok := d.secret(field, s.Name)
 	key := cmp.Or(s.Key, "sign.key")

@@ -25,7 +25,8 @@ type entry struct {
 	read       time.Time // when its Secrets and its StatefulSet were read
 }
 
-// isCurrent reports whether e is of this EtcdBackup as it is now, and what it refers to need not be read again yet.
+// isCurrent reports whether e was built from this generation of the EtcdBackup, and so recently that the Secrets and the StatefulSet
+// need not be read again.
 func (e entry) isCurrent(uid types.UID, generation int64, now time.Time) bool {
 	after := settingsAfter
 	if e.fault != "" {
@@ -51,7 +52,7 @@ func newTable() *table {
 	return &table{entries: map[types.NamespacedName]entry{}, changed: make(chan struct{}, 1)}
 }
 
-// claim adds an EtcdBackup that was not built yet. Until it is, no younger one of the same cluster is in effect.
+// claim adds an EtcdBackup whose entry was not built yet. Until put replaces it, no younger EtcdBackup of the same cluster is in effect.
 func (t *table) claim(name types.NamespacedName, e entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
