@@ -87,11 +87,11 @@ type backupJob struct {
 	workerJob
 	result  backup.Result
 	outcome Outcome
-	taken   catalog.ID // by another service, as stored has found it
+	taken   catalog.ID // the backup of another service that stored has found
 }
 
-// stored reports whether another service has taken a backup since this one became due, or was requested, or has taken the requested
-// one before.
+// stored reports whether another service has taken a backup that makes this one unnecessary: a newer one than when this one became due
+// or was requested, or, after TriggerOnce, the requested one at any time since r.since. It sets j.taken to that backup.
 func (j *backupJob) stored(ctx context.Context) (bool, error) {
 	since := j.last.Started
 	seen, err := j.readNewest(ctx)
@@ -102,13 +102,14 @@ func (j *backupJob) stored(ctx context.Context) (bool, error) {
 		since = storage.Later(since, j.r.requested) // since may be later than the request: another host's clock may be ahead
 	}
 	j.taken = j.last.ID
-	if err != nil || j.last.Started.After(since) || j.r.since.IsZero() {
-		return err == nil && j.last.Started.After(since), err
+	newer := err == nil && j.last.Started.After(since)
+	if err != nil || newer || j.r.since.IsZero() {
+		return newer, err
 	}
 	return j.storedBefore(ctx, seen.stores)
 }
 
-// storedBefore reports whether one of the stores holds the requested backup.
+// storedBefore reports whether one of the stores contains the requested backup, and sets j.taken to it.
 func (j *backupJob) storedBefore(ctx context.Context, stores []backup.Store) (bool, error) {
 	for _, store := range stores {
 		b, found, err := Requested(ctx, store.Cluster, j.r.text, j.r.since)

@@ -127,7 +127,7 @@ func (j *copyJob) stored(ctx context.Context) (_ bool, err error) {
 	return false, err
 }
 
-// work copies to each store that misses backups. One that has the newest backup may lack older ones, if the stores failed in turns.
+// work copies to each store that misses backups. If stores failed in turns, even one that has the newest backup may lack older ones.
 func (j *copyJob) work(ctx context.Context) error {
 	seen := j.seen
 	var errs error
@@ -173,7 +173,7 @@ func (w *worker) stillMissing() error {
 	return fmt.Errorf("repository %s may still lack backups", strings.Join(names, ", "))
 }
 
-// copyTo copies the backups that to lacks, since a time, from each other store.
+// copyTo copies the backups that began at since or later, and that to lacks, from each other store.
 func (j *copyJob) copyTo(ctx context.Context, to backup.Store, since time.Time) error {
 	for _, from := range j.seen.stores {
 		if from == to {
@@ -185,7 +185,7 @@ func (j *copyJob) copyTo(ctx context.Context, to backup.Store, since time.Time) 
 			return fmt.Errorf("repository %s: %w", to.Repository, err)
 		}
 	}
-	if len(j.seen.stores) == len(j.spec.Repositories) { // else one that did not answer may have more
+	if len(j.seen.stores) == len(j.spec.Repositories) { // otherwise a store that did not answer may have more backups
 		delete(j.catchup.since, to.Repository)
 	}
 	j.catchup.wait(to.Repository, mostWaits)

@@ -30,8 +30,8 @@ func (s *Service) Trigger(cluster string, job Job, reason string) error {
 	return s.request(cluster, request{job: job, reason: cmp.Or(reason, "requested without a reason"), at: time.Now()})
 }
 
-// TriggerOnce requests a backup as Trigger does, but at most one backup for each reason: a backup that was requested with this reason and
-// began at since or later, by any service, is the outcome of the request.
+// TriggerOnce requests a backup as Trigger does, but takes at most one for each reason: if any service has already taken a backup with
+// this reason that began at since or later, that backup is the outcome of the request.
 func (s *Service) TriggerOnce(cluster, reason string, since time.Time) error {
 	return s.request(cluster, request{job: JobBackup, reason: reason, at: time.Now(), since: since})
 }

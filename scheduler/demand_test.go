@@ -294,13 +294,20 @@ func TestTriggerGivenUp(t *testing.T) {
 	})
 }
 
+// startTwo starts two services of the cluster prod, and returns them an hour later, when the first daily backup is taken.
+func (w *world) startTwo(t *testing.T) (a, b *service) {
+	t.Helper()
+	c := configOf(specOf(t, "prod", "@daily", "main"))
+	a, b = w.start("a", c), w.start("b", c)
+	w.pass(time.Hour)
+	return a, b
+}
+
 // A requested backup that another service has taken since the request is as good.
 func TestTriggerTakenElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 20 * time.Second
-		c := configOf(specOf(t, "prod", "@daily", "main"))
-		a, b := w.start("a", c), w.start("b", c)
-		w.pass(time.Hour)
+		a, b := w.startTwo(t)
 		w.stores["main"].On(storagetest.VerbPut).Always().Delay(time.Millisecond) // so that the backup begins after both requests
 		a.trigger(t, "prod", scheduler.JobBackup, "now")
 		b.trigger(t, "prod", scheduler.JobBackup, "now")
@@ -318,9 +325,7 @@ func TestTriggerTakenElsewhere(t *testing.T) {
 func TestTriggerOnceDuringAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.took = 10 * time.Second
-		c := configOf(specOf(t, "prod", "@daily", "main"))
-		a, b := w.start("a", c), w.start("b", c)
-		w.pass(time.Hour)
+		a, b := w.startTwo(t)
 		created := time.Now()
 		once := func(s *service, reason string, since time.Time) {
 			t.Helper()

@@ -1,5 +1,5 @@
-// Package reach bounds the addresses that connections may lead to. The settings of a tenant must not make a service connect to what
-// listens on its own host, or to the metadata of its cloud. The bound holds for addresses, not for names: it is checked when a
+// Package reach bounds the addresses that connections may lead to. The settings of a tenant must not make a service connect to a
+// server on its own host, or to the metadata service of its cloud. The bound holds for addresses, not for names: it is checked when a
 // connection is dialled, after DNS, a redirect or a member's list of URLs has named the address.
 package reach
 
@@ -25,7 +25,7 @@ const (
 // ErrOwn is the error of a connection that Control has refused.
 var ErrOwn = fault.New(fault.Usage, "an address of this host or its link")
 
-// Control is a net.Dialer.Control function. It returns an error that matches ErrOwn unless r contains the address.
+// Control is a net.Dialer.Control function. It returns an error that matches ErrOwn if r does not allow the address.
 func (r Reach) Control(network, address string, _ syscall.RawConn) error {
 	if r == Anywhere {
 		return nil

@@ -43,8 +43,8 @@ type Options struct {
 	// CredentialsDir is the folder of Credentials; "": none. The bucket reads the folder again while it is in use, so that
 	// a process that runs for months uses renewed credentials. It is not part of the JSON.
 	CredentialsDir string `json:"-"`
-	// Reach bounds the addresses that the store, or what it redirects to, may have: with reach.OtherHosts, a connection to this host
-	// fails with reach.ErrOwn. Directories are not bounded.
+	// Reach bounds the addresses to which connections may lead, those of the store's redirects too. With reach.OtherHosts, a connection
+	// to this host fails with reach.ErrOwn. It does not apply to directories.
 	Reach reach.Reach `json:"reach,omitempty"`
 	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`

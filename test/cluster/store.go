@@ -11,6 +11,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
+const storePort = "7070"
+
 // Store is an S3 server that pods reach.
 type Store struct {
 	Endpoint             string
@@ -22,8 +24,7 @@ type Store struct {
 // StartStore starts versitygw in the control plane. It ends with the test.
 func (c *Cluster) StartStore(t testing.TB) *Store {
 	t.Helper()
-	const port = "7070"
-	address := controlPlane.String() + ":" + port
+	address := controlPlane.String() + ":" + storePort
 	s := &Store{Endpoint: "http://" + address, AccessKey: "owner", SecretKey: "owner-of-the-test-store", cluster: c, dir: t.TempDir()}
 	log := filepath.Join(s.dir, "log")
 	cmd := c.Command(
@@ -54,13 +55,13 @@ func (s *Store) root(t testing.TB) string {
 }
 
 func (s *Store) isReady() bool {
-	return s.cluster.Command(nil, "bash", "-c", "exec 3<>/dev/tcp/"+controlPlane.String()+"/7070").Run() == nil
+	return s.cluster.Command(nil, "bash", "-c", "exec 3<>/dev/tcp/"+controlPlane.String()+"/"+storePort).Run() == nil
 }
 
 // Bucket creates a bucket, and returns the URL of a repository in it.
 func (s *Store) Bucket(t testing.TB, name string) string {
 	t.Helper()
-	err := os.Mkdir(filepath.Join(s.root(t), name), 0o700) // a folder is a bucket
+	err := os.Mkdir(s.Folder(name), 0o700) // a folder is a bucket
 	if err != nil {
 		t.Fatal(err)
 	}
