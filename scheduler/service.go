@@ -7,6 +7,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -71,6 +72,7 @@ type Service struct {
 	Archive func(ctx context.Context, c archive.Config, to *repository.Cluster) error
 
 	Host     string        // shown in leases
+	Drills   int           // at a time; 0: one, since each takes the memory of an etcd server
 	Patience time.Duration // how long Run waits for running jobs after ctx has ended
 	Report   storage.Report
 
@@ -105,7 +107,7 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	s.archivings = map[string]*archiving{}
 	s.workers, s.buckets, s.groups = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*repositoryGroup{}
 	s.faulty = map[string]*faulty{}
-	s.firstReads, s.drills = semaphore.NewWeighted(firstReadsOfAll), semaphore.NewWeighted(drillsAtOnce)
+	s.firstReads, s.drills = semaphore.NewWeighted(firstReadsOfAll), semaphore.NewWeighted(int64(cmp.Or(s.Drills, drillsAtOnce)))
 	s.reads, s.checks = semaphore.NewWeighted(readsOfAll), semaphore.NewWeighted(checkedAtOnce)
 	s.mu.Unlock()
 	slots, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/etcd-dr/etcd-dr/api/controller/drill"
 	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/page"
@@ -55,6 +57,7 @@ type Options struct {
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
 	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
 	Spool       string        // folder in which archived logs wait while a store is unreachable; "": they wait in memory alone
+	DrillImage  string        // of dr, for the Jobs of drills; "": drills are not run
 	Door        server.Door   // without addresses nothing is served
 	Patience    time.Duration // how long running jobs may take to end
 	Identity    jobs.Identity
@@ -86,6 +89,7 @@ type operator struct {
 	scheduler  *scheduler.Service
 	pruner     *service.Pruner
 	reconciler *reconciler
+	drills     *drill.Runner
 	leader     *leader
 	waker      *waker
 	started    time.Time
@@ -102,15 +106,21 @@ func newOperator(o Options, report storage.Report) *operator {
 		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spool: o.Spool,
 		written: map[types.NamespacedName]time.Time{}, waiting: map[string]map[types.NamespacedName]struct{}{},
 	}
+	op.drills = &drill.Runner{Image: o.DrillImage, EtcdBackup: op.reconciler.table.backupOf}
+	op.scheduler.Drill, op.scheduler.Drills = op.drills.Drill, drillsAtOnce
 	return op
 }
+
+// drillsAtOnce bounds the drills at a time. It is large: a Job takes the memory of its own namespace, and a drill that waits for a node
+// must not delay those of other namespaces.
+const drillsAtOnce = 1000
 
 // manager returns the manager with the reconciler of EtcdBackups. It serves nothing itself, and elects no leader: a manager that loses its
 // lease would end the process, and with it the backups, just when the API server is in trouble.
 func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme} {
 		err := add(scheme)
 		if err != nil {
 			return nil, err
@@ -118,7 +128,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	}
 	options := ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
+		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.Pod{}, &batchv1.Job{}}}},
 	}
 	if op.Namespace != "" {
 		options.Cache.DefaultNamespaces = map[string]cache.Config{op.Namespace: {}}
@@ -128,6 +138,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 		return nil, err
 	}
 	op.reconciler.client, op.reconciler.uncached, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
+	op.drills.Client = m.GetClient()
 	err = m.Add(manager.RunnableFunc(op.reconciler.list)) // without an EtcdBackup nothing else calls it
 	if err != nil {
 		return nil, err

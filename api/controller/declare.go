@@ -49,10 +49,11 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	repositories := map[string]declared.Repository{}
 	cluster := declared.Defaults()
 	d.etcd(s.Source, &cluster.Etcd)
-	d.schedule(s.Schedule, &cluster.Schedule)
+	d.schedule(s.Schedule, "spec.schedule", &cluster.Schedule)
 	d.triggers(s.Triggers, &cluster.Triggers)
 	cluster.Retention = d.retention(s.Retention)
 	cluster.Archive = d.archive(s.Archive, b.Namespace)
+	cluster.Drill = d.drill(s.Drill)
 	cluster.Recipients = d.recipients(s)
 	cluster.Backup.Plain = s.Unencrypted
 	cluster.Backup.Timeout = cmp.Or(d.duration(s.Timeout, "spec.timeout"), cluster.Backup.Timeout)
@@ -77,6 +78,7 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 		d.fault(fieldOf(f.Path), f.Err)
 	}
 	d.bound(&built)
+	built.Digest += drillDigest(s.Drill)
 	return built, errors.Join(d.faults...)
 }
 
@@ -118,6 +120,8 @@ func fieldOf(path []string) string {
 		path = path[1:]
 	case path[0] == "schedule" && path[len(path)-1] == "zone":
 		return "spec.schedule.timeZone"
+	case path[0] == "drill":
+		return "spec." + strings.Join(append(path[:len(path)-1:len(path)-1], drillField(path[len(path)-1])), ".")
 	case path[0] == "repositories" && len(path) > 1: // a name, and a field or none
 		field := strings.Join(path[2:], ".")
 		return "spec.repositories[" + path[1] + "]." + cmp.Or(secretFields[field], field)
@@ -297,11 +301,11 @@ func (d *declaration) secret(field, name string) (map[string][]byte, bool) {
 	return data, data != nil
 }
 
-func (d *declaration) schedule(s *v1alpha1.Schedule, set *declared.Schedule) {
+func (d *declaration) schedule(s *v1alpha1.Schedule, field string, set *declared.Schedule) {
 	if s == nil {
 		return
 	}
-	set.Cron, set.Zone, set.Jitter = s.Cron, cmp.Or(s.TimeZone, set.Zone), d.duration(s.Jitter, "spec.schedule.jitter")
+	set.Cron, set.Zone, set.Jitter = s.Cron, cmp.Or(s.TimeZone, set.Zone), d.duration(s.Jitter, field+".jitter")
 }
 
 func (d *declaration) triggers(t *v1alpha1.Triggers, set *spec.Triggers) {

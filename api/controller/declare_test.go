@@ -235,6 +235,9 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 			s.Repositories[0].SignKeySecret, s.Repositories[0].Trust = &v1alpha1.SignKeySecret{Name: secret, Key: key}, trust
 		}
 	}
+	drills := func(d v1alpha1.Drill) change {
+		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Drill = &d }
+	}
 	signKey, _ := signing(t)
 	_, stranger := signing(t)
 	for _, test := range []struct {
@@ -317,6 +320,13 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		}},
 		{"no time between two flushes", "spec.archive.flush: 0s archives nothing", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Archive = &v1alpha1.Archive{Flush: "0s"} }},
 		{"bad time between two flushes", "spec.archive.flush: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Archive = &v1alpha1.Archive{Flush: "s"} }},
+		{"bad cron of drills", "spec.drill.schedule.cron: bad schedule", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "61 * * * *"}})},
+		{"bad time zone of drills", "spec.drill.schedule.timeZone: unknown time zone", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily", TimeZone: "Mars"}})},
+		{"bad jitter of drills", "spec.drill.schedule.jitter: ", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily", Jitter: "soon"}})},
+		{"an unknown repository of drills", `spec.drill.repository: repository "away" is not one`, drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Repository: "away"})},
+		{"a bad assertion", "spec.drill.assert: ", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Assert: []string{"order"}})},
+		{"little memory for drills", "spec.drill.memory: 64Mi is too little", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Memory: new(resource.MustParse("64Mi"))})},
+		{"no scratch for drills", "spec.drill.scratch: it must be above 0", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Scratch: new(resource.MustParse("0"))})},
 		{"bad period", "spec.retention.within: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Retention = &v1alpha1.Retention{Within: "d"} }},
 		{"a reserved label", "spec.labels.trigger: ", func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Labels = map[string]string{"trigger": "x"} }},
 		{"one URL twice", "the URL is that of repository main", func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
@@ -405,5 +415,35 @@ func TestArchive(t *testing.T) {
 		if err != nil || s.Archive != test.want {
 			t.Errorf("%s: %v: %+v, want %+v", test.name, err, s.Archive, test.want)
 		}
+	}
+}
+
+// TestDrill checks that a Spec has the schedule of its drills and no key, and that it changes with settings that only the Job has.
+func TestDrill(t *testing.T) {
+	digests := map[string]bool{}
+	for _, identity := range []string{"", "one", "other"} {
+		b := scheduled("payments", "etcd")
+		b.Spec.Schedule.TimeZone = "Europe/Berlin"
+		b.Spec.Drill = &v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "0 3 * * 0"}, Assert: []string{"key=order"}}
+		if identity != "" {
+			b.Spec.Drill.IdentitySecret = &v1alpha1.IdentitySecret{Name: identity}
+		}
+		d := declaration{secrets: secrets{"store": storeKeys()}}
+		s, err := d.buildSpec(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests[s.Digest] = true
+		got := s.Drill
+		if got.Schedule.String() != "0 3 * * 0" || got.Schedule.Zone().String() != "UTC" || got.Repository != "main" ||
+			!slices.Equal(got.Assertions, b.Spec.Drill.Assert) || got.Memory != 768<<20 {
+			t.Errorf("%+v", got)
+		}
+		if slices.Contains(secretNames(b.Spec), identity) {
+			t.Errorf("the operator reads the Secret %s", identity)
+		}
+	}
+	if len(digests) != 3 {
+		t.Errorf("three settings have %d digests", len(digests))
 	}
 }

@@ -190,7 +190,7 @@ func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time
 	}
 	d := declaration{secrets: read, statefulSet: set, loopback: r.loopback, spool: r.spool}
 	built, err := d.buildSpec(b)
-	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, generation: b.Generation, read: now}
+	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, backup: b.DeepCopy(), generation: b.Generation, read: now}
 	if err != nil {
 		e.fault = err.Error()
 	}

@@ -45,7 +45,7 @@ func describe(b *v1alpha1.EtcdBackup, s scheduler.Status, now time.Time) {
 	b.Status.Cluster = s.Cluster
 	if isOneTime(b) {
 		b.Status.Last, b.Status.Next, b.Status.Repositories, b.Status.Findings = nil, nil, nil, nil
-		b.Status.RecoveryPoint, b.Status.Window, b.Status.Recent = nil, nil, nil
+		b.Status.NextDrill, b.Status.RecoveryPoint, b.Status.Window, b.Status.Recent = nil, nil, nil, nil
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProtected)
 		meta.RemoveStatusCondition(&b.Status.Conditions, v1alpha1.ConditionProven)
 		return
@@ -54,7 +54,7 @@ func describe(b *v1alpha1.EtcdBackup, s scheduler.Status, now time.Time) {
 	if !isSurveyed && b.Status.Last != nil {
 		return // an operator that has just started: the findings of the one before stay until it has surveyed the repositories
 	}
-	b.Status.Last, b.Status.Next = lastOf(s), moment(s.Next)
+	b.Status.Last, b.Status.Next, b.Status.NextDrill = lastOf(s), moment(s.Next), moment(s.NextDrill)
 	b.Status.RecoveryPoint, b.Status.Window, b.Status.Recent = recoveryPointOf(s, now), windowOf(s), recentOf(s)
 	b.Status.Repositories = nil
 	for _, standing := range s.Standings {

@@ -73,13 +73,14 @@ func TestDescribe(t *testing.T) {
 	b := scheduled("payments", "etcd")
 	describe(b, scheduler.Status{
 		Cluster: "payments.etcd", State: scheduler.Idle, Last: taken(), Next: stored.Noon.Add(time.Hour + time.Millisecond),
+		NextDrill: stored.Noon.Add(2 * time.Hour),
 		Standings: []scheduler.Standing{
 			{Repository: "main", Backups: 2, Bytes: 300, Good: &scheduler.Good{Last: *taken(), Size: 100, Proven: catalog.Stored}},
 			{Repository: "away", Problem: "no route"},
 		},
 	}, stored.Noon)
 	got := b.Status
-	if got.Cluster != "payments.etcd" || !got.Next.Time.Equal(stored.Noon.Add(time.Hour)) || len(got.Repositories) != 2 ||
+	if got.Cluster != "payments.etcd" || !got.Next.Time.Equal(stored.Noon.Add(time.Hour)) || !got.NextDrill.Time.Equal(stored.Noon.Add(2*time.Hour)) || len(got.Repositories) != 2 ||
 		got.Repositories[0] != (v1alpha1.RepositoryStatus{Name: "main", Backups: 2, Bytes: 300}) || got.Repositories[1].Problem != "no route" {
 		t.Errorf("%+v", got)
 	}
@@ -88,7 +89,7 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("%+v, want %+v", got.Last, want)
 	}
 	describe(b, scheduler.Status{Cluster: "payments.etcd", State: scheduler.Queued, Standings: []scheduler.Standing{{Repository: "main"}}}, stored.Noon)
-	if b.Status.Last != nil || b.Status.Next != nil || len(b.Status.Repositories) != 1 {
+	if b.Status.Last != nil || b.Status.Next != nil || b.Status.NextDrill != nil || len(b.Status.Repositories) != 1 {
 		t.Errorf("the status keeps what is not known any more: %+v", b.Status)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
@@ -18,8 +19,9 @@ type entry struct {
 	uid     types.UID
 	created time.Time
 	spec    spec.Spec
-	claims  string // cluster of an EtcdBackup that was listed and not built yet; else ""
-	fault   string // why the EtcdBackup as written is not in effect; "": it is
+	backup  *v1alpha1.EtcdBackup // from which spec was built; nil: there is no spec
+	claims  string               // cluster of an EtcdBackup that was listed and not built yet; else ""
+	fault   string               // why the EtcdBackup as written is not in effect; "": it is
 
 	generation int64     // of the EtcdBackup that the entry was built from
 	read       time.Time // when its Secrets and its StatefulSet were read
@@ -69,9 +71,9 @@ func (t *table) put(name types.NamespacedName, e entry) {
 	defer t.mu.Unlock()
 	before, known := t.entries[name]
 	if e.fault != "" {
-		e.spec = spec.Spec{}
+		e.spec, e.backup = spec.Spec{}, nil
 		if before.uid == e.uid {
-			e.spec = before.spec
+			e.spec, e.backup = before.spec, before.backup
 		}
 	}
 	t.entries[name] = e
@@ -135,6 +137,13 @@ func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
 	defer t.mu.Unlock()
 	name, ok := t.owners[cluster]
 	return name, ok
+}
+
+// backupOf returns the EtcdBackup from which the Spec in effect for a cluster was built; nil: there is none. It must not be changed.
+func (t *table) backupOf(cluster string) *v1alpha1.EtcdBackup {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[t.owners[cluster]].backup
 }
 
 // config returns the configuration of a service with all Specs in effect.

@@ -41,11 +41,13 @@ type EtcdBackupList struct {
 // EtcdBackupSpec is the desired backup. Without schedule and triggers, one backup is taken, and the spec cannot change.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.like) != has(self.source)",message="set source, the cluster to back up, or like, the EtcdBackup whose cluster is backed up once more; not both"
-// +kubebuilder:validation:XValidation:rule="!has(self.like) || !(has(self.cluster) || has(self.repositories) || has(self.recipients) || has(self.recipientsSecret) || has(self.unencrypted) || has(self.schedule) || has(self.triggers) || has(self.retention) || has(self.archive) || has(self.suspend) || has(self.timeout) || has(self.labels))",message="like takes one backup with the settings of another EtcdBackup: remove all other fields"
+// +kubebuilder:validation:XValidation:rule="!has(self.like) || !(has(self.cluster) || has(self.repositories) || has(self.recipients) || has(self.recipientsSecret) || has(self.unencrypted) || has(self.schedule) || has(self.triggers) || has(self.retention) || has(self.archive) || has(self.drill) || has(self.suspend) || has(self.timeout) || has(self.labels))",message="like takes one backup with the settings of another EtcdBackup: remove all other fields"
 // +kubebuilder:validation:XValidation:rule="has(self.like) || has(self.repositories)",message="repositories is missing: name at least one place for the backups"
 // +kubebuilder:validation:XValidation:rule="has(self.like) || [has(self.recipients), has(self.recipientsSecret), has(self.unencrypted)].exists_one(x, x)",message="set one of recipients, recipientsSecret, and unencrypted: true; a backup contains every secret of the cluster"
 // +kubebuilder:validation:XValidation:rule="!has(self.suspend) || has(self.schedule) || has(self.triggers)",message="suspend needs a schedule or triggers: a backup that is taken once can be deleted"
 // +kubebuilder:validation:XValidation:rule="!has(self.archive) || has(self.schedule) || has(self.triggers)",message="archive needs a schedule or triggers: the log restores nothing without backups to continue from"
+// +kubebuilder:validation:XValidation:rule="!has(self.drill) || has(self.schedule) || has(self.triggers)",message="drill needs a schedule or triggers: to drill a backup that is taken once, run dr drill"
+// +kubebuilder:validation:XValidation:rule="!has(self.drill) || has(self.drill.identitySecret) || has(self.unencrypted)",message="drill needs identitySecret: without the identity that opens the backups, none can be restored"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.schedule) || has(oldSelf.triggers) || self == oldSelf",message="a backup that is taken once cannot change: create another EtcdBackup"
 // +kubebuilder:validation:XValidation:rule="has(self.cluster) == has(oldSelf.cluster) && (!has(self.cluster) || self.cluster == oldSelf.cluster)",message="cluster cannot change: the backups are stored under this name"
 type EtcdBackupSpec struct {
@@ -110,11 +112,15 @@ type EtcdBackupSpec struct {
 	// +optional
 	Archive *Archive `json:"archive,omitempty"`
 
+	// drill practices restores: Jobs in this namespace, which restore into a temporary etcd, compare, and store the result as a proof.
+	// +optional
+	Drill *Drill `json:"drill,omitempty"`
+
 	// suspend: true starts no job until it is removed. Running jobs end.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// timeout bounds each backup, prune and copy, from its start to its end. Default: 6h. Example: 30m.
+	// timeout bounds each backup, prune, copy and drill, from its start to its end. Default: 6h. Example: 30m.
 	// +optional
 	Timeout Duration `json:"timeout,omitempty"`
 
@@ -266,7 +272,7 @@ type Lock struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// Schedule sets the times of the backups.
+// Schedule sets the times of backups or drills.
 type Schedule struct {
 	// cron has the five fields minute, hour, day of month, month and day of week, or is @hourly, @daily, @weekly, @monthly or @yearly, or
 	// @every with a duration. Example: 0 */6 * * *.
@@ -280,7 +286,7 @@ type Schedule struct {
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
 
-	// jitter is the most by which each backup is delayed, so that many clusters do not start at once. The delay of a cluster is always the
+	// jitter is the most by which each backup or drill is delayed, so that many clusters do not start at once. The delay of a cluster is always the
 	// same. Default: none. Example: 10m.
 	// +optional
 	Jitter Duration `json:"jitter,omitempty"`
@@ -348,6 +354,56 @@ type Archive struct {
 	Flush Duration `json:"flush,omitempty"`
 }
 
+// Drill practices restores. Each drill is a Job, which restores the newest backup and, if the log is archived, a random point of it.
+type Drill struct {
+	// schedule sets the times of the drills. Example: {"cron": "0 3 * * 0"}.
+	// +required
+	Schedule Schedule `json:"schedule"`
+
+	// identitySecret is the Secret with the age identity that opens the backups. Only the Jobs mount it; the operator does not read it.
+	// Default: none, which only unencrypted backups allow.
+	// +optional
+	IdentitySecret *IdentitySecret `json:"identitySecret,omitempty"`
+
+	// repository is the name of the one of repositories from which the backups are restored. Default: the first. Example: main.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Repository string `json:"repository,omitempty"`
+
+	// assert lists expectations of the restored data: key=KEY, or prefix=PREFIX:N for at least N keys. A drill fails if one does not hold.
+	// Default: none. Example: ["prefix=/registry/pods/:100"].
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	Assert []string `json:"assert,omitempty"`
+
+	// memory is the memory in bytes that the Job requests and may use, at least 128Mi. It depends on the number of keys rather than on the
+	// size of the database. Default: 1Gi. Example: 4Gi.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+
+	// scratch is the size in bytes of the Job's temporary volume, an emptyDir, which holds a copy of the database and what is downloaded
+	// for it: three times the size of the database is enough. Default: 8Gi. Example: 24Gi.
+	// +optional
+	Scratch *resource.Quantity `json:"scratch,omitempty"`
+}
+
+// IdentitySecret names a Secret with an age identity.
+type IdentitySecret struct {
+	// name of a Secret of this namespace. Example: backups-identity.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// key is the key of the Secret that has the identity. Default: key.txt. Example: identity.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
 // Phase is the state of an EtcdBackup that takes one backup. An ended phase never changes.
 //
 // +kubebuilder:validation:Enum=Pending;Running;Completed;Failed
@@ -392,6 +448,9 @@ type EtcdBackupStatus struct {
 	// next is when the next backup is due.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`
+	// nextDrill is when the next drill is due or tried again.
+	// +optional
+	NextDrill *metav1.Time `json:"nextDrill,omitempty"`
 	// recoveryPoint is the newest moment that a repository contains: the time since then is the RPO, the writes that a loss of the cluster
 	// would cost now. It is cut to the minute.
 	// +optional
@@ -456,7 +515,7 @@ type Point struct {
 
 // JobStatus is a job that runs or has ended.
 type JobStatus struct {
-	// job is the kind of work: backup, prune, or copy of backups that a repository lacks.
+	// job is the kind of work: backup, prune, drill, or copy of backups that a repository lacks.
 	Job string `json:"job"`
 	// repository of the job; absent for a backup, which goes into all.
 	// +optional

@@ -22,7 +22,8 @@ func (a *app) operator() *cobra.Command {
 state from the repositories. While the API server does not answer, backups continue with the last settings.
 
 Several operators may run: one of them writes status, and another takes over when that one stops. It needs the rights to read
-and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSets that they name, and to write one Lease.
+and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSets that they name, to create and delete the Jobs
+of their drills, and to write one Lease. It does not read the Secrets with identities: the Jobs mount them.
 
 --listen serves the page, the API, /metrics, /healthz and /readyz of all clusters, for administrators. --probe-listen serves
 /healthz and /readyz alone, for kubelet.`,
@@ -42,6 +43,8 @@ and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSe
 		"let EtcdBackups lead to loopback, link-local and metadata addresses: their authors can then reach what listens beside the operator")
 	flags.StringVar(&o.Spool, "spool-dir", "",
 		"folder in which the logs of EtcdBackups with archive wait, sealed, while a store is unreachable, at most 2GiB a cluster; empty: in memory alone")
+	flags.StringVar(&o.DrillImage, "drill-image", "",
+		"image of dr, this one's own, for the Jobs of EtcdBackups with drill; empty: drills are not run")
 	flagsOfService(cmd, &o.Door, &o.Patience)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

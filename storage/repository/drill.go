@@ -35,3 +35,25 @@ func (c *Cluster) LastDrill(ctx context.Context, until time.Time) (last catalog.
 	}
 	return last, ok, nil
 }
+
+// Drills returns the proofs of drills of the live cluster that began at since or later, with any verdict and of any backup, newest
+// first.
+func (c *Cluster) Drills(ctx context.Context, since time.Time) (proofs []catalog.Proof, err error) {
+	folders, err := c.reader.Folders(ctx, backups.LoadOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range c.reader.ProofNames(folders) {
+		if n.Time.Before(since.Truncate(time.Millisecond)) { // names have milliseconds
+			break
+		}
+		p, counts, err := c.reader.ReadProof(ctx, n.Backup, n.Key)
+		if err != nil && !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
+			return nil, err
+		}
+		if counts && p.Drill != nil {
+			proofs = append(proofs, p)
+		}
+	}
+	return proofs, nil
+}

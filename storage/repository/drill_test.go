@@ -52,6 +52,23 @@ func TestLastDrill(t *testing.T) {
 	})
 }
 
+// TestDrillsSince checks that Drills returns the drills since a time, of all backups and with all verdicts, newest first.
+func TestDrillsSince(t *testing.T) {
+	stored.EachStore(t, func(t *testing.T, b storage.Bucket) {
+		c := stored.OpenCluster(t, b, "c")
+		stored.Create(t, c, stored.IDAt(0))
+		stored.Create(t, c, stored.IDAt(1))
+		stored.AppendProof(t, c, stored.ProofOf(stored.IDAt(0), catalog.Booted, catalog.Passed, 3))
+		for n, v := range []catalog.Verdict{catalog.Passed, catalog.Failed, catalog.NotRun, catalog.Passed} {
+			stored.AppendProof(t, c, drillOf(stored.IDAt(n%2), v, 1+n))
+		}
+		got, err := c.Drills(t.Context(), stored.Noon.Add(2*time.Hour))
+		if err != nil || len(got) != 3 || got[0].Verdict != catalog.Passed || got[1].Verdict != catalog.NotRun || got[2].Verdict != catalog.Failed {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
 // TestLastDrillReadsTheDocument checks that LastDrill uses the time in a proof, not the one in its name, and ignores the
 // future: a forged proof of next year would otherwise keep all drills from running until then.
 func TestLastDrillReadsTheDocument(t *testing.T) {

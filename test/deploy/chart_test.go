@@ -137,8 +137,8 @@ func TestChartSetsTheImage(t *testing.T) {
 		`"etcd-dr:v2@sha256:` + digest + `"`: {"--set=image.tag=v2@sha256:" + digest},
 	} {
 		got := template(t, from, values...)
-		if !strings.Contains(got, "image: "+want+"\n") {
-			t.Errorf("%q: the image is not %s:\n%s", values, want, got)
+		if !strings.Contains(got, "image: "+want+"\n") || !strings.Contains(got, "--drill-image="+strings.Trim(want, `"`)+"\n") {
+			t.Errorf("%q: the image, or that of drills, is not %s:\n%s", values, want, got)
 		}
 	}
 }
@@ -184,7 +184,10 @@ func TestChartOfOneNamespaceHasNoClusterRole(t *testing.T) {
 	}
 	args := argsOf(t, template(t, chart, allValues...))
 	dr().knows(t, "the chart", "dr "+strings.Join(args, " "))
-	want := []string{"operator", "--probe-listen=:8081", "--namespace=payments", "--concurrency=2", "--allow-loopback", "--spool-dir=/spool"}
+	want := []string{
+		"operator", "--probe-listen=:8081", "--drill-image=registry.example.com:5000/etcd-dr:v1.2.3", "--namespace=payments",
+		"--concurrency=2", "--allow-loopback", "--spool-dir=/spool",
+	}
 	if !slices.Equal(args, want) {
 		t.Errorf("the arguments are %q, want %q", args, want)
 	}

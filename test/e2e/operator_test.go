@@ -80,8 +80,10 @@ type backup struct {
 	Last           struct {
 		ID       string
 		Revision int64
+		Proof    string
 	}
 	Next          string
+	NextDrill     string
 	RecoveryPoint time.Time
 	Window        struct{ From, To struct{ Revision int64 } }
 	Recent        []struct{ Job, Verdict, Message string }
@@ -256,6 +258,12 @@ var refused = [][]string{
 		withSource(`{endpoints: ["http://etcd:2379"]}`, `schedule: {cron: "@daily"}, cluster: payments.a`),
 		withSource(`{endpoints: ["http://etcd:2379"]}`, `schedule: {cron: "@daily"}, cluster: payments.b`),
 	},
+	{`{like: a, drill: {schedule: {cron: "@weekly"}}}`},
+	{withSource(`{endpoints: ["http://etcd:2379"]}`, `drill: {schedule: {cron: "@weekly"}}`)},
+	{withRepository(
+		`{name: main, url: "s3://b", credentialsSecret: {name: s}}`,
+		`recipients: [age1], schedule: {cron: "@daily"}, drill: {schedule: {cron: "@weekly"}}`,
+	)},
 }
 
 // withSource returns a spec with that source and more fields.

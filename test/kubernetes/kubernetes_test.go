@@ -24,9 +24,10 @@ func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 // site is a Kubernetes with a store, in which docs/kubernetes.md is followed.
 type site struct {
 	*cluster.Cluster
-	store *cluster.Store
-	urls  map[string]string // of the repositories, by namespace
-	image string
+	store    *cluster.Store
+	urls     map[string]string // of the repositories, by namespace
+	image    string
+	identity string // that opens the backups of payments
 }
 
 // TestOnKubernetes runs all tests on one cluster.
@@ -37,6 +38,7 @@ func TestOnKubernetes(t *testing.T) {
 	s := &site{Cluster: cluster.Start(t), urls: map[string]string{}}
 	s.store, s.image = s.StartStore(t), s.LoadDR(t)
 	t.Run("FirstBackup", s.testFirstBackup)
+	t.Run("Drill", s.testDrill)
 	t.Run("APIServerIsDown", s.testAPIServerIsDown)
 	t.Run("Tenants", s.testTenants)
 	t.Run("Rights", s.testRights)
@@ -148,6 +150,12 @@ func (s *site) testFirstBackup(t *testing.T) {
 	identity := filepath.Join(dir, "identity.txt")
 	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", identity))
 
+	text, err := os.ReadFile(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.identity = string(text)
+
 	page := strings.NewReplacer(
 		"registry.example.com/etcd-dr:v1.2.3", s.image, "s3://backups/etcd?region=eu-central-1", url,
 		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+s.store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+s.store.SecretKey,
@@ -156,7 +164,7 @@ func (s *site) testFirstBackup(t *testing.T) {
 	if len(texts) != 2 {
 		t.Fatalf("the section has %d code blocks, want a manifest and the commands", len(texts))
 	}
-	err := os.WriteFile(filepath.Join(dir, "etcd-backup.yaml"), []byte(page.Replace(texts[0])), 0o600)
+	err = os.WriteFile(filepath.Join(dir, "etcd-backup.yaml"), []byte(page.Replace(texts[0])), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ labels:
 {{- define "etcd-dr.args" -}}
 - operator
 - --probe-listen=:8081
+- --drill-image={{ include "etcd-dr.image" . }}
 {{- if ne .Release.Namespace "etcd-dr" }}
 - --election-namespace={{ .Release.Namespace }}
 {{- end }}

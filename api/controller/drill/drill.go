@@ -1,0 +1,229 @@
+// Package drill runs the drills of EtcdBackups as Jobs in their namespaces. The operator never holds an identity: the Job mounts it.
+//
+// The scheduler.Service holds the lease on the drills of a cluster while a Job runs; dr drill in the Job takes none. A Job outlives the
+// operator that created it, and the next operator waits for the same Job. The verdict is that of the proofs in the repository.
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// Runner runs drills as Jobs.
+type Runner struct {
+	Client client.Client // of Jobs and pods; must not cache them
+	Image  string        // of dr; "": no drill is run
+	// EtcdBackup returns the EtcdBackup whose settings are in effect for a cluster; nil: there is none.
+	EtcdBackup func(cluster string) *v1alpha1.EtcdBackup
+}
+
+const (
+	pollInterval = 2 * time.Second
+	startTime    = 15 * time.Minute // until the pod of a new Job must run: pulling its image and adding a node to the cluster take minutes
+)
+
+var errNoImage = errors.New("the operator does not know the image of the Jobs of drills: start dr operator with --drill-image")
+
+// Drill runs the drill r as a Job, and returns its proofs. If a Job of an earlier request for the same EtcdBackup runs still, Drill waits
+// for that one. It returns the proofs that the repository contains even with an error, which is why the drill did not run to its end. If
+// ctx ends, Drill leaves the Job running.
+func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
+	b := r.EtcdBackup(d.Spec.Cluster)
+	switch {
+	case r.Image == "":
+		return nil, errNoImage
+	case b == nil:
+		return nil, fmt.Errorf("the EtcdBackup of cluster %s was deleted", d.Spec.Cluster)
+	}
+	request, err := newRequest(b, d, r.Image)
+	if err != nil {
+		return nil, err
+	}
+	job, err := r.start(ctx, request.job())
+	if err != nil {
+		return nil, fmt.Errorf("the Job %s/%s cannot be created: %w", b.Namespace, request.name(), err)
+	}
+	report.Say(storage.Event{Stage: "drill", Level: storage.Note, Message: fmt.Sprintf("the Job %s/%s runs", job.Namespace, job.Name)})
+	failure := r.wait(ctx, job)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	proofs, err := proofsOf(ctx, d, job)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the proofs of the Job %s/%s cannot be read: %w", job.Namespace, job.Name, err)
+	case slices.ContainsFunc(proofs, func(p catalog.Proof) bool { return p.Verdict != catalog.Passed }):
+		return proofs, nil // the reason for which the Job failed
+	case failure == nil && len(proofs) == 0:
+		failure = errors.New("it stored no proof")
+	case failure == nil:
+		return proofs, nil
+	}
+	return proofs, fmt.Errorf("the Job %s/%s: %w", job.Namespace, job.Name, failure)
+}
+
+// start creates the Job, or returns the one of its name that runs. It deletes one that has ended.
+func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, error) {
+	for {
+		job := wanted.DeepCopy()
+		err := r.Client.Create(ctx, job)
+		if !apierrors.IsAlreadyExists(err) {
+			return job, err
+		}
+		err = r.Client.Get(ctx, client.ObjectKeyFromObject(wanted), job)
+		switch {
+		case apierrors.IsNotFound(err): // just deleted
+		case err != nil:
+			return nil, err
+		case !isOwned(job, wanted):
+			return nil, errors.New("another owner has a Job of this name: delete that")
+		case job.DeletionTimestamp == nil && !hasEnded(job):
+			return job, nil
+		default:
+			err = r.remove(ctx, job)
+			if err != nil {
+				return nil, err
+			}
+		}
+		err = pause(ctx)
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// isOwned reports whether job has the controller of wanted.
+func isOwned(job, wanted *batchv1.Job) bool {
+	owner := metav1.GetControllerOf(job)
+	return owner != nil && owner.UID == metav1.GetControllerOf(wanted).UID
+}
+
+// hasEnded reports whether no pod of job will run any more.
+func hasEnded(job *batchv1.Job) bool { return ended(job) != nil }
+
+// ended returns the condition that job has ended with; nil: it has not.
+func ended(job *batchv1.Job) *batchv1.JobCondition {
+	for i, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return &job.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// remove deletes a Job and its pods, unless another one has its name by now.
+func (r *Runner) remove(ctx context.Context, job *batchv1.Job) error {
+	err := r.Client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// wait waits until a Job has ended, and returns why it did not succeed. It ends a Job whose pod does not start. While the API server does
+// not answer, it waits on.
+func (r *Runner) wait(ctx context.Context, job *batchv1.Job) error {
+	uid, begin, running := job.UID, time.Now(), false
+	for {
+		err := r.Client.Get(ctx, client.ObjectKeyFromObject(job), job)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && job.UID != uid:
+			return errors.New("it was deleted")
+		case err != nil: // the Job runs on
+		case hasEnded(job):
+			return r.failureOf(ctx, job)
+		case job.Status.Ready != nil && *job.Status.Ready > 0:
+			running = true
+		case !running && time.Since(begin) > startTime:
+			why := r.describe(ctx, job)
+			return errors.Join(fmt.Errorf("its pod did not start within %s%s", startTime, why), r.remove(ctx, job))
+		}
+		err = pause(ctx)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// failureOf returns why an ended Job has not succeeded; nil if it has.
+func (r *Runner) failureOf(ctx context.Context, job *batchv1.Job) error {
+	c := ended(job)
+	if c.Type == batchv1.JobComplete {
+		return nil
+	}
+	return fmt.Errorf("it failed: %s%s", c.Message, r.describe(ctx, job))
+}
+
+// describe returns the reason of job's pod, after a colon, as the end of a message; "" if it is unknown. A Job whose pods were refused
+// has none.
+func (r *Runner) describe(ctx context.Context, job *batchv1.Job) string {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})
+	if err != nil || len(pods.Items) == 0 {
+		return ""
+	}
+	why := reasonOf(pods.Items[0])
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+// reasonOf returns why a pod does not run, or how it has ended; "" if that is unknown.
+func reasonOf(pod corev1.Pod) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		switch s := c.State; {
+		case s.Waiting != nil && s.Waiting.Reason != "":
+			return joined(s.Waiting.Reason, s.Waiting.Message)
+		case s.Terminated != nil && pod.Status.Reason == "":
+			return joined(fmt.Sprintf("exit code %d, %s", s.Terminated.ExitCode, s.Terminated.Reason), s.Terminated.Message)
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return joined(c.Reason, c.Message)
+		}
+	}
+	return joined(pod.Status.Reason, pod.Status.Message)
+}
+
+// joined returns a reason and, after a colon, the last line of its message, which may be the end of a log.
+func joined(reason, message string) string {
+	lines := strings.Split(strings.TrimSpace(message), "\n")
+	if lines[len(lines)-1] == "" {
+		return reason
+	}
+	return reason + ": " + lines[len(lines)-1]
+}
+
+// proofsOf returns the proofs that the pod of job has stored, newest first.
+func proofsOf(ctx context.Context, d scheduler.DrillRequest, job *batchv1.Job) ([]catalog.Proof, error) {
+	all, err := d.In.Cluster.Drills(ctx, job.CreationTimestamp.Add(-catalog.FutureAllowance))
+	by := job.Spec.Template.Spec.Hostname + ", "
+	return slices.DeleteFunc(all, func(p catalog.Proof) bool { return !strings.HasPrefix(p.By, by) }), err
+}
+
+// pause waits until the next look at a Job, or until ctx ends.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pollInterval):
+		return nil
+	}
+}

@@ -1,0 +1,193 @@
+package drill
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
+)
+
+// The places in the container.
+const (
+	storeDir    = "/etc/etcd-dr/store"
+	identityDir = "/etc/etcd-dr/identity"
+	signDir     = "/etc/etcd-dr/sign"
+	scratchDir  = "/tmp"
+)
+
+// identityFile and signFile are the names of the only files in identityDir and signDir.
+const (
+	identityFile = "identity"
+	signFile     = "sign.key"
+)
+
+// stays is how long an ended Job stays, for its log, in seconds: a day.
+const stays = 24 * 60 * 60
+
+// request is one drill of an EtcdBackup.
+type request struct {
+	backup     *v1alpha1.EtcdBackup
+	spec       spec.Spec
+	repository spec.Repository     // of the drill, in spec
+	declared   v1alpha1.Repository // the same, in backup
+	seed       uint64
+	image      string
+}
+
+// newRequest returns the drill r of b. It fails if the settings of r are no longer those of b.
+func newRequest(b *v1alpha1.EtcdBackup, r scheduler.DrillRequest, image string) (request, error) {
+	i := slices.IndexFunc(b.Spec.Repositories, func(in v1alpha1.Repository) bool { return in.Name == r.In.Repository })
+	j := slices.IndexFunc(r.Spec.Repositories, func(in spec.Repository) bool { return in.Name == r.In.Repository })
+	if i < 0 || j < 0 || b.Spec.Drill == nil {
+		return request{}, fmt.Errorf("the settings of EtcdBackup %s/%s have just changed", b.Namespace, b.Name)
+	}
+	return request{
+		backup: b, spec: r.Spec, repository: r.Spec.Repositories[j], declared: b.Spec.Repositories[i], seed: r.Seed, image: image,
+	}, nil
+}
+
+// name returns the name of the Job. All drills of an EtcdBackup share it, so that the API server refuses a second one at a time, and an
+// operator that has just started finds the one that runs. An EtcdBackup that was created again has another name.
+func (r request) name() string {
+	sum := sha256.Sum256([]byte(r.backup.UID))
+	return r.prefix() + hex.EncodeToString(sum[:4])
+}
+
+// host returns the host name of the Job's pod. It is different for each drill, and part of the drill's proofs.
+func (r request) host() string { return r.prefix() + fmt.Sprintf("%08x", r.seed) }
+
+// prefix returns the beginning of the name of b's Jobs, of at most 47 characters: with eight more it is a label of DNS.
+func (r request) prefix() string {
+	name := strings.ReplaceAll(r.backup.Name, ".", "-")
+	return strings.TrimRight(name[:min(len(name), 40)], "-") + "-drill-"
+}
+
+// job returns the Job of r. It is pure.
+func (r request) job() *batchv1.Job {
+	labels := map[string]string{"app.kubernetes.io/name": "etcd-dr-drill"}
+	owner := metav1.NewControllerRef(r.backup, v1alpha1.GroupVersion.WithKind("EtcdBackup"))
+	owner.BlockOwnerDeletion = nil // may need the right to update the finalizers of EtcdBackups, and a deleted one waits for nothing
+	return &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.backup.Namespace, Name: r.name(), Labels: labels, OwnerReferences: []metav1.OwnerReference{*owner},
+		},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(0)), TTLSecondsAfterFinished: new(int32(stays)),
+			ActiveDeadlineSeconds: new(max(1, int64(r.spec.Timeout.Seconds()))),
+			Template:              corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: r.pod()},
+		},
+	}
+}
+
+// pod returns a pod that fulfils the standard "restricted", and cannot use the API server.
+func (r request) pod() corev1.PodSpec {
+	return corev1.PodSpec{
+		Hostname: r.host(), RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name: "drill", Image: r.image, Args: r.args(),
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: Memory(r.backup.Spec.Drill),
+					corev1.ResourceEphemeralStorage: scratchOf(r.backup.Spec.Drill),
+				},
+				Limits: corev1.ResourceList{corev1.ResourceMemory: Memory(r.backup.Spec.Drill)},
+			},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+			VolumeMounts: r.mounts(),
+		}},
+		Volumes: r.volumes(),
+	}
+}
+
+// args returns the arguments of dr. They contain no secret: secrets are files.
+func (r request) args() []string {
+	args := []string{
+		"drill", "--repo=" + r.repository.URL, "--cluster=" + r.spec.Cluster, "--credentials=" + storeDir,
+		fmt.Sprintf("--seed=%d", r.seed), fmt.Sprintf("--memory-limit=%dB", r.spec.Drill.Memory),
+	}
+	if r.backup.Spec.Drill.IdentitySecret != nil {
+		args = append(args, "--identity="+path.Join(identityDir, identityFile))
+		if r.backup.Spec.Unencrypted {
+			args = append(args, "--allow-plain")
+		}
+	}
+	if r.declared.SignKeySecret != nil {
+		args = append(args, "--sign-key="+path.Join(signDir, signFile))
+	}
+	for _, key := range r.repository.Policy.Trusted().Keys() {
+		args = append(args, "--trust="+key)
+	}
+	for _, text := range r.spec.Drill.Assertions {
+		args = append(args, "--assert="+text)
+	}
+	return args
+}
+
+func (r request) mounts() []corev1.VolumeMount {
+	mounts := []corev1.VolumeMount{{Name: "scratch", MountPath: scratchDir}, {Name: "store", MountPath: storeDir, ReadOnly: true}}
+	if r.backup.Spec.Drill.IdentitySecret != nil {
+		mounts = append(mounts, corev1.VolumeMount{Name: "identity", MountPath: identityDir, ReadOnly: true})
+	}
+	if r.declared.SignKeySecret != nil {
+		mounts = append(mounts, corev1.VolumeMount{Name: "sign", MountPath: signDir, ReadOnly: true})
+	}
+	return mounts
+}
+
+func (r request) volumes() []corev1.Volume {
+	size := scratchOf(r.backup.Spec.Drill)
+	volumes := []corev1.Volume{
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}},
+		secretVolume("store", r.declared.CredentialsSecret.Name),
+	}
+	identity, sign := r.backup.Spec.Drill.IdentitySecret, r.declared.SignKeySecret
+	if identity != nil {
+		key := cmp.Or(identity.Key, "key.txt")
+		volumes = append(volumes, secretVolume("identity", identity.Name, corev1.KeyToPath{Key: key, Path: identityFile}))
+	}
+	if sign != nil {
+		volumes = append(volumes, secretVolume("sign", sign.Name, corev1.KeyToPath{Key: cmp.Or(sign.Key, "sign.key"), Path: signFile}))
+	}
+	return volumes
+}
+
+// secretVolume returns a volume with the items of a Secret; without items with all of its keys.
+func secretVolume(name, secret string, items ...corev1.KeyToPath) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, Items: items}}}
+}
+
+// Memory returns the memory in bytes that the Jobs of d request and may use.
+func Memory(d *v1alpha1.Drill) resource.Quantity {
+	if d.Memory == nil {
+		return resource.MustParse("1Gi")
+	}
+	return *d.Memory
+}
+
+// scratchOf returns the size in bytes of the scratch volume of d's Jobs.
+func scratchOf(d *v1alpha1.Drill) resource.Quantity {
+	if d.Scratch == nil {
+		return resource.MustParse("8Gi")
+	}
+	return *d.Scratch
+}

@@ -1,0 +1,77 @@
+package kubernetes
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+)
+
+// testDrill drills the backup of payments as a Job, with the identity in a Secret of that namespace. Then it flips one byte of the backup
+// in the store: the next drill fails, and the status names the backup. Ended Jobs go by their TTL.
+func (s *site) testDrill(t *testing.T) {
+	s.Kubectl(t, "", "-n", "payments", "create", "secret", "generic", "backups-identity", "--from-literal=key.txt="+s.identity)
+	s.patch(t, "edb", "etcd", `{"spec": {"schedule": {"cron": "@yearly"}, "drill": {"schedule": {"cron": "@yearly"}, "identitySecret": {"name": "backups-identity"},
+		"assert": ["key=order"], "memory": "256Mi", "scratch": "256Mi"}}}`)
+	eventually(t, "the status shows the proof of a drill", func() bool {
+		proof := s.Kubectl(t, "", "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.proof}")
+		return proof == string(catalog.Booted) && strings.HasPrefix(s.proven(t), "True")
+	})
+	backup := dr[document.List](t, s, "list", "--repo", s.urls["payments"], "--cluster", "payments.etcd").Backups[0]
+	if len(backup.Proofs) != 1 || backup.Proofs[0].Verdict != catalog.Passed || !strings.HasPrefix(backup.Proofs[0].By, "etcd-drill-") {
+		t.Errorf("the proofs are %+v, want one of the Job", backup.Proofs)
+	}
+
+	s.flip(t, "payments", backup.ID)
+	s.patch(t, "edb", "etcd", `{"spec": {"drill": {"schedule": {"cron": "* * * * *"}}}}`)
+	eventually(t, "the status names the damage", func() bool {
+		proven := s.proven(t)
+		return strings.HasPrefix(proven, "False") && strings.Contains(proven, string(backup.ID))
+	})
+	s.patch(t, "edb", "etcd", `{"spec": {"drill": {"schedule": {"cron": "@yearly"}}}}`)
+	s.flip(t, "payments", backup.ID)
+
+	eventually(t, "the last Job ends", func() bool { return s.jobs(t, "{.items[*].status.active}") == "" })
+	s.patch(t, "job", s.jobs(t, "{.items[0].metadata.name}"), `{"spec": {"ttlSecondsAfterFinished": 1}}`)
+	eventually(t, "the ended Job goes", func() bool { return s.jobs(t, "{.items[*].metadata.name}") == "" })
+	s.patch(t, "edb", "etcd", `{"spec": {"drill": null}}`)
+}
+
+func (s *site) patch(t *testing.T, kind, name, patch string) {
+	t.Helper()
+	s.Kubectl(t, "", "-n", "payments", "patch", kind, name, "--type=merge", "-p", patch)
+}
+
+// jobs returns a field of the Jobs of payments.
+func (s *site) jobs(t *testing.T, field string) string {
+	t.Helper()
+	return s.Kubectl(t, "", "-n", "payments", "get", "jobs", "-l", "app.kubernetes.io/name=etcd-dr-drill", "-o", "jsonpath="+field)
+}
+
+// proven returns the condition Proven of payments.
+func (s *site) proven(t *testing.T) string {
+	t.Helper()
+	const of = `.status.conditions[?(@.type=="Proven")]`
+	return s.Kubectl(t, "", "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={"+of+".status} {"+of+".message}")
+}
+
+// flip flips one bit of the body of a backup in the store.
+func (s *site) flip(t *testing.T, bucket string, id catalog.ID) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.store.Folder(bucket), "*", "*", "backups", string(id), catalog.SnapshotName+"*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the files of backup %s are %q (%v), want one", id, files, err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	err = os.WriteFile(files[0], content, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
