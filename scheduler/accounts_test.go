@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,22 +23,23 @@ func token(t *testing.T, text string) credentials.Credentials {
 	return c
 }
 
-// TestServiceOpensEachAccount checks that clusters share a bucket only with equal credentials, and that renewed ones are used.
+// TestServiceOpensEachAccount checks that clusters share a bucket only with equal credentials and an equal CA, and that renewed ones are used.
 func TestServiceOpensEachAccount(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
 		var opened []string
 		withAccount := func(cluster, account string) spec.Spec {
 			s := specOf(t, cluster, "@daily", "main")
-			s.Repositories[0].Credentials, s.Digest = token(t, account), cluster+account
+			name, ca, _ := strings.Cut(account, " of ")
+			s.Repositories[0].Credentials, s.Repositories[0].CA, s.Digest = token(t, name), []byte(ca), cluster+account
 			return s
 		}
-		s := w.start("a", configOf(withAccount("a", "one"), withAccount("b", "one"), withAccount("c", "two")), func(s *scheduler.Service) {
+		s := w.start("a", configOf(withAccount("a", "one"), withAccount("b", "one"), withAccount("c", "two"), withAccount("d", "two of ca")), func(s *scheduler.Service) {
 			s.Open = func(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				given, _ := r.Credentials.GCS()
-				opened = append(opened, given.Token)
+				opened = append(opened, strings.TrimSpace(given.Token+" "+string(r.CA)))
 				return w.open(ctx, r)
 			}
 		})
@@ -59,7 +61,7 @@ func TestServiceOpensEachAccount(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wantOpened("one", "two")
+		wantOpened("one", "two", "two ca")
 		s.changes <- configOf(withAccount("a", "renewed"), withAccount("b", "one"), withAccount("c", "two"))
 		w.pass(time.Minute)
 		store()

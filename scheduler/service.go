@@ -256,7 +256,7 @@ func (s *Service) bucket(r spec.Repository) *storage.Guard {
 
 // bucketKey is equal for repositories that can share a bucket.
 func bucketKey(r spec.Repository) string {
-	return fmt.Sprint(r.URL, " ", r.Parallel, " ", r.Limit, " ", r.Credentials.Digest())
+	return fmt.Sprintf("%s %d %d %s %q %q", r.URL, r.Parallel, r.Limit, r.Credentials.Digest(), r.Reach, r.CA)
 }
 
 // forgetBuckets forgets the buckets that c does not use. Otherwise each renewal of credentials would add a bucket.

@@ -56,7 +56,7 @@ type Options struct {
 	Concurrency int           // backups at a time
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
 	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
-	Spool       string        // folder in which archived logs wait while a store is unreachable; "": they wait in memory alone
+	Spool       string        // folder in which archived logs wait while a store is unreachable, and limited backups; "": logs wait in memory alone
 	DrillImage  string        // of dr, for the Jobs of drills; "": drills are not run
 	Door        server.Door   // without addresses nothing is served
 	Patience    time.Duration // how long running jobs may take to end

@@ -65,6 +65,9 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 	for _, r := range s.Repositories {
 		repositories[r.Name] = d.repository(r, clusterOf(b))
 		cluster.Repositories = append(cluster.Repositories, r.Name)
+		if r.Limit != nil {
+			cluster.Backup.Spool = d.spool
+		}
 	}
 	all, faults := declared.BuildRepositories(repositories)
 	for _, f := range faults {
@@ -269,7 +272,12 @@ func (d *declaration) repository(r v1alpha1.Repository, cluster string) declared
 	case place.Endpoint != "":
 		d.reachable(field+".url", place.Endpoint)
 	}
-	set := declared.Repository{URL: r.URL, Credentials: data, Lock: d.lock(r.Lock, field+".lock"), Trust: r.Trust}
+	set := declared.Repository{
+		URL: r.URL, Credentials: data, Limit: d.limit(r.Limit, field+".limit"), Lock: d.lock(r.Lock, field+".lock"), Trust: r.Trust,
+	}
+	if r.CASecret != nil {
+		set.CA = d.authority(*r.CASecret, field+".caSecret")
+	}
 	if r.SignKeySecret != nil {
 		set.SignKey = d.signKey(*r.SignKeySecret, field+".signKeySecret")
 	}

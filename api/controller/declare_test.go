@@ -78,6 +78,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		Repositories: []v1alpha1.Repository{
 			{
 				Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: v1alpha1.SecretName{Name: "store"},
+				CASecret: &v1alpha1.CASecret{Name: "tls"}, Limit: new(resource.MustParse("20Mi")),
 				Lock:          &v1alpha1.Lock{For: "30d", Mode: "compliance"},
 				SignKeySecret: &v1alpha1.SignKeySecret{Name: "sign"}, Trust: []string{other, public},
 			},
@@ -90,7 +91,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		Timeout:          "1h30m", Labels: map[string]string{"team": "payments"}, Suspend: true,
 	}
 	pem := certificates(t)
-	d := declaration{secrets: secrets{
+	d := declaration{spool: "/spool", secrets: secrets{
 		"sign": {"sign.key": key},
 		"tls":  {"ca.crt": pem.CA, "tls.crt": pem.Cert, "tls.key": pem.Key},
 		"user": {"username": []byte("backup"), "password": []byte(hidden)}, "keys": {"recipients": []byte("# ours\n" + recipient + "\n")}, "store": storeKeys(),
@@ -120,6 +121,11 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		{"labels", map[string]string(s.Backup.Labels), b.Spec.Labels},
 		{"suspend", s.Suspend, true},
 		{"first URL", s.Repositories[0].URL, b.Spec.Repositories[0].URL},
+		{"CA of the store", s.Repositories[0].CA, pem.CA},
+		{"no CA", s.Repositories[1].CA, []byte(nil)},
+		{"limit", s.Repositories[0].Limit, int64(20 << 20)},
+		{"no limit", s.Repositories[1].Limit, int64(0)},
+		{"spool", s.Backup.Spool, "/spool"},
 		{"lock", s.Repositories[0].Policy.Lock, records.Lock{For: 30 * 24 * time.Hour, Compliance: true}},
 		{"signer", s.Repositories[0].Policy.Key.Trust().Keys(), []string{public}},
 		{"trust", s.Repositories[0].Policy.Trust.Keys(), []string{other, public}},
@@ -238,6 +244,14 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 	drills := func(d v1alpha1.Drill) change {
 		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Drill = &d }
 	}
+	caIn := func(secret, key string) change {
+		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) {
+			s.Repositories[0].CASecret = &v1alpha1.CASecret{Name: secret, Key: key}
+		}
+	}
+	limit := func(text string) change {
+		return func(s *v1alpha1.EtcdBackupSpec, _ secrets) { s.Repositories[0].Limit = new(resource.MustParse(text)) }
+	}
 	signKey, _ := signing(t)
 	_, stranger := signing(t)
 	for _, test := range []struct {
@@ -250,6 +264,14 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		{"another kind of key", "spec.repositories[main].signKeySecret: bad signing key: it is not a minisign secret key", signedBy("odd", "tls.key")},
 		{"the signer is not trusted", "spec.repositories[main].trust: trust must include the public key of the signing key", signedBy("sign", "", stranger)},
 		{"no public key", "spec.repositories[main].trust: ", signedBy("sign", "", hidden)},
+		{"no Secret with a CA", "spec.repositories[main].caSecret: there is no Secret gone", caIn("gone", "")},
+		{"no CA", `spec.repositories[main].caSecret: secret odd has no key "ca.crt"`, caIn("odd", "")},
+		{"no CA of that name", `spec.repositories[main].caSecret: secret odd has no key "main.crt"`, caIn("odd", "main.crt")},
+		{"no PEM as a CA", "spec.repositories[main].caSecret: secret odd: tls.crt contains no certificate", caIn("odd", "tls.crt")},
+		{"a limit without a spool", "spec.repositories[main].limit: it would slow the member's snapshot down", limit("20Mi")},
+		{"a limit of nothing", "spec.repositories[main].limit: 0 bytes a second never end", limit("0")},
+		{"a limit below nothing", "spec.repositories[main].limit: limit must be at least 64KiB/s", limit("-1Mi")},
+		{"a limit of next to nothing", "spec.repositories[main].limit: limit must be at least 64KiB/s", limit("1k")},
 		{"no Secret of the store", "spec.repositories[main].credentialsSecret: there is no Secret store", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { delete(all, "store") }},
 		{"an empty Secret of the store", "spec.repositories[main].credentialsSecret: ", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { all["store"] = map[string][]byte{} }},
 		{"half of the credentials", "spec.repositories[main].credentialsSecret: ", func(_ *v1alpha1.EtcdBackupSpec, all secrets) { delete(all["store"], "AWS_ACCESS_KEY_ID") }},

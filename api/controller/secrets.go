@@ -29,6 +29,9 @@ func secretNames(s v1alpha1.EtcdBackupSpec) (names []string) {
 	}
 	for _, r := range s.Repositories {
 		names = append(names, r.CredentialsSecret.Name)
+		if r.CASecret != nil {
+			names = append(names, r.CASecret.Name)
+		}
 		if r.SignKeySecret != nil {
 			names = append(names, r.SignKeySecret.Name)
 		}

@@ -225,6 +225,15 @@ type Repository struct {
 	// +required
 	CredentialsSecret SecretName `json:"credentialsSecret"`
 
+	// caSecret is the Secret with the CA of the store's certificate, which is trusted in addition to the public ones. Default: none.
+	// +optional
+	CASecret *CASecret `json:"caSecret,omitempty"`
+
+	// limit is the most bytes a second that are sent to the store, and the most that are read from it, at least 64Ki. It needs an operator
+	// with --spool-dir, where a backup waits for the store. Default: none. Example: 20Mi.
+	// +optional
+	Limit *resource.Quantity `json:"limit,omitempty"`
+
 	// lock makes the store refuse to delete or overwrite the objects of new backups for a while. The bucket must have been created with
 	// locks. Default: none. Example: {"for": "30d"}.
 	// +optional
@@ -243,6 +252,21 @@ type Repository struct {
 	// +kubebuilder:validation:items:Pattern=`^RW[A-Za-z0-9+/]{54}$`
 	// +kubebuilder:validation:items:MaxLength=56
 	Trust []string `json:"trust,omitempty"`
+}
+
+// CASecret names a Secret with the CA of a store.
+type CASecret struct {
+	// name of a Secret of this namespace. Example: minio-ca.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// key is the key of the Secret that has the certificates in PEM. Default: ca.crt. Example: public.crt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
 }
 
 // SignKeySecret names a Secret with a key that signs.

@@ -42,7 +42,8 @@ of their drills, and to write one Lease. It does not read the Secrets with ident
 	flags.BoolVar(&o.Loopback, "allow-loopback", false,
 		"let EtcdBackups lead to loopback, link-local and metadata addresses: their authors can then reach what listens beside the operator")
 	flags.StringVar(&o.Spool, "spool-dir", "",
-		"folder in which the logs of EtcdBackups with archive wait, sealed, while a store is unreachable, at most 2GiB a cluster; empty: in memory alone")
+		"folder in which the logs of EtcdBackups with archive wait, sealed, while a store is unreachable, at most 2GiB a cluster, and backups with a limit; "+
+			"empty: logs wait in memory alone, and a limit is not accepted")
 	flags.StringVar(&o.DrillImage, "drill-image", "",
 		"image of dr, this one's own, for the Jobs of EtcdBackups with drill; empty: drills are not run")
 	flagsOfService(cmd, &o.Door, &o.Patience)

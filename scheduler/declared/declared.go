@@ -29,6 +29,7 @@ type Repository struct {
 	Credentials map[string][]byte
 	// CredentialsDir is the folder that Credentials were read from, for the commands that are shown; "": none.
 	CredentialsDir string
+	CA             []byte // PEM certificates of additional authorities that the store's certificate may be from; nil: none
 	Lock           Lock
 	SignKey        string   // a minisign secret key; "": manifests are not signed
 	Trust          []string // public keys; empty: everything is trusted

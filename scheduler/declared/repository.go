@@ -100,7 +100,7 @@ func (b *builder) repository(name string, d Repository) spec.Repository {
 	if !slices.Contains(modes, d.Lock.Mode) || d.Lock.Mode != "" && d.Lock.For == 0 {
 		b.fault(errors.New("a lock needs a time (for: 30d); its mode is governance or compliance"), "lock")
 	}
-	r := spec.Repository{Name: name, URL: d.URL, CredentialsDir: d.CredentialsDir, Parallel: d.Parallel, Limit: d.Limit}
+	r := spec.Repository{Name: name, URL: d.URL, CredentialsDir: d.CredentialsDir, CA: d.CA, Parallel: d.Parallel, Limit: d.Limit}
 	r.Retention = b.retention(d.Retention, "UTC")
 	r.Policy = b.keys(d)
 	r.Policy.Lock = records.Lock{For: d.Lock.For, Compliance: d.Lock.Mode == "compliance"}

@@ -49,7 +49,7 @@ func open(ctx context.Context, r spec.Repository) (storage.Bucket, error) {
 }
 
 func optionsOf(r spec.Repository) stores.Options {
-	return stores.Options{Parallel: r.Parallel, Limit: r.Limit, Credentials: r.Credentials, Reach: r.Reach}
+	return stores.Options{Parallel: r.Parallel, Limit: r.Limit, Credentials: r.Credentials, CA: r.CA, Reach: r.Reach}
 }
 
 func (who Identity) backup(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error) {

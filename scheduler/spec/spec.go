@@ -119,6 +119,7 @@ type Repository struct {
 	Credentials credentials.Credentials
 	// CredentialsDir is the folder that Credentials come from, for the commands that are shown; "": none.
 	CredentialsDir string
+	CA             []byte // PEM certificates of additional authorities that the store's certificate may be from; nil: none
 	Policy         records.Policy
 	Reach          reach.Reach // the addresses to which the URL, the credentials and the store's answers may lead
 	// Retention replaces the cluster's in this repository; the zero Policy: the cluster's applies.

@@ -43,6 +43,9 @@ type Options struct {
 	// CredentialsDir is the folder of Credentials; "": none. The bucket reads the folder again while it is in use, so that
 	// a process that runs for months uses renewed credentials. It is not part of the JSON.
 	CredentialsDir string `json:"-"`
+	// CA contains PEM certificates of additional authorities that the store's certificate may be from; nil: none. It excludes the option ca
+	// of the URL. Directories ignore it.
+	CA []byte `json:"ca,omitempty"`
 	// Reach bounds the addresses to which connections may lead, those of the store's redirects too. With reach.OtherHosts, a connection
 	// to this host fails with reach.ErrOwn. It does not apply to directories.
 	Reach reach.Reach `json:"reach,omitempty"`
@@ -162,14 +165,9 @@ func openObjectStore(ctx context.Context, a address.Address, o Options) (storage
 	if err != nil {
 		return nil, err
 	}
-	// Without a CA each store uses its own transport: S3's also trusts AWS_CA_BUNDLE.
-	var connections http.RoundTripper
-	if a.CA != "" || o.Reach != reach.Anywhere {
-		trusting, err := transport.NewWithin(o.Reach, a.CA)
-		if err != nil {
-			return nil, fmt.Errorf("%w: ca: %w", ErrURL, err)
-		}
-		connections = trusting
+	connections, err := connectionsTo(a, o)
+	if err != nil {
+		return nil, err
 	}
 	switch a.Scheme {
 	case address.S3:
@@ -191,4 +189,26 @@ func openObjectStore(ctx context.Context, a address.Address, o Options) (storage
 		})
 	}
 	return nil, fmt.Errorf("%w: no store has the scheme %s", ErrURL, a.Scheme)
+}
+
+// connectionsTo returns the transport for the store at a. Without a CA and a bound it is nil, and each store uses its own: S3's also trusts
+// AWS_CA_BUNDLE.
+func connectionsTo(a address.Address, o Options) (http.RoundTripper, error) {
+	switch {
+	case o.CA != nil && a.CA != "":
+		return nil, fmt.Errorf("%w: certificates are given, and the option ca names a file with others: remove one of them", ErrURL)
+	case o.CA != nil:
+		t, err := transport.Trusting(o.Reach, o.CA)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the CA of the store: %w", ErrURL, err)
+		}
+		return t, nil
+	case a.CA == "" && o.Reach == reach.Anywhere:
+		return nil, nil
+	}
+	t, err := transport.NewWithin(o.Reach, a.CA)
+	if err != nil {
+		return nil, fmt.Errorf("%w: ca: %w", ErrURL, err)
+	}
+	return t, nil
 }

@@ -168,6 +168,41 @@ func TestMissingBucket(t *testing.T) {
 	})
 }
 
+// TestCAAsBytes opens the stores of the other tests with the certificates in place of the file, which cannot be combined with it.
+func TestCAAsBytes(t *testing.T) {
+	for _, name := range []string{"s3", "azblob"} {
+		t.Run(name, func(t *testing.T) {
+			p := places[name](t)
+			withFile := p.url(p.bucket, "")
+			u, err := url.Parse(withFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := u.Query()
+			ca, err := os.ReadFile(query.Get("ca"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			query.Del("ca")
+			u.RawQuery = query.Encode()
+			b, err := stores.Open(t.Context(), u.String(), stores.Options{CA: ca})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.Stat(t.Context(), "none")
+			if !errors.Is(err, storage.ErrNotExist) {
+				t.Errorf("Stat: %v", err)
+			}
+			for text, ca := range map[string][]byte{withFile: ca, u.String(): []byte("none")} {
+				_, err = stores.Open(t.Context(), text, stores.Options{CA: ca})
+				if !errors.Is(err, stores.ErrURL) {
+					t.Errorf("%s: %v", text, err)
+				}
+			}
+		})
+	}
+}
+
 // TestWithoutTheCA checks that the stores of the other tests are untrusted without the option.
 func TestWithoutTheCA(t *testing.T) {
 	for _, name := range []string{"s3", "azblob"} {

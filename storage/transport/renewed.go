@@ -93,12 +93,17 @@ func loadRoots(caFile string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificates of the authorities to trust: %w", err)
 	}
+	return rootsWith(pem, caFile)
+}
+
+// rootsWith returns the system's roots and those in pem. Errors name its source.
+func rootsWith(pem []byte, source string) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		return nil, fmt.Errorf("the system's certificates: %w", err)
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s contains no PEM certificate (-----BEGIN CERTIFICATE-----)", caFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate (-----BEGIN CERTIFICATE-----)", source)
 	}
 	return roots, nil
 }

@@ -28,6 +28,16 @@ const (
 // its own connection: a connection that several streams share would hide that one of them is silent.
 func WithRoots(roots *x509.CertPool) *http.Transport { return within(reach.Anywhere, roots) }
 
+// Trusting returns a transport for connections to the addresses in r. It trusts the system's roots and the certificates in pem, which must
+// contain at least one.
+func Trusting(r reach.Reach, pem []byte) (*http.Transport, error) {
+	roots, err := rootsWith(pem, "the given text")
+	if err != nil {
+		return nil, err
+	}
+	return within(r, roots), nil
+}
+
 // within is WithRoots for connections to the addresses in r, a proxy's among them.
 func within(r reach.Reach, roots *x509.CertPool) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second, Control: r.Control}

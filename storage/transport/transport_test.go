@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -186,4 +187,37 @@ func newServer(t *testing.T) (url, caFile string) {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s.URL, files.CA
+}
+
+// TestTrusting trusts an authority that is given as bytes, and the system's.
+func TestTrusting(t *testing.T) {
+	url, file := server(t)
+	ca, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt, err := transport.Trusting(reach.Anywhere, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rt.CloseIdleConnections()
+	response, err := (&http.Client{Transport: rt}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	for _, content := range []string{"", "no certificate"} {
+		_, err := transport.Trusting(reach.Anywhere, []byte(content))
+		if err == nil {
+			t.Errorf("%q was taken for certificates", content)
+		}
+	}
+	bound, err := transport.Trusting(reach.OtherHosts, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = (&http.Client{Transport: bound}).Get(url)
+	if !errors.Is(err, reach.ErrOwn) {
+		t.Errorf("an address of this host: %v", err)
+	}
 }
