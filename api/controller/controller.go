@@ -57,14 +57,21 @@ type Options struct {
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
 	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
 	Spool       string        // folder in which archived logs wait while a store is unreachable, and limited backups; "": logs wait in memory alone
-	DrillImage  string        // of dr, for the Jobs of drills; "": drills are not run
-	Door        server.Door   // without addresses nothing is served
-	Patience    time.Duration // how long running jobs may take to end
-	Identity    jobs.Identity
+	// Ambient are the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in them is the
+	// EtcdBackup's. nil: each repository needs a Secret.
+	Ambient    []string
+	DrillImage string        // of dr, for the Jobs of drills; "": drills are not run
+	Door       server.Door   // without addresses nothing is served
+	Patience   time.Duration // how long running jobs may take to end
+	Identity   jobs.Identity
 }
 
-// Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer, or report that Door cannot be listened at.
+// Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer or ErrPrefix, or report that Door cannot be listened at.
 func Run(ctx context.Context, o Options, report storage.Report) error {
+	err := checkPrefixes(o.Ambient)
+	if err != nil {
+		return err
+	}
 	access, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("%w: no access: name a kubeconfig with --kubeconfig, or run in a pod with a service account: %w", ErrAPIServer, err)
@@ -103,7 +110,7 @@ func newOperator(o Options, report storage.Report) *operator {
 	op.scheduler.Prune, op.scheduler.Patience = op.pruner.Prune, o.Patience
 	op.scheduler.Changed = func(cluster string) { op.waker.wake(op.reconciler.concerned(cluster)) }
 	op.reconciler = &reconciler{
-		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spool: o.Spool,
+		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spool: o.Spool, ambient: o.Ambient,
 		written: map[types.NamespacedName]time.Time{}, waiting: map[string]map[types.NamespacedName]struct{}{},
 	}
 	op.drills = &drill.Runner{Image: o.DrillImage, EtcdBackup: op.reconciler.table.backupOf}

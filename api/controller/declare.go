@@ -40,6 +40,7 @@ type declaration struct {
 	statefulSet *appsv1.StatefulSet // that the source names; nil: there is none
 	loopback    bool                // connections to the operator's own host and link are allowed
 	spool       string              // folder with a folder for each namespace; "": none
+	ambient     []string            // ambient prefixes
 	faults      []error
 }
 
@@ -63,7 +64,7 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 		d.fault("spec.cluster", err)
 	}
 	for _, r := range s.Repositories {
-		repositories[r.Name] = d.repository(r, clusterOf(b))
+		repositories[r.Name] = d.repository(r, b)
 		cluster.Repositories = append(cluster.Repositories, r.Name)
 		if r.Limit != nil {
 			cluster.Backup.Spool = d.spool
@@ -259,10 +260,15 @@ func (d *declaration) recipients(s v1alpha1.EtcdBackupSpec) []string {
 	return []string{string(data[key])}
 }
 
-func (d *declaration) repository(r v1alpha1.Repository, cluster string) declared.Repository {
+func (d *declaration) repository(r v1alpha1.Repository, of *v1alpha1.EtcdBackup) declared.Repository {
 	field := "spec.repositories[" + r.Name + "]"
-	data, _ := d.secret(field+".credentialsSecret", r.CredentialsSecret.Name)
-	place, err := address.Parse(strings.ReplaceAll(r.URL, declared.Placeholder, cluster))
+	place, err := address.Parse(strings.ReplaceAll(r.URL, declared.Placeholder, clusterOf(of)))
+	var data map[string][]byte // nil: the operator's identity
+	if r.CredentialsSecret != nil {
+		data, _ = d.secret(field+".credentialsSecret", r.CredentialsSecret.Name)
+	} else {
+		d.identity(r, place, of.Namespace)
+	}
 	switch {
 	case err != nil: // BuildRepositories or Build reports it
 	case !slices.Contains([]string{address.S3, address.GCS, address.Azure}, place.Scheme):

@@ -37,7 +37,7 @@ func scheduled(namespace, name string) *v1alpha1.EtcdBackup {
 		Spec: v1alpha1.EtcdBackupSpec{
 			Source:   &v1alpha1.Source{Endpoints: []string{"https://etcd-0.etcd:2379"}},
 			Schedule: &v1alpha1.Schedule{Cron: "@daily"}, Unencrypted: true,
-			Repositories: []v1alpha1.Repository{{Name: "main", URL: "s3://backups/etcd", CredentialsSecret: v1alpha1.SecretName{Name: "store"}}},
+			Repositories: []v1alpha1.Repository{{Name: "main", URL: "s3://backups/etcd", CredentialsSecret: &v1alpha1.SecretName{Name: "store"}}},
 		},
 	}
 }
@@ -77,12 +77,12 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		},
 		Repositories: []v1alpha1.Repository{
 			{
-				Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: v1alpha1.SecretName{Name: "store"},
+				Name: "main", URL: "s3://backups/etcd?endpoint=https://minio.stores:9000", CredentialsSecret: &v1alpha1.SecretName{Name: "store"},
 				CASecret: &v1alpha1.CASecret{Name: "tls"}, Limit: new(resource.MustParse("20Mi")),
 				Lock:          &v1alpha1.Lock{For: "30d", Mode: "compliance"},
 				SignKeySecret: &v1alpha1.SignKeySecret{Name: "sign"}, Trust: []string{other, public},
 			},
-			{Name: "away", URL: "s3://away/{{cluster}}", CredentialsSecret: v1alpha1.SecretName{Name: "store"}},
+			{Name: "away", URL: "s3://away/{{cluster}}", CredentialsSecret: &v1alpha1.SecretName{Name: "store"}},
 		},
 		RecipientsSecret: &v1alpha1.SecretName{Name: "keys"},
 		Schedule:         &v1alpha1.Schedule{Cron: "0 */6 * * *", TimeZone: "Europe/Berlin", Jitter: "10m"},

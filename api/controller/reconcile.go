@@ -37,6 +37,7 @@ type reconciler struct {
 	events   recorder
 	loopback bool
 	spool    string
+	ambient  []string
 
 	mu      sync.Mutex
 	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
@@ -188,7 +189,7 @@ func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time
 	if err != nil {
 		return entry{}, err
 	}
-	d := declaration{secrets: read, statefulSet: set, loopback: r.loopback, spool: r.spool}
+	d := declaration{secrets: read, statefulSet: set, loopback: r.loopback, spool: r.spool, ambient: r.ambient}
 	built, err := d.buildSpec(b)
 	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, backup: b.DeepCopy(), generation: b.Generation, read: now}
 	if err != nil {

@@ -28,7 +28,9 @@ func secretNames(s v1alpha1.EtcdBackupSpec) (names []string) {
 		names = append(names, s.RecipientsSecret.Name)
 	}
 	for _, r := range s.Repositories {
-		names = append(names, r.CredentialsSecret.Name)
+		if r.CredentialsSecret != nil {
+			names = append(names, r.CredentialsSecret.Name)
+		}
 		if r.CASecret != nil {
 			names = append(names, r.CASecret.Name)
 		}

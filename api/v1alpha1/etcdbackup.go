@@ -47,6 +47,7 @@ type EtcdBackupList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.suspend) || has(self.schedule) || has(self.triggers)",message="suspend needs a schedule or triggers: a backup that is taken once can be deleted"
 // +kubebuilder:validation:XValidation:rule="!has(self.archive) || has(self.schedule) || has(self.triggers)",message="archive needs a schedule or triggers: the log restores nothing without backups to continue from"
 // +kubebuilder:validation:XValidation:rule="!has(self.drill) || has(self.schedule) || has(self.triggers)",message="drill needs a schedule or triggers: to drill a backup that is taken once, run dr drill"
+// +kubebuilder:validation:XValidation:rule="!has(self.drill) || !has(self.repositories) || self.repositories.all(r, has(r.credentialsSecret))",message="drill needs a credentialsSecret in each repository: its Jobs cannot use the operator's own identity"
 // +kubebuilder:validation:XValidation:rule="!has(self.drill) || has(self.drill.identitySecret) || has(self.unencrypted)",message="drill needs identitySecret: without the identity that opens the backups, none can be restored"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.schedule) || has(oldSelf.triggers) || self == oldSelf",message="a backup that is taken once cannot change: create another EtcdBackup"
 // +kubebuilder:validation:XValidation:rule="has(self.cluster) == has(oldSelf.cluster) && (!has(self.cluster) || self.cluster == oldSelf.cluster)",message="cluster cannot change: the backups are stored under this name"
@@ -208,6 +209,7 @@ type AuthSecret struct {
 // Repository is a place for backups.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.trust) || has(self.signKeySecret)",message="trust needs signKeySecret: nothing that is written would be trusted"
+// +kubebuilder:validation:XValidation:rule="!has(self.caSecret) || has(self.credentialsSecret)",message="caSecret needs credentialsSecret: the operator's own identity trusts no CA of a namespace"
 type Repository struct {
 	// name of the repository in messages and in the status. Example: main.
 	// +required
@@ -221,9 +223,10 @@ type Repository struct {
 	// +kubebuilder:validation:MaxLength=1024
 	URL string `json:"url"`
 
-	// credentialsSecret is the Secret with the store's credentials, under the keys of AWS, coreos' operator, MinIO, Google Cloud or Azure.
-	// +required
-	CredentialsSecret SecretName `json:"credentialsSecret"`
+	// credentialsSecret is the Secret with the store's credentials, under the keys of AWS, coreos' operator, MinIO, Google Cloud or Azure. It
+	// may be absent if the administrator of the operator allows its own identity for the url (--ambient-prefix).
+	// +optional
+	CredentialsSecret *SecretName `json:"credentialsSecret,omitempty"`
 
 	// caSecret is the Secret with the CA of the store's certificate, which is trusted in addition to the public ones. Default: none.
 	// +optional

@@ -46,6 +46,9 @@ of their drills, and to write one Lease. It does not read the Secrets with ident
 			"empty: logs wait in memory alone, and a limit is not accepted")
 	flags.StringVar(&o.DrillImage, "drill-image", "",
 		"image of dr, this one's own, for the Jobs of EtcdBackups with drill; empty: drills are not run")
+	flags.StringArrayVar(&o.Ambient, "ambient-prefix", nil,
+		"repository URL: EtcdBackups may have it, and what is below it, opened with the operator's own identity, without a Secret. {{namespace}} is the "+
+			"EtcdBackup's; may be given several times. Example: s3://backups/{{namespace}}")
 	flagsOfService(cmd, &o.Door, &o.Patience)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -37,6 +37,7 @@ type Config struct {
 	// Credentials are used alone. The zero Credentials are those of the environment: see credentials.go.
 	Credentials credentials.Credentials
 	Transport   http.RoundTripper // nil: transport.WithRoots with the system's roots
+	Identity    http.RoundTripper // for the tokens of the environment's credentials; nil: Transport
 	Parts       storage.Parts     // zero fields: 8 MiB, whole up to 1 MiB, 4 workers, 50,000 blocks
 	PageSize    int               // objects in a page of a listing, at most 5,000; 0: 5,000
 }
@@ -69,6 +70,9 @@ func Open(_ context.Context, c Config) (*Bucket, error) {
 	}
 	if c.Transport == nil {
 		c.Transport = transport.WithRoots(nil)
+	}
+	if c.Identity == nil {
+		c.Identity = c.Transport
 	}
 	client, err := connect(c)
 	if err != nil {

@@ -149,6 +149,7 @@ func connect(c Config) (*container.Client, error) {
 func (c Config) identity(o azcore.ClientOptions) (azcore.TokenCredential, error) {
 	configured, ok := c.Credentials.Azure()
 	if !ok {
+		o.Transport = clientOptions(c.Identity).Transport
 		return identities(o)
 	}
 	o.Cloud = cloudOf(configured) // else the environment would choose the authority

@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -80,6 +81,34 @@ func TestReach(t *testing.T) {
 				if err == nil || errors.Is(err, reach.ErrOwn) != (bound == reach.OtherHosts) || (requests.Load() > 0) != (bound == reach.Anywhere) {
 					t.Errorf("reach %q: %d requests: %v", bound, requests.Load(), err)
 				}
+			}
+		})
+	}
+}
+
+// TestReachOfTheOwnIdentity checks that the issuer of the environment's credentials may be on this host, as clouds' metadata are link-local:
+// the environment is not a tenant's. (Google's library looks for its own once a process, and never through the store's connections.)
+func TestReachOfTheOwnIdentity(t *testing.T) {
+	for name, test := range map[string]struct {
+		url string
+		env func(port string) []string
+	}{
+		"s3": {"s3://bucket?region=r", func(port string) []string {
+			return []string{"AWS_EC2_METADATA_DISABLED=true", "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://localhost:" + port}
+		}},
+		"azblob": {"azblob://bucket?account=acct", func(port string) []string {
+			return []string{"IDENTITY_ENDPOINT=http://localhost:" + port, "IDENTITY_HEADER=h"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port, requests := counted(t)
+			objectstores.Setenv(t, append([]string{"HOME=" + t.TempDir()}, test.env(port)...))
+			b, err := stores.Open(t.Context(), test.url, stores.Options{Reach: reach.OtherHosts})
+			if err == nil {
+				_, err = b.Stat(t.Context(), "key")
+			}
+			if err == nil || errors.Is(err, reach.ErrOwn) || requests.Load() == 0 {
+				t.Errorf("%d requests: %v", requests.Load(), err)
 			}
 		})
 	}

@@ -47,7 +47,8 @@ type Options struct {
 	// of the URL. Directories ignore it.
 	CA []byte `json:"ca,omitempty"`
 	// Reach bounds the addresses to which connections may lead, those of the store's redirects too. With reach.OtherHosts, a connection
-	// to this host fails with reach.ErrOwn. It does not apply to directories.
+	// to this host fails with reach.ErrOwn. It does not apply to directories, nor to the issuers of the environment's credentials, which
+	// are often link-local.
 	Reach reach.Reach `json:"reach,omitempty"`
 	// Guard bounds how long the store may keep its callers waiting; zero: no bound. It cannot be combined with AsOf.
 	Guard storage.GuardOptions `json:"guard,omitzero"`
@@ -184,7 +185,7 @@ func openObjectStore(ctx context.Context, a address.Address, o Options) (storage
 		return gcs.Open(ctx, gcs.Config{Bucket: a.Bucket, Endpoint: a.Endpoint, Transport: connections, Credentials: o.Credentials})
 	case address.Azure:
 		return azure.Open(ctx, azure.Config{
-			Container: a.Bucket, Account: a.Account, Endpoint: a.Endpoint, Transport: connections,
+			Container: a.Bucket, Account: a.Account, Endpoint: a.Endpoint, Transport: connections, Identity: identityOf(o),
 			Parts: storage.Parts{Workers: o.Parallel}, Credentials: o.Credentials,
 		})
 	}
@@ -211,4 +212,13 @@ func connectionsTo(a address.Address, o Options) (http.RoundTripper, error) {
 		return nil, fmt.Errorf("%w: ca: %w", ErrURL, err)
 	}
 	return t, nil
+}
+
+// identityOf returns the transport to the issuer of tokens for the credentials of the environment, which o.Reach does not bound. nil: that of
+// the store.
+func identityOf(o Options) http.RoundTripper {
+	if o.Reach == reach.Anywhere || !o.Credentials.None() {
+		return nil
+	}
+	return transport.WithRoots(nil)
 }

@@ -28,7 +28,7 @@ const (
 var allValues = []string{
 	"--set=image.repository=registry.example.com:5000/etcd-dr", "--set=image.tag=v1.2.3", "--set=image.pullPolicy=Always",
 	"--set=imagePullSecrets[0].name=registry", "--set=replicas=3", "--set=watchNamespace=payments", "--set=concurrency=2",
-	"--set=allowLoopback=true", "--set=spool.enabled=true", "--set=resources.limits.cpu=2", "--set=nodeSelector.role=backups",
+	"--set=allowLoopback=true", "--set=ambientPrefixes={s3://backups/\\{\\{namespace\\}\\}}", "--set=podLabels.use=yes", "--set=spool.enabled=true", "--set=resources.limits.cpu=2", "--set=nodeSelector.role=backups",
 	"--set=tolerations[0].operator=Exists", "--set=podAnnotations.team=storage", "--set=serviceAccount.annotations.role=none",
 	`--set-json=affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":` +
 		`{"nodeSelectorTerms":[{"matchExpressions":[{"key":"role","operator":"Exists"}]}]}}}`,
@@ -156,6 +156,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"image.pullPolicy=Sometimes":         "'/image/pullPolicy'",
 		"watchNamespace=a.b":                 "'/watchNamespace'",
 		"allowLoopback=1":                    "'/allowLoopback'",
+		"ambientPrefixes={file:///srv}":      "'/ambientPrefixes/0'",
 		"spool.sizeLimit=large":              "'/spool/sizeLimit'",
 		"networkPolicy.enable=true":          "'/networkPolicy'",
 		"securityContext.runAsNonRoot=false": "additional properties 'securityContext' not allowed",
@@ -186,7 +187,7 @@ func TestChartOfOneNamespaceHasNoClusterRole(t *testing.T) {
 	dr().knows(t, "the chart", "dr "+strings.Join(args, " "))
 	want := []string{
 		"operator", "--probe-listen=:8081", "--drill-image=registry.example.com:5000/etcd-dr:v1.2.3", "--namespace=payments",
-		"--concurrency=2", "--allow-loopback", "--spool-dir=/spool",
+		"--concurrency=2", "--allow-loopback", "--ambient-prefix=s3://backups/{{namespace}}", "--spool-dir=/spool",
 	}
 	if !slices.Equal(args, want) {
 		t.Errorf("the arguments are %q, want %q", args, want)

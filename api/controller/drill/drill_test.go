@@ -122,7 +122,8 @@ func etcdBackup() *v1alpha1.EtcdBackup {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "etcd", UID: "5d1f", Generation: 1},
 		Spec: v1alpha1.EtcdBackupSpec{
 			Repositories: []v1alpha1.Repository{{
-				Name: "main", URL: "s3://backups/etcd", CredentialsSecret: v1alpha1.SecretName{Name: "backups-s3"},
+				Name: "main", URL: "s3://backups/etcd", CredentialsSecret: &v1alpha1.SecretName{Name: "backups-s3"},
+				CASecret: &v1alpha1.CASecret{Name: "minio-ca", Key: "public.crt"}, Limit: new(resource.MustParse("20Mi")),
 				SignKeySecret: &v1alpha1.SignKeySecret{Name: "backups-sign"},
 			}},
 			Drill: &v1alpha1.Drill{
@@ -211,7 +212,8 @@ func (w *world) onlyRequired() {
 	b := w.runner.EtcdBackup("")
 	b.Name = strings.Repeat("long.", 20) + "name"
 	b.Spec.Unencrypted, b.Spec.Drill = true, &v1alpha1.Drill{}
-	b.Spec.Repositories[0].SignKeySecret = nil
+	r := &b.Spec.Repositories[0]
+	r.CASecret, r.Limit, r.SignKeySecret = nil, nil, nil
 	w.request.Spec.Drill.Assertions = nil
 }
 

@@ -24,13 +24,15 @@ const (
 	storeDir    = "/etc/etcd-dr/store"
 	identityDir = "/etc/etcd-dr/identity"
 	signDir     = "/etc/etcd-dr/sign"
+	caDir       = "/etc/etcd-dr/ca"
 	scratchDir  = "/tmp"
 )
 
-// identityFile and signFile are the names of the only files in identityDir and signDir.
+// The names of the only files in identityDir, signDir and caDir.
 const (
 	identityFile = "identity"
 	signFile     = "sign.key"
+	caFile       = "ca.crt"
 )
 
 // stays is how long an ended Job stays, for its log, in seconds: a day.
@@ -122,7 +124,7 @@ func (r request) pod() corev1.PodSpec {
 // args returns the arguments of dr. They contain no secret: secrets are files.
 func (r request) args() []string {
 	args := []string{
-		"drill", "--repo=" + r.repository.URL, "--cluster=" + r.spec.Cluster, "--credentials=" + storeDir,
+		"drill", "--repo=" + r.url(), "--cluster=" + r.spec.Cluster, "--credentials=" + storeDir,
 		fmt.Sprintf("--seed=%d", r.seed), fmt.Sprintf("--memory-limit=%dB", r.spec.Drill.Memory),
 	}
 	if r.backup.Spec.Drill.IdentitySecret != nil {
@@ -130,6 +132,9 @@ func (r request) args() []string {
 		if r.backup.Spec.Unencrypted {
 			args = append(args, "--allow-plain")
 		}
+	}
+	if r.declared.Limit != nil {
+		args = append(args, fmt.Sprintf("--limit=%dB/s", r.declared.Limit.Value()))
 	}
 	if r.declared.SignKeySecret != nil {
 		args = append(args, "--sign-key="+path.Join(signDir, signFile))
@@ -143,6 +148,18 @@ func (r request) args() []string {
 	return args
 }
 
+// url returns the URL of the repository, which names the file with the CA of its store if there is one.
+func (r request) url() string {
+	if r.declared.CASecret == nil {
+		return r.repository.URL
+	}
+	separator := "?"
+	if strings.Contains(r.repository.URL, "?") {
+		separator = "&"
+	}
+	return r.repository.URL + separator + "ca=" + path.Join(caDir, caFile)
+}
+
 func (r request) mounts() []corev1.VolumeMount {
 	mounts := []corev1.VolumeMount{{Name: "scratch", MountPath: scratchDir}, {Name: "store", MountPath: storeDir, ReadOnly: true}}
 	if r.backup.Spec.Drill.IdentitySecret != nil {
@@ -150,6 +167,9 @@ func (r request) mounts() []corev1.VolumeMount {
 	}
 	if r.declared.SignKeySecret != nil {
 		mounts = append(mounts, corev1.VolumeMount{Name: "sign", MountPath: signDir, ReadOnly: true})
+	}
+	if r.declared.CASecret != nil {
+		mounts = append(mounts, corev1.VolumeMount{Name: "ca", MountPath: caDir, ReadOnly: true})
 	}
 	return mounts
 }
@@ -167,6 +187,10 @@ func (r request) volumes() []corev1.Volume {
 	}
 	if sign != nil {
 		volumes = append(volumes, secretVolume("sign", sign.Name, corev1.KeyToPath{Key: cmp.Or(sign.Key, "sign.key"), Path: signFile}))
+	}
+	ca := r.declared.CASecret
+	if ca != nil {
+		volumes = append(volumes, secretVolume("ca", ca.Name, corev1.KeyToPath{Key: cmp.Or(ca.Key, "ca.crt"), Path: caFile}))
 	}
 	return volumes
 }

@@ -56,6 +56,9 @@ labels:
 {{- if .Values.allowLoopback }}
 - --allow-loopback
 {{- end }}
+{{- range .Values.ambientPrefixes }}
+- {{ printf "--ambient-prefix=%s" . | quote }}
+{{- end }}
 {{- if .Values.spool.enabled }}
 - --spool-dir=/spool
 {{- end }}
