@@ -64,6 +64,11 @@ func TestOperatorArchives(t *testing.T) {
 	if len(list.Windows) != 1 || len(list.Gaps) != 0 {
 		t.Errorf("the windows are %+v, the gaps %+v, want one window and no gap", list.Windows, list.Gaps)
 	}
+	o.api.Kubectl(t, "", "-n", "payments", "delete", "edb", "etcd")
+	eventually(t, "the spool is removed with the EtcdBackup", func() bool {
+		_, err := os.Stat(filepath.Join(spool, "payments", "payments.etcd"))
+		return os.IsNotExist(err)
+	})
 	o.service.Stop(t)
 }
 
