@@ -31,11 +31,12 @@ type operated struct {
 	service *command.Service
 }
 
-func newOperated(t *testing.T) *operated {
+// newOperated starts all of it, the API server with more flags.
+func newOperated(t *testing.T, flags ...string) *operated {
 	withServers(t)
 	store := objectstores.S3Plain(t)
 	o := &operated{
-		api:  apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"})),
+		api:  apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}), flags...),
 		etcd: servers.Start(t, servers.Options{Version: "3.6"}), store: store, bucket: store.Bucket(t),
 		proxy: objectstores.NewProxy(t, store.Endpoint),
 	}
