@@ -3,6 +3,7 @@ package cluster
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -24,24 +25,45 @@ type Store struct {
 // StartStore starts versitygw in the control plane. It ends with the test.
 func (c *Cluster) StartStore(t testing.TB) *Store {
 	t.Helper()
-	address := controlPlane.String() + ":" + storePort
-	s := &Store{Endpoint: "http://" + address, AccessKey: "owner", SecretKey: "owner-of-the-test-store", cluster: c, dir: t.TempDir()}
-	log := filepath.Join(s.dir, "log")
-	cmd := c.Command(
-		[]string{"ROOT_ACCESS_KEY_ID=" + s.AccessKey, "ROOT_SECRET_ACCESS_KEY=" + s.SecretKey},
-		tools.Path(t, "stores", "versitygw", "versitygw"), "--port", address, "--region", "us-east-1", "--health", "/health",
+	s := c.newStore(t, "7070")
+	s.start(t, []string{"ROOT_ACCESS_KEY_ID=" + s.AccessKey, "ROOT_SECRET_ACCESS_KEY=" + s.SecretKey},
+		tools.Path(t, "stores", "versitygw", "versitygw"), "--port", s.address(), "--region", "us-east-1", "--health", "/health",
 		"--access-log", filepath.Join(s.dir, "requests"), "posix", s.root(t))
-	running, err := process.Start(log, cmd)
+	return s
+}
+
+// StartMinio starts MinIO in the control plane, with the same credentials as the other store. It ends with the test.
+func (c *Cluster) StartMinio(t testing.TB) *Store {
+	t.Helper()
+	s := c.newStore(t, "7071")
+	s.start(t, []string{"MINIO_ROOT_USER=" + s.AccessKey, "MINIO_ROOT_PASSWORD=" + s.SecretKey, "MINIO_BROWSER=off", "MINIO_UPDATE=off", "HOME=" + s.dir},
+		tools.Path(t, "stores", "minio", "minio"), "server", "--address", s.address(), "--quiet", "--anonymous", s.root(t))
+	return s
+}
+
+func (c *Cluster) newStore(t testing.TB, port string) *Store {
+	return &Store{
+		Endpoint:  "http://" + controlPlane.String() + ":" + port,
+		AccessKey: "owner", SecretKey: "owner-of-the-test-store", cluster: c, dir: t.TempDir(),
+	}
+}
+
+func (s *Store) address() string { return strings.TrimPrefix(s.Endpoint, "http://") }
+
+// start runs the server, and waits until it accepts connections.
+func (s *Store) start(t testing.TB, env []string, command ...string) {
+	t.Helper()
+	log := filepath.Join(s.dir, "log")
+	running, err := process.Start(log, s.cluster.Command(env, command...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = running.End(syscall.SIGKILL) })
 	for deadline := time.Now().Add(waitTimeout); !s.isReady(); time.Sleep(100 * time.Millisecond) {
 		if !running.Running() || time.Now().After(deadline) {
-			t.Fatalf("versitygw did not start:\n%s", process.Excerpt(log))
+			t.Fatalf("the store did not start:\n%s", process.Excerpt(log))
 		}
 	}
-	return s
 }
 
 func (s *Store) root(t testing.TB) string {
@@ -55,7 +77,7 @@ func (s *Store) root(t testing.TB) string {
 }
 
 func (s *Store) isReady() bool {
-	return s.cluster.Command(nil, "bash", "-c", "exec 3<>/dev/tcp/"+controlPlane.String()+"/"+storePort).Run() == nil
+	return s.cluster.Command(nil, "bash", "-c", "exec 3<>/dev/tcp/"+strings.Replace(s.address(), ":", "/", 1)).Run() == nil
 }
 
 // Bucket creates a bucket, and returns the URL of a repository in it.

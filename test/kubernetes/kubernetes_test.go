@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 type site struct {
 	*cluster.Cluster
 	store    *cluster.Store
-	urls     map[string]string // of the repositories, by namespace
+	urls     map[string]string   // of the repositories, by namespace
+	flags    map[string][]string // of etcdctl, by namespace; nil: none
 	image    string
 	identity string // that opens the backups of payments
 }
@@ -35,42 +36,60 @@ func TestOnKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	s := &site{Cluster: cluster.Start(t), urls: map[string]string{}}
+	s := &site{Cluster: cluster.Start(t), urls: map[string]string{}, flags: map[string][]string{}}
 	s.store, s.image = s.StartStore(t), s.LoadDR(t)
 	t.Run("FirstBackup", s.testFirstBackup)
 	t.Run("Drill", s.testDrill)
 	t.Run("APIServerIsDown", s.testAPIServerIsDown)
+	t.Run("SecuredEtcd", s.testSecuredEtcd)
 	t.Run("Tenants", s.testTenants)
 	t.Run("Rights", s.testRights)
 	t.Run("Uninstall", s.testUninstall)
 }
 
-// startEtcd runs an etcd of three members in a namespace, and waits until it is ready.
+// startEtcd runs an etcd of three members in a new namespace, and waits until it is ready.
 func (s *site) startEtcd(t *testing.T, namespace, version string) {
+	t.Helper()
+	s.Kubectl(t, "", "create", "namespace", namespace)
+	s.applyEtcd(t, namespace, version)
+}
+
+// applyEtcd is startEtcd for a namespace that exists, with changes of the manifest: pairs of an old and a new text.
+func (s *site) applyEtcd(t *testing.T, namespace, version string, changes ...string) {
 	t.Helper()
 	manifest, err := os.ReadFile("testdata/etcd.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Kubectl(t, "", "create", "namespace", namespace)
-	text := strings.NewReplacer("NAMESPACE", namespace, "VERSION", version).Replace(string(manifest))
+	text := strings.NewReplacer(append(changes, "NAMESPACE", namespace, "VERSION", version)...).Replace(string(manifest))
 	s.Kubectl(t, text, "-n", namespace, "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", "5m")
 }
 
-// put stores a key through the first member, and returns its revision. It does not need the API server.
+// etcdctl runs a command on the first member, and decodes its result. It does not need the API server.
+func (s *site) etcdctl(t *testing.T, namespace string, result any, args ...string) {
+	t.Helper()
+	scheme := "http"
+	if s.flags[namespace] != nil {
+		scheme = "https"
+	}
+	endpoint := scheme + "://etcd-0.etcd." + namespace + ".svc.cluster.local:2379"
+	cmd := s.Command(nil, slices.Concat([]string{"etcdctl", "--endpoints", endpoint, "-w", "json"}, s.flags[namespace], args)...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("etcdctl %s: %v", strings.Join(args, " "), err)
+	}
+	err = json.Unmarshal(out, result)
+	if err != nil {
+		t.Fatalf("etcdctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// put stores a key through the first member, and returns its revision.
 func (s *site) put(t *testing.T, namespace, key, value string) int64 {
 	t.Helper()
-	endpoint := "http://etcd-0.etcd." + namespace + ".svc.cluster.local:2379"
-	out, err := s.Command(nil, "etcdctl", "--endpoints", endpoint, "put", key, value, "-w", "json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var answer struct{ Header struct{ Revision int64 } }
-	err = json.Unmarshal(out, &answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.etcdctl(t, namespace, &answer, "put", key, value)
 	return answer.Header.Revision
 }
 
@@ -78,9 +97,15 @@ func (s *site) put(t *testing.T, namespace, key, value string) int64 {
 func (s *site) apply(t *testing.T, namespace, fields string) {
 	t.Helper()
 	s.urls[namespace] = s.store.Bucket(t, namespace)
+	s.credentials(t, namespace)
+	s.Kubectl(t, object(namespace, s.urls[namespace], fields), "apply", "-f", "-")
+}
+
+// credentials creates the Secret with the stores' credentials.
+func (s *site) credentials(t *testing.T, namespace string) {
+	t.Helper()
 	s.Kubectl(t, "", "-n", namespace, "create", "secret", "generic", "backups-s3",
 		"--from-literal=AWS_ACCESS_KEY_ID="+s.store.AccessKey, "--from-literal=AWS_SECRET_ACCESS_KEY="+s.store.SecretKey)
-	s.Kubectl(t, object(namespace, s.urls[namespace], fields), "apply", "-f", "-")
 }
 
 func object(namespace, url, fields string) string {

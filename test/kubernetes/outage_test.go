@@ -45,6 +45,7 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
 	if !strings.Contains(window, "from") {
 		t.Errorf("the status has the window %q", window)
 	}
+	s.wantPoint(t, "orders", "3.7")
 }
 
 // stored waits until the bucket contains n objects whose keys contain a part, which are newer than a time by the store's clock.

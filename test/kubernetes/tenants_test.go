@@ -68,7 +68,7 @@ func (s *site) testRights(t *testing.T) {
 	}
 	slices.Sort(secrets)
 	secrets = slices.Compact(secrets)
-	want := []string{"mallory/backups-s3", "orders/backups-s3", "payments/backups-s3"}
+	want := []string{"mallory/backups-s3", "orders/backups-s3", "payments/backups-s3", "vault/backups-s3", "vault/etcd-client", "vault/etcd-user"}
 	if !slices.Equal(secrets, want) {
 		t.Errorf("the operator has read the Secrets %q, want %q", secrets, want)
 	}

@@ -64,6 +64,14 @@ func (c *Certificates) User(name, file string, groups ...string) (certFile, keyF
 	return c.authority.issueTo(name, file)
 }
 
+// Server issues a certificate of a server in files with that name, for more host names, which may begin with a wildcard.
+func (c *Certificates) Server(file string, names ...string) (certFile, keyFile string) {
+	before := c.authority.names
+	defer func() { c.authority.names = before }()
+	c.authority.names = names
+	return c.authority.issueTo("server", file)
+}
+
 // Config returns a client's TLS configuration with the certificate of root.
 func (c *Certificates) Config(t testing.TB) *tls.Config {
 	t.Helper()
@@ -90,6 +98,7 @@ type authority struct {
 	serial int64
 	lasts  time.Duration
 	hosts  []net.IP
+	names  []string // hosts too
 	groups []string // the organizations of the subject
 }
 
@@ -120,7 +129,7 @@ func (a *authority) issueTo(name, file string) (certFile, keyFile string) {
 	template := a.template(name)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	template.DNSNames = []string{"localhost"}
+	template.DNSNames = append([]string{"localhost"}, a.names...)
 	template.IPAddresses = append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, a.hosts...)
 	cert, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
