@@ -12,8 +12,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-const storePort = "7070"
-
 // Store is an S3 server that pods reach.
 type Store struct {
 	Endpoint             string
