@@ -410,8 +410,8 @@ type Drill struct {
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
 
-	// scratch is the size in bytes of the Job's temporary volume, an emptyDir, which holds a copy of the database and what is downloaded
-	// for it: three times the size of the database is enough. Default: 8Gi. Example: 24Gi.
+	// scratch is the most bytes that the Job's temporary volume may take, an emptyDir, which holds a copy of the database and what is
+	// downloaded for it: three times the size of the database is enough. Default: 8Gi. Example: 24Gi.
 	// +optional
 	Scratch *resource.Quantity `json:"scratch,omitempty"`
 }

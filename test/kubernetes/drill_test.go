@@ -13,6 +13,12 @@ import (
 // testDrill drills the backup of payments as a Job, with the identity in a Secret of that namespace. Then it flips one byte of the backup
 // in the store: the next drill fails, and the status names the backup. Ended Jobs go by their TTL.
 func (s *site) testDrill(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			state, err := s.Try("", "-n", "payments", "describe", "edb,jobs,pods")
+			t.Logf("%v\n%s", err, state)
+		}
+	})
 	s.Kubectl(t, "", "-n", "payments", "create", "secret", "generic", "backups-identity", "--from-literal=key.txt="+s.identity)
 	s.patch(t, "edb", "etcd", `{"spec": {"schedule": {"cron": "@yearly"}, "drill": {"schedule": {"cron": "@yearly"}, "identitySecret": {"name": "backups-identity"},
 		"assert": ["key=order"], "memory": "256Mi", "scratch": "256Mi"}}}`)

@@ -105,9 +105,10 @@ func (r request) pod() corev1.PodSpec {
 			Name: "drill", Image: r.image, Args: r.args(),
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			Resources: corev1.ResourceRequirements{
+				// Without a request of ephemeral storage: some nodes report none, and would never run the pod. Under pressure on the
+				// node's disk it is evicted first.
 				Requests: corev1.ResourceList{
 					corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: Memory(r.backup.Spec.Drill),
-					corev1.ResourceEphemeralStorage: scratchOf(r.backup.Spec.Drill),
 				},
 				Limits: corev1.ResourceList{corev1.ResourceMemory: Memory(r.backup.Spec.Drill)},
 			},
