@@ -2,8 +2,13 @@ package controller
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -131,6 +136,40 @@ func TestPrefixesThatCannotBeUsed(t *testing.T) {
 		err := checkPrefixes([]string{"s3://goo", prefix})
 		if !errors.Is(err, ErrPrefix) || fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", prefix, err, want)
+		}
+	}
+}
+
+// TestExamplesAreAccepted builds the settings of each EtcdBackup in deploy/kubernetes/examples, with Secrets of their stores.
+func TestExamplesAreAccepted(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes/examples/etcd-backups.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := map[string][]byte{"access-token": []byte("token")}
+	stores := map[string]map[string][]byte{
+		"s3": storeKeys(), "minio": storeKeys(), "gcs": key, "gcs-workload-identity": nil,
+		"azure": {"AZURE_STORAGE_KEY": []byte("a2V5")},
+	}
+	all := strings.Split(string(text), "\n---\n")
+	if len(all) != len(stores) {
+		t.Errorf("there are %d examples, want %d", len(all), len(stores))
+	}
+	for _, text := range all {
+		var b v1alpha1.EtcdBackup
+		err := yaml.UnmarshalStrict([]byte(text), &b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ca := map[string][]byte{"ca.crt": certificates(t).CA}
+		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: "payments"}, Spec: appsv1.StatefulSetSpec{ServiceName: "etcd"}}
+		d := declaration{
+			statefulSet: set, ambient: []string{"gs://backups/{{namespace}}"},
+			secrets: secrets{"backups": stores[b.Name], "minio-ca": ca, "backups-away": storeKeys()},
+		}
+		_, err = d.buildSpec(&b)
+		if err != nil {
+			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
 }

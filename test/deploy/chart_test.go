@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
+	"github.com/etcd-dr/etcd-dr/test/golden"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
@@ -22,6 +23,7 @@ import (
 const (
 	chart         = "../../deploy/kubernetes/chart"
 	kustomization = "../../deploy/kubernetes"
+	etcdBackups   = "../../deploy/kubernetes/examples/etcd-backups.yaml"
 )
 
 // allValues sets every value of the chart that has no default, or another one.
@@ -30,6 +32,9 @@ var allValues = []string{
 	"--set=imagePullSecrets[0].name=registry", "--set=replicas=3", "--set=watchNamespace=payments", "--set=concurrency=2",
 	"--set=allowLoopback=true", "--set=ambientPrefixes={s3://backups/\\{\\{namespace\\}\\}}", "--set=podLabels.use=yes", "--set=spool.enabled=true", "--set=resources.limits.cpu=2", "--set=nodeSelector.role=backups",
 	"--set=tolerations[0].operator=Exists", "--set=podAnnotations.team=storage", "--set=serviceAccount.annotations.role=none",
+	"--set=api.enabled=true", "--set=serviceMonitor.enabled=true", "--set=serviceMonitor.interval=1m",
+	"--set=serviceMonitor.labels.release=prometheus", "--set=prometheusRule.enabled=true",
+	"--set=prometheusRule.labels.release=prometheus", "--set=dashboard.enabled=true",
 	`--set-json=affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":` +
 		`{"nodeSelectorTerms":[{"matchExpressions":[{"key":"role","operator":"Exists"}]}]}}}`,
 }
@@ -101,6 +106,13 @@ func removeKeys(node any, keys ...string) {
 	}
 }
 
+// TestChartContainsTheAlertsAndTheDashboard checks the copies of these files: a package contains no links.
+func TestChartContainsTheAlertsAndTheDashboard(t *testing.T) {
+	for _, file := range []string{alertsFile, dashboardFile} {
+		golden.Want(t, filepath.Join(chart, "files", filepath.Base(file)), []byte(readFile(t, file)))
+	}
+}
+
 func TestChartPassesLint(t *testing.T) {
 	output(t, helm(t), "lint", "--strict", chart)
 	output(t, helm(t), append([]string{"lint", "--strict", chart}, allValues...)...)
@@ -158,6 +170,11 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"allowLoopback=1":                    "'/allowLoopback'",
 		"ambientPrefixes={file:///srv}":      "'/ambientPrefixes/0'",
 		"spool.sizeLimit=large":              "'/spool/sizeLimit'",
+		"serviceMonitor.enabled=true":        "serviceMonitor.enabled needs api.enabled",
+		"serviceMonitor.interval=often":      "'/serviceMonitor/interval'",
+		"prometheusRule.enabled=1":           "'/prometheusRule/enabled'",
+		"dashboard.label.a=b":                "'/dashboard'",
+		"api.tlsSecret=":                     "'/api/tlsSecret'",
 		"networkPolicy.enable=true":          "'/networkPolicy'",
 		"securityContext.runAsNonRoot=false": "additional properties 'securityContext' not allowed",
 	} {
@@ -186,7 +203,8 @@ func TestChartOfOneNamespaceHasNoClusterRole(t *testing.T) {
 	args := argsOf(t, template(t, chart, allValues...))
 	dr().knows(t, "the chart", "dr "+strings.Join(args, " "))
 	want := []string{
-		"operator", "--probe-listen=:8081", "--drill-image=registry.example.com:5000/etcd-dr:v1.2.3", "--namespace=payments",
+		"operator", "--probe-listen=:8081", "--drill-image=registry.example.com:5000/etcd-dr:v1.2.3", "--listen=:2391",
+		"--tls-cert=/api/tls/tls.crt", "--tls-key=/api/tls/tls.key", "--tokens-file=/api/tokens/tokens", "--namespace=payments",
 		"--concurrency=2", "--allow-loopback", "--ambient-prefix=s3://backups/{{namespace}}", "--spool-dir=/spool",
 	}
 	if !slices.Equal(args, want) {
@@ -229,13 +247,58 @@ func argsOf(t *testing.T, text string) []string {
 	}
 }
 
-// TestChartIsAccepted applies the chart to a real API server, which checks the pods against the standard "restricted", and checks
+// TestChartWatchesTheOperators checks that the alerts and the dashboard arrive as they are, and that the job is the one that alerts name.
+func TestChartWatchesTheOperators(t *testing.T) {
+	all := objects(t, template(t, chart, allValues...))
+	rule, monitor, dashboard := all["PrometheusRule etcd-dr/etcd-dr"], all["ServiceMonitor etcd-dr/etcd-dr"], all["ConfigMap etcd-dr/etcd-dr-dashboard"]
+	var want object
+	err := yaml.Unmarshal([]byte(readFile(t, alertsFile)), &want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff := cmp.Diff(want, rule["spec"])
+	if diff != "" {
+		t.Errorf("the alerts (-file +chart):\n%s", diff)
+	}
+	promtool(t, "check", "rules", writeFile(t, "rules.yaml", string(encoded(t, rule["spec"]))))
+	if dashboard.text("data", "etcd-dr.json") != readFile(t, dashboardFile) {
+		t.Error("the dashboard is not that of deploy/grafana")
+	}
+	service := all["Service etcd-dr/etcd-dr"]
+	job := service.text("metadata", "labels", monitor.text("spec", "jobLabel"))
+	if job != "etcd-dr" || !strings.Contains(readFile(t, alertsFile), `up{job=~"`+job) {
+		t.Errorf("the alerts do not know the job %q", job)
+	}
+	for what, label := range map[string]string{
+		"Prometheus' for the rule": rule.text("metadata", "labels", "release"), "Prometheus' for the monitor": monitor.text("metadata", "labels", "release"),
+		"Grafana's": strings.ReplaceAll(dashboard.text("metadata", "labels", "grafana_dashboard"), "1", "prometheus"),
+	} {
+		if label != "prometheus" {
+			t.Errorf("%s label is missing: %q", what, label)
+		}
+	}
+}
+
+func encoded(t *testing.T, value any) []byte {
+	t.Helper()
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestChartIsAccepted applies the chart to a real API server, which checks the pods against the standard "restricted", and the objects for
+// the Prometheus Operator against its own definitions. It checks
 // the rights of an operator of one namespace.
 func TestChartIsAccepted(t *testing.T) {
 	texts := []string{template(t, chart), template(t, chart, allValues...)}
 	api := apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}))
 	api.Kubectl(t, "", "create", "namespace", "payments")
 	api.Kubectl(t, "", "create", "namespace", "etcd-dr")
+	api.Kubectl(t, readFile(t, "testdata/monitoring.coreos.com.yaml"), "apply", "--server-side", "-f", "-")
+	api.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout=1m", "crd/servicemonitors.monitoring.coreos.com",
+		"crd/prometheusrules.monitoring.coreos.com")
 	api.Kubectl(t, "", "label", "namespace", "etcd-dr", "pod-security.kubernetes.io/warn=restricted")
 	for _, text := range texts {
 		out := api.Try(t, text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
@@ -244,6 +307,11 @@ func TestChartIsAccepted(t *testing.T) {
 		}
 	}
 	api.Kubectl(t, texts[1], "apply", "--server-side", "-f", "-")
+	api.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout=1m", "crd/etcdbackups.etcd-dr.io")
+	out := api.Try(t, "", "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", etcdBackups)
+	if !out.OK || strings.Count(out.Stdout, "serverside-applied") < 5 {
+		t.Errorf("the examples: %s%s", out.Stdout, out.Stderr)
+	}
 	can := func(asked string) bool {
 		args := append([]string{"auth", "can-i", "--as=system:serviceaccount:etcd-dr:etcd-dr"}, strings.Fields(asked)...)
 		return api.Try(t, "", args...).OK

@@ -41,6 +41,12 @@ labels:
 - operator
 - --probe-listen=:8081
 - --drill-image={{ include "etcd-dr.image" . }}
+{{- if .Values.api.enabled }}
+- --listen=:2391
+- --tls-cert=/api/tls/tls.crt
+- --tls-key=/api/tls/tls.key
+- --tokens-file=/api/tokens/tokens
+{{- end }}
 {{- if ne .Release.Namespace "etcd-dr" }}
 - --election-namespace={{ .Release.Namespace }}
 {{- end }}
