@@ -66,7 +66,7 @@ func (s *site) applyEtcd(t *testing.T, namespace, version string, changes ...str
 	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", "5m")
 }
 
-// etcdctl runs a command on the first member, and decodes its result. It does not need the API server.
+// etcdctl runs a command on the first member, and decodes its result, unless result is nil. It does not need the API server.
 func (s *site) etcdctl(t *testing.T, namespace string, result any, args ...string) {
 	t.Helper()
 	scheme := "http"
@@ -78,6 +78,9 @@ func (s *site) etcdctl(t *testing.T, namespace string, result any, args ...strin
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("etcdctl %s: %v", strings.Join(args, " "), err)
+	}
+	if result == nil {
+		return // not all commands print JSON
 	}
 	err = json.Unmarshal(out, result)
 	if err != nil {

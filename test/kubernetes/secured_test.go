@@ -35,10 +35,9 @@ func (s *site) testSecuredEtcd(t *testing.T) {
 		"      containers:", "      volumes: [{name: tls, secret: {secretName: etcd-server}}]\n      containers:")
 
 	s.flags[namespace] = []string{"--cacert", certificates.CA, "--cert", client, "--key", clientKey}
-	var ignored any
-	s.etcdctl(t, namespace, &ignored, "user", "add", "root:"+password)
-	s.etcdctl(t, namespace, &ignored, "user", "grant-role", "root", "root")
-	s.etcdctl(t, namespace, &ignored, "auth", "enable")
+	s.etcdctl(t, namespace, nil, "user", "add", "root:"+password)
+	s.etcdctl(t, namespace, nil, "user", "grant-role", "root", "root")
+	s.etcdctl(t, namespace, nil, "auth", "enable")
 	s.flags[namespace] = append(s.flags[namespace], "--user", "root:"+password)
 
 	s.credentials(t, namespace)
