@@ -45,6 +45,7 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("Tenants", s.testTenants)
 	t.Run("Rights", s.testRights)
 	t.Run("Uninstall", s.testUninstall)
+	t.Run("Helm", s.testHelm)
 }
 
 // startEtcd runs an etcd of three members in a new namespace, and waits until it is ready.
