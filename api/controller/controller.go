@@ -111,7 +111,7 @@ func newOperator(o Options, report storage.Report) *operator {
 	op.scheduler.Changed = func(cluster string) { op.waker.wake(op.reconciler.concerned(cluster)) }
 	op.reconciler = &reconciler{
 		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spool: o.Spool, ambient: o.Ambient,
-		written: map[types.NamespacedName]time.Time{}, waiting: map[string]map[types.NamespacedName]struct{}{},
+		written: map[types.NamespacedName]pace{}, waiting: map[string]map[types.NamespacedName]struct{}{},
 	}
 	op.drills = &drill.Runner{Image: o.DrillImage, EtcdBackup: op.reconciler.table.backupOf}
 	op.scheduler.Drill, op.scheduler.Drills = op.drills.Drill, drillsAtOnce

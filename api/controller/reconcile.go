@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,6 @@ import (
 const (
 	settingsAfter = time.Minute      // Secrets and StatefulSets are not watched: they are read again
 	faultAfter    = 10 * time.Second // the same, while the settings are invalid, which a changed object may fix
-	statusAfter   = 10 * time.Second // between two writes of the status, unless the phase or the observed generation changes
 	soonAfter     = time.Second      // the service does not know the cluster yet
 )
 
@@ -40,7 +40,7 @@ type reconciler struct {
 	ambient  []string
 
 	mu      sync.Mutex
-	written map[types.NamespacedName]time.Time           // when the status was last written; guarded by mu
+	written map[types.NamespacedName]pace                // writes of the status; guarded by mu
 	waiting map[string]map[types.NamespacedName]struct{} // by cluster: one-time EtcdBackups; guarded by mu
 
 	listing sync.Mutex
@@ -259,13 +259,19 @@ func (r *reconciler) write(ctx context.Context, before, b *v1alpha1.EtcdBackup) 
 		return 0, nil
 	}
 	name := client.ObjectKeyFromObject(b)
+	urgent := before.Status.Phase != b.Status.Phase || before.Status.ObservedGeneration != b.Status.ObservedGeneration
 	r.mu.Lock()
-	wait := time.Until(r.written[name].Add(statusAfter))
+	wait := r.written[name].wait(time.Now(), urgent)
 	r.mu.Unlock()
-	if wait > 0 && before.Status.Phase == b.Status.Phase && before.Status.ObservedGeneration == b.Status.ObservedGeneration {
+	if wait > 0 {
 		return wait, nil
 	}
 	err := r.client.Status().Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown { // the API server has answered
+		r.mu.Lock()
+		r.written[name] = r.written[name].after(time.Now())
+		r.mu.Unlock()
+	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return soonAfter, nil // the cache is behind
 	}
@@ -275,8 +281,5 @@ func (r *reconciler) write(ctx context.Context, before, b *v1alpha1.EtcdBackup) 
 	for _, e := range eventsOf(before, b) {
 		r.events.Eventf(b, nil, e.kind, e.reason, e.action, "%s", shortened(e.message))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.written[name] = time.Now()
 	return 0, nil
 }

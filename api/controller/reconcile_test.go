@@ -43,6 +43,7 @@ type world struct {
 	objects   map[types.NamespacedName]*v1alpha1.EtcdBackup // guarded by mu, as all below
 	writes    int                                           // of status
 	readOnly  bool                                          // the API server refuses writes
+	conflicts bool                                          // the API server finds every write too old
 	away      bool                                          // the store does not answer
 	unlabeled bool                                          // backups are stored without their labels
 	hidden    string                                        // a namespace whose Secrets cannot be read
@@ -171,6 +172,9 @@ func (p patcher) Patch(_ context.Context, changed client.Object, _ client.Patch,
 		return stored.ErrTest
 	}
 	p.w.writes++
+	if p.w.conflicts {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "etcdbackups"}, changed.GetName(), stored.ErrTest)
+	}
 	p.w.objects[client.ObjectKeyFromObject(changed)].Status = changed.(*v1alpha1.EtcdBackup).DeepCopy().Status
 	return nil
 }
@@ -453,6 +457,23 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 		again := w.reconcile(named("daily"))
 		if again != settingsAfter {
 			t.Errorf("the next look is after %s, want %s", again, settingsAfter)
+		}
+	})
+}
+
+// TestConflictsKeepThePace lets each write of the status fail, as after an outage of the API server, when the cache is behind.
+func TestConflictsKeepThePace(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.set(func() { w.conflicts = true })
+		w.apply(taking("now"))
+		w.pass(10 * time.Minute)
+		if w.writes == 0 || w.writes > 10*statusMinute {
+			t.Errorf("%d requests to write the status in ten minutes", w.writes)
+		}
+		w.set(func() { w.conflicts = false })
+		w.pass(time.Minute)
+		if w.status("now").Phase != v1alpha1.PhaseCompleted {
+			t.Errorf("the status is %+v", w.status("now"))
 		}
 	})
 }

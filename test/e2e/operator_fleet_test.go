@@ -49,7 +49,7 @@ func testFleet(t *testing.T, etcds, each int) {
 	}
 	o.start(t)
 	began := time.Now()
-	o.api.Kubectl(t, o.fleet(endpoints, each, "@every 20s"), "apply", "-f", "-")
+	o.api.Kubectl(t, o.fleet(endpoints, each, "@every 30s"), "apply", "-f", "-")
 	o.wantNewest(t, etcds*each, began)
 	for range 2 {
 		o.api.Kill(t)
