@@ -19,6 +19,8 @@ var fields = strings.NewReplacer(
 	"--cert, --key", "spec.source.tlsSecret",
 	"--user", "spec.source.authSecret",
 	"--password-file or ETCDCTL_PASSWORD", "spec.source.authSecret",
+	"give the cluster recipients, or dr backup --recipient", "set spec.recipients",
+	"give the cluster recipients", "set spec.recipients",
 	"--recipient (DR_RECIPIENT), or --plain", "spec.recipients, or spec.unencrypted",
 )
 

@@ -20,6 +20,8 @@ func TestRemediesNameFields(t *testing.T) {
 		"use --password-file or ETCDCTL_PASSWORD":                                       "use spec.source.authSecret",
 		"name running members with --endpoints or ETCDCTL_ENDPOINTS":                    "name running members with spec.source",
 		"give --recipient (DR_RECIPIENT), or --plain to store":                          "give spec.recipients, or spec.unencrypted to store",
+		"give the cluster recipients, or dr backup --recipient":                         "set spec.recipients",
+		"give the cluster recipients":                                                   "set spec.recipients",
 		"dr verify --level opened --identity KEY --repo s3://b/etcd --cluster payments": "dr verify --level opened --identity KEY --repo s3://b/etcd --cluster payments",
 	} {
 		b := scheduled("payments", "etcd")

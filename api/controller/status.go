@@ -168,7 +168,7 @@ var unproven = []condition.Name{
 // setProven records whether a backup was verified or restored lately.
 func setProven(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	c := metav1.Condition{
-		Type: v1alpha1.ConditionProven, Status: metav1.ConditionUnknown, Reason: "NotVerified", Message: "no backup was verified yet: use dr verify or dr drill",
+		Type: v1alpha1.ConditionProven, Status: metav1.ConditionUnknown, Reason: "NotVerified", Message: "no backup was verified yet: set spec.drill, or run dr verify or dr drill",
 		ObservedGeneration: b.Generation,
 	}
 	var verified time.Time

@@ -269,7 +269,7 @@ func TestProven(t *testing.T) {
 		status scheduler.Status
 		want   string
 	}{
-		"never":  {scheduler.Status{Last: taken()}, "Unknown NotVerified: no backup was verified yet: use dr verify or dr drill"},
+		"never":  {scheduler.Status{Last: taken()}, "Unknown NotVerified: no backup was verified yet: set spec.drill, or run dr verify or dr drill"},
 		"lately": {scheduler.Status{Last: taken(), Standings: []scheduler.Standing{{}, {Verified: stored.Noon}}}, "True Verified: a backup was verified at 2026-11-21T12:00:00Z"},
 		"a failed drill": {
 			scheduler.Status{Last: taken(), Standings: []scheduler.Standing{{Drilled: stored.Noon}}, Conditions: []condition.Condition{failed}},

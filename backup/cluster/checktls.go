@@ -44,7 +44,7 @@ func (c *checked) serverCertificates(ctx context.Context) check.Line {
 	}
 	switch {
 	case !first.IsZero() && c.o.endsSoon(first):
-		return withExpiry(first, found(check.Wanting, renew, "that of %s %s", from, expiryText(first, c.o.Now)))
+		return withExpiry(first, found(check.Wanting, renew, "the certificate of %s %s", from, expiryText(first, c.o.Now)))
 	case len(unread) > 0:
 		return found(check.Unknown, "", "not read: %s", strings.Join(unread, "; "))
 	case len(plain) > 0:

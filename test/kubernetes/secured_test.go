@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -18,7 +19,7 @@ import (
 // cert-manager writes them.
 func (s *site) testSecuredEtcd(t *testing.T) {
 	const namespace, password = "vault", "correct horse"
-	certificates := servers.NewCertificates(t)
+	certificates := servers.NewCertificatesFor(t, 365*24*time.Hour) // no finding
 	s.Kubectl(t, "", "create", "namespace", namespace)
 	server, serverKey := certificates.Server("etcd-server", "*.etcd."+namespace+".svc", "*.etcd."+namespace+".svc.cluster.local")
 	client, clientKey := certificates.User("no user of etcd", "client")
