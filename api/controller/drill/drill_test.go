@@ -128,7 +128,7 @@ func etcdBackup() *v1alpha1.EtcdBackup {
 			}},
 			Drill: &v1alpha1.Drill{
 				IdentitySecret: &v1alpha1.IdentitySecret{Name: "backups-identity"}, Memory: new(resource.MustParse("2Gi")),
-				Assert: []string{"key=order"},
+				Assert: []string{"key=order", "key=$(HOSTNAME)"},
 			},
 		},
 	}

@@ -122,7 +122,7 @@ func (r request) pod() corev1.PodSpec {
 	}
 }
 
-// args returns the arguments of dr. They contain no secret: secrets are files.
+// args returns the arguments of dr, with each $ doubled: Kubernetes expands $(NAME) and $$. They contain no secret: secrets are files.
 func (r request) args() []string {
 	args := []string{
 		"drill", "--repo=" + r.url(), "--cluster=" + r.spec.Cluster, "--credentials=" + storeDir,
@@ -145,6 +145,9 @@ func (r request) args() []string {
 	}
 	for _, text := range r.spec.Drill.Assertions {
 		args = append(args, "--assert="+text)
+	}
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "$", "$$")
 	}
 	return args
 }
