@@ -29,13 +29,13 @@ func (s *site) testHelm(t *testing.T) {
 	s.wantOneBackup(t, namespace, "after")
 
 	s.helm(t, "uninstall")
-	s.Kubectl(t, "", "delete", "namespace", "etcd-dr", "--timeout", "2m")
+	s.Kubectl(t, "", "delete", "namespace", "etcd-dr", "--timeout", patience.String())
 	kept := s.Kubectl(t, "", "-n", namespace, "get", "edb", "etcd", "-o", "jsonpath={.metadata.uid}{.metadata.finalizers}")
 	if kept != uid {
 		t.Errorf("UID and finalizers of the EtcdBackup are %s, want %s", kept, uid)
 	}
-	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", "2m")
-	s.Kubectl(t, "", "delete", "crd", "etcdbackups.etcd-dr.io", "--timeout", "1m")
+	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", patience.String())
+	s.Kubectl(t, "", "delete", "crd", "etcdbackups.etcd-dr.io", "--timeout", patience.String())
 	listed := dr[document.List](t, s, "list", "--repo", s.urls[namespace], "--cluster", namespace+".etcd").Backups
 	if len(listed) < 2 {
 		t.Errorf("the store has %d backups, want those before and after the upgrade", len(listed))
@@ -53,7 +53,7 @@ func (s *site) helm(t *testing.T, order string, more ...string) {
 		}
 		args = append(args, chart)
 	}
-	args = slices.Concat(args, []string{"--namespace=etcd-dr", "--wait", "--timeout=5m"}, more)
+	args = slices.Concat(args, []string{"--namespace=etcd-dr", "--wait", "--timeout=" + patience.String()}, more)
 	out, err := s.Command(nil, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%q: %v\n%s", args, err, out)

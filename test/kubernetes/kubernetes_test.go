@@ -64,7 +64,7 @@ func (s *site) applyEtcd(t *testing.T, namespace, version string, changes ...str
 	}
 	text := strings.NewReplacer(append(changes, "NAMESPACE", namespace, "VERSION", version)...).Replace(string(manifest))
 	s.Kubectl(t, text, "-n", namespace, "apply", "-f", "-")
-	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", "5m")
+	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
 }
 
 // etcdctl runs a command on the first member, and decodes its result, unless result is nil. It does not need the API server.
@@ -219,14 +219,14 @@ func (s *site) testFirstBackup(t *testing.T) {
 	s.Eventually(t, string(listed[0].ID), "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
 	s.wantSnapshot(t, url, identity, revision)
 
-	s.Kubectl(t, "", "delete", "namespace", "etcd-dr", "--timeout", "3m")
+	s.Kubectl(t, "", "delete", "namespace", "etcd-dr", "--timeout", patience.String())
 	s.Kubectl(t, "", "-n", "payments", "get", "edb", "etcd") // stays
 	install, _, _ := strings.Cut(page.Replace(texts[1]), "kubectl -n payments")
 	out, err = s.Command(nil, "bash", "-euo", "pipefail", "-c", "cd "+dir+"\n"+install).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	s.Kubectl(t, "", "-n", "etcd-dr", "rollout", "status", "deployment/etcd-dr", "--timeout", "5m")
+	s.Kubectl(t, "", "-n", "etcd-dr", "rollout", "status", "deployment/etcd-dr", "--timeout", patience.String())
 	s.Eventually(t, string(listed[0].ID), "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
 	again := dr[document.List](t, s, "list", "--repo", url, "--cluster", "payments.etcd").Backups
 	if len(again) != 1 {
@@ -236,8 +236,8 @@ func (s *site) testFirstBackup(t *testing.T) {
 
 // testUninstall removes everything that was installed. Nothing waits for a finalizer, and the backups stay.
 func (s *site) testUninstall(t *testing.T) {
-	s.Kubectl(t, "", "delete", "-k", "../../deploy/kubernetes", "--timeout", "3m")
-	s.Kubectl(t, "", "delete", "namespace", "orders", "--timeout", "3m")
+	s.Kubectl(t, "", "delete", "-k", "../../deploy/kubernetes", "--timeout", patience.String())
+	s.Kubectl(t, "", "delete", "namespace", "orders", "--timeout", patience.String())
 	for _, namespace := range []string{"payments", "orders"} {
 		listed := dr[document.List](t, s, "list", "--repo", s.urls[namespace], "--cluster", namespace+".etcd").Backups
 		if len(listed) == 0 {

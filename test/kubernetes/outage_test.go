@@ -19,7 +19,7 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
   schedule: {cron: "* * * * *"}
   archive: {flush: 1s}
 `)
-	s.Kubectl(t, "", "-n", "orders", "wait", "--for=condition=Protected", "--timeout=5m", "etcdbackup/etcd")
+	s.Kubectl(t, "", "-n", "orders", "wait", "--for=condition=Protected", "--timeout="+patience.String(), "etcdbackup/etcd")
 	s.put(t, "orders", "order", "before")
 	s.stored(t, "orders", "log/", time.Time{}, 1)
 

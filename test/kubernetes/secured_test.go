@@ -47,9 +47,9 @@ func (s *site) testSecuredEtcd(t *testing.T) {
 	text := object(namespace, s.urls[namespace], "schedule: {cron: '* * * * *'}\n  archive: {flush: 1s}")
 	text = strings.Replace(text, "{statefulSet: {name: etcd}}", "{statefulSet: {name: etcd}, tlsSecret: {name: etcd-client}, authSecret: {name: etcd-user}}", 1)
 	s.Kubectl(t, text, "apply", "-f", "-")
-	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Protected", "--timeout=5m", "etcdbackup/etcd")
+	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Protected", "--timeout="+patience.String(), "etcdbackup/etcd")
 	s.wantPoint(t, namespace, "3.5", servers.As("root", password))
-	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", "3m")
+	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", patience.String())
 }
 
 // tlsSecret creates a Secret with the keys of cert-manager.

@@ -33,7 +33,7 @@ func (s *site) testTenants(t *testing.T) {
 	if !os.IsNotExist(err) {
 		t.Errorf("in the bucket of payments there is a folder of mallory: %v", err)
 	}
-	s.Kubectl(t, "", "delete", "namespace", "mallory", "--timeout", "2m") // an EtcdBackup holds nothing up
+	s.Kubectl(t, "", "delete", "namespace", "mallory", "--timeout", patience.String()) // an EtcdBackup holds nothing up
 }
 
 // testRights compares the operator's rights with a list, and with its requests in all tests: it has no right that it does not use, and
