@@ -96,6 +96,14 @@ func checkName(b *v1alpha1.EtcdBackup) error {
 	return fmt.Errorf("names that begin with %s. are those of the namespace %s: begin with %s. or use a name without a dot", namespace, namespace, b.Namespace)
 }
 
+// refusedAs returns the name under which the service lists b while its settings are invalid: its cluster's, unless that may be another's.
+func refusedAs(b *v1alpha1.EtcdBackup) string {
+	if checkName(b) != nil {
+		return b.Namespace + "." + b.Name
+	}
+	return clusterOf(b)
+}
+
 // bound bounds the addresses to which connections of s may lead. reachable checks only the hosts in the settings: a DNS name, a redirect
 // or a member's own URL may lead to other addresses.
 func (d *declaration) bound(s *spec.Spec) {

@@ -140,6 +140,7 @@ func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.
 	}
 	setAccepted(b, accepted)
 	if cluster == "" {
+		describeRefused(b)
 		return faultAfter, nil
 	}
 	status, err := r.service.StatusOf(cluster)
@@ -193,7 +194,7 @@ func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time
 	built, err := d.buildSpec(b)
 	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, backup: b.DeepCopy(), generation: b.Generation, read: now}
 	if err != nil {
-		e.fault = err.Error()
+		e.fault, e.refused = err.Error(), refusedAs(b)
 	}
 	return e, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
@@ -457,6 +459,43 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 		again := w.reconcile(named("daily"))
 		if again != settingsAfter {
 			t.Errorf("the next look is after %s, want %s", again, settingsAfter)
+		}
+	})
+}
+
+// TestAFaultAfterARestartIsNotProtected makes the settings invalid. They stay in effect until the operator is started again, which does not
+// know the ones before.
+func TestAFaultAfterARestartIsNotProtected(t *testing.T) {
+	bubble(t, func(w *world) {
+		protected := func() *metav1.Condition {
+			return meta.FindStatusCondition(w.status("daily").Conditions, v1alpha1.ConditionProtected)
+		}
+		w.apply(scheduled("payments", "daily"))
+		w.pass(time.Minute)
+		bad := scheduled("payments", "daily")
+		bad.Spec.Schedule.Cron = "every day"
+		w.apply(bad)
+		w.pass(time.Minute)
+		if protected().Status != metav1.ConditionTrue || w.status("daily").Next == nil {
+			t.Errorf("with the settings before the fault the status is %+v", w.status("daily"))
+		}
+
+		w.stop()
+		w.start()
+		w.pass(time.Minute)
+		c := protected()
+		if c.Status != metav1.ConditionFalse || c.Reason != reasonRefused || w.status("daily").Next != nil || w.status("daily").Last == nil {
+			t.Errorf("with no settings the status is %+v", w.status("daily"))
+		}
+		s, err := w.op.scheduler.StatusOf("payments.daily")
+		if err != nil || len(s.Conditions) != 1 || s.Conditions[0].Name != condition.ConfigRefused || s.Conditions[0].Severity != condition.Critical {
+			t.Errorf("the service shows %+v (%v)", s, err)
+		}
+
+		w.apply(scheduled("payments", "daily"))
+		w.pass(2 * time.Minute)
+		if protected().Status != metav1.ConditionTrue || w.status("daily").Next == nil {
+			t.Errorf("with corrected settings the status is %+v", w.status("daily"))
 		}
 	})
 }

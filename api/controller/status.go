@@ -27,6 +27,9 @@ const (
 	reasonMissing   = "NotFound" // of the EtcdBackup that spec.like names
 )
 
+// reasonRefused is the reason of the condition Protected of an EtcdBackup that is not accepted.
+const reasonRefused = "NotAccepted"
+
 // setAccepted records a in the conditions of b's status.
 func setAccepted(b *v1alpha1.EtcdBackup, a acceptance) {
 	c := metav1.Condition{
@@ -65,6 +68,19 @@ func describe(b *v1alpha1.EtcdBackup, s scheduler.Status, now time.Time) {
 	b.Status.Findings = findingsOf(s)
 	setProtected(b, s)
 	setProven(b, s)
+}
+
+// describeRefused writes into the status of b, none of whose settings is in effect, that nothing is backed up. What the store contained
+// when it was last read stays.
+func describeRefused(b *v1alpha1.EtcdBackup) {
+	if isOneTime(b) {
+		return
+	}
+	b.Status.Next, b.Status.NextDrill = nil, nil
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionProtected, Status: metav1.ConditionFalse, Reason: reasonRefused,
+		Message: "no backup is taken: the condition Accepted says why", ObservedGeneration: b.Generation,
+	})
 }
 
 // lastOf returns the newest backup; nil if there is none.

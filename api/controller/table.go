@@ -22,6 +22,7 @@ type entry struct {
 	backup  *v1alpha1.EtcdBackup // from which spec was built; nil: there is no spec
 	claims  string               // cluster of an EtcdBackup that was listed and not built yet; else ""
 	fault   string               // why the EtcdBackup as written is not in effect; "": it is
+	refused string               // the cluster that is not backed up because of fault, if no Spec is in effect; else ""
 
 	generation int64     // of the EtcdBackup that the entry was built from
 	read       time.Time // when its Secrets and its StatefulSet were read
@@ -72,8 +73,8 @@ func (t *table) put(name types.NamespacedName, e entry) {
 	before, known := t.entries[name]
 	if e.fault != "" {
 		e.spec, e.backup = spec.Spec{}, nil
-		if before.uid == e.uid {
-			e.spec, e.backup = before.spec, before.backup
+		if before.uid == e.uid && before.spec.Cluster != "" {
+			e.spec, e.backup, e.refused = before.spec, before.backup, ""
 		}
 	}
 	t.entries[name] = e
@@ -146,7 +147,7 @@ func (t *table) backupOf(cluster string) *v1alpha1.EtcdBackup {
 	return t.entries[t.owners[cluster]].backup
 }
 
-// config returns the configuration of a service with all Specs in effect.
+// config returns the configuration of a service with all Specs in effect, and the faults of all EtcdBackups.
 func (t *table) config(base spec.Config) spec.Config {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,6 +160,12 @@ func (t *table) config(base spec.Config) spec.Config {
 		base.Specs = append(base.Specs, e.spec)
 		if e.fault != "" {
 			base.Faulty[cluster] = e.fault
+		}
+	}
+	for _, e := range t.entries {
+		_, taken := t.owners[e.refused]
+		if e.refused != "" && !taken {
+			base.Faulty[e.refused] = max(base.Faulty[e.refused], e.fault) // of several always the same
 		}
 	}
 	return base

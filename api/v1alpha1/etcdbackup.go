@@ -447,7 +447,7 @@ const (
 // The types of conditions.
 const (
 	// ConditionAccepted is True if the settings are in effect, and False with the field and its fault if they are not. The last valid
-	// settings then stay in effect.
+	// settings then stay in effect until the operator is started again.
 	ConditionAccepted = "Accepted"
 	// ConditionProtected is True if a backup is there that is as new as the schedule promises, and nothing critical stands against it.
 	ConditionProtected = "Protected"
