@@ -51,10 +51,10 @@ func (d *declaration) mayUseIdentity(place address.Address, namespace string) bo
 }
 
 // isBelow reports whether place is a prefix's place or below it. The bucket, and each option by which the operator's identity could reach
-// another host, account or key, must be equal.
+// another host, account or key, must be equal. A backslash is refused: a store that reads it as a slash could be led out of the prefix.
 func isBelow(place, prefix address.Address) bool {
 	below := prefix.Prefix == "" || place.Prefix == prefix.Prefix || strings.HasPrefix(place.Prefix, prefix.Prefix+"/")
-	return below && withoutFreeOptions(place) == withoutFreeOptions(prefix)
+	return below && !strings.Contains(place.Prefix, `\`) && withoutFreeOptions(place) == withoutFreeOptions(prefix)
 }
 
 // withoutFreeOptions returns a without the place in the bucket and the options that an EtcdBackup with the operator's identity may choose.
@@ -74,5 +74,9 @@ func (d *declaration) identity(r v1alpha1.Repository, place address.Address, nam
 	if r.CASecret != nil {
 		d.fault(field+".caSecret", errors.New("the operator's identity trusts no CA of a namespace, which could take its place: "+
 			"remove caSecret, or name a credentialsSecret"))
+	}
+	if r.Lock != nil {
+		d.fault(field+".lock", errors.New("the operator's identity locks nothing: its bucket is the administrator's, who could not delete the objects: "+
+			"remove lock, or name a credentialsSecret"))
 	}
 }

@@ -74,6 +74,8 @@ func TestAmbientPrefixes(t *testing.T) {
 		"s3://minio/etcd?endpoint=https://minio.stores:9000":     false,
 		"gs://whole?endpoint=https://evil.example":               false,
 		"azblob://vault/etcd":                                    false,
+		`azblob://vault/etcd/..\..\other?account=acct`:           false,
+		"azblob://vault/etcd/%5C..%5C..%5Cother?account=acct":    false,
 		"azblob://vault/etcd?account=theirs":                     false,
 		"azblob://vault/etcd?account=acct&endpoint=https://evil": false,
 	} {
@@ -104,6 +106,17 @@ func TestTheIdentityTrustsNoCAOfANamespace(t *testing.T) {
 	d := declaration{ambient: prefixes, secrets: secrets{"tls": {"ca.crt": certificates(t).CA}}}
 	_, err := d.buildSpec(b)
 	if err == nil || !strings.Contains(err.Error(), "spec.repositories[main].caSecret: the operator's identity trusts no CA") {
+		t.Error(err)
+	}
+}
+
+// TestTheIdentityLocksNothing: an author could fill the administrator's bucket with objects that nobody can delete.
+func TestTheIdentityLocksNothing(t *testing.T) {
+	b := withoutSecret("s3://shared/backups")
+	b.Spec.Repositories[0].Lock = &v1alpha1.Lock{For: "100y", Mode: "compliance"}
+	d := declaration{ambient: prefixes}
+	_, err := d.buildSpec(b)
+	if err == nil || !strings.Contains(err.Error(), "spec.repositories[main].lock: the operator's identity locks nothing") {
 		t.Error(err)
 	}
 }

@@ -140,11 +140,15 @@ func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
 	return name, ok
 }
 
-// backupOf returns the EtcdBackup from which the Spec in effect for a cluster was built; nil: there is none. It must not be changed.
-func (t *table) backupOf(cluster string) *v1alpha1.EtcdBackup {
+// backupOf returns the EtcdBackup from which s was built; nil: s is no longer in effect. It must not be changed.
+func (t *table) backupOf(s spec.Spec) *v1alpha1.EtcdBackup {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.entries[t.owners[cluster]].backup
+	e := t.entries[t.owners[s.Cluster]]
+	if e.spec.Digest != s.Digest {
+		return nil
+	}
+	return e.backup
 }
 
 // config returns the configuration of a service with all Specs in effect, and the faults of all EtcdBackups.

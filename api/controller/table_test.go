@@ -123,3 +123,15 @@ func TestTheTableTellsOfChangesOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestASpecOfOtherSettingsHasNoEtcdBackup(t *testing.T) {
+	all, e := newTable(), entryOf("u", 1, "prod")
+	e.backup = scheduled("payments", "a")
+	all.put(named("a"), e)
+	before := e.spec
+	e.spec.Digest = "other"
+	all.put(named("a"), e)
+	if all.backupOf(before) != nil || all.backupOf(e.spec) != e.backup {
+		t.Errorf("the EtcdBackups are %v and %v", all.backupOf(before), all.backupOf(e.spec))
+	}
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/scheduler"
+	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -28,8 +29,8 @@ import (
 type Runner struct {
 	Client client.Client // of Jobs and pods; must not cache them
 	Image  string        // of dr; "": no drill is run
-	// EtcdBackup returns the EtcdBackup whose settings are in effect for a cluster; nil: there is none.
-	EtcdBackup func(cluster string) *v1alpha1.EtcdBackup
+	// EtcdBackup returns the EtcdBackup from which a Spec was built; nil: the Spec is no longer in effect.
+	EtcdBackup func(s spec.Spec) *v1alpha1.EtcdBackup
 }
 
 const (
@@ -39,16 +40,16 @@ const (
 
 var errNoImage = errors.New("the operator does not know the image of the Jobs of drills: start dr operator with --drill-image")
 
-// Drill runs the drill r as a Job, and returns its proofs. If a Job of an earlier request for the same EtcdBackup runs still, Drill waits
-// for that one. It returns the proofs that the repository contains even with an error, which is why the drill did not run to its end. If
-// ctx ends, Drill leaves the Job running.
+// Drill runs the drill d as a Job, and returns its proofs. If a Job of an earlier request for the same EtcdBackup runs still, Drill waits
+// for that one, unless the settings have changed since: then it ends that Job. It returns the proofs that the repository contains even
+// with an error, which is why the drill did not run to its end. If ctx ends, Drill leaves the Job running.
 func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
-	b := r.EtcdBackup(d.Spec.Cluster)
+	b := r.EtcdBackup(d.Spec)
 	switch {
 	case r.Image == "":
 		return nil, errNoImage
 	case b == nil:
-		return nil, fmt.Errorf("the EtcdBackup of cluster %s was deleted", d.Spec.Cluster)
+		return nil, fmt.Errorf("the EtcdBackup of cluster %s has just changed, or was deleted", d.Spec.Cluster)
 	}
 	request, err := newRequest(b, d, r.Image)
 	if err != nil {
@@ -77,7 +78,7 @@ func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report sto
 	return proofs, fmt.Errorf("the Job %s/%s: %w", job.Namespace, job.Name, failure)
 }
 
-// start creates the Job, or returns the one of its name that runs. It deletes one that has ended.
+// start creates the Job, or returns the one of its name that runs with the same settings. It deletes any other one of the EtcdBackup.
 func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, error) {
 	for {
 		job := wanted.DeepCopy()
@@ -92,7 +93,7 @@ func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, 
 			return nil, err
 		case !isOwned(job, wanted):
 			return nil, errors.New("another owner has a Job of this name: delete that")
-		case job.DeletionTimestamp == nil && !hasEnded(job):
+		case job.DeletionTimestamp == nil && !hasEnded(job) && job.Annotations[settingsAnnotation] == wanted.Annotations[settingsAnnotation]:
 			return job, nil
 		default:
 			err = r.remove(ctx, job)

@@ -145,7 +145,7 @@ func bubble(t *testing.T, test func(w *world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.runner = &drill.Runner{Client: w.api, Image: "etcd-dr:v1", EtcdBackup: func(string) *v1alpha1.EtcdBackup { return b }}
+		w.runner = &drill.Runner{Client: w.api, Image: "etcd-dr:v1", EtcdBackup: func(spec.Spec) *v1alpha1.EtcdBackup { return b }}
 		w.request = scheduler.DrillRequest{
 			Spec: spec.Spec{
 				Cluster: "payments.etcd", Timeout: time.Hour, Repositories: []spec.Repository{{Name: "main", URL: "s3://backups/etcd"}},
@@ -209,7 +209,7 @@ func TestJob(t *testing.T) {
 
 // onlyRequired removes the fields that an unencrypted EtcdBackup does not need, and gives it a long name.
 func (w *world) onlyRequired() {
-	b := w.runner.EtcdBackup("")
+	b := w.runner.EtcdBackup(spec.Spec{})
 	b.Name = strings.Repeat("long.", 20) + "name"
 	b.Spec.Unencrypted, b.Spec.Drill = true, &v1alpha1.Drill{}
 	r := &b.Spec.Repositories[0]
@@ -288,6 +288,37 @@ func TestRunningJobIsFoundAgain(t *testing.T) {
 	})
 }
 
+// TestRunningJobOfOtherSettingsEnds changes the image, or the EtcdBackup, while a Job runs that a stopped operator has created: its verdict
+// would say nothing about the settings in effect.
+func TestRunningJobOfOtherSettingsEnds(t *testing.T) {
+	for _, change := range []func(w *world){
+		func(w *world) { w.runner.Image = "etcd-dr:v2" },
+		func(w *world) {
+			w.runner.EtcdBackup(spec.Spec{}).Spec.Drill.IdentitySecret = &v1alpha1.IdentitySecret{Name: "another"}
+		},
+		func(w *world) { w.request.Spec.Drill.Assertions = []string{"key=other"} },
+	} {
+		bubble(t, func(w *world) {
+			ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+			defer cancel()
+			_, err := w.drill(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				w.t.Fatal(err)
+			}
+			change(w)
+			w.request.Seed++
+			w.api.onCreate = func(job *batchv1.Job) {
+				w.prove(job.Spec.Template.Spec.Hostname, catalog.Passed)
+				w.api.end(batchv1.JobComplete, "")
+			}
+			w.want("passed", "")
+			if len(w.api.created) != 2 || w.api.deleted != 1 {
+				w.t.Errorf("%d Jobs were created, %d deleted", len(w.api.created), w.api.deleted)
+			}
+		})
+	}
+}
+
 // TestAPIServerIsAway checks that a drill that cannot be created fails at once, and one that runs is waited for.
 func TestAPIServerIsAway(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -312,11 +343,13 @@ func TestNoDrill(t *testing.T) {
 		w.runner.Image = ""
 		w.want("", "start dr operator with --drill-image")
 		w.runner.Image = "etcd-dr:v1"
-		b := w.runner.EtcdBackup("")
+		b := w.runner.EtcdBackup(spec.Spec{})
+		b.Spec.Repositories[0].CredentialsSecret = nil
+		w.want("", "the repository main names no Secret, and a Job has no other identity")
 		b.Spec.Repositories[0].Name = "other"
 		w.want("", "the settings of EtcdBackup payments/etcd have just changed")
-		w.runner.EtcdBackup = func(string) *v1alpha1.EtcdBackup { return nil }
-		w.want("", "the EtcdBackup of cluster payments.etcd was deleted")
+		w.runner.EtcdBackup = func(spec.Spec) *v1alpha1.EtcdBackup { return nil }
+		w.want("", "the EtcdBackup of cluster payments.etcd has just changed, or was deleted")
 		if len(w.api.created) != 0 {
 			w.t.Errorf("%d Jobs were created", len(w.api.created))
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -35,6 +36,9 @@ const (
 	caFile       = "ca.crt"
 )
 
+// settingsAnnotation has a digest of everything in a Job but the seed of its drill, which settles what is restored.
+const settingsAnnotation = "etcd-dr.io/settings"
+
 // stays is how long an ended Job stays, for its log, in seconds: a day.
 const stays = 24 * 60 * 60
 
@@ -54,6 +58,9 @@ func newRequest(b *v1alpha1.EtcdBackup, r scheduler.DrillRequest, image string) 
 	j := slices.IndexFunc(r.Spec.Repositories, func(in spec.Repository) bool { return in.Name == r.In.Repository })
 	if i < 0 || j < 0 || b.Spec.Drill == nil {
 		return request{}, fmt.Errorf("the settings of EtcdBackup %s/%s have just changed", b.Namespace, b.Name)
+	}
+	if b.Spec.Repositories[i].CredentialsSecret == nil {
+		return request{}, fmt.Errorf("the repository %s names no Secret, and a Job has no other identity: set its credentialsSecret", r.In.Repository)
 	}
 	return request{
 		backup: b, spec: r.Spec, repository: r.Spec.Repositories[j], declared: b.Spec.Repositories[i], seed: r.Seed, image: image,
@@ -78,6 +85,19 @@ func (r request) prefix() string {
 
 // job returns the Job of r. It is pure.
 func (r request) job() *batchv1.Job {
+	job := r.withoutDigest()
+	r.seed = 0
+	text, err := json.Marshal(r.withoutDigest())
+	if err != nil {
+		panic(err) // only texts, numbers and quantities
+	}
+	sum := sha256.Sum256(text)
+	job.Annotations = map[string]string{settingsAnnotation: hex.EncodeToString(sum[:8])}
+	return job
+}
+
+// withoutDigest returns the Job without the annotation of its settings.
+func (r request) withoutDigest() *batchv1.Job {
 	labels := map[string]string{"app.kubernetes.io/name": "etcd-dr-drill"}
 	owner := metav1.NewControllerRef(r.backup, v1alpha1.GroupVersion.WithKind("EtcdBackup"))
 	owner.BlockOwnerDeletion = nil // may need the right to update the finalizers of EtcdBackups, and a deleted one waits for nothing
