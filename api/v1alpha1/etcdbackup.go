@@ -238,7 +238,7 @@ type Repository struct {
 	Limit *resource.Quantity `json:"limit,omitempty"`
 
 	// lock makes the store refuse to delete or overwrite the objects of new backups for a while. The bucket must have been created with
-	// locks. Default: none. Example: {"for": "30d"}.
+	// locks. It needs credentialsSecret. Default: none. Example: {"for": "30d"}.
 	// +optional
 	Lock *Lock `json:"lock,omitempty"`
 
