@@ -34,7 +34,7 @@ import (
 const (
 	nodes        = 3
 	startTimeout = 10 * time.Minute // on cores that other tests use too
-	waitTimeout  = 5 * time.Minute
+	waitTimeout  = 10 * time.Minute
 )
 
 // controlPlane is the address of the API server, of DNS, and of the store.

@@ -75,7 +75,7 @@ func (s *site) etcdctl(t *testing.T, namespace string, result any, args ...strin
 		scheme = "https"
 	}
 	endpoint := scheme + "://etcd-0.etcd." + namespace + ".svc.cluster.local:2379"
-	cmd := s.Command(nil, slices.Concat([]string{"etcdctl", "--endpoints", endpoint, "-w", "json"}, s.flags[namespace], args)...)
+	cmd := s.Command(nil, slices.Concat([]string{"etcdctl", "--endpoints", endpoint, "-w", "json", "--dial-timeout", "1m", "--command-timeout", "1m"}, s.flags[namespace], args)...)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("etcdctl %s: %v", strings.Join(args, " "), err)

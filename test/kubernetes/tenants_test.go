@@ -98,10 +98,7 @@ func (s *site) requests(t *testing.T) (requests []request) {
 	for line := range bytes.Lines(s.AuditLog(t)) {
 		var r request
 		err := json.Unmarshal(line, &r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.User.Username == account && r.ObjectRef.Resource != "" {
+		if err == nil && r.User.Username == account && r.ObjectRef.Resource != "" { // a line may be torn by the kill
 			requests = append(requests, r)
 		}
 	}
