@@ -55,7 +55,7 @@ func TestRunContinuesWithAnotherMember(t *testing.T) {
 					breaks(fakes[0])
 					in := append(memories(2), fileBucket(t))
 					r, keys := request(t)
-					r.From, r.Spool = from, spool
+					r.From, r.Spool.Dir = from, spool
 					l := &listener{}
 					result, err := backup.Run(t.Context(), at(urls...), in.stores(t), reporting(r, l.report))
 					if err != nil {

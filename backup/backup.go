@@ -1,5 +1,5 @@
-// Package backup takes one backup: it chooses a member, streams its snapshot through the seal into one repository or
-// several, and writes the manifest.
+// Package backup takes one backup: it chooses a member, compresses and encrypts its snapshot as it streams into one or
+// several repositories, and writes the manifest.
 //
 //	member ── Snapshot stream ──► digest checked as it passes ──► seal ──► each repository: object, then manifest
 //
@@ -7,6 +7,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,30 +24,27 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// Errors of Run, to be matched with errors.Is.
-var (
-	// ErrDiverged means that the members have different key spaces. The backup is stored and marked.
-	ErrDiverged = fault.New(fault.Damaged, "the members have diverged")
-)
+// ErrDiverged means that the members have different key spaces. The backup is stored and marked.
+var ErrDiverged = fault.New(fault.Damaged, "the members have diverged")
 
 // Request configures one backup.
 type Request struct {
-	From           string // leader, follower, any, or one of the endpoints
-	NoHash         bool   // do not ask the member for its HashKV
-	HashMax        int64  // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
-	CompareMembers bool   // hash all members, one at a time, and mark the backup if they differ
-	To             seal.Recipients
-	MaxStream      time.Duration // time limit of the member's stream; above zero
-	Spool          string        // a directory: write the stream at full speed to a sealed file there, then upload
-	Plain          bool          // allow no recipients even if the newest backup is encrypted
+	From           string          // leader, follower, any, or one of the endpoints
+	NoHash         bool            // do not ask the member for its HashKV
+	HashMax        int64           // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
+	CompareMembers bool            // hash all members, one at a time, and mark the backup if they differ
+	To             seal.Recipients // who can open the backup
+	MaxStream      time.Duration   // time limit of the member's stream; above zero
+	Spool          Spool           // buffers the sealed stream until its upload; the zero Spool: no buffer
+	Plain          bool            // allow no recipients even if the newest backup is encrypted
 	Labels         catalog.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // how many of several stores must take the backup
 	Patience       time.Duration // how long a store may keep the others waiting; 0: DefaultPatience with several stores, no limit with one
-	Grace          time.Duration // a successful backup removes leftovers of killed ones that are older than this
+	Grace          time.Duration // a successful backup removes the leftovers of killed ones once they are older than this
 	Report         storage.Report
 
-	failed *memberError // the member that has already failed; nil at first
+	failed *memberError // of the first attempt, which the second one avoids; nil during the first
 }
 
 // Result is a stored backup.
@@ -59,7 +57,7 @@ type Result struct {
 // stallAfter is how long a stream may deliver no byte before it counts as stalled.
 const stallAfter = 30 * time.Second
 
-// Run takes one backup of the cluster at cfg and stores it, the same bytes under the same name, in every store in to.
+// Run takes one backup of the cluster at cfg. It stores the same bytes under the same name in every store in to.
 // If the member fails, Run tries one other member, unless r.From names an endpoint. With ErrDiverged or ErrPartial the
 // result is valid: the backup is in each store whose Outcome has no error. After any other error no store lists a new
 // backup.
@@ -80,7 +78,7 @@ func Run(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result
 	return result, retryErr
 }
 
-// runOnce is Run without a second member.
+// runOnce takes the backup from one member.
 func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Result, error) {
 	r.Report.Say(storage.Event{Stage: "connect", Message: "asking the cluster's members"})
 	c, err := r.connect(ctx, cfg)
@@ -137,8 +135,8 @@ type run struct {
 	manifest catalog.Manifest
 }
 
-// gather collects the facts that must be known before the stream begins. The snapshot is opened later, so it contains
-// the revision read here, and the key space that HashKV hashes.
+// gather collects the facts that must be known before the stream begins. The snapshot is opened later, so it contains at
+// least the revision read here, and the key space that HashKV has hashed.
 func (r *run) gather(ctx context.Context) (err error) {
 	r.status, err = r.member.Now(ctx)
 	if err != nil {
@@ -146,11 +144,11 @@ func (r *run) gather(ctx context.Context) (err error) {
 	}
 	r.manifest = catalog.Manifest{
 		Started: r.started, DRVersion: r.request.Version, Labels: r.request.Labels,
-		ClusterID: fmt.Sprintf("%x", r.cluster.ID), Members: r.cluster.Members, Member: r.self(), EtcdVersion: r.status.Version,
+		ClusterID: fmt.Sprintf("%x", r.cluster.ID), Members: r.cluster.Members, Member: r.readMember(), EtcdVersion: r.status.Version,
 		Revision: r.status.Header.Revision, RaftIndex: r.status.RaftAppliedIndex, RaftTerm: r.status.RaftTerm,
 		NoQuorum: !r.cluster.Quorum,
 	}
-	r.gatherKind(ctx)
+	r.gatherHints(ctx)
 	r.gatherAlarms(ctx)
 	if !r.request.NoHash {
 		r.gatherHash(ctx)
@@ -158,7 +156,8 @@ func (r *run) gather(ctx context.Context) (err error) {
 	return r.compareWithLast()
 }
 
-func (r *run) self() catalog.Member {
+// readMember returns the member that the backup is read from.
+func (r *run) readMember() catalog.Member {
 	for _, m := range r.cluster.Members {
 		if m.ID == r.member.ID() {
 			return m
@@ -167,20 +166,20 @@ func (r *run) self() catalog.Member {
 	return catalog.Member{ID: r.member.ID()}
 }
 
-// gatherKind collects facts that help a restore. They can also be read from the database, so a failure here only causes
+// gatherHints collects facts that help a restore. They can also be read from the database, so a failure here only causes
 // a warning.
-func (r *run) gatherKind(ctx context.Context) {
+func (r *run) gatherHints(ctx context.Context) {
 	var err error
 	r.manifest.Kubernetes, r.manifest.KubernetesEncrypted, err = r.member.Kubernetes(ctx)
 	if err != nil {
-		r.warn("cannot find out whether the key space is Kubernetes': %v", err)
+		r.warn("cannot find out whether Kubernetes uses this key space: %v", err)
 	}
 	r.manifest.Auth, err = r.member.AuthEnabled(ctx)
 	if err != nil {
 		r.warn("cannot find out whether authentication is enabled: %v", err)
 	}
 	if r.manifest.KubernetesEncrypted {
-		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup, keep them elsewhere")
+		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: keep a copy of them elsewhere")
 	}
 }
 
@@ -199,11 +198,11 @@ func (r *run) gatherHash(ctx context.Context) {
 	hash, err := r.member.HashKVUpTo(ctx, r.manifest.Revision, r.status, r.request.HashMax)
 	if errors.Is(err, cluster.ErrTooLarge) {
 		r.manifest.HashSkipped = err.Error()
-		r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "key space hash not taken: " + err.Error()})
+		r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "no HashKV is stored: " + err.Error()})
 		return
 	}
 	if err != nil {
-		r.warn("the backup has no HashKV to compare a restore with: %v", err)
+		r.warn("no HashKV is stored, with which a restore could be compared: %v", err)
 		return
 	}
 	r.manifest.HashKV = &hash
@@ -219,6 +218,9 @@ func (r *run) compareWithLast() error {
 		if err != nil {
 			return err
 		}
+		if len(loaded.Backups)+len(loaded.Damaged)+len(loaded.Untrusted) == 0 {
+			r.noteFirst(one)
+		}
 		if len(loaded.Backups) == 1 && loaded.Backups[0].Seal.Encryption != "" {
 			encrypted.Store(&loaded.Backups[0])
 		}
@@ -229,17 +231,28 @@ func (r *run) compareWithLast() error {
 	})
 	b := encrypted.Load()
 	if err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
-		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: give --recipient (DR_RECIPIENT), or --plain "+
+		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: pass --recipient (DR_RECIPIENT), or --plain "+
 			"to store every secret of etcd without encryption", fault.Refused, b.Cluster, b.ID)
 	}
 	return err
+}
+
+// noteFirst reports that one has no backup of the cluster yet. A directory may be empty because its file system is not mounted.
+func (r *run) noteFirst(one *store) {
+	if r.manifest.Origin != nil { // an import, which may well come before the first backup
+		return
+	}
+	r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Object: one.Repository, Message: fmt.Sprintf(
+		"%s has no backup of %s yet, this is the first: if there should be earlier ones, check the URL, and that a directory's file system is mounted",
+		cmp.Or(one.Repository, "the repository"), one.Cluster.Records().Cluster,
+	)})
 }
 
 // anotherCluster returns the warning that the newest backup and the one to store belong to different clusters.
 func (r *run) anotherCluster(newest catalog.Backup) error {
 	expected := "expected right after a restore; otherwise check --cluster and --endpoints"
 	if r.manifest.Origin != nil {
-		expected = "an imported backup may be, for a restore finds it only by its id; otherwise check --cluster"
+		expected = "expected for an imported backup, which a restore finds only by its ID; otherwise check --cluster"
 	}
 	return fmt.Errorf("the newest backup of %s is of cluster %s, this cluster is %s: %s", newest.Cluster, newest.ClusterID, r.manifest.ClusterID, expected)
 }
@@ -269,7 +282,7 @@ func (r *run) sweep(ctx context.Context) (all []catalog.Leftover) {
 		swept, err := one.Cluster.Sweep(ctx, r.request.Grace, time.Now())
 		cancel()
 		if err != nil {
-			r.warn("leftovers of killed backups stay: %v", r.to.withName(one, err))
+			r.warn("cannot remove the leftovers of killed backups: %v", r.to.withName(one, err))
 		}
 		for _, l := range swept {
 			r.request.Report.Say(storage.Event{Stage: "commit", Level: storage.Note, Object: l.Key, Message: "removed an object of a killed backup"})

@@ -149,7 +149,7 @@ func TestRunCancelled(t *testing.T) {
 		for event, met := 0, true; met; event++ {
 			to := open(t, mem.New())
 			r, _ := request(t)
-			r.CompareMembers, r.Spool = true, spool
+			r.CompareMembers, r.Spool.Dir = true, spool
 			ctx, cancel := context.WithCancelCause(t.Context())
 			met = false
 			l := &listener{hear: func(n int, _ storage.Event) {
@@ -242,7 +242,7 @@ func TestRunOnABadStream(t *testing.T) {
 				for name, bucket := range map[string]storage.Bucket{"mem": mem.New(), "file": fileBucket(t)} {
 					to := open(t, bucket)
 					r, _ := request(t)
-					r.Spool = spool
+					r.Spool.Dir = spool
 					_, err := backup.Run(t.Context(), at(url), only(to), r)
 					if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.word) {
 						t.Errorf("%s: error %v, want %v, %q", name, err, test.want, test.word)
@@ -291,7 +291,7 @@ func TestRunOnASlowStore(t *testing.T) {
 			}
 		}})
 		r, keys := request(t)
-		r.Spool = dir
+		r.Spool.Dir = dir
 		result := mustRun(t, at(fake.serve(t)), to, r, &listener{})
 		if !looked {
 			t.Error("nothing was uploaded")
@@ -362,7 +362,7 @@ func TestRunOnASlowMember(t *testing.T) {
 	for _, spool := range []string{"", t.TempDir()} {
 		to := open(t, mem.New())
 		r, _ := request(t)
-		r.Spool, r.MaxStream = spool, 300*time.Millisecond
+		r.Spool.Dir, r.MaxStream = spool, 300*time.Millisecond
 		_, err := backup.Run(t.Context(), at(url), only(to), r)
 		if err == nil || !strings.Contains(err.Error(), "--max-stream") {
 			t.Fatalf("error %v", err)
@@ -412,9 +412,9 @@ func TestRunWithoutARoomForTheSpool(t *testing.T) {
 	fake := &fakeMember{clusterID: 9, memberID: 1}
 	to := open(t, mem.New())
 	r, _ := request(t)
-	r.Spool = filepath.Join(t.TempDir(), "absent")
+	r.Spool.Dir = filepath.Join(t.TempDir(), "absent")
 	_, err := backup.Run(t.Context(), at(fake.serve(t)), only(to), r)
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), r.Spool) {
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), r.Spool.Dir) {
 		t.Errorf("error %v", err)
 	}
 	wantNothing(t, to)

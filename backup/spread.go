@@ -69,8 +69,8 @@ func (s *spread) uploadTo(one *store) {
 	one.upload = &upload
 }
 
-// feed copies the stream to all stores, at the speed of the slowest. It stops early once there can be no backup any more: exclude
-// closes all streams in this case.
+// feed copies the stream to all stores, at the speed of the slowest. It stops early when too few stores are left for a
+// backup: exclude has then closed all streams.
 func (s *spread) feed(sealed io.Reader) error {
 	buffer := make([]byte, 256<<10)
 	for s.failed() == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -37,18 +36,27 @@ func (r *run) store(ctx context.Context) error {
 	defer sealed.Close()
 	defer snapshot.Close() // again: deferred calls run last to first, and sealed.Close waits for the source to end
 
-	var source io.Reader = sealed
-	if r.request.Spool != "" {
-		spool, err := fillSpool(r.request.Spool, sealed)
-		if err != nil {
-			return err
-		}
-		defer spool.Close()
-		source = spool
-	}
 	about := max(snapshot.SnapshotSize(), r.status.DbSize)
+	source, err := r.spool(sealed, about)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
 	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: about}
 	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
+}
+
+// spool returns the sealed stream of a database of about so many bytes as the stores read it: with a spool, when all of it is there.
+func (r *run) spool(sealed io.Reader, about int64) (io.ReadCloser, error) {
+	s := r.request.Spool
+	if s.Dir == "" {
+		return io.NopCloser(sealed), nil
+	}
+	file, err := s.fill(sealed, about)
+	if err == nil && s.Full != nil {
+		s.Full()
+	}
+	return file, err
 }
 
 // boundRevision records the member's current revision and raft index as upper bounds of the snapshot's revision and index. They are,
@@ -65,31 +73,10 @@ func (r *run) boundRevision(ctx context.Context) {
 
 func (r *run) tooSlow() error {
 	cure := "the store may be too slow for the database; --spool DIR takes the stream to disk first"
-	if r.request.Spool != "" {
+	if r.request.Spool.Dir != "" {
 		cure = "the member, the network or the spool's disk is too slow for the database; allow more"
 	}
 	return fmt.Errorf("%w: %s allowed by --max-stream: %s", errSlow, r.request.MaxStream, cure)
-}
-
-// fillSpool writes the sealed stream to an unlinked file in dir and rewinds the file, which disappears with this process.
-// No byte of it is plain if the backup is encrypted.
-func fillSpool(dir string, sealed io.Reader) (*os.File, error) {
-	spool, err := os.CreateTemp(dir, "dr-spool-*")
-	if err != nil {
-		return nil, fmt.Errorf("make a spool: %w", err)
-	}
-	err = os.Remove(spool.Name())
-	if err == nil {
-		_, err = io.Copy(spool, sealed)
-		if err == nil {
-			_, err = spool.Seek(0, io.SeekStart)
-		}
-	}
-	if err != nil {
-		spool.Close()
-		return nil, fmt.Errorf("spool the snapshot in %s: %w", dir, err)
-	}
-	return spool, nil
 }
 
 func (r *run) follow(snapshot *cluster.Snapshot) io.Reader {

@@ -19,7 +19,7 @@ type Store struct {
 	Cluster    *repository.Cluster
 }
 
-// Outcome is the result of one store.
+// Outcome is the result of the backup in one store.
 type Outcome struct {
 	Repository string // as in Store
 	Err        error  // why the backup is missing there; nil if it is stored
@@ -38,7 +38,7 @@ const (
 // ErrPartial means that the backup is stored and listed, but not in every repository.
 var ErrPartial = errors.New("not every repository has the backup")
 
-var errStuck = errors.New("it has accepted or answered nothing for too long")
+var errStuck = errors.New("it has accepted no data and sent no answer for too long")
 
 // DefaultPatience returns r.Patience, or its default. With a spool the default is long, for stores on slow lines, which
 // accept nothing until one of a few large parts is sent. Without a spool the default is shorter than MaxStream, because
@@ -47,7 +47,7 @@ func (r Request) DefaultPatience() time.Duration {
 	switch {
 	case r.Patience > 0:
 		return r.Patience
-	case r.Spool != "":
+	case r.Spool.Dir != "":
 		return 10 * time.Minute
 	}
 	return min(2*time.Minute, r.MaxStream/2)
@@ -161,7 +161,7 @@ func (s *stores) withName(one *store, err error) error {
 	return fmt.Errorf("repository %s: %w", one.Repository, err)
 }
 
-// failed returns the reason why there can be no backup any more, or nil.
+// failed returns the error that makes the backup impossible, or nil.
 func (s *stores) failed() error {
 	left := s.remaining()
 	s.mu.Lock()
@@ -188,7 +188,7 @@ func (s *stores) limitWait(one *store) (done func()) {
 	return func() { timer.Stop() }
 }
 
-// each calls do for all remaining stores at once, and excludes those for which it fails.
+// each calls do for all remaining stores in parallel, and excludes those for which do fails.
 func (s *stores) each(do func(one *store) error) error {
 	var asked sync.WaitGroup
 	for _, one := range s.remaining() {
@@ -237,8 +237,8 @@ func (s *stores) warnOfSameID() {
 		id := one.Cluster.Records().KnownID()
 		other, known := byID[id]
 		if known && id != "" {
-			s.warn("the repositories %s and %s have the same id, so deletions in one count in the other: check which one's %s/repository*.json "+
-				"is a copy, and remove it: the next backup makes another", other.Repository, one.Repository, one.Cluster.Name())
+			s.warn("the repositories %s and %s have the same id, so deletions in one also apply to the other: find out which one's "+
+				"%s/repository*.json is a copy, and remove that: the next backup writes a new one", other.Repository, one.Repository, one.Cluster.Name())
 		}
 		byID[id] = one
 	}

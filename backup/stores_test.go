@@ -91,7 +91,7 @@ func TestRunIntoSeveral(t *testing.T) {
 		for _, spool := range []string{"", t.TempDir()} {
 			in := append(memories(2), fileBucket(t))
 			r, keys := request(t)
-			r.Require, r.Spool = require, spool
+			r.Require, r.Spool.Dir = require, spool
 			l := &listener{}
 			result, err := backup.Run(t.Context(), at(url), in.stores(t), reporting(r, l.report))
 			if err != nil {

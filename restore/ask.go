@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // Ask refuses while a member of the cluster that p replaces answers. restored is the id of the restored cluster, whose members may
@@ -28,18 +29,32 @@ func (r *run) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, answer := range cluster.Knock(ctx, r.plan.Old.ClientURLs) {
-		switch {
-		case !answer.Alive:
-		case r.result.ClusterID != "" && catalog.SameClusterID(answer.ClusterID, r.result.ClusterID):
-		case r.plan.IsStranger(answer.ClusterID, answer.Members):
-			r.say("ask", storage.Note, "another cluster, %s, answers at %s", answer.ClusterID, answer.URL)
-		default:
+	survivors, strangers := Survivors(ctx, r.plan, reach.Anywhere)
+	for _, s := range survivors {
+		if r.result.ClusterID == "" || !catalog.SameClusterID(s.ClusterID, r.result.ClusterID) {
 			return fmt.Errorf("%w: the old cluster still answers at %s: stop every old member first, or pass --old-is-dead if that is a different cluster",
-				fault.Refused, answer.URL)
+				fault.Refused, s.URL)
 		}
 	}
+	for _, s := range strangers {
+		r.say("ask", storage.Note, "another cluster, %s, answers at %s", s.ClusterID, s.URL)
+	}
 	return nil
+}
+
+// Survivors asks at all client URLs that the cluster which p replaces may have. It returns the answers of servers that may be its members,
+// and those of servers that certainly belong to another cluster.
+func Survivors(ctx context.Context, p plan.Plan, within reach.Reach) (survivors, strangers []cluster.Answer) {
+	for _, answer := range cluster.Knock(ctx, p.Old.ClientURLs, within) {
+		switch {
+		case !answer.Alive:
+		case p.IsStranger(answer.ClusterID, answer.Members):
+			strangers = append(strangers, answer)
+		default:
+			survivors = append(survivors, answer)
+		}
+	}
+	return survivors, strangers
 }
 
 // refuseHeld refuses while a process has locked one of the plan's disks. A member may have been started after the plan was made.

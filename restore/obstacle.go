@@ -43,8 +43,8 @@ func (m *EncodedObstacle) Err() error {
 	return &ObstacleError{m.Obstacle, m.Error.Err()}
 }
 
-// asObstacle returns an error that reports damage, and is no ObstacleError yet, as an obstacle of the base. It returns any other error,
-// and any error for a plan to restore a file, as it is.
+// asObstacle turns an error that reports damage into an obstacle of the base. It leaves an error alone that is an ObstacleError already,
+// and every error of a plan that restores a file.
 func asObstacle(p plan.Plan, err error) error {
 	_, known := errors.AsType[*ObstacleError](err)
 	if known || p.File != "" || !errors.Is(err, catalog.ErrDamaged) {
@@ -53,8 +53,8 @@ func asObstacle(p plan.Plan, err error) error {
 	return &ObstacleError{plan.Obstacle{Base: true}, err}
 }
 
-// obstacleOf returns the obstacle that ended a run; ok is false if no other way can avoid the error. A backup that no given key opens is
-// an obstacle: after a change of keys others may be encrypted for the given one.
+// obstacleOf returns the obstacle that ended a run; ok is false if no other way can avoid the error. A backup that none of the given keys
+// opens is an obstacle too: after a change of keys another backup may open.
 func obstacleOf(err error) (o plan.Obstacle, ok bool) {
 	wrongKey := errors.Is(err, seal.ErrWrongKey)
 	met, ok := errors.AsType[*ObstacleError](err)
@@ -64,6 +64,15 @@ func obstacleOf(err error) (o plan.Obstacle, ok bool) {
 	o = met.Obstacle
 	o.WrongKey = wrongKey
 	return o, true
+}
+
+// Met returns the obstacle that ended a run with err; nil if no other way can avoid err.
+func Met(err error) *EncodedObstacle {
+	o, ok := obstacleOf(err)
+	if !ok {
+		return nil
+	}
+	return &EncodedObstacle{o, fault.Pack(err)}
 }
 
 // maxDetours is the largest number of obstacles that a restore avoids: each costs as much as a restore.
@@ -92,12 +101,12 @@ func RunTarget(ctx context.Context, a Attempt) (plan.Plan, Result, error) {
 			return planned, result, err
 		}
 		met = append(met, plan.Blocked{Plan: planned, Obstacle: obstacle, Err: err})
-		next, unreachable := a.plan(ctx, met...)
+		next, noWay := a.plan(ctx, met...)
 		switch {
-		case errors.Is(unreachable, plan.ErrSameWay), unreachable != nil && obstacle.WrongKey:
+		case errors.Is(noWay, plan.ErrSameWay), noWay != nil && obstacle.WrongKey:
 			return planned, result, err
-		case unreachable != nil:
-			return planned, result, fmt.Errorf("%w; %w", err, unreachable)
+		case noWay != nil:
+			return planned, result, fmt.Errorf("%w; %w", err, noWay)
 		}
 		planned = next
 	}

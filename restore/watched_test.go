@@ -214,7 +214,7 @@ func TestVerifyFindsUnreplayableRequests(t *testing.T) {
 				test.change(r)
 			}
 		})
-		l, err := s.cluster.Log().Verify(t.Context(), s.catalog(t).Lineages[0], log.Reader{Keys: s.keys, Check: restore.CheckSegment})
+		l, err := s.cluster.Log().Verify(t.Context(), s.catalog(t).Lineages[0], log.VerifyOptions{Keys: s.keys, Check: restore.CheckSegment})
 		if err != nil || (len(l.Faults) > 0) != test.fault {
 			t.Fatalf("%s: %+v, %v", name, l.Faults, err)
 		}

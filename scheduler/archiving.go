@@ -6,15 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/etcd-dr/etcd-dr/backup/archive"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// hashEvery is the interval at which a member is asked for its HashKV. A restore of the log compares its result with it.
+// hashEvery is the interval at which a member is asked for its HashKV. A restore of the log checks its result against it.
 const hashEvery = time.Hour
 
 // archiving archives one cluster's log in a goroutine of its own, so that it continues while a backup runs or waits.
@@ -28,12 +26,12 @@ type archiving struct {
 	stopped bool          // guarded by Service.mu
 
 	mu     sync.Mutex
-	slots  *semaphore.Weighted // of backups at a time; guarded by mu, like status
+	slots  *slots // of backups; guarded by mu, like status
 	status archive.Status
 }
 
 // archive starts, restarts and stops log archiving to match c. The caller holds s.mu.
-func (s *Service) archive(ctx context.Context, c spec.Config, slots *semaphore.Weighted) {
+func (s *Service) archive(ctx context.Context, c spec.Config, backups *slots) {
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		if s.Archive == nil || spec.Suspend || spec.Archive.Flush == 0 {
@@ -46,7 +44,7 @@ func (s *Service) archive(ctx context.Context, c spec.Config, slots *semaphore.W
 			s.archivings[spec.Cluster] = a
 		}
 		a.mu.Lock()
-		a.slots = slots
+		a.slots = backups
 		a.mu.Unlock()
 	}
 	for name, a := range s.archivings {
@@ -76,7 +74,7 @@ func (s *Service) newArchiving(ctx context.Context, spec spec.Spec, lease time.D
 	return a
 }
 
-// longestUnarchived bounds the wait before the next try, and so the delay after a person has removed the cause.
+// longestUnarchived bounds the wait between tries, so that archiving resumes soon after a person has removed the cause.
 const longestUnarchived = time.Minute
 
 // run archives until ctx ends. If archiving ends earlier, only a person can remove the cause: run reports it, and tries again.
@@ -134,8 +132,8 @@ func (s *Service) boardOf(cluster string) *board {
 	return s.newBoard(cluster)
 }
 
-// currentSlots returns the semaphore that bounds the backups at a time.
-func (a *archiving) currentSlots() *semaphore.Weighted {
+// currentSlots returns the slots of backups.
+func (a *archiving) currentSlots() *slots {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.slots

@@ -143,7 +143,7 @@ func (j *backupJob) work(ctx context.Context) (err error) {
 	j.board.set(func(s *Status) { s.State, s.Holder = Running, "" })
 	j.board.begin(j.outcome)
 	j.report(storage.Note, "taking a backup: %s", j.r.text)
-	j.result, err = j.service.Backup(ctx, labelled(j.spec, j.r.label, j.r.value), j.r.stores, j.forward)
+	j.result, err = j.service.Backup(ctx, BackupRequest{labelled(j.spec, j.r.label, j.r.value), j.r.stores, j.r.free}, j.forward)
 	if j.result.ID == "" || errors.Is(err, backup.ErrPartial) {
 		return err
 	}

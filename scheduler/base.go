@@ -63,7 +63,7 @@ func (j *baseJob) try(ctx context.Context) time.Time {
 	}
 	j.r = &run{
 		loop: h, task: task{job: JobBackup, cause: cause{text: "the log needs it: " + j.why}},
-		leaseOf: JobBackup, require: a.spec.Backup.Require, slot: a.currentSlots(),
+		leaseOf: JobBackup, require: a.spec.Backup.Require, slots: a.currentSlots(),
 	}
 	return j.r.do(ctx, j)
 }
@@ -105,7 +105,7 @@ func (j *baseJob) work(ctx context.Context) error {
 // takeBackup takes the backup. It must arrive in the first repository, where the log is. Errors of
 // other repositories are only reported.
 func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
-	r, err := j.service.Backup(ctx, labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.forward)
+	r, err := j.service.Backup(ctx, BackupRequest{labelled(j.spec, spec.LabelArchive, j.why), j.r.stores, j.r.free}, j.forward)
 	reachedStores := reached(j.r.stores, r)
 	first := j.spec.Repositories[0].Name
 	if r.ID == "" || len(reachedStores) == 0 || reachedStores[0].Repository != first {

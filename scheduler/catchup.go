@@ -12,17 +12,21 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/runner"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/copying"
 )
 
 // catchup tracks which repositories miss backups that others have. A repository misses backups if its newest is not the
 // newest of all, so a new service finds out from the repositories alone. For that, a repository gets its backups in their
-// order: it takes part in no new backup until it has the missed ones, unless copies fail for too long.
+// order: it takes part in no new backup until it has the missed ones, unless copies fail for too long. Backups by hand and those
+// that a log needs do not wait: compare finds what was missed before them.
 type catchup struct {
-	since map[string]time.Time // by repository that misses backups: it may lack those that began then or later; zero: unknown
-	waits map[string]int       // by repository that misses backups: failed copies to it, and backups without it
-	tries int                  // failures in a row
-	after time.Time            // earliest next try
+	since    map[string]time.Time // by repository that misses backups: it may lack those that began then or later; zero: unknown
+	waits    map[string]int       // by repository that misses backups: failed copies to it, and backups without it
+	tries    int                  // failures in a row
+	after    time.Time            // earliest next try
+	compared bool                 // all repositories have answered since, and were compared
 }
 
 // mostWaits is the number of waits after which a repository takes part in new backups although it misses some. So many copies
@@ -40,10 +44,48 @@ func (c *catchup) update(seen newestBackups, all []spec.Repository) {
 		switch {
 		case !answered:
 			c.missed(in.Name, since)
+			c.compared = false
 		case newest.ID < seen.last.ID && (!known || since.IsZero()):
 			c.missed(in.Name, newest.Started)
 		}
 	}
+}
+
+// compare records which repositories miss backups that another one lists, and sets compared. It considers backups that are younger than
+// grace: the tombstone of a deleted one stays for so long.
+func (c *catchup) compare(all map[string]listed, grace time.Duration, now time.Time) {
+	for name, own := range all {
+		for _, other := range all {
+			since := own.missesSince(other, grace, now)
+			if !since.IsZero() {
+				c.missed(name, spec.Earlier(c.since[name], since))
+			}
+		}
+	}
+	c.compared = true
+}
+
+// listed holds the backups in the listing of a repository, oldest first.
+type listed struct {
+	stored  []catalog.ID
+	arrived []catalog.ID // stored ones, and those that were deleted and still have a tombstone
+}
+
+// missesSince returns the start of the last backup that arrived before the first one that l misses and other has stored; if none did, the
+// start of that one; zero if l misses none.
+func (l listed) missesSince(other listed, grace time.Duration, now time.Time) time.Time {
+	i := slices.IndexFunc(other.stored, func(id catalog.ID) bool {
+		_, arrived := slices.BinarySearch(l.arrived, id)
+		return !arrived && now.Sub(id.Started()) < grace && !catalog.IsFuture(id.Started(), now)
+	})
+	if i < 0 {
+		return time.Time{}
+	}
+	n, _ := slices.BinarySearch(l.arrived, other.stored[i])
+	if n == 0 {
+		return other.stored[i].Started()
+	}
+	return l.arrived[n-1].Started()
 }
 
 // missed records that a repository misses backups that began at since or later; zero: unknown which.
@@ -68,6 +110,41 @@ func (c *catchup) due(now time.Time) time.Time {
 		return time.Time{}
 	}
 	return storage.Later(now, c.after)
+}
+
+// compare compares the repositories if all have answered for the first time, or again. An error leaves it to the next call.
+func (w *worker) compare(ctx context.Context, seen newestBackups) {
+	if w.catchup.compared || !w.copies() || len(seen.stores) < len(w.spec.Repositories) {
+		return
+	}
+	found := make([]listed, len(seen.stores))
+	answered, _ := askAll(ctx, seen.stores, func(ctx context.Context, n int, store backup.Store) (err error) {
+		found[n], err = list(ctx, store)
+		return err
+	})
+	if len(answered) < len(seen.stores) {
+		return
+	}
+	all := map[string]listed{}
+	for n, store := range seen.stores {
+		all[store.Repository] = found[n]
+	}
+	w.catchup.compare(all, w.spec.Backup.Grace, time.Now())
+}
+
+// list lists the backups in a store.
+func list(ctx context.Context, in backup.Store) (l listed, err error) {
+	folders, err := in.Cluster.Backups().Folders(ctx, backups.LoadOptions{})
+	for _, f := range folders {
+		deleted := len(f.Tombstones()) > 0
+		if f.Has(catalog.ManifestName) && !deleted {
+			l.stored = append(l.stored, f.ID)
+		}
+		if f.Has(catalog.ManifestName) || deleted {
+			l.arrived = append(l.arrived, f.ID)
+		}
+	}
+	return l, err
 }
 
 // noteMissed records which repositories a backup has not reached.
@@ -192,16 +269,19 @@ func (j *copyJob) copyTo(ctx context.Context, to backup.Store, since time.Time) 
 	return nil
 }
 
+// copyFrom copies the backups that began at since or later from one store to another. Objects that cannot be copied fail the job, but are
+// no error: another try cannot copy them either.
 func (w *worker) copyFrom(ctx context.Context, from, to backup.Store, since time.Time) error {
 	o := task{job: JobCopy, repository: to.Repository, cause: cause{text: "it lacks backups that " + from.Repository + " has"}}.outcome()
 	w.board.begin(o)
 	result, err := w.service.Copy(ctx, CopyRequest{from, to, since}, w.forward)
-	if err == nil && len(result.Faults) > 0 {
-		err = fmt.Errorf("%d objects were not copied: %w", len(result.Faults), result.Faults[0].Err)
-	}
 	o.Ended, o.Verdict = time.Now().UTC(), Succeeded
-	if err != nil {
+	switch {
+	case err != nil:
 		o.Verdict, o.Message = Failed, err.Error()
+	case len(result.Faults) > 0:
+		o.Verdict, o.Message = Failed, fmt.Sprintf("%d objects were not copied: %v", len(result.Faults), result.Faults[0].Err)
+		w.report(storage.Warning, "repository %s: %s", to.Repository, o.Message)
 	}
 	w.board.publish(o)
 	if err == nil {

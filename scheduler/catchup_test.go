@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/copying"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // ids returns the backups of a cluster in one of w's stores.
@@ -37,7 +38,7 @@ func (w *world) ids(t *testing.T, store, cluster string) (ids []catalog.ID) {
 
 func anywhere(t *testing.T, cron string, repositories ...string) spec.Spec {
 	settings := specOf(t, "prod", cron, repositories...)
-	settings.Backup.Require, settings.Observe = spec.Any, 10*time.Minute
+	settings.Backup.Require, settings.Backup.Grace, settings.Observe = spec.Any, 24*time.Hour, 10*time.Minute
 	return settings
 }
 
@@ -152,6 +153,100 @@ func TestRepositoriesThatFailInTurns(t *testing.T) {
 	})
 }
 
+// A repository that missed backups gets one that the service does not take: by hand, or as the base of a log. It has the newest backup
+// then, and gets the missed ones all the same, from a service that started before or after that.
+func TestServiceCopiesWhatANewerBackupHides(t *testing.T) {
+	for _, startsBefore := range []bool{false, true} {
+		bubble(t, func(t *testing.T, w *world) {
+			on := &atomic.Bool{}
+			defer w.recover(on)
+			c := configOf(anywhere(t, "15 */6 * * *", "offsite", "main"))
+			prepare := func(s *scheduler.Service) {
+				w.opening(troubles["fails at once"], on)(s)
+				s.Copy = scheduler.Copy
+			}
+			s := w.start("a", c, prepare)
+			w.pass(5 * time.Hour)
+			on.Store(true)
+			w.pass(18 * time.Hour)
+			s.end()
+			if startsBefore {
+				w.start("b", c, prepare)
+				w.pass(time.Minute)
+			}
+			byHand, err := repository.Open(w.stores["offsite"], "prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = create(t.Context(), byHand, time.Now(), 1000, 1000, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			on.Store(false)
+			if !startsBefore {
+				w.start("b", c, prepare)
+			}
+			w.pass(40 * time.Minute)
+			here, there := w.ids(t, "main", "prod"), w.ids(t, "offsite", "prod")
+			if len(here) != 6 || !slices.Equal(here, there) {
+				t.Errorf("starts before: %v: main has %q, offsite %q", startsBefore, here, there)
+			}
+		})
+	}
+}
+
+// A backup that a repository had and has deleted is not copied to it again by a service that starts.
+func TestServiceCopiesNothingThatWasDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := configOf(anywhere(t, "15 */6 * * *", "offsite", "main"))
+		copies := func(s *scheduler.Service) { s.Copy = scheduler.Copy }
+		s := w.start("a", c, copies)
+		w.pass(13 * time.Hour)
+		s.end()
+		offsite, err := repository.Open(w.stores["offsite"], "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.ids(t, "offsite", "prod")
+		err = offsite.Delete(t.Context(), catalog.Tombstone{Backup: before[1], Time: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = w.start("b", c, copies)
+		w.pass(time.Hour)
+		got := w.ids(t, "offsite", "prod")
+		if slices.Contains(got, before[1]) || counted(s.status(t, "prod"), scheduler.JobCopy, scheduler.Succeeded) > 0 {
+			t.Errorf("offsite had %q, and has %q", before, got)
+		}
+	})
+}
+
+// A backup that is damaged in every repository that has it cannot be copied. The others are, once, and the damage is reported.
+func TestServiceCopiesAroundADamagedBackup(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		on := &atomic.Bool{}
+		defer w.recover(on)
+		s := w.start("a", configOf(anywhere(t, "15 */6 * * *", "offsite", "main")), func(s *scheduler.Service) {
+			w.opening(troubles["fails at once"], on)(s)
+			s.Copy = scheduler.Copy
+		})
+		w.pass(5 * time.Hour)
+		on.Store(true)
+		w.pass(9 * time.Hour)
+		missed := w.ids(t, "main", "prod")
+		stored.Put(t, w.stores["main"], "prod/backups/"+string(missed[1])+"/manifest.json", []byte("damaged"))
+		on.Store(false)
+		w.pass(5 * time.Hour)
+		got := s.status(t, "prod")
+		copies := counted(got, scheduler.JobCopy, scheduler.Failed) + counted(got, scheduler.JobCopy, scheduler.Succeeded)
+		there := w.ids(t, "offsite", "prod")
+		if !slices.Contains(there, missed[0]) || copies != 1 {
+			t.Errorf("%d copies; main has %q, offsite %q", copies, w.ids(t, "main", "prod"), there)
+		}
+		s.wantOutcome(t, "prod", scheduler.JobCopy, scheduler.Failed, "it lacks backups that main has", "1 objects were not copied")
+	})
+}
+
 // A repository that trusts only its own key gets new backups even if it missed some: it does not trust copies.
 func TestRepositoryWithItsOwnKeyIsNotLeftOut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
@@ -186,9 +281,11 @@ func TestServiceReportsMissedBackups(t *testing.T) {
 		broken := &atomic.Bool{}
 		broken.Store(true)
 		s := w.start("a", configOf(anywhere(t, "@daily", "main", "offsite")), func(s *scheduler.Service) {
-			s.Backup = func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
-				r, err := w.backup(ctx, "a", spec, to[:1])
-				for _, left := range to[1:] {
+			s.Backup = func(ctx context.Context, asked scheduler.BackupRequest, _ storage.Report) (backup.Result, error) {
+				others := asked.To[1:]
+				asked.To = asked.To[:1]
+				r, err := w.backup(ctx, "a", asked)
+				for _, left := range others {
 					r.Stores = append(r.Stores, backup.Outcome{Repository: left.Repository, Err: errTest})
 				}
 				return r, err

@@ -69,7 +69,7 @@ func (s *Service) find(cluster string) (*worker, spec.Spec, error) {
 	if !ok {
 		return nil, spec.Spec{}, unknown(cluster)
 	}
-	return w, w.inEffect, nil
+	return w, w.assigned.spec, nil
 }
 
 func unknown(cluster string) error {

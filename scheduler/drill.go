@@ -108,7 +108,7 @@ func (d *driller) showNext(at time.Time) {
 
 // runJob carries out a run, and returns when to look again.
 func (d *driller) runJob(ctx context.Context, t task) time.Time {
-	r := &run{loop: &d.loop, task: t, leaseOf: JobDrill, require: spec.Any, turns: d.group.drills, slot: d.service.drills}
+	r := &run{loop: &d.loop, task: t, leaseOf: JobDrill, require: spec.Any, turn: d.group.drills, slots: d.service.drills}
 	return r.do(ctx, &drillJob{r: r, driller: d})
 }
 
@@ -116,7 +116,7 @@ func (d *driller) runJob(ctx context.Context, t task) time.Time {
 type drillJob struct {
 	r *run
 	*driller
-	newest  catalog.Proof // of the newest stored drill
+	newest  []catalog.Proof // of the newest stored drill, newest first
 	outcome Outcome
 	proofs  []catalog.Proof // results of the drill
 	err     error           // of the drill
@@ -128,14 +128,15 @@ func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
 	return []backup.Store{in}, err
 }
 
-// stored reports whether another service has drilled since this drill became due, or was requested.
+// stored reports whether another service has drilled since this drill became due, or was requested. A drill without the proof of its last
+// restore does not count: no service works on it any more, as the lease shows.
 func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 	since := j.last
 	if !j.r.requested.IsZero() {
 		since = storage.Later(since, j.r.requested) // j.last may be the later one, written by a clock that is ahead
 	}
 	j.newest, err = j.readLast(ctx, j.r.stores[0])
-	return err == nil && j.newest.Time.After(since), err
+	return err == nil && len(j.newest) > 0 && j.newest[0].Time.After(since) && catalog.DrillEnded(j.newest), err
 }
 
 // work runs the drill. An error of the drill itself is part of its result.
@@ -144,8 +145,14 @@ func (j *drillJob) work(ctx context.Context) error {
 	j.board.begin(j.outcome)
 	j.report(storage.Note, "a drill: %s", j.r.text)
 	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to type
-	j.proofs, j.err = j.service.Drill(ctx, DrillRequest{j.spec, j.r.stores[0], seed}, j.forward)
+	j.proofs, j.err = j.service.Drill(ctx, DrillRequest{j.spec, j.r.stores[0], seed, j.free}, j.forward)
 	return nil
+}
+
+// free gives back the slot, and the turn among the clusters with the same repositories.
+func (j *drillJob) free() {
+	j.r.free()
+	j.r.leave()
 }
 
 // record records the result. After a drill that was run, last is not before the time at which it became due: a clock that was
@@ -163,7 +170,7 @@ func (j *drillJob) finish(a runner.Action) time.Time {
 		j.notBefore = j.nextLook(j.r.theirs)
 		return j.notBefore
 	case runner.Adopt:
-		j.recordResult(j.r.outcome(), []catalog.Proof{j.newest}, nil)
+		j.recordResult(j.r.outcome(), j.newest, nil)
 	case runner.Retry, runner.Report, runner.GiveUp:
 		return j.notRun(j.r.task, j.r.why)
 	}
@@ -277,7 +284,7 @@ func (d *driller) readState(ctx context.Context) error {
 		return err
 	}
 	newest, err := d.readLast(ctx, in)
-	if err != nil || !newest.Time.IsZero() {
+	if err != nil || len(newest) > 0 {
 		return err
 	}
 	catalog, err := in.Cluster.Load(ctx, backups.LoadOptions{Newest: 1})
@@ -285,17 +292,19 @@ func (d *driller) readState(ctx context.Context) error {
 	return err
 }
 
-// readLast reads the newest stored drill, and updates d by it. If another service could not run that drill, this one retries it.
-func (d *driller) readLast(ctx context.Context, in backup.Store) (catalog.Proof, error) {
-	newest, _, err := in.Cluster.LastDrill(ctx, time.Now().Add(catalog.FutureAllowance))
+// readLast reads the proofs of the newest stored drill, newest first, and updates d by them. If another service could not run that drill to
+// its end, this one retries it.
+func (d *driller) readLast(ctx context.Context, in backup.Store) ([]catalog.Proof, error) {
+	newest, err := in.Cluster.LastDrill(ctx, time.Now().Add(catalog.FutureAllowance))
 	if err != nil {
-		return newest, fmt.Errorf("repository %s: %w", in.Repository, err)
+		return nil, fmt.Errorf("repository %s: %w", in.Repository, err)
 	}
 	d.known = true
-	if !newest.Time.After(d.last) {
+	if len(newest) == 0 || !newest[0].Time.After(d.last) {
 		return newest, nil
 	}
-	d.last = newest.Time
-	d.retryLater(newest.Verdict == catalog.NotRun)
+	d.last = newest[0].Time
+	verdict, _ := verdictOf(newest, nil)
+	d.retryLater(verdict == NotRun || !catalog.DrillEnded(newest))
 	return newest, nil
 }

@@ -3,11 +3,13 @@ package scheduler_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,11 +27,14 @@ import (
 // drills configures the drills of a world, and records them.
 type drills struct {
 	took    time.Duration
+	hang    map[string]bool                 // by cluster: they take until their time limit
+	frees   time.Duration                   // after which a drill gives its turn back; 0: at its end
+	most    int                             // that may have a turn at once; 0: one
 	verdict func(by string) catalog.Verdict // nil: they pass
 	err     error                           // returned with the proofs
 	silent  bool                            // they leave no proof
 	ahead   time.Duration                   // of the clock that the next one is run by
-	running int
+	running int                             // with a turn
 	ran     []drilled
 }
 
@@ -46,17 +51,18 @@ type drilled struct {
 // drill appends a proof to the newest backup when its time has passed, as verify.Drill would.
 func (w *world) drill(ctx context.Context, by string, r scheduler.DrillRequest) (proofs []catalog.Proof, err error) {
 	began := time.Now()
-	w.set(func() {
-		w.drills.running++
-		if w.drills.running > 1 {
-			w.t.Errorf("%d drills at once", w.drills.running)
-		}
-	})
-	defer w.set(func() {
-		w.drills.running--
-		w.drills.ran = append(w.drills.ran, drilled{began.Sub(w.begin), by, r.Spec.Cluster, r.In.Repository, r.Seed, err})
-	})
-	err = pause(ctx, w.drillTook())
+	took, frees := w.beginDrill(r.Spec)
+	gone := sync.OnceFunc(func() { w.set(func() { w.drills.running-- }) })
+	defer func() {
+		gone()
+		w.set(func() {
+			w.drills.ran = append(w.drills.ran, drilled{began.Sub(w.begin), by, r.Spec.Cluster, r.In.Repository, r.Seed, err})
+		})
+	}()
+	if frees > 0 && frees < took {
+		defer time.AfterFunc(frees, func() { gone(); r.Free() }).Stop()
+	}
+	err = pause(ctx, took)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +77,18 @@ func (w *world) drill(ctx context.Context, by string, r scheduler.DrillRequest) 
 	return w.proven(ctx, by, r.In, newest.ID, began)
 }
 
-func (w *world) drillTook() time.Duration {
+// beginDrill counts a drill that begins. It returns how long the drill takes, and after which time it gives its turn back.
+func (w *world) beginDrill(s spec.Spec) (took, frees time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.drills.took
+	w.drills.running++
+	if w.drills.running > max(1, w.drills.most) {
+		w.t.Errorf("%d drills at once", w.drills.running)
+	}
+	if w.drills.hang[s.Cluster] {
+		return 2 * s.Timeout, w.drills.frees
+	}
+	return w.drills.took, w.drills.frees
 }
 
 func (w *world) proven(ctx context.Context, by string, in backup.Store, id catalog.ID, began time.Time) ([]catalog.Proof, error) {
@@ -347,6 +361,84 @@ func TestDrillsThatOnlyAnotherCanRun(t *testing.T) {
 		if tries < 2 || n > tries+2 {
 			t.Errorf("%d tries, %d when another had run it", tries, n)
 		}
+	})
+}
+
+// part stores the proof of one of two restores of a drill by another host, which began ago.
+func (w *world) part(t *testing.T, n int, v catalog.Verdict, ago time.Duration) {
+	t.Helper()
+	c, err := repository.Open(w.stores["main"], "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := c.Load(t.Context(), backups.LoadOptions{Newest: 1})
+	if err != nil || len(loaded.Backups) == 0 {
+		t.Fatalf("no backup: %v", err)
+	}
+	err = c.Append(t.Context(), catalog.Proof{
+		Format: catalog.Proofs.Format, Backup: loaded.Backups[0].ID, Level: catalog.Booted, Verdict: v, Finding: fmt.Sprint("part ", n, " ", v),
+		Time: time.Now().Add(-ago).UTC(), By: "away, dr v1", Drill: &catalog.Drill{Target: "a point", Part: n, Parts: 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A drill that has ended after the first of its two restores is run again, whether it was due or requested: its first proof proves half.
+func TestDrillsThatWereInterrupted(t *testing.T) {
+	c := func(t *testing.T, cron string) spec.Config {
+		return configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), cron))
+	}
+	bubble(t, func(t *testing.T, w *world) {
+		first := w.start("a", c(t, "@daily"))
+		w.pass(time.Hour)
+		first.end()
+		w.pass(at(0, "23h30m"))
+		w.part(t, 1, catalog.Passed, 10*time.Minute)
+		b := w.start("b", c(t, "@daily"))
+		w.pass(time.Hour)
+		w.wantDrills("prod", 0, at(1, "30m"))
+		b.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Succeeded, "the last one was not run", "")
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", c(t, ""))
+		w.pass(time.Hour)
+		s.holdLease(t, w, time.Minute)
+		s.trigger(t, "prod", scheduler.JobDrill, "now")
+		w.pass(10 * time.Second)
+		w.part(t, 1, catalog.Passed, 0)
+		w.pass(time.Hour)
+		w.wantDrills("prod", time.Hour)
+	})
+}
+
+// holdLease holds the lease on drills of prod for a while, as another service that then dies.
+func (s *service) holdLease(t *testing.T, w *world, ttl time.Duration) {
+	t.Helper()
+	c, err := repository.Open(w.stores["main"], "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, held, err := c.Leases().Hold(t.Context(), "drill", "away", ttl)
+	if err != nil || !held {
+		t.Fatalf("held: %t, %v", held, err)
+	}
+}
+
+// The verdict of another service's drill is that of all its restores.
+func TestDrillsOfAnotherService(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("a", configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "")))
+		w.pass(time.Hour)
+		s.holdLease(t, w, time.Minute)
+		s.trigger(t, "prod", scheduler.JobDrill, "now")
+		w.pass(10 * time.Second)
+		w.part(t, 1, catalog.Failed, 0)
+		w.pass(time.Second)
+		w.part(t, 2, catalog.Passed, 0)
+		w.pass(time.Hour)
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Failed, "now", "part 1 failed")
+		w.wantDrills("prod")
 	})
 }
 

@@ -12,35 +12,40 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// The numbers that bound concurrency, in one group (AtOnce) and in the whole service (OfAll).
+// The limits of concurrency, in one group of clusters and in the whole service.
 const (
-	firstReadsAtOnce = 16
-	firstReadsOfAll  = 64 // bounds connections and memory when a service with thousands of clusters starts
-	readAtOnce       = 4  // a read of a repository with a long log takes 80 MB
-	readsOfAll       = 16
-	checkedAtOnce    = 16 // clusters, in the whole service; bounds connections
-	drillsAtOnce     = 1  // in a group, and in the whole service: each takes the memory of an etcd server
+	firstReadsPerGroup   = 16
+	firstReadsPerService = 64 // bounds connections and memory when a service with thousands of clusters starts
+	readsPerGroup        = 4  // a read of a repository with a long log takes 80 MB
+	readsPerService      = 16
+	checksPerService     = 16 // of clusters; bounds connections
+	drillsPerService     = 1  // unless Service.Drills is set: each takes the memory of an etcd server
 )
 
 // askTime bounds how long one step of a job may wait for its repositories: for the suspension, the lease, the newest backup.
 const askTime = 30 * time.Second
 
-// repositoryGroup holds the turns that clusters with the same repositories share: a repository that is slow or does not answer
-// delays only the clusters that use it.
+// repositoryGroup limits the jobs of a tenant's clusters that have the same repositories. The clusters share these limits, so that a
+// slow or silent repository delays only the clusters that use it.
 type repositoryGroup struct {
-	jobs       *semaphore.Weighted // for whole runs of workers
-	drills     *semaphore.Weighted // for whole runs of drillers
-	firstReads turns               // for reads of suspensions and newest backups, by workers and drillers
-	reads      turns               // for reads of repositories with their logs, by observers and triggers
+	jobs   *semaphore.Weighted // held by each run of a worker
+	drills *semaphore.Weighted // held by each run of a driller, until it gives its slot back
+	readLimits
 }
 
-// turns are semaphores that are acquired in their order: the group's, then the service's.
-type turns []*semaphore.Weighted
+// readLimits limit reads. The clusters of all tenants that have the same repositories share them.
+type readLimits struct {
+	firstReads semaphores // for reads of suspensions and newest backups, by workers and drillers
+	reads      semaphores // for reads of repositories with their logs, by observers and triggers
+}
 
-// do acquires t and calls f, with a context that ends after limit. An error reports that ctx has ended: f was not called, or
-// may have been interrupted.
-func (t turns) do(ctx context.Context, limit time.Duration, f func(context.Context)) error {
-	for _, one := range t {
+// semaphores are acquired in order: the group's, then the service's.
+type semaphores []*semaphore.Weighted
+
+// do acquires all semaphores and calls f with a context that ends after limit. It returns an error only if ctx has ended: then f
+// was not called, or may have been interrupted.
+func (all semaphores) do(ctx context.Context, limit time.Duration, f func(context.Context)) error {
+	for _, one := range all {
 		err := one.Acquire(ctx, 1)
 		if err != nil {
 			return err
@@ -53,22 +58,42 @@ func (t turns) do(ctx context.Context, limit time.Duration, f func(context.Conte
 	return ctx.Err()
 }
 
-// groupOf returns the group of a cluster's repositories. Clusters whose URLs have the same
-// pattern share a group too: their store hangs for all of them at once. The caller holds s.mu.
-func (s *Service) groupOf(repositories []spec.Repository, concurrency int) *repositoryGroup {
+// groupOf returns the group of cluster c. Clusters whose URLs have the same pattern share a group too, because they share a store. The
+// caller holds s.mu.
+func (s *Service) groupOf(c spec.Spec, concurrency int) *repositoryGroup {
+	urls := urlsOf(c.Repositories)
+	key := fmt.Sprintf("%d %q %s", concurrency, c.Tenant, urls)
+	g, ok := s.groups[key]
+	if !ok {
+		g = &repositoryGroup{
+			jobs: semaphore.NewWeighted(int64(concurrency)), drills: semaphore.NewWeighted(int64(s.drillsAtOnce())), readLimits: s.readLimitsOf(urls),
+		}
+		s.groups[key] = g
+	}
+	return g
+}
+
+// readLimitsOf returns the limits of reads in the repositories with these URLs. The caller holds s.mu.
+func (s *Service) readLimitsOf(urls string) readLimits {
+	t, ok := s.readLimits[urls]
+	if !ok {
+		t = readLimits{
+			firstReads: semaphores{semaphore.NewWeighted(firstReadsPerGroup), s.firstReads}, reads: semaphores{semaphore.NewWeighted(readsPerGroup), s.reads},
+		}
+		s.readLimits[urls] = t
+	}
+	return t
+}
+
+// urlsOf returns the URLs of repositories, or their patterns, sorted and as one text.
+func urlsOf(repositories []spec.Repository) string {
 	urls := []string{}
 	for _, r := range repositories {
 		urls = append(urls, cmp.Or(r.Pattern, r.URL))
 	}
-	key := fmt.Sprint(concurrency, slices.SortedFunc(slices.Values(urls), cmp.Compare[string]))
-	g, ok := s.groups[key]
-	if ok {
-		return g
-	}
-	g = &repositoryGroup{
-		jobs: semaphore.NewWeighted(int64(concurrency)), drills: semaphore.NewWeighted(drillsAtOnce),
-		firstReads: turns{semaphore.NewWeighted(firstReadsAtOnce), s.firstReads}, reads: turns{semaphore.NewWeighted(readAtOnce), s.reads},
-	}
-	s.groups[key] = g
-	return g
+	slices.Sort(urls)
+	return fmt.Sprintf("%q", urls)
 }
+
+// drillsAtOnce returns how many drills may run at a time, in a group and in the whole service.
+func (s *Service) drillsAtOnce() int { return cmp.Or(s.Drills, drillsPerService) }

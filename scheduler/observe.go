@@ -155,7 +155,7 @@ func (o *observer) survey(ctx context.Context, spec spec.Spec, group *repository
 	}
 	o.publish()
 	if o.service.Check != nil {
-		checks := turns{o.service.checks}
+		checks := semaphores{o.service.checks}
 		if checks.do(ctx, checkTime, func(ctx context.Context) { o.lines = o.service.Check(ctx, spec) }) != nil {
 			return
 		}

@@ -141,6 +141,22 @@ func TestServiceReportsEachConditionOnce(t *testing.T) {
 	})
 }
 
+// A survey follows each backup, also one that another service has taken.
+func TestServiceObservesBackupsOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		prod := observed(t, "prod", "0 * * * *", "main")
+		prod.Observe = 24 * time.Hour
+		a, b := w.start("a", configOf(prod)), w.start("b", configOf(prod))
+		w.pass(at(0, "3h5m"))
+		for name, s := range map[string]*service{"a": a, "b": b} {
+			got := s.status(t, "prod")
+			if got.Standings[0].Good.ID != got.Last.ID || got.Last.Started.Before(w.begin.Add(at(0, "3h"))) {
+				t.Errorf("%s: the newest backup is %s, the survey's newest is %s", name, got.Last.ID, got.Standings[0].Good.ID)
+			}
+		}
+	})
+}
+
 // A store that is unreachable for a moment causes no condition. One that stays unreachable does, and keeps its last standing.
 func TestServiceObservesAnUnreachableStore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

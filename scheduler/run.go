@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -35,28 +36,35 @@ type run struct {
 	task
 	leaseOf Job                 // the job whose lease the run takes: for prunings and copies too, that of backups
 	require spec.Require        // how many of the repositories must answer and grant the lease
-	turns   *semaphore.Weighted // of the clusters with the same repositories; nil: the job does not wait for a turn
-	slot    *semaphore.Weighted // of the service; nil: the job needs none
+	turn    *semaphore.Weighted // of the group; nil: the job does not wait for a turn
+	slots   *slots              // of the service; nil: the job needs none
 
 	stores []backup.Store  // in which the run works
 	theirs lease.Lease     // of another service, which acquire found; zero: none
 	why    error           // error of the last action
 	leased context.Context // ends when the lease is lost or the service stops the job; nil without a lease
-	leave  func()          // gives the turn back
+	leave  func()          // gives the turn back; the first call counts
+	free   func()          // gives the slot back; the first call counts
 	yield  func()          // gives the lease back
 }
 
 // do takes the job through all states, with s for the steps that depend on its kind, and returns when to look again.
 func (r *run) do(ctx context.Context, s steps) time.Time {
 	r.leave = func() {}
-	defer func() { r.leave() }()
+	defer func() {
+		r.requests.remove(r.job)
+		r.leave()
+	}()
 	return s.finish(r.runStates(ctx, s))
 }
 
 // runStates returns the action with which the run ends. The lease and the slot are given back by then.
 func (r *run) runStates(ctx context.Context, s steps) runner.Action {
-	r.yield = func() {}
-	defer func() { r.yield() }()
+	r.yield, r.free = func() {}, func() {}
+	defer func() {
+		r.free()
+		r.yield()
+	}()
 	state, action := runner.Queued, runner.Queue
 	for state != runner.Ended {
 		state, action = runner.Next(state, r.carryOut(ctx, action, s))
@@ -83,7 +91,7 @@ func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Fac
 	case runner.ReadStored:
 		f.Stored, r.why = s.stored(ctx)
 	case runner.TakeSlot:
-		r.why = r.takeSlot(ctx)
+		f.Withdrawn, r.why = r.takeSlot(ctx)
 	case runner.Work:
 		r.why = r.work(s)
 	case runner.Record:
@@ -95,23 +103,24 @@ func (r *run) carryOut(ctx context.Context, a runner.Action, s steps) runner.Fac
 	return f
 }
 
-// queue waits for a turn. If new settings have arrived, it reports that the job is withdrawn: the loop accepts them first.
+// queue waits for a turn. It reports whether the job is withdrawn.
 func (r *run) queue(ctx context.Context) (withdrawn bool, err error) {
-	if r.turns != nil {
-		err = r.turns.Acquire(ctx, 1)
+	if r.turn != nil {
+		err = r.turn.Acquire(ctx, 1)
 		if err != nil {
 			return false, err
 		}
-		r.leave = func() { r.turns.Release(1) }
+		r.leave = sync.OnceFunc(func() { r.turn.Release(1) })
 	}
-	if len(r.assignments) > 0 {
+	if r.isWithdrawn() {
 		return true, nil
 	}
 	r.requests.begin(r.job)
-	turn := r.leave
-	r.leave = func() { r.requests.remove(r.job); turn() }
 	return false, nil
 }
+
+// isWithdrawn reports whether new settings have arrived: the loop accepts them first.
+func (r *run) isWithdrawn() bool { return len(r.assignments) > 0 }
 
 func (r *run) readSuspension(ctx context.Context, s steps) error {
 	all, err := r.service.open(r.spec)
@@ -141,26 +150,31 @@ func (r *run) acquire(ctx context.Context) (held bool, err error) {
 	return true, nil
 }
 
-// takeSlot waits for a slot until ctx ends, or the lease is lost.
-func (r *run) takeSlot(ctx context.Context) error {
-	if r.slot == nil {
-		return nil
+// takeSlot waits for a slot until ctx ends, or the lease is lost. If new settings have arrived meanwhile, it reports that the job is
+// withdrawn, and puts its request back.
+func (r *run) takeSlot(ctx context.Context) (withdrawn bool, err error) {
+	if r.slots == nil {
+		return false, nil
 	}
 	both, end := context.WithCancelCause(r.leased)
 	defer end(nil)
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	defer stop()
-	if r.slot.Acquire(both, 1) != nil {
-		return context.Cause(both)
+	release, err := r.slots.acquire(both, r.spec.Tenant)
+	if err != nil {
+		return false, err
 	}
-	return nil
+	r.free = sync.OnceFunc(release)
+	if !r.isWithdrawn() {
+		return false, nil
+	}
+	r.putBack(time.Time{})
+	return true, nil
 }
 
 // work does the work within the cluster's timeout, and gives the slot back.
 func (r *run) work(s steps) error {
-	if r.slot != nil {
-		defer r.slot.Release(1)
-	}
+	defer r.free()
 	limited, cancel := r.limited(r.leased)
 	defer cancel()
 	return s.work(limited)
@@ -201,7 +215,14 @@ func (r *run) finish(a runner.Action) time.Time {
 // postpone puts the request back until the other service's lease may have ended.
 func (r *run) postpone() time.Time {
 	again := r.nextLook(r.theirs)
-	r.requests.remove(r.job)
-	r.requests.add(request{job: r.job, reason: r.text, at: r.requested, after: again, since: r.since})
+	r.putBack(again)
 	return again
+}
+
+// putBack puts the request of the job, if it has one, back among those that wait: it may be tried at after, the zero time: at once.
+func (r *run) putBack(after time.Time) {
+	r.requests.remove(r.job)
+	if !r.requested.IsZero() {
+		r.requests.add(request{job: r.job, reason: r.text, at: r.requested, after: after, since: r.since})
+	}
 }

@@ -7,7 +7,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -32,6 +31,14 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
+// BackupRequest describes a backup of Service.Backup.
+type BackupRequest struct {
+	Spec spec.Spec // its labels include the cause of the backup
+	To   []backup.Store
+	// Free gives the backup's slot back before its end. Backup may call it, once or more, when nothing remains but to upload a spool.
+	Free func()
+}
+
 // CopyRequest selects the backups that Service.Copy copies.
 type CopyRequest struct {
 	From, To backup.Store
@@ -43,14 +50,17 @@ type DrillRequest struct {
 	Spec spec.Spec
 	In   backup.Store
 	Seed uint64 // selects the random point
+	// Free gives the drill's slot back before its end, and its turn among the clusters with the same repositories. Drill may call it, once
+	// or more, if all it does from then on is to wait for work elsewhere.
+	Free func()
 }
 
 // Service runs the jobs of clusters. Its function fields do the work. They are called from several goroutines at once.
 type Service struct {
 	// Open opens a repository's bucket, for writing.
 	Open func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
-	// Backup takes one backup, as backup.Run does. The Spec's labels include its cause.
-	Backup func(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error)
+	// Backup takes one backup, as backup.Run does.
+	Backup func(ctx context.Context, r BackupRequest, report storage.Report) (backup.Result, error)
 	// Prune removes the backups and segments in one repository that the Spec's retention does not keep. nil: nothing is
 	// removed.
 	Prune func(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) error
@@ -72,7 +82,7 @@ type Service struct {
 	Archive func(ctx context.Context, c archive.Config, to *repository.Cluster) error
 
 	Host     string        // shown in leases
-	Drills   int           // at a time; 0: one, since each takes the memory of an etcd server
+	Drills   int           // slots of drills; 0: one, since each takes the memory of an etcd server
 	Patience time.Duration // how long Run waits for running jobs after ctx has ended
 	Report   storage.Report
 
@@ -84,15 +94,16 @@ type Service struct {
 	buckets    map[string]*storage.Guard    // by bucketKey
 	headers    map[string]rememberedHeaders // by cluster and repository
 	groups     map[string]*repositoryGroup  // by the key of groupOf
+	readLimits map[string]readLimits        // by urlsOf
 	running    sync.WaitGroup
 	firstReads *semaphore.Weighted // of all groups
 	reads      *semaphore.Weighted // of all groups
-	drills     *semaphore.Weighted // of all groups
+	drills     *slots              // of all groups
 	checks     *semaphore.Weighted // of clusters, by observers
 }
 
-// Patience bounds how long callers wait for a repository that hangs or fails.
-var Patience = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
+// StoreLimits bound how long the service waits for a store that hangs or fails.
+var StoreLimits = storage.GuardOptions{Limit: 15 * time.Second, Most: 64, Failures: 3, Rest: 30 * time.Second}
 
 var errStopped = errors.New("the service was stopped")
 
@@ -105,18 +116,18 @@ func (s *Service) Run(ctx context.Context, c spec.Config, changes <-chan spec.Co
 	s.began = time.Now()
 	s.mu.Lock()
 	s.archivings = map[string]*archiving{}
-	s.workers, s.buckets, s.groups = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*repositoryGroup{}
-	s.faulty = map[string]*faulty{}
-	s.firstReads, s.drills = semaphore.NewWeighted(firstReadsOfAll), semaphore.NewWeighted(int64(cmp.Or(s.Drills, drillsAtOnce)))
-	s.reads, s.checks = semaphore.NewWeighted(readsOfAll), semaphore.NewWeighted(checkedAtOnce)
+	s.workers, s.buckets, s.faulty = map[string]*worker{}, map[string]*storage.Guard{}, map[string]*faulty{}
+	s.groups, s.readLimits = map[string]*repositoryGroup{}, map[string]readLimits{}
+	s.firstReads, s.drills = semaphore.NewWeighted(firstReadsPerService), newSlots(s.drillsAtOnce())
+	s.reads, s.checks = semaphore.NewWeighted(readsPerService), semaphore.NewWeighted(checksPerService)
 	s.mu.Unlock()
-	slots, concurrency := semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
+	backups, concurrency := newSlots(c.Concurrency), c.Concurrency
 	for {
-		if c.Concurrency != concurrency { // running jobs keep their slots of the old semaphore
-			slots, concurrency = semaphore.NewWeighted(int64(c.Concurrency)), c.Concurrency
+		if c.Concurrency != concurrency { // running jobs keep their old slots
+			backups, concurrency = newSlots(c.Concurrency), c.Concurrency
 		}
 		removeAbandoned(c)
-		s.apply(ctx, jobs, c, slots)
+		s.apply(ctx, jobs, c, backups)
 		select {
 		case c = <-changes:
 		case <-ctx.Done():
@@ -142,20 +153,18 @@ func removeAbandoned(c spec.Config) {
 }
 
 // apply starts, updates and stops workers to match c.
-func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semaphore.Weighted) {
+func (s *Service) apply(ctx, jobs context.Context, c spec.Config, backups *slots) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := map[string]bool{}
 	for _, spec := range c.Specs {
 		wanted[spec.Cluster] = true
 		o := assignment{
-			spec: spec, group: s.groupOf(spec.Repositories, c.Concurrency), slots: slots, lease: c.Lease, fault: c.Faulty[spec.Cluster],
+			spec: spec, group: s.groupOf(spec, c.Concurrency), slots: backups, lease: c.Lease, fault: c.Faulty[spec.Cluster],
 		}
 		w, ok := s.workers[spec.Cluster]
 		if ok {
-			w.inEffect = spec
-			w.assign(o)
-			w.driller.assign(o)
+			w.reassign(o)
 			continue
 		}
 		workerCtx, stop := context.WithCancel(ctx)
@@ -173,7 +182,7 @@ func (s *Service) apply(ctx, jobs context.Context, c spec.Config, slots *semapho
 	}
 	s.forgetBuckets(c)
 	s.applyFaulty(ctx, c, wanted)
-	s.archive(ctx, c, slots)
+	s.archive(ctx, c, backups)
 }
 
 func (s *Service) newWorker(o assignment, jobs context.Context, stop context.CancelFunc) *worker {
@@ -187,7 +196,7 @@ func (s *Service) newWorker(o assignment, jobs context.Context, stop context.Can
 	}
 	observer := newObserver(s, board, o)
 	board.ended = observer.nudge
-	w := &worker{loop: newLoop(), driller: &driller{loop: newLoop()}, observer: observer, stop: stop, inEffect: o.spec}
+	w := &worker{loop: newLoop(), driller: &driller{loop: newLoop()}, observer: observer, stop: stop, assigned: o}
 	observer.gone = w.gone
 	return w
 }
@@ -248,7 +257,7 @@ func (s *Service) bucket(r spec.Repository) *storage.Guard {
 	defer s.mu.Unlock()
 	b, ok := s.buckets[key]
 	if !ok {
-		b = storage.NewGuard(func(ctx context.Context) (storage.Bucket, error) { return s.Open(ctx, r) }, Patience)
+		b = storage.NewGuard(func(ctx context.Context) (storage.Bucket, error) { return s.Open(ctx, r) }, StoreLimits)
 		s.buckets[key] = b
 	}
 	return b

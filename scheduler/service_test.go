@@ -39,7 +39,8 @@ type world struct {
 	stores map[string]*storagetest.Faults // by URL
 
 	mu       sync.Mutex
-	took     time.Duration // by a backup
+	took     time.Duration            // by a backup
+	upload   map[string]time.Duration // by cluster: from a spool, after the backup
 	broken   func(s spec.Spec) error
 	partial  bool          // only the first store takes backups
 	ahead    time.Duration // of the clock that backups are taken by
@@ -104,11 +105,15 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // backup stores a small one in each store when its time has passed.
-func (w *world) backup(ctx context.Context, by string, s spec.Spec, to []backup.Store) (r backup.Result, err error) {
-	started := time.Now()
-	took := w.enter(s.Cluster)
+func (w *world) backup(ctx context.Context, by string, asked scheduler.BackupRequest) (r backup.Result, err error) {
+	started, s, to := time.Now(), asked.Spec, asked.To
+	took, upload := w.enter(s.Cluster)
 	defer func() { w.leave(s.Cluster, err) }()
 	err = pause(ctx, took)
+	if err == nil && upload > 0 {
+		asked.Free()
+		err = pause(ctx, upload)
+	}
 	if err != nil {
 		return r, err
 	}
@@ -166,7 +171,7 @@ func create(
 	})
 }
 
-func (w *world) enter(cluster string) (took time.Duration) {
+func (w *world) enter(cluster string) (took, upload time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running[cluster]++
@@ -178,7 +183,7 @@ func (w *world) enter(cluster string) (took time.Duration) {
 		all += n
 	}
 	w.most = max(w.most, all)
-	return w.took
+	return w.took, w.upload[cluster]
 }
 
 func (w *world) leave(cluster string, err error) {
@@ -226,8 +231,8 @@ func (w *world) start(name string, c spec.Config, change ...func(*scheduler.Serv
 	s := &service{changes: make(chan spec.Config), ended: make(chan struct{})}
 	s.Service = &scheduler.Service{
 		Open: w.open, Host: name, Patience: time.Minute,
-		Backup: func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
-			return w.backup(ctx, name, spec, to)
+		Backup: func(ctx context.Context, r scheduler.BackupRequest, _ storage.Report) (backup.Result, error) {
+			return w.backup(ctx, name, r)
 		},
 		Prune: func(_ context.Context, spec spec.Spec, in backup.Store, _ storage.Report) error {
 			w.mu.Lock()
@@ -754,8 +759,9 @@ func TestServiceAnyRepositoryOpens(t *testing.T) {
 		all.end()
 		settings.Backup.Require = spec.Any
 		any := w.start("b", configOf(settings), unmounted, func(s *scheduler.Service) {
-			s.Backup = func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
-				return w.backup(ctx, "b", spec, to[1:])
+			s.Backup = func(ctx context.Context, r scheduler.BackupRequest, _ storage.Report) (backup.Result, error) {
+				r.To = r.To[1:]
+				return w.backup(ctx, "b", r)
 			}
 		})
 		w.pass(time.Minute)

@@ -14,12 +14,12 @@ func ClusterConfig(e spec.Etcd) cluster.Config {
 	}
 }
 
-// BackupRequest converts b to a request of package backup. A store that hangs makes the backup fail: other clusters wait for
+// BackupSettings converts b to a request of package backup. A store that hangs makes the backup fail: other clusters wait for
 // its slot.
-func BackupRequest(b spec.Backup, version string) backup.Request {
+func BackupSettings(b spec.Backup, version string) backup.Request {
 	r := backup.Request{
 		From: b.From, NoHash: b.NoHash, HashMax: b.HashMax, CompareMembers: b.CompareMembers, To: b.To, MaxStream: b.MaxStream,
-		Spool: b.Spool, Plain: b.Plain, Labels: b.Labels, Version: version, Require: backup.Require(b.Require), Grace: b.Grace,
+		Spool: backup.Spool{Dir: b.Spool}, Plain: b.Plain, Labels: b.Labels, Version: version, Require: backup.Require(b.Require), Grace: b.Grace,
 	}
 	r.Patience = r.DefaultPatience()
 	return r

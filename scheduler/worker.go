@@ -6,21 +6,24 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// assignment is the configuration of one cluster, with the semaphores that its jobs share with others.
+// assignment is the configuration of one cluster, with the turns and slots that its jobs share with others.
 type assignment struct {
 	spec  spec.Spec
 	group *repositoryGroup
-	slots *semaphore.Weighted // limits the backups that run at a time
+	slots *slots // of backups
 	lease time.Duration
 	fault string // why the configuration as written is not in effect; "": it is
+}
+
+// equals reports whether o and other have the same effect.
+func (o assignment) equals(other assignment) bool {
+	return o.spec.Digest == other.spec.Digest && o.group == other.group && o.slots == other.slots && o.lease == other.lease && o.fault == other.fault
 }
 
 // worker takes the backups of one cluster, prunes, and copies backups that a repository has missed. Only its goroutine uses the
@@ -30,7 +33,7 @@ type worker struct {
 	driller  *driller
 	observer *observer
 	stop     context.CancelFunc
-	inEffect spec.Spec // of the last assignment; guarded by Service.mu
+	assigned assignment // the newest one; guarded by Service.mu
 
 	lastDeleted atomic.Bool // no repository in a survey contained the backup in last; set by any goroutine
 	known       bool        // last was read from the repositories
@@ -40,6 +43,17 @@ type worker struct {
 	notBefore   time.Time // earliest next try
 	nextProbe   time.Time // when to check the triggers again
 	catchup     catchup
+}
+
+// reassign sends o to w and its driller, unless it changes nothing: each assignment takes jobs that wait out of their queues. The caller
+// holds Service.mu.
+func (w *worker) reassign(o assignment) {
+	if o.equals(w.assigned) {
+		return
+	}
+	w.assigned = o
+	w.assign(o)
+	w.driller.assign(o)
 }
 
 // accept adopts o. If the Spec has changed, it forgets what the worker knew about repositories and failures.
@@ -122,7 +136,7 @@ func (w *worker) runJob(ctx context.Context, t task) time.Time {
 		defer w.board.set(func(s *Status) { s.State, s.Reason, s.Holder = before.State, before.Reason, before.Holder })
 	}
 	w.board.set(func(s *Status) { s.State, s.Reason = Queued, t.text })
-	r := &run{loop: &w.loop, task: t, leaseOf: JobBackup, require: w.spec.Backup.Require, turns: w.group.jobs}
+	r := &run{loop: &w.loop, task: t, leaseOf: JobBackup, require: w.spec.Backup.Require, turn: w.group.jobs}
 	return r.do(ctx, w.steps(r))
 }
 
@@ -135,7 +149,7 @@ func (w *worker) steps(r *run) steps {
 	case JobCopy:
 		return &copyJob{workerJob: job}
 	}
-	r.slot = w.slots
+	r.slots = w.slots
 	return &backupJob{workerJob: job}
 }
 
@@ -227,13 +241,7 @@ func (w *worker) readState(ctx context.Context) error {
 	}
 	w.known, w.last = false, Last{}
 	_, err = w.readNewest(ctx, stores)
-	if err != nil {
-		return err
-	}
-	if !w.last.Started.IsZero() { // if there is no backup, the first is due at once, and its end nudges the observer
-		w.observer.nudge()
-	}
-	return nil
+	return err
 }
 
 // rereadNewest reads the newest backups again, because last was deleted.
@@ -252,16 +260,18 @@ func (w *worker) gone() {
 	w.requests.wake()
 }
 
-// readNewest reads the newest backups in the stores.
+// readNewest reads the newest backups in the stores. If another one is the newest, as after a job of another service, a survey follows.
 func (w *worker) readNewest(ctx context.Context, stores []backup.Store) (newestBackups, error) {
 	seen, err := newestQuery{w.spec.Backup.Require, w.last, time.Now()}.read(ctx, stores)
 	if err != nil {
 		return newestBackups{}, err
 	}
 	w.catchup.update(seen, w.spec.Repositories)
+	w.compare(ctx, seen)
 	w.known = true
 	if seen.last.ID != w.last.ID {
 		w.remember(seen.last)
+		w.observer.nudge()
 	}
 	return seen, nil
 }

@@ -46,6 +46,7 @@ type subject struct {
 	said    []string // the last that was
 	ledgers map[string]*ledger
 	taken   int
+	counts  bool // one of them was not from the future, so that the next is for a slot of the schedule
 	late    int
 	doubled int
 	partial int // that failed since something was pruned
@@ -207,8 +208,9 @@ func (s *subject) errorf(format string, args ...any) {
 func (s *subject) took(b taking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first, before := s.taken == 0, s.last
+	first, before := !s.counts, s.last
 	s.taken++
+	s.counts = s.counts || !b.started.After(b.began.Add(time.Hour))
 	s.last = b
 	next := s.nextSlot()
 	if b.slot.After(next) && !first {

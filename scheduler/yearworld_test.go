@@ -221,8 +221,8 @@ func (f *fleet) start(name string, c spec.Config) {
 		Open: func(_ context.Context, r spec.Repository) (storage.Bucket, error) {
 			return view{f.stores[r.URL], s}, nil
 		},
-		Backup: func(ctx context.Context, spec spec.Spec, to []backup.Store, _ storage.Report) (backup.Result, error) {
-			return f.subjects[spec.Cluster].backup(ctx, s, spec, to)
+		Backup: func(ctx context.Context, r scheduler.BackupRequest, _ storage.Report) (backup.Result, error) {
+			return f.subjects[r.Spec.Cluster].backup(ctx, s, r.Spec, r.To)
 		},
 		Prune: func(ctx context.Context, spec spec.Spec, in backup.Store, _ storage.Report) error {
 			return f.subjects[spec.Cluster].prune(ctx, s, spec, in)

@@ -25,7 +25,8 @@ var (
 	// ErrCredentials means that the store rejects the caller for every request. It matches ErrDenied.
 	ErrCredentials = fmt.Errorf("%w", ErrDenied)
 	// ErrUnreadable means that the store has the object but cannot return it in any try: it is archived, encrypted with
-	// a key that the store was not given, or on a bad sector.
+	// a key that the store was not given, or on a bad sector. Unreadable matches it. Its kind is not Damaged, because its
+	// bytes were never seen.
 	ErrUnreadable = fault.New(fault.Unreachable, "object cannot be read")
 )
 

@@ -14,7 +14,8 @@ type Report func(Event)
 type Event struct {
 	Time time.Time `json:"time"` // when it happened
 	// Stage is the part of the work. Backup: "connect", "stream", "compare", "commit". Restore: "survey", "ask", "fetch", "check",
-	// "prove", "replay", "build", "rename", "replace". Verify and drill also: "boot", "assert", "compare", "verify", "drill". Log:
+	// "prove", "replay", "build", "rename", "replace"; in place in Kubernetes "pending", "planning", "staging", "fencing", "sealing",
+	// "placing", "releasing", "verifying", "rollingback", "claim". Verify and drill also: "boot", "assert", "compare", "verify", "drill". Log:
 	// "archive", "read". Copy: "ask", "copy". Service: "schedule", "config", "condition", "notify", "listen". Others: "find", "prune".
 	Stage   string `json:"stage"`
 	Level   Level  `json:"level,omitempty"`   // "": progress

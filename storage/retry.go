@@ -17,8 +17,8 @@ type RetryPolicy struct {
 	Attempts int           // consecutive tries without progress, including the first one; below 2 nothing is retried
 	Base     time.Duration // the longest pause before the second try; it doubles from try to try
 	Max      time.Duration // the longest pause of all
-	// Total bounds the time from the first try, or from the last progress, to the start of the last try: a store that
-	// does not answer fails slowly. 0: no bound.
+	// Total is the time since the start of the first try, or since the last progress, after which no failure is retried:
+	// a store that does not answer fails slowly. 0: no bound.
 	Total time.Duration
 }
 

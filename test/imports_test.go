@@ -27,7 +27,7 @@ const module = "github.com/etcd-dr/etcd-dr"
 var groups = []string{"cmd", "api", "scheduler", "restore", "backup", "storage"}
 
 // backupForRestore lists the packages of backup that the packages of restore may import.
-var backupForRestore = []string{"backup/cluster", "backup/wal"}
+var backupForRestore = []string{"backup/assets", "backup/cluster", "backup/wal"}
 
 // topLevel lists the only files and folders at the root, besides those whose name begins with a dot.
 var topLevel = []string{
@@ -115,7 +115,7 @@ func wrongImport(dir, imported string) string {
 		return wrongOwnImport(dir, inside)
 	}
 	if isBelow(imported, "k8s.io") && imported != yamlReader && !mayImportKubernetes(dir) {
-		return "only api/v1alpha1, api/controller with its drill, restore/handoff/<manager> and restore/find/kubernetes import k8s.io"
+		return "only api/v1alpha1, api/controller with its drill and restores, restore/handoff/<manager> and restore/find/kubernetes import k8s.io"
 	}
 	return ""
 }
@@ -128,7 +128,7 @@ func wrongOwnImport(dir, imported string) string {
 	case slices.Index(groups, to) < slices.Index(groups, from):
 		return to + " stands above " + from
 	case from == "restore" && to == "backup" && !slices.Contains(backupForRestore, imported):
-		return "of backup, restore imports " + strings.Join(backupForRestore, " and ") + " alone"
+		return "of backup, restore imports " + strings.Join(backupForRestore, ", ") + " alone"
 	}
 	return ""
 }
@@ -138,7 +138,7 @@ func mayImportKubernetes(dir string) bool {
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
-	return manager || dir == "api/v1alpha1" || dir == "api/controller" || dir == "api/controller/drill" || dir == "restore/find/kubernetes"
+	return manager || dir == "api/v1alpha1" || dir == "api/controller" || dir == "api/controller/drill" || dir == "api/controller/restores" || dir == "restore/find/kubernetes"
 }
 
 func groupOf(dir string) string {

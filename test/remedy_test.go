@@ -26,7 +26,7 @@ var remedy = regexp.MustCompile(`(^|[:;,(] |\bor |\band |\band then )(` + impera
 
 const (
 	imperatives = "add|allow|archive|ask|check|choose|compare|copy|correct|create|drop|free|get|give|grant|have|inspect|leave|make|mark|" +
-		"move|name|omit|pass|plan|put|raise|remove|repeat|restore|resume|run|save|see|set|shorten|sign|start|stop|take|try|unpin|" +
+		"move|name|omit|pass|plan|put|raise|remove|repeat|restore|resume|run|save|scale|see|set|shorten|sign|start|stop|take|try|unpin|" +
 		"update|upgrade|use|wait|write"
 	accepted = "must|should|allowed|takes|goes?|needs?|only|at most|at least|go together|exclude|requires?|cannot be combined with|" +
 		"allows|continues"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/server"
 	"github.com/etcd-dr/etcd-dr/api/service"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/jobs"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -57,13 +59,16 @@ type Options struct {
 	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
 	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
 	Spool       string        // folder in which archived logs wait while a store is unreachable, and limited backups; "": logs wait in memory alone
+	// SpoolBackups is the most bytes of Spool that limited backups take, those of all namespaces together.
+	SpoolBackups int64
 	// Ambient are the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in them is the
 	// EtcdBackup's. nil: each repository needs a Secret.
-	Ambient    []string
-	DrillImage string        // of dr, for the Jobs of drills; "": drills are not run
-	Door       server.Door   // without addresses nothing is served
-	Patience   time.Duration // how long running jobs may take to end
-	Identity   jobs.Identity
+	Ambient  []string
+	JobImage string        // of dr, for the Jobs of drills and restores; "": neither is run
+	Drills   int           // Jobs of drills at a time, not counting those that run for more than an hour; at least 1
+	Door     server.Door   // without addresses nothing is served
+	Patience time.Duration // how long running jobs may take to end
+	Identity jobs.Identity
 }
 
 // Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer or ErrPrefix, or report that Door cannot be listened at.
@@ -100,34 +105,44 @@ type operator struct {
 	leader     *leader
 	waker      *waker
 	started    time.Time
+
+	restoreWaker *waker
+	restores     *restoreLister
 }
 
 func newOperator(o Options, report storage.Report) *operator {
 	op := &operator{
-		Options: o, report: report, scheduler: jobs.NewService(o.Identity, report), pruner: service.NewPruner(o.Identity),
-		leader: &leader{}, waker: &waker{}, started: time.Now().UTC(),
+		Options: o, report: report, scheduler: jobs.NewService(o.Identity, backup.NewRoom(o.SpoolBackups), report), pruner: service.NewPruner(o.Identity),
+		leader: &leader{}, waker: &waker{}, restoreWaker: &waker{}, restores: &restoreLister{}, started: time.Now().UTC(),
 	}
 	op.scheduler.Prune, op.scheduler.Patience = op.pruner.Prune, o.Patience
 	op.scheduler.Changed = func(cluster string) { op.waker.wake(op.reconciler.concerned(cluster)) }
 	op.reconciler = &reconciler{
-		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spool: o.Spool, ambient: o.Ambient,
+		service: op.scheduler, table: newTable(), leads: op.leader.leads, loopback: o.Loopback, spools: spools{o.Spool, report}, ambient: o.Ambient,
 		written: map[types.NamespacedName]pace{}, waiting: map[string]map[types.NamespacedName]struct{}{},
 	}
-	op.drills = &drill.Runner{Image: o.DrillImage, EtcdBackup: op.reconciler.table.backupOf}
-	op.scheduler.Drill, op.scheduler.Drills = op.drills.Drill, drillsAtOnce
+	op.scheduler.Archive = op.reconciler.spools.tidied(op.scheduler.Archive)
+	op.drills = &drill.Runner{Image: o.JobImage, EtcdBackup: op.reconciler.table.backupOf}
+	op.scheduler.Drill, op.scheduler.Drills = op.drills.Drill, o.Drills
+	jobs.Rename(op.scheduler, fields)
 	return op
 }
 
-// drillsAtOnce bounds the drills at a time. It is large: a Job takes the memory of its own namespace, and a drill that waits for a node
-// must not delay those of other namespaces.
-const drillsAtOnce = 1000
+// DefaultSpoolBackups is the default of Options.SpoolBackups, in bytes: enough for a database of the default quota of etcd, 2 GiB.
+const DefaultSpoolBackups = 5 << 30
+
+// DefaultDrills is the default of Options.Drills. A Job takes the memory of its own namespace, but all download from the stores, and an
+// operator that starts may have hundreds of drills due.
+const DefaultDrills = 8
 
 // manager returns the manager with the reconciler of EtcdBackups. It serves nothing itself, and elects no leader: a manager that loses its
 // lease would end the process, and with it the backups, just when the API server is in trouble.
 func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, authorizationv1.AddToScheme,
+	} {
 		err := add(scheme)
 		if err != nil {
 			return nil, err
@@ -147,6 +162,9 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	op.reconciler.client, op.reconciler.uncached, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
 	op.drills.Client = m.GetClient()
 	err = m.Add(manager.RunnableFunc(op.reconciler.list)) // without an EtcdBackup nothing else calls it
+	if err == nil {
+		err = op.addRestores(m, access)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +182,10 @@ func (op *operator) run(ctx context.Context, access *rest.Config, manager ctrl.M
 	defer cancel()
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	elector, err := op.leader.elector(access, op.Election, func() { op.waker.wake(op.reconciler.names()) })
+	elector, err := op.leader.elector(access, op.Election, func() {
+		op.waker.wake(op.reconciler.names())
+		op.wakeRestores(ctx, manager.GetClient())
+	})
 	if err != nil {
 		return fmt.Errorf("%w: the election: %w", ErrAPIServer, err)
 	}
@@ -215,6 +236,7 @@ func (op *operator) server() server.Service {
 		Status: func() document.ServeStatus {
 			return document.ServeStatus{
 				Config: document.ServeConfig{File: "EtcdBackups", Since: op.started}, Clusters: convert.Clusters(op.scheduler.Status()),
+				Restores: op.restores.list(),
 			}
 		},
 	}

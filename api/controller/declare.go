@@ -82,6 +82,7 @@ func (d *declaration) buildSpec(b *v1alpha1.EtcdBackup) (spec.Spec, error) {
 		d.fault(fieldOf(f.Path), f.Err)
 	}
 	d.bound(&built)
+	built.Tenant = b.Namespace
 	built.Digest += drillDigest(s.Drill)
 	return built, errors.Join(d.faults...)
 }
@@ -154,10 +155,10 @@ func (d *declaration) etcd(s *v1alpha1.Source, e *spec.Etcd) {
 		d.reachable(fmt.Sprintf("spec.source.endpoints[%d]", i), endpoint)
 	}
 	if s.TLSSecret != nil {
-		e.PEM = d.tls(s.TLSSecret.Name)
+		e.PEM = d.tls("spec.source.tlsSecret", s.TLSSecret.Name)
 	}
 	if s.AuthSecret != nil {
-		e.User, e.Password = d.user(*s.AuthSecret)
+		e.User, e.Password = d.user("spec.source.authSecret", *s.AuthSecret)
 	}
 }
 
@@ -189,8 +190,7 @@ var tlsKeys = [][3]string{
 }
 
 // tls returns the certificates in a Secret. A CA alone is enough: not every cluster asks for a client's certificate.
-func (d *declaration) tls(name string) spec.PEM {
-	const field = "spec.source.tlsSecret"
+func (d *declaration) tls(field, name string) spec.PEM {
 	data, ok := d.secret(field, name)
 	if !ok {
 		return spec.PEM{}
@@ -238,8 +238,7 @@ func checkPEM(p spec.PEM, keys [3]string) error {
 }
 
 // user returns the name and the password in a Secret.
-func (d *declaration) user(a v1alpha1.AuthSecret) (user, password string) {
-	const field = "spec.source.authSecret"
+func (d *declaration) user(field string, a v1alpha1.AuthSecret) (user, password string) {
 	data, ok := d.secret(field, a.Name)
 	if !ok {
 		return "", ""

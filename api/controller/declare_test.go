@@ -107,6 +107,7 @@ func TestBuildSpecOfAFullEtcdBackup(t *testing.T) {
 		got, want any
 	}{
 		{"cluster", s.Cluster, "payments.etcd"},
+		{"tenant", s.Tenant, "payments"},
 		{"endpoints", e.Endpoints, b.Spec.Source.Endpoints},
 		{"certificates", e.PEM, pem},
 		{"user", e.User + " " + e.Password, "backup " + hidden},
@@ -174,7 +175,7 @@ func TestSecretsOfTheSource(t *testing.T) {
 		"a CA of coreos' alone": {data{"etcd-client-ca.crt": ca}, spec.PEM{CA: ca}},
 	} {
 		d := declaration{secrets: secrets{"tls": test.tls}}
-		got := d.tls("tls")
+		got := d.tls("spec.source.tlsSecret", "tls")
 		if !reflect.DeepEqual(got, test.want) || len(d.faults) > 0 {
 			t.Errorf("%s: %s, faults %v", name, got, d.faults)
 		}
@@ -190,7 +191,7 @@ func TestSecretsOfTheSource(t *testing.T) {
 	} {
 		test.keys.Name = "user"
 		d := declaration{secrets: secrets{"user": test.secret}}
-		user, password := d.user(test.keys)
+		user, password := d.user("spec.source.authSecret", test.keys)
 		if user+" "+password != test.want || len(d.faults) > 0 {
 			t.Errorf("%s: %s %s, faults %v", name, user, password, d.faults)
 		}
@@ -261,7 +262,7 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		{"no Secret with a signing key", "spec.repositories[main].signKeySecret: there is no Secret gone", signedBy("gone", "")},
 		{"no signing key", `spec.repositories[main].signKeySecret: secret odd has no key "sign.key"`, signedBy("odd", "")},
 		{"no signing key of that name", `spec.repositories[main].signKeySecret: secret odd has no key "main.key"`, signedBy("odd", "main.key")},
-		{"another kind of key", "spec.repositories[main].signKeySecret: bad signing key: it is not a minisign secret key", signedBy("odd", "tls.key")},
+		{"another kind of key", "spec.repositories[main].signKeySecret: bad key for signatures: it is not a minisign secret key", signedBy("odd", "tls.key")},
 		{"the signer is not trusted", "spec.repositories[main].trust: trust must include the public key of the signing key", signedBy("sign", "", stranger)},
 		{"no public key", "spec.repositories[main].trust: ", signedBy("sign", "", hidden)},
 		{"no Secret with a CA", "spec.repositories[main].caSecret: there is no Secret gone", caIn("gone", "")},

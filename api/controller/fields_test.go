@@ -1,14 +1,8 @@
 package controller
 
-import (
-	"testing"
+import "testing"
 
-	"github.com/etcd-dr/etcd-dr/scheduler"
-	"github.com/etcd-dr/etcd-dr/scheduler/condition"
-	"github.com/etcd-dr/etcd-dr/test/stored"
-)
-
-// TestRemediesNameFields passes remedies that name flags through the status of an EtcdBackup.
+// TestRemediesNameFields passes remedies that name flags through fields.
 func TestRemediesNameFields(t *testing.T) {
 	for text, want := range map[string]string{
 		"start these members, or correct --endpoints, --cacert, --cert and --key":       "start these members, or correct spec.source",
@@ -19,22 +13,14 @@ func TestRemediesNameFields(t *testing.T) {
 		"pass --user, or a client certificate whose CN is a user":                       "pass spec.source.authSecret, or a client certificate whose CN is a user",
 		"use --password-file or ETCDCTL_PASSWORD":                                       "use spec.source.authSecret",
 		"name running members with --endpoints or ETCDCTL_ENDPOINTS":                    "name running members with spec.source",
-		"give --recipient (DR_RECIPIENT), or --plain to store":                          "give spec.recipients, or spec.unencrypted to store",
-		"give the cluster recipients, or dr backup --recipient":                         "set spec.recipients",
-		"give the cluster recipients":                                                   "set spec.recipients",
+		"pass --recipient (DR_RECIPIENT), or --plain to store":                          "set spec.recipients, or spec.unencrypted to store",
+		"otherwise check --cluster and --endpoints":                                     "otherwise check spec.cluster and spec.source",
+		"pass --sign-key (DR_SIGN_KEY), or have":                                        "set the repository's signKeySecret, or have",
 		"dr verify --level opened --identity KEY --repo s3://b/etcd --cluster payments": "dr verify --level opened --identity KEY --repo s3://b/etcd --cluster payments",
 	} {
-		b := scheduled("payments", "etcd")
-		found := condition.Condition{Name: condition.MembersAway, Message: text, Cure: text}
-		describe(b, withFields(scheduler.Status{
-			State: scheduler.Failing, Problem: text, Failures: 1, Conditions: []condition.Condition{found},
-			Standings: []scheduler.Standing{{Repository: "main"}}, Jobs: []scheduler.Outcome{{Job: scheduler.JobBackup, Ended: stored.Noon, Message: text}},
-		}), stored.Noon)
-		s := b.Status
-		for _, got := range []string{s.Conditions[0].Message, s.Findings[0].Message, s.Findings[0].Cure, s.Recent[0].Message} {
-			if got != want {
-				t.Errorf("%s: got %s, want %s", text, got, want)
-			}
+		got := fields.Replace(text)
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 }

@@ -3,8 +3,8 @@ package controller
 import "time"
 
 const (
-	statusAfter  = 10 * time.Second // between two writes of a status that are not urgent
-	statusMinute = 6                // writes of a status in a minute, also urgent ones
+	statusAfter  = 12 * time.Second // between two writes of a status that are not urgent
+	statusMinute = 5                // writes of a status in a minute, also urgent ones
 )
 
 // pace is when the API server was last asked to write a status, at most statusMinute times, the oldest first. Requests that it refused

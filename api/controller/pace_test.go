@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPace checks that no minute has more than six writes, that a write that is not urgent follows the one before by ten seconds, and
+// TestPace checks that no minute has more than five writes, that a write that is not urgent follows the one before by twelve seconds, and
 // that an urgent one waits for nothing but the minute.
 func TestPace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -18,8 +18,8 @@ func TestPace(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
 			urgent := rapid.Bool().Draw(t, "urgent")
 			wait := p.wait(now, urgent)
-			full := len(writes) >= 6 && now.Sub(writes[len(writes)-6]) < time.Minute
-			recent := len(writes) > 0 && now.Sub(writes[len(writes)-1]) < 10*time.Second
+			full := len(writes) >= 5 && now.Sub(writes[len(writes)-5]) < time.Minute
+			recent := len(writes) > 0 && now.Sub(writes[len(writes)-1]) < 12*time.Second
 			if wait < 0 || wait > time.Minute || (wait > 0) != (full || recent && !urgent) {
 				t.Fatalf("wait %s after the writes %v at %v; urgent: %v", wait, writes, now, urgent)
 			}
@@ -30,9 +30,9 @@ func TestPace(t *testing.T) {
 			p = p.after(now)
 			writes = append(writes, now)
 		}
-		for i := range writes[6:] {
-			if writes[i+6].Sub(writes[i]) < time.Minute {
-				t.Fatalf("seven writes within a minute: %v", writes[i:i+7])
+		for i := range writes[5:] {
+			if writes[i+5].Sub(writes[i]) < time.Minute {
+				t.Fatalf("six writes within a minute: %v", writes[i:i+6])
 			}
 		}
 	})

@@ -36,7 +36,7 @@ type reconciler struct {
 	leads    func() bool // whether this operator writes status and requests backups
 	events   recorder
 	loopback bool
-	spool    string
+	spools   spools
 	ambient  []string
 
 	mu      sync.Mutex
@@ -80,7 +80,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // list claims the clusters of all EtcdBackups once, before the first one is built: they are reconciled in any order, and no younger
-// duplicate may be in effect before the older one is read.
+// duplicate may be in effect before the older one is read. It also closes the spools that none of them uses.
 func (r *reconciler) list(ctx context.Context) error {
 	r.listing.Lock()
 	defer r.listing.Unlock()
@@ -94,10 +94,11 @@ func (r *reconciler) list(ctx context.Context) error {
 	}
 	for _, b := range all.Items {
 		if b.Spec.Like == "" && !hasEnded(&b) && checkName(&b) == nil {
-			r.table.claim(client.ObjectKeyFromObject(&b), entry{uid: b.UID, created: b.CreationTimestamp.Time, claims: clusterOf(&b)})
+			r.table.claim(client.ObjectKeyFromObject(&b), entry{uid: b.UID, created: b.CreationTimestamp.Time, claimedCluster: clusterOf(&b)})
 		}
 	}
 	r.listed = true
+	r.spools.closeUnused(all.Items)
 	return nil
 }
 
@@ -147,7 +148,6 @@ func (r *reconciler) advance(ctx context.Context, b *v1alpha1.EtcdBackup) (time.
 	if err != nil { // the service has not picked up the settings yet
 		return soonAfter, nil
 	}
-	status = withFields(status)
 	describe(b, status, time.Now())
 	if isOneTime(b) && accepted.Message == "" {
 		r.await(cluster, name)
@@ -182,7 +182,7 @@ func (r *reconciler) accept(ctx context.Context, b *v1alpha1.EtcdBackup) (string
 
 // build reads the Secrets and the StatefulSet of b, and returns its entry. An error means that the API server did not answer.
 func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time.Time) (entry, error) {
-	read, err := readSecrets(ctx, r.uncached, b)
+	read, err := readSecrets(ctx, r.uncached, b.Namespace, secretNames(b.Spec))
 	if err != nil {
 		return entry{}, err
 	}
@@ -190,11 +190,11 @@ func (r *reconciler) build(ctx context.Context, b *v1alpha1.EtcdBackup, now time
 	if err != nil {
 		return entry{}, err
 	}
-	d := declaration{secrets: read, statefulSet: set, loopback: r.loopback, spool: r.spool, ambient: r.ambient}
+	d := declaration{secrets: read, statefulSet: set, loopback: r.loopback, spool: r.spools.dir, ambient: r.ambient}
 	built, err := d.buildSpec(b)
 	e := entry{uid: b.UID, created: b.CreationTimestamp.Time, spec: built, backup: b.DeepCopy(), generation: b.Generation, read: now}
 	if err != nil {
-		e.fault, e.refused = err.Error(), refusedAs(b)
+		e.fault, e.unservedCluster = err.Error(), refusedAs(b)
 	}
 	return e, nil
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -52,7 +53,9 @@ type world struct {
 	took      time.Duration                                 // of one backup
 	broken    error                                         // of each backup
 	revision  int64
-	recorded  map[string]int // events by their reasons
+	recorded  map[string]int  // events by their reasons
+	events    []storage.Event // that the operator has reported
+	spool     string          // folder
 }
 
 // bubble runs test in a bubble with a running operator.
@@ -68,9 +71,13 @@ func bubble(t *testing.T, test func(w *world)) {
 
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.t.Context())
-	w.op = newOperator(Options{Concurrency: 4, Lease: time.Minute}, func(storage.Event) {})
+	w.op = newOperator(Options{Concurrency: 4, Lease: time.Minute, Spool: w.spool}, func(e storage.Event) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, e)
+	})
 	service := w.op.scheduler
-	service.Check, service.Backup = nil, w.backup
+	service.Check, service.Backup, service.Archive = nil, w.backup, nil
 	service.Open = func(context.Context, spec.Repository) (storage.Bucket, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -89,7 +96,7 @@ func (w *world) start() {
 }
 
 // backup stores a backup in each store.
-func (w *world) backup(ctx context.Context, s spec.Spec, to []backup.Store, _ storage.Report) (r backup.Result, err error) {
+func (w *world) backup(ctx context.Context, asked scheduler.BackupRequest, _ storage.Report) (r backup.Result, err error) {
 	started := time.Now()
 	select {
 	case <-ctx.Done():
@@ -102,11 +109,11 @@ func (w *world) backup(ctx context.Context, s spec.Spec, to []backup.Store, _ st
 		return r, w.broken
 	}
 	w.revision++
-	for _, store := range to {
+	for _, store := range asked.To {
 		m := stored.ManifestOf(stored.Content, started)
 		m.Revision = w.revision
 		if !w.unlabeled {
-			m.Labels = s.Backup.Labels
+			m.Labels = asked.Spec.Backup.Labels
 		}
 		r.Backup, err = stored.TryCreate(w.t, store.Cluster, catalog.NewID(started, w.revision), m)
 		if err != nil {

@@ -42,18 +42,18 @@ func secretNames(s v1alpha1.EtcdBackupSpec) (names []string) {
 	return slices.Compact(names)
 }
 
-// readSecrets reads the Secrets that b refers to, each by its name: the operator can neither list nor watch Secrets. reader must not
-// cache. An error means that the API server did not answer.
-func readSecrets(ctx context.Context, reader client.Reader, b *v1alpha1.EtcdBackup) (secrets, error) {
+// readSecrets reads the Secrets with these names in a namespace, each by its name: the operator can neither list nor watch Secrets.
+// reader must not cache. An error means that the API server did not answer.
+func readSecrets(ctx context.Context, reader client.Reader, namespace string, names []string) (secrets, error) {
 	read := secrets{}
-	for _, name := range secretNames(b.Spec) {
+	for _, name := range names {
 		var s corev1.Secret
-		err := reader.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: name}, &s)
+		err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s)
 		switch {
 		case apierrors.IsNotFound(err):
 			read[name] = nil
 		case err != nil:
-			return nil, fmt.Errorf("cannot read Secret %s/%s: %w", b.Namespace, name, err)
+			return nil, fmt.Errorf("cannot read Secret %s/%s: %w", namespace, name, err)
 		default:
 			read[name] = s.Data
 			if s.Data == nil {

@@ -163,7 +163,7 @@ func setProtected(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	critical := slices.IndexFunc(s.Conditions, func(c condition.Condition) bool { return c.Severity == condition.Critical })
 	switch {
 	case s.State == scheduler.Starting:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Starting", "the repositories were not read yet"
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "Starting", "the repositories have not been read yet"
 	case s.Last == nil && s.Failures > 0 && (critical < 0 || s.Conditions[critical].Name == condition.NoBackup): // the failure is the reason
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, string(condition.BackupFailing), s.Problem
 	case critical >= 0:
@@ -184,7 +184,7 @@ var unproven = []condition.Name{
 // setProven records whether a backup was verified or restored lately.
 func setProven(b *v1alpha1.EtcdBackup, s scheduler.Status) {
 	c := metav1.Condition{
-		Type: v1alpha1.ConditionProven, Status: metav1.ConditionUnknown, Reason: "NotVerified", Message: "no backup was verified yet: set spec.drill, or run dr verify or dr drill",
+		Type: v1alpha1.ConditionProven, Status: metav1.ConditionUnknown, Reason: "NotVerified", Message: "no backup has been verified yet: set spec.drill, or run dr verify or dr drill",
 		ObservedGeneration: b.Generation,
 	}
 	var verified time.Time

@@ -32,7 +32,7 @@ func TestProtected(t *testing.T) {
 		status scheduler.Status
 		want   string
 	}{
-		"starting":  {scheduler.Status{State: scheduler.Starting}, "Unknown Starting: the repositories were not read yet"},
+		"starting":  {scheduler.Status{State: scheduler.Starting}, "Unknown Starting: the repositories have not been read yet"},
 		"no backup": {scheduler.Status{State: scheduler.Queued}, "False NoBackup: there is no backup yet"},
 		"a backup": {
 			scheduler.Status{State: scheduler.Idle, Last: taken(), Conditions: []condition.Condition{expires}},
@@ -269,7 +269,7 @@ func TestProven(t *testing.T) {
 		status scheduler.Status
 		want   string
 	}{
-		"never":  {scheduler.Status{Last: taken()}, "Unknown NotVerified: no backup was verified yet: set spec.drill, or run dr verify or dr drill"},
+		"never":  {scheduler.Status{Last: taken()}, "Unknown NotVerified: no backup has been verified yet: set spec.drill, or run dr verify or dr drill"},
 		"lately": {scheduler.Status{Last: taken(), Standings: []scheduler.Standing{{}, {Verified: stored.Noon}}}, "True Verified: a backup was verified at 2026-11-21T12:00:00Z"},
 		"a failed drill": {
 			scheduler.Status{Last: taken(), Standings: []scheduler.Standing{{Drilled: stored.Noon}}, Conditions: []condition.Condition{failed}},

@@ -14,15 +14,15 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// entry is the Spec of one EtcdBackup.
+// entry holds the Spec of one EtcdBackup, or the reason why it has none.
 type entry struct {
-	uid     types.UID
-	created time.Time
-	spec    spec.Spec
-	backup  *v1alpha1.EtcdBackup // from which spec was built; nil: there is no spec
-	claims  string               // cluster of an EtcdBackup that was listed and not built yet; else ""
-	fault   string               // why the EtcdBackup as written is not in effect; "": it is
-	refused string               // the cluster that is not backed up because of fault, if no Spec is in effect; else ""
+	uid             types.UID
+	created         time.Time
+	spec            spec.Spec
+	backup          *v1alpha1.EtcdBackup // from which spec was built; nil: there is no spec
+	claimedCluster  string               // the cluster of an EtcdBackup that was listed, before its Spec is built; else ""
+	fault           string               // why the EtcdBackup as written is not in effect; "": it is
+	unservedCluster string               // the cluster that is not backed up because of fault, if no Spec is in effect; else ""
 
 	generation int64     // of the EtcdBackup that the entry was built from
 	read       time.Time // when its Secrets and its StatefulSet were read
@@ -74,7 +74,7 @@ func (t *table) put(name types.NamespacedName, e entry) {
 	if e.fault != "" {
 		e.spec, e.backup = spec.Spec{}, nil
 		if before.uid == e.uid && before.spec.Cluster != "" {
-			e.spec, e.backup, e.refused = before.spec, before.backup, ""
+			e.spec, e.backup, e.unservedCluster = before.spec, before.backup, ""
 		}
 	}
 	t.entries[name] = e
@@ -105,7 +105,7 @@ func (t *table) remove(name types.NamespacedName) {
 func (t *table) announce() {
 	t.owners = map[string]types.NamespacedName{}
 	for name, e := range t.entries {
-		cluster := cmp.Or(e.claims, e.spec.Cluster)
+		cluster := cmp.Or(e.claimedCluster, e.spec.Cluster)
 		other, taken := t.owners[cluster]
 		if cluster != "" && (!taken || e.older(t.entries[other])) {
 			t.owners[cluster] = name
@@ -127,12 +127,12 @@ func (t *table) inEffect(name types.NamespacedName) (cluster, duplicate string) 
 		return "", ""
 	}
 	if t.owners[e.spec.Cluster] != name {
-		return "", fmt.Sprintf("an older EtcdBackup has the cluster name %s: choose another with spec.cluster, or take one backup of it with spec.like", e.spec.Cluster)
+		return "", fmt.Sprintf("an older EtcdBackup has the cluster name %s: choose another name with spec.cluster, or, to take a single backup of that cluster, set spec.like", e.spec.Cluster)
 	}
 	return e.spec.Cluster, ""
 }
 
-// nameOf returns the EtcdBackup whose Spec is in effect for a cluster.
+// nameOf returns the oldest EtcdBackup of a cluster. Only its Spec is in effect, as soon as it is built.
 func (t *table) nameOf(cluster string) (types.NamespacedName, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,14 +151,15 @@ func (t *table) backupOf(s spec.Spec) *v1alpha1.EtcdBackup {
 	return e.backup
 }
 
-// config returns the configuration of a service with all Specs in effect, and the faults of all EtcdBackups.
+// config returns base with all Specs in effect, and the faults by cluster: those of these Specs' EtcdBackups, and those that leave a
+// cluster without a Spec.
 func (t *table) config(base spec.Config) spec.Config {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	base.Specs, base.Faulty = nil, map[string]string{}
 	for _, cluster := range slices.Sorted(maps.Keys(t.owners)) {
 		e := t.entries[t.owners[cluster]]
-		if e.claims != "" {
+		if e.claimedCluster != "" {
 			continue
 		}
 		base.Specs = append(base.Specs, e.spec)
@@ -167,9 +168,9 @@ func (t *table) config(base spec.Config) spec.Config {
 		}
 	}
 	for _, e := range t.entries {
-		_, taken := t.owners[e.refused]
-		if e.refused != "" && !taken {
-			base.Faulty[e.refused] = max(base.Faulty[e.refused], e.fault) // of several always the same
+		_, taken := t.owners[e.unservedCluster]
+		if e.unservedCluster != "" && !taken {
+			base.Faulty[e.unservedCluster] = max(base.Faulty[e.unservedCluster], e.fault) // any of several faults, but always the same
 		}
 	}
 	return base

@@ -27,7 +27,7 @@ func BackupResult(r backup.Result) document.BackupResult {
 // Copied returns the document of copying one cluster.
 func Copied(cluster string, r copying.Result) document.CopiedCluster {
 	d := document.CopiedCluster{
-		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Objects: r.Objects, Bytes: r.Bytes,
+		Cluster: cluster, Backups: r.Backups, Segments: r.Segments, Assets: r.Assets, Objects: r.Objects, Bytes: r.Bytes,
 		Present: r.Present, LeftOut: r.LeftOut, Faults: []document.NotCopied{},
 	}
 	for _, f := range r.Faults {

@@ -5,6 +5,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/scheduler/condition"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -46,6 +47,8 @@ var chapters = []chapter{
 	{"### Salvage in a plan", plan.Salvage{}, "salvage"},
 	{"## restore", document.Restore{}, ""},
 	{"### swap", document.Swap{}, ""},
+	{"## restore --into", document.Into{}, ""},
+	{"### restore --into --dry-run", document.IntoPlan{}, ""},
 	{"## find, extract, diff", short{
 		{"each item of `find`", document.Found{}, ""},
 		{"each item of `extract`", document.Extracted{}, ""},
@@ -71,6 +74,14 @@ var chapters = []chapter{
 	{"### cluster", document.ServedCluster{}, ""},
 	{"### job", document.Outcome{}, ""},
 	{"## suspend and resume", document.Suspension{}, ""},
+	{"## assets list", document.Assets{}, ""},
+	{"### version of assets", assets.Manifest{}, "version"},
+	{"### asset", assets.Entry{}, ""},
+	{"## assets backup, diff, restore", short{
+		{"`assets backup`", document.AssetsBackup{}, ""},
+		{"`assets diff`", document.AssetsDiff{}, ""},
+		{"`assets restore`", document.AssetsRestore{}, ""},
+	}, ""},
 	{"## The other verbs", short{
 		{"`backup`, `import`, `salvage --to-repository`", document.BackupResult{}, ""},
 		{"`fetch`", document.Fetch{}, ""},
@@ -84,7 +95,7 @@ var chapters = []chapter{
 		{"`windows`", document.Recovery{}, ""},
 		{"`drills`", document.Drills{}, ""},
 		{"`jobs`", document.Jobs{}, ""},
-		{"`trigger`", document.Ordered{}, ""},
+		{"`trigger`", document.QueuedJob{}, ""},
 		{"an error", document.Problem{}, ""},
 	}, ""},
 	{"### The plan of the API", document.Way{}, ""},

@@ -12,6 +12,7 @@ type CopiedCluster struct {
 	Cluster  string      `json:"cluster"`
 	Backups  int         `json:"backups"`  // backups that the target did not have before
 	Segments int         `json:"segments"` // segments of the log that the target did not have before
+	Assets   int         `json:"assets"`   // versions of nodes' assets that the target did not have before
 	Objects  int         `json:"objects"`  // copied, of every kind
 	Bytes    int64       `json:"bytes"`    // the size of these objects
 	Present  int         `json:"present"`  // objects that the target already had, and backups that are deleted at both

@@ -11,7 +11,7 @@ func copyOf() document.Copy {
 		From: "file:///var/backups/etcd", To: "s3://bucket/etcd",
 		Clusters: []document.CopiedCluster{
 			{
-				Cluster: "prod", Backups: 2, Segments: 7, Objects: 12, Bytes: 7000, Present: 5, LeftOut: 3,
+				Cluster: "prod", Backups: 2, Segments: 7, Assets: 1, Objects: 12, Bytes: 7000, Present: 5, LeftOut: 3,
 				Faults: []document.NotCopied{{Key: "prod/backups/x/snapshot.db.zst", Message: "damaged"}},
 			},
 			{Cluster: "test", Faults: []document.NotCopied{}},

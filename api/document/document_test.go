@@ -172,7 +172,9 @@ func goldens() map[string]any {
 		"version": document.Version{Version: "v1", Go: "go1.26.0", Etcd: "3.7.3"},
 		"check":   checkDocument(),
 	}
+	maps.Copy(all, assetsDocuments())
 	maps.Copy(all, findDocuments())
+	maps.Copy(all, intoDocuments())
 	maps.Copy(all, scheduleDocuments())
 	maps.Copy(all, serviceDocuments())
 	maps.Copy(all, statusDocuments())

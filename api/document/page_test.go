@@ -2,6 +2,7 @@ package document_test
 
 import (
 	"cmp"
+	"encoding"
 	"fmt"
 	"go/doc/comment"
 	"os"
@@ -333,6 +334,8 @@ func (p *page) kind(t reflect.Type) string {
 		return "base64"
 	case t.Kind() == reflect.Pointer:
 		return p.kind(t.Elem())
+	case t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		return "string"
 	case t.Kind() == reflect.Slice:
 		one := p.kind(t.Elem())
 		if !strings.HasPrefix(one, "[") {

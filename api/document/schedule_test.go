@@ -47,6 +47,10 @@ func scheduleDocuments() map[string]any {
 					State: document.AgentStandby, Cluster: "prod", Source: segment.Watch, Holder: "host/def", Spool: document.Spool{Max: 2 << 30},
 				},
 			}},
+			Restores: []document.ServedRestore{{
+				Namespace: "payments", Name: "all-lost", StatefulSet: "etcd", Cluster: "payments.etcd", Phase: "Succeeded", Ended: true, Since: at,
+				MembersDone: "3/3", Message: "the old data cannot be removed: …", Downtime: 12.4,
+			}},
 		},
 		"suspension": document.Suspension{Format: 1, Repository: "4f1a9c0de7b25386", ID: "0123456789abcdef", Cluster: "prod", Suspended: true, Time: at, By: "host-1, dr v0.1.0", Reason: "maintenance"},
 	}

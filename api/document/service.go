@@ -36,7 +36,7 @@ type Drills struct {
 type Jobs struct {
 	Running []ClusterJob `json:"running"` // those that run now
 	Queued  []ClusterJob `json:"queued"`  // due, and waiting for their turn
-	Ended   []ClusterJob `json:"ended"`   // the last of each job, cluster and repository, newest first
+	Ended   []ClusterJob `json:"ended"`   // the last run of each job in each cluster and repository, newest first
 }
 
 // ClusterJob is a job of one cluster.
@@ -45,8 +45,8 @@ type ClusterJob struct {
 	Outcome
 }
 
-// Way is the answer to GET /api/v1/clusters/NAME/plan: how to restore a point of the cluster. The service restores nothing. Command is
-// for the operator to run; with its --dry-run it makes and prints the same plan.
+// Way is the answer to GET /api/v1/clusters/NAME/plan: how to restore a point of the cluster. The service restores nothing. A person runs
+// Command: it ends in --dry-run and so only makes and prints the same plan; without --dry-run it restores.
 type Way struct {
 	Command  string  `json:"command"`                   // a line for a shell, which prints the plan and stops
 	Lost     Lost    `json:"lost"`                      // the writes that the plan does not restore
@@ -67,8 +67,8 @@ type Lost struct {
 	Newest     time.Time `json:"newestAt,omitzero"` // the newest moment that the repository contains
 }
 
-// Ordered is a job that was put into a service's queue.
-type Ordered struct {
+// QueuedJob is a job that was put into a service's queue.
+type QueuedJob struct {
 	Cluster string `json:"cluster"`
 	Job     Job    `json:"job"`
 	Reason  string `json:"reason"`
@@ -183,7 +183,7 @@ func newLost(p plan.Plan, now time.Time) Lost {
 	}
 	d.Message = fmt.Sprintf("everything written after %s is lost (the last %s)", d.Since.Format(time.RFC3339), now.Sub(since).Round(time.Second))
 	if d.Known > 0 {
-		d.Message += fmt.Sprintf("; the repository holds %s of it", newest.Time.Sub(since).Round(time.Second))
+		d.Message += fmt.Sprintf("; the repository contains %s of it, which this plan omits", newest.Time.Sub(since).Round(time.Second))
 	}
 	return d
 }

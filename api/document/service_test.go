@@ -41,7 +41,7 @@ func serviceDocuments() map[string]any {
 			Lost:     document.Lost{Message: "what was written after …", Since: at, MaybeSince: at.Add(-time.Second), Seconds: 60, Known: 30, Revisions: 7, Newest: at.Add(30 * time.Second)},
 			Estimate: 12.5, Plan: document.Plan{Format: 1, ID: "0123456789abcdef", Cluster: "prod"},
 		},
-		"ordered": document.Ordered{Cluster: "prod", Job: document.JobBackup, Reason: "before the upgrade"},
+		"ordered": document.QueuedJob{Cluster: "prod", Job: document.JobBackup, Reason: "before the upgrade"},
 	}
 }
 

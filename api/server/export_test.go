@@ -27,7 +27,7 @@ func OpenAPI() ([]byte, error) {
 		return nil, err
 	}
 	paths := map[string]map[string]any{}
-	for _, r := range slices.Concat(newAPI(Service{}).routes(), probes(Service{}, Access{})) {
+	for _, r := range slices.Concat(newAPI(Service{}).routes(), monitoring(Service{}, Access{})) {
 		if paths[r.path] == nil {
 			paths[r.path] = map[string]any{}
 		}

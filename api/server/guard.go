@@ -16,12 +16,12 @@ import (
 
 // Limits for one client, and for all of them together.
 const (
-	maxBody    = 64 << 10 // bytes
-	perSecond  = 20       // requests of one client, in the long run
-	burst      = 100      // requests at once of a client that was idle
-	maxAtOnce  = 64       // concurrent requests of all clients, without probes and the page
-	maxClients = 4096     // whose rate limiters are kept
-	storeWait  = time.Minute
+	maxBody    = 64 << 10         // bytes
+	perSecond  = 20               // requests of one client, in the long run
+	burst      = 100              // requests at once of a client that was idle
+	maxAtOnce  = 64               // concurrent requests of all clients, without probes and the page
+	maxClients = 4096             // whose rate limiters are kept at a time
+	storeWait  = time.Minute      // the time to answer a request of the API, which may ask the store
 	pageWait   = 15 * time.Second // the time to send one of the page's files
 )
 
@@ -76,12 +76,12 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		failed, ok := err.(*failure)
 		if ok && failed.status == http.StatusUnauthorized {
-			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic, the browser would prompt before the page can
+			header.Set("WWW-Authenticate", `Bearer realm="etcd-dr"`) // with Basic, the browser would ask for a password before the page can
 		}
 		writeError(w, err)
 		return
 	}
-	// This limit is checked after the login: a client without one, which reads the page slowly or never, must not use it up.
+	// This limit is checked after the login: clients that are not logged in must not use it up.
 	if !g.places.TryAcquire(1) {
 		header.Set("Retry-After", "1")
 		writeError(w, fail(http.StatusServiceUnavailable, "%d requests are already being answered", maxAtOnce))

@@ -99,7 +99,7 @@ func newSite(t testing.TB, change func(*server.Service)) *site {
 			}
 			return nil, errTest
 		},
-		Backup: func(context.Context, spec.Spec, []backup.Store, storage.Report) (backup.Result, error) {
+		Backup: func(context.Context, scheduler.BackupRequest, storage.Report) (backup.Result, error) {
 			return backup.Result{}, errTest
 		},
 	}

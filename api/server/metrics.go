@@ -165,6 +165,7 @@ func (c serviceCollector) Describe(to chan<- *prometheus.Desc) {
 		to <- m.desc
 	}
 	describeArchive(to)
+	describeRestores(to)
 }
 
 func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
@@ -179,6 +180,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 		put(configLoaded, at)
 	}
 	c.collectPruned(d.Clusters, put)
+	collectRestores(d.Restores, put)
 	for _, s := range d.Clusters {
 		put(clusterState, 1, s.Cluster, string(s.State))
 		put(clusterStopped, one(s.Suspension != nil || s.State == document.StateSuspended), s.Cluster)

@@ -50,6 +50,13 @@ func fullStatus() document.ServeStatus {
 				{Name: condition.NoQuorum, Severity: condition.Critical}, {Name: condition.NoQuorum, Severity: condition.Critical, Message: "twice"},
 			},
 		}},
+		Restores: []document.ServedRestore{
+			{Name: "first", Cluster: "prod", Phase: "Succeeded", Ended: true, Since: at, Downtime: 9},
+			{Name: "second", Cluster: "prod", Phase: "Succeeded", Ended: true, Since: at.Add(time.Minute), Downtime: 12.4},
+			{Name: "plan", Cluster: "prod", Phase: "Planned", Ended: true, Since: at.Add(2 * time.Minute)},
+			{Name: "third", Cluster: "prod", Phase: "Sealing", Since: at.Add(3 * time.Minute)},
+			{Name: "waits", Phase: "Pending"},
+		},
 	}
 }
 
@@ -131,6 +138,8 @@ func TestServiceMetrics(t *testing.T) {
 		"condition[cluster=prod condition=LogGap repository=main severity=critical]": 1,
 		"condition[cluster=prod condition=NoQuorum repository= severity=critical]":   1,
 		"cluster_suspended[cluster=prod]":                                            1, "cluster_state[cluster=prod state=running]": 1,
+		"restores[cluster=prod phase=Succeeded]": 2, "restores[cluster=prod phase=Sealing]": 1, "restores[cluster= phase=Pending]": 1,
+		"restore_last_end_timestamp_seconds[cluster=prod phase=Succeeded]": 1060, "restore_last_downtime_seconds[cluster=prod]": 12.4,
 		"config_refused[]": 1, "config_loaded_timestamp_seconds[]": 1000, "build_info[version=v1]": 1,
 	} {
 		got, ok := values[name]

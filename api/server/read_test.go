@@ -108,12 +108,12 @@ func TestPlanIsRead(t *testing.T) {
 				revision = way.Plan.Reach.Revision
 			}
 			if revision != want.revision || way.Lost.Seconds != want.lost.Seconds || way.Lost.Known != want.lost.Known || way.Lost.Revisions != want.lost.Revisions ||
-				!strings.HasPrefix(way.Lost.Message, "everything written after ") {
+				!strings.HasPrefix(way.Lost.Message, "everything written after ") || strings.HasSuffix(way.Lost.Message, " of it, which this plan omits") != (want.lost.Known > 0) {
 				t.Errorf("%s: revision %d, %+v", query, revision, way.Lost)
 			}
 		}
 		p := read[document.Problem](s, prod+"/plan?revision=99", http.StatusNotFound)
-		if !strings.Contains(p.Cure, "the nearest that can be restored is ") || strings.Contains(p.Message, "nearest") {
+		if !strings.Contains(p.Cure, "the nearest restorable point is ") || strings.Contains(p.Message, "nearest") {
 			t.Errorf("out of reach: %+v", p)
 		}
 		for _, query := range []string{

@@ -70,7 +70,7 @@ func (a *api) routes() []route {
 			}, document: document.Way{}, do: a.plan}),
 		get(route{path: root + "/jobs", summary: "Running, waiting and finished jobs of all clusters.", document: document.Jobs{}, do: a.jobs}),
 		post(route{path: ofCluster + "/trigger", summary: "Start a job now: dr trigger. Its progress is in the cluster's jobs.",
-			body: triggerRequest{}, status: http.StatusAccepted, document: document.Ordered{}, do: a.trigger}),
+			body: triggerRequest{}, status: http.StatusAccepted, document: document.QueuedJob{}, do: a.trigger}),
 		post(route{path: ofCluster + "/suspend", summary: "Start no more jobs for the cluster, in all services, until it is resumed.",
 			body: suspendRequest{}, document: document.ServedCluster{}, do: a.suspend}),
 		post(route{path: ofCluster + "/resume", summary: "Start due jobs again. Missed jobs run once.",
@@ -151,7 +151,7 @@ func writeError(w http.ResponseWriter, err error) {
 		status, problem.Cure = failed.status, failed.cure
 	case errors.As(err, &unreachable) && unreachable.Nearest != "":
 		problem.Message = "the target is not in the repository: " + unreachable.Why
-		problem.Cure = "the nearest that can be restored is " + unreachable.Nearest
+		problem.Cure = "the nearest restorable point is " + unreachable.Nearest
 	}
 	answer(w, status, problem)
 }

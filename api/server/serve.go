@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// Service is a running dr serve, for its HTTP side.
+// Service is a running dr serve or dr operator, as its HTTP handlers need it.
 type Service struct {
 	Scheduler *scheduler.Service
 	Status    func() document.ServeStatus // the clusters by name
@@ -26,8 +26,8 @@ type Service struct {
 	Page    http.Handler // at / and below /assets/; nil: there is none
 	// Metrics are gathered into /metrics next to the service's own, whose names begin with etcd_dr_; nil: there are none.
 	Metrics prometheus.Gatherer
-	// Listed reports whether all clusters are known, for a service whose clusters belong to others. Such a service may have no cluster;
-	// it is ready when Listed returns true, and stays healthy even if all clusters fail. nil: a file names the clusters, at least one.
+	// Listed reports whether dr operator has listed the EtcdBackups. It may have no cluster; it is ready when Listed returns true, and stays
+	// healthy even if all clusters fail. nil for dr serve: its file names the clusters, at least one.
 	Listed func() bool
 }
 
@@ -36,7 +36,7 @@ type Service struct {
 // files of the page need no login.
 func Serve(s Service, a Access) http.Handler {
 	mux := http.NewServeMux()
-	for path, methods := range byPath(slices.Concat(newAPI(s).routes(), probes(s, a))) {
+	for path, methods := range byPath(slices.Concat(newAPI(s).routes(), monitoring(s, a))) {
 		mux.HandleFunc(path, methods.answer)
 	}
 	if s.Page != nil {
@@ -55,8 +55,8 @@ const (
 	readyzPath  = "/readyz"
 )
 
-// probes returns the routes for monitoring. Those for supervisors need no login: see isProbe.
-func probes(s Service, a Access) []route {
+// monitoring returns the routes of the metrics and of the probes. Probes need no login: see isProbe.
+func monitoring(s Service, a Access) []route {
 	get := func(path, summary string, h http.Handler) route {
 		return route{method: http.MethodGet, path: path, summary: summary, status: http.StatusOK, plain: h}
 	}
@@ -72,8 +72,8 @@ func probes(s Service, a Access) []route {
 // probes returns the handlers for supervisors. If brief is set, their answers contain no problem.
 func (s Service) probes(brief bool) (healthz, readyz http.Handler) {
 	ask := func(problem func([]document.ServedCluster) string) http.Handler {
-		now := rarely(func() string { return problem(s.Status().Clusters) })
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, brief, now()) })
+		current := rarely(func() string { return problem(s.Status().Clusters) })
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, brief, current()) })
 	}
 	return ask(s.allFailing), ask(s.notReady)
 }
@@ -121,8 +121,8 @@ func answerProbe(w http.ResponseWriter, brief bool, problem string) {
 	_, _ = w.Write([]byte(problem + "\n")) // an error means that the client has disconnected
 }
 
-// allFailing returns the first problem if every cluster is failing, else "". A supervisor then restarts the service, which would not
-// help if only some clusters were failing.
+// allFailing returns the first problem if every cluster of dr serve is failing, else "". A supervisor then restarts the service, which
+// would not help if only some clusters were failing.
 func (s Service) allFailing(clusters []document.ServedCluster) string {
 	for _, c := range clusters {
 		if c.State != document.StateFailing {
@@ -135,13 +135,15 @@ func (s Service) allFailing(clusters []document.ServedCluster) string {
 	return clusters[0].Cluster + ": " + clusters[0].Problem
 }
 
-// notReady returns why the service is not ready, "" if it is. A service whose clusters belong to others does not wait for surveys: one
-// store that hangs would keep it from being ready.
+// notReady returns why the service is not ready, "" if it is. dr operator does not wait for surveys: one tenant's store that hangs would
+// keep it from being ready.
 func (s Service) notReady(clusters []document.ServedCluster) string {
 	switch {
 	case s.Listed != nil && s.Listed():
 		return ""
-	case s.Listed != nil || len(clusters) == 0:
+	case s.Listed != nil:
+		return "the EtcdBackups are not listed yet"
+	case len(clusters) == 0:
 		return "no cluster is loaded yet"
 	}
 	i := slices.IndexFunc(clusters, func(c document.ServedCluster) bool { return c.State == document.StateStarting })

@@ -93,6 +93,12 @@ func TestServeProbesOfOthersClusters(t *testing.T) {
 	if ask("/healthz") != 200 || ask("/readyz") != 503 {
 		t.Errorf("before the clusters are known: %d, %d", ask("/healthz"), ask("/readyz"))
 	}
+	d.Clusters = []document.ServedCluster{{Cluster: "first", State: document.StateIdle}}
+	_, _, why := status(server.Serve(s, server.Access{}), request("GET", "/readyz", ""))
+	if why != "the EtcdBackups are not listed yet\n" {
+		t.Errorf("with a part of the clusters: %q", why)
+	}
+	d.Clusters = nil
 	listed = true
 	if ask("/healthz") != 200 || ask("/readyz") != 200 {
 		t.Errorf("without a cluster: %d, %d", ask("/healthz"), ask("/readyz"))

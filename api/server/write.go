@@ -89,7 +89,7 @@ func (a *api) trigger(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := document.Ordered{
+	d := document.QueuedJob{
 		Cluster: r.PathValue("cluster"), Job: cmp.Or(sent.Job, document.JobBackup), Reason: cmp.Or(sent.Reason, "asked for by "+visitorOf(r).name),
 	}
 	if !slices.Contains([]document.Job{document.JobBackup, document.JobPrune, document.JobDrill}, d.Job) {

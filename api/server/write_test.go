@@ -62,8 +62,8 @@ func TestPin(t *testing.T) {
 // A triggered job runs, and the cluster's jobs contain its outcome.
 func TestTrigger(t *testing.T) {
 	inSite(t, nil, func(t *testing.T, s *site) {
-		got := order[document.Ordered](s, prod+"/trigger", `{"reason": "before the upgrade"}`, http.StatusAccepted)
-		if got != (document.Ordered{Cluster: "prod", Job: document.JobBackup, Reason: "before the upgrade"}) {
+		got := order[document.QueuedJob](s, prod+"/trigger", `{"reason": "before the upgrade"}`, http.StatusAccepted)
+		if got != (document.QueuedJob{Cluster: "prod", Job: document.JobBackup, Reason: "before the upgrade"}) {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Minute)
@@ -93,7 +93,7 @@ func TestSuspend(t *testing.T) {
 		if got.Suspension != nil {
 			t.Errorf("resumed: %+v", got)
 		}
-		order[document.Ordered](s, prod+"/trigger", "{}", http.StatusAccepted)
+		order[document.QueuedJob](s, prod+"/trigger", "{}", http.StatusAccepted)
 		for _, verb := range []string{"suspend", "resume"} {
 			order[document.Problem](s, "/api/v1/clusters/other/"+verb, "{}", http.StatusNotFound)
 			order[document.Problem](s, "/api/v1/clusters/test/"+verb, "{}", http.StatusBadGateway)

@@ -35,10 +35,11 @@ type Options struct {
 // Run runs the service until ctx ends and its jobs have ended. It returns an error only if it cannot listen at Door.
 func Run(ctx context.Context, o Options, report storage.Report) error {
 	r := &running{
-		Options: o, report: report, scheduler: jobs.NewService(o.Identity, report), latest: o.Config,
+		Options: o, report: report, scheduler: jobs.NewService(o.Identity, nil, report), latest: o.Config,
 		pruner: NewPruner(o.Identity), changes: make(chan spec.Config),
 	}
 	r.scheduler.Prune, r.scheduler.Patience = r.pruner.Prune, o.Patience
+	jobs.Rename(r.scheduler, config.Keys)
 	r.notifier = notify.New(r.scheduler.Healthy, report)
 	r.scheduler.Tell, r.scheduler.TellCurrent = r.notifier.Tell, r.notifier.TellCurrent
 	r.use(o.Config)

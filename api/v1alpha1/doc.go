@@ -16,7 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: "etcd-dr.io", Version: "v1alpha1"}
 
 // AddToScheme adds these types to a scheme, for clients that read and write them.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &EtcdBackup{}, &EtcdBackupList{})
+	s.AddKnownTypes(GroupVersion, &EtcdBackup{}, &EtcdBackupList{}, &EtcdRestore{}, &EtcdRestoreList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -61,7 +61,7 @@ func (c Config) refuseExposing(last catalog.Segment) error {
 	if c.Plain || last.Seal.Encryption == "" || c.To.Seal().Encryption != "" {
 		return nil
 	}
-	return fmt.Errorf("%w: no recipient is given, and the log of %s is encrypted up to segment %d: give --recipient (DR_RECIPIENT), "+
+	return fmt.Errorf("%w: no recipient is given, and the log of %s is encrypted up to segment %d: pass --recipient (DR_RECIPIENT), "+
 		"or --plain to store every secret of etcd without encryption", fault.Refused, last.Cluster, last.Seq)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// errUseless means that a segment of the spool can never be stored.
-var errUseless = errors.New("the stored segment before it is a different one")
+// errDiscontinuous means that a segment of the spool can never be stored.
+var errDiscontinuous = errors.New("it does not continue the segment stored before it")
 
 // emptySpool stores the segments of the spool while this agent does not work, because another one does or the cluster does not
 // respond. After a disaster they may be the last copy. It needs no lease, because a segment's name can be created only once.
@@ -33,7 +33,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 	}
 	for _, s := range stranded {
 		err := a.storeStranded(ctx, s)
-		if err != nil && !isTaken(err) {
+		if err != nil && !isUnstorable(err) {
 			return fmt.Errorf("store the spool: %v", err) // %v, as in storeSpooled
 		}
 		a.finishSpooled(s, err)
@@ -49,7 +49,7 @@ func (a *archiver) emptySpool(ctx context.Context) error {
 }
 
 // storeStranded stores a segment of the spool that does not continue the newest lineage. It may still continue its own lineage, if
-// its name there is free. An error that matches isTaken means that the segment can never be stored.
+// its name there is free. An error that matches isUnstorable means that the segment can never be stored.
 func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	stored, err := a.to.Log().Segments(ctx, s.Lineage, []uint64{s.Seq})
 	switch {
@@ -74,7 +74,7 @@ func (a *archiver) storeStranded(ctx context.Context, s catalog.Segment) error {
 	return a.storeOnce(ctx, e)
 }
 
-// checkPrevious returns errUseless if the stored segment before s is not the one that s continues. If there is no stored segment
+// checkPrevious returns errDiscontinuous if the stored segment before s is not the one that s continues. If there is no stored segment
 // before s, for example after a prune, s can still be stored.
 func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	if s.Seq == 1 {
@@ -87,12 +87,12 @@ func (a *archiver) checkPrevious(ctx context.Context, s catalog.Segment) error {
 	case err != nil:
 		return err
 	case before[0].Digest != s.Previous:
-		return errUseless
+		return errDiscontinuous
 	}
 	return nil
 }
 
-// finishSpooled removes s from the spool. If outcome is nil, s is stored; if not, outcome is the reason why it never can be.
+// finishSpooled removes s from the spool. If outcome is nil, s was stored; otherwise outcome is why it never can be.
 func (a *archiver) finishSpooled(s catalog.Segment, outcome error) {
 	if outcome != nil {
 		a.removeUseless(s, outcome)
@@ -126,7 +126,7 @@ func (a *archiver) storeSpooled(ctx context.Context, s catalog.Segment) error {
 	if err == nil {
 		err = a.storeOnce(ctx, e)
 	}
-	if err != nil { // %v, so that no err ends the agent: the next turn finds out which segments can still be stored
+	if err != nil { // %v hides the kind of err, which would end the agent: the next turn looks at the spool again
 		return fmt.Errorf("store the spool: %v", err)
 	}
 	err = a.spool.remove(s)
@@ -144,8 +144,8 @@ func (a *archiver) storeOnce(ctx context.Context, e segment.Encoded) error {
 	return a.to.Log().StoreSegment(ctx, e)
 }
 
-// isTaken reports whether the segment can never be stored: another object has its name, the stored segment before it is not the one
+// isUnstorable reports whether the segment can never be stored: another object has its name, the stored segment before it is not the one
 // that it continues, or it is damaged in the spool.
-func isTaken(err error) bool {
-	return errors.Is(err, catalog.ErrTaken) || errors.Is(err, catalog.ErrDamaged) || errors.Is(err, errUseless)
+func isUnstorable(err error) bool {
+	return errors.Is(err, catalog.ErrTaken) || errors.Is(err, catalog.ErrDamaged) || errors.Is(err, errDiscontinuous)
 }

@@ -46,6 +46,9 @@ func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spoo
 	}
 	s := spool{dir: filepath.Join(dir, cluster), max: most, warn: warn}
 	err := os.MkdirAll(s.dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) { // dir was empty, and has just been removed
+		err = os.MkdirAll(s.dir, 0o700)
+	}
 	if err != nil {
 		return spool{}, fmt.Errorf("%w: --spool: %w", ErrConfig, err)
 	}
@@ -60,7 +63,20 @@ func openSpool(dir, cluster string, most int64, warn func(string, ...any)) (spoo
 	return s, err
 }
 
-func (s *spool) lockPath() string { return filepath.Join(s.dir, "lock") }
+// CloseSpool does with the cluster's directory within dir what an agent does when it ends: it removes the directory, or calls warn if
+// segments wait in it. The error matches ErrConfig if an agent uses it.
+func CloseSpool(dir, cluster string, warn func(format string, args ...any)) error {
+	s, err := openSpool(dir, cluster, 0, warn)
+	if err != nil {
+		return err
+	}
+	return s.close()
+}
+
+// SpoolLock is the name of the file in the directory of each spool by whose lock an agent keeps others away.
+const SpoolLock = "lock"
+
+func (s *spool) lockPath() string { return filepath.Join(s.dir, SpoolLock) }
 
 // lockFile creates and locks a file. The error matches fileutil.ErrLocked if another agent has the lock, or has just removed the file.
 func lockFile(path string) (*fileutil.LockedFile, error) {

@@ -39,7 +39,7 @@ func (w *work) header(p pending) segment.Header {
 func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.Context) error) error {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := once(ctx)
-		if err == nil || isTaken(err) || ctx.Err() != nil {
+		if err == nil || isUnstorable(err) || ctx.Err() != nil {
 			return err
 		}
 		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", s.Seq, s.Lineage, w.keeper(), err)
@@ -70,7 +70,7 @@ func (w *work) finishStore(ctx context.Context, outcome error) error {
 	if w.queue[0].stranded {
 		return w.finishStranded(ctx, outcome)
 	}
-	if isTaken(outcome) {
+	if isUnstorable(outcome) {
 		w.board.set(func(s *Status) { s.StoredByOthers++ })
 		// %v hides a storage.ErrDamaged, which would end the agent: the damage is in the store, not in the member's log.
 		return w.clearSpool(fmt.Errorf("%w: %v", errTaken, outcome))
@@ -97,7 +97,7 @@ func (w *work) finishStore(ctx context.Context, outcome error) error {
 
 // finishStranded is like finishStore, for a segment that does not continue the log of this turn.
 func (w *work) finishStranded(ctx context.Context, outcome error) error {
-	if outcome != nil && !isTaken(outcome) {
+	if outcome != nil && !isUnstorable(outcome) {
 		return outcome
 	}
 	s := w.queue[0].Segment

@@ -104,17 +104,27 @@ func (c *Cluster) connectAll(ctx context.Context, cfg Config, endpoints []string
 	slices.SortFunc(c.Servers, func(a, b *Server) int { return cmp.Compare(a.MemberID, b.MemberID) })
 }
 
+// SilentError is the error of Connect if no endpoint answers. It matches ErrSilent.
+type SilentError struct{ Endpoints []Silence }
+
+func (e *SilentError) Error() string {
+	var why []string
+	for _, s := range e.Endpoints {
+		why = append(why, fmt.Sprintf("%s: %v", s.Endpoint, s.Err))
+	}
+	return fmt.Sprintf("%v: %s: name running members with --endpoints or ETCDCTL_ENDPOINTS", ErrSilent, strings.Join(why, "; "))
+}
+
+// Unwrap makes e match ErrSilent.
+func (e *SilentError) Unwrap() error { return ErrSilent }
+
 // allSilent returns the error of Connect if no endpoint answers.
 func (c *Cluster) allSilent(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if cause != nil { // the members had no time to answer
 		return fmt.Errorf("connect to the cluster: %w", cause)
 	}
-	var why []string
-	for _, s := range c.Silent {
-		why = append(why, fmt.Sprintf("%s: %v", s.Endpoint, s.Err))
-	}
-	return fmt.Errorf("%w: %s: name running members with --endpoints or ETCDCTL_ENDPOINTS", ErrSilent, strings.Join(why, "; "))
+	return &SilentError{c.Silent}
 }
 
 // identify sets ID. It returns ErrMixed if the servers do not all belong to one cluster.

@@ -34,6 +34,8 @@ type Config struct {
 	// Reach bounds the addresses to which the endpoints, and the client URLs that members advertise, may lead. With reach.OtherHosts,
 	// a connection to this host fails, and no proxy is used.
 	Reach reach.Reach
+	// Dial connects to a host and port in place of the network, and of Reach; nil: the network.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // ErrConfig means that the configuration is not usable as written.
@@ -108,10 +110,14 @@ func (c Config) client(endpoint string) (clientv3.Config, error) {
 		Password:        c.Password,
 		Logger:          zap.NewNop(),
 	}
-	if c.Reach != reach.Anywhere {
-		cfg.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+	dial := c.Dial
+	if dial == nil && c.Reach != reach.Anywhere {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
 			return c.dialer().DialContext(ctx, "tcp", address)
-		})}
+		}
+	}
+	if dial != nil {
+		cfg.DialOptions = []grpc.DialOption{grpc.WithContextDialer(dial)}
 	}
 	var err error
 	cfg.TLS, err = c.tls()

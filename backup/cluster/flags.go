@@ -21,13 +21,19 @@ type Flags struct {
 
 // AddFlags declares the flags on set.
 func AddFlags(set *pflag.FlagSet) *Flags {
-	f := &Flags{set: set}
-	c := &f.config
-	set.StringSliceVar(&c.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "members to ask, one is enough")
+	f := AddAccess(set)
+	set.StringSliceVar(&f.config.Endpoints, "endpoints", []string{"127.0.0.1:2379"}, "members to ask, one is enough")
 	set.StringVarP(&f.discovery.domain, "discovery-srv", "d", "", "find the members by this domain's SRV records, instead of --endpoints")
 	set.StringVar(&f.discovery.name, "discovery-srv-name", "", "suffix of the records' service name")
 	set.BoolVar(&f.discovery.insecure, "insecure-discovery", true,
 		"trust the SRV records; if false, use only https:// endpoints and verify certificates for the domain")
+	return f
+}
+
+// AddAccess declares the flags on set, apart from those that name the members: the caller knows their endpoints.
+func AddAccess(set *pflag.FlagSet) *Flags {
+	f := &Flags{set: set}
+	c := &f.config
 	set.StringVar(&c.CACert, "cacert", "", "CA bundle that the servers' certificates are verified against")
 	set.StringVar(&c.Cert, "cert", "", "client certificate")
 	set.StringVar(&c.Key, "key", "", "client certificate's key")
@@ -42,25 +48,13 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 // Config returns the configuration from the flags, from getenv (os.Getenv) for flags that are not set, and from prompt
 // for a missing password. Errors match ErrConfig.
 func (f *Flags) Config(getenv func(string) string, prompt func(question string) (string, error)) (Config, error) {
-	if strings.Contains(f.config.User, ":") {
-		return Config{}, fmt.Errorf(
-			"%w: --user takes the name alone: a password in the command line can be read by every process of this machine; use --password-file",
-			ErrConfig)
-	}
 	named := f.set.Changed("endpoints") // the flag --endpoints wins over a domain in ETCDCTL_DISCOVERY_SRV
 	if named && f.set.Changed("discovery-srv") {
 		return Config{}, fmt.Errorf("%w: --endpoints and --discovery-srv both name the members: use one", ErrConfig)
 	}
-	err := f.fromEnv(getenv)
+	c, err := f.Access(getenv, prompt)
 	if err != nil {
 		return Config{}, err
-	}
-	c := f.config
-	if c.User != "" {
-		err := f.password(&c, getenv, prompt)
-		if err != nil {
-			return Config{}, err
-		}
 	}
 	for i := range c.Endpoints {
 		c.Endpoints[i] = strings.TrimSpace(c.Endpoints[i])
@@ -74,6 +68,22 @@ func (f *Flags) Config(getenv func(string) string, prompt func(question string) 
 	return c, c.Validate()
 }
 
+// Access is Config for the flags of AddAccess: it returns a configuration without endpoints.
+func (f *Flags) Access(getenv func(string) string, prompt func(question string) (string, error)) (Config, error) {
+	if strings.Contains(f.config.User, ":") {
+		return Config{}, fmt.Errorf(
+			"%w: --user takes the name alone: a password in the command line can be read by every process of this machine; use --password-file",
+			ErrConfig)
+	}
+	err := f.fromEnv(getenv)
+	if err != nil || f.config.User == "" {
+		return f.config, err
+	}
+	c := f.config
+	err = f.password(&c, getenv, prompt)
+	return c, err
+}
+
 // fromEnv sets each flag that is not in the command line from its variable.
 func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 	for _, name := range []string{
@@ -82,7 +92,7 @@ func (f *Flags) fromEnv(getenv func(string) string) (err error) {
 	} {
 		variable := "ETCDCTL_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value := getenv(variable)
-		if value == "" || f.set.Changed(name) {
+		if value == "" || f.set.Lookup(name) == nil || f.set.Changed(name) {
 			continue
 		}
 		e := f.set.Set(name, value)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // Answer is the answer of a client URL to a client without credentials.
@@ -28,26 +29,30 @@ type Answer struct {
 	Revision  int64            // of the server's key space; 0 if the server did not report it
 }
 
-// knockTimeout is for one URL; all are tried at once.
+// knockTimeout bounds one try. Knock tries all URLs at once, each once or, if its server hangs, twice: see listens.
 const knockTimeout = 2 * time.Second
 
 // Knock checks whether servers answer at the client URLs of a cluster that should be dead. It sends no credentials: a
-// server that demands a certificate or a user counts as alive.
-func Knock(ctx context.Context, urls []string) []Answer {
+// server that demands a certificate or a user counts as alive. A server outside allowed counts as dead.
+func Knock(ctx context.Context, urls []string, allowed reach.Reach) []Answer {
+	k := knocker{net.Dialer{Control: allowed.Control}}
 	answers := make([]Answer, len(urls))
 	var wg sync.WaitGroup
 	for i, u := range urls {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 			defer cancel()
-			answers[i] = probe(ctx, u)
+			answers[i] = k.probe(ctx, u)
 		})
 	}
 	wg.Wait()
 	return answers
 }
 
-func probe(ctx context.Context, text string) Answer {
+// knocker dials the servers.
+type knocker struct{ dialer net.Dialer }
+
+func (k knocker) probe(ctx context.Context, text string) Answer {
 	answer := Answer{URL: text}
 	u, err := url.Parse(text)
 	if err != nil {
@@ -55,17 +60,17 @@ func probe(ctx context.Context, text string) Answer {
 	}
 	switch u.Scheme {
 	case "https":
-		answer.Alive = speaksTLS(ctx, u.Host)
+		answer.Alive = k.speaksTLS(ctx, u.Host)
 	case "http":
-		answer.queryEtcd(ctx, u.Host)
+		k.queryEtcd(ctx, u.Host, &answer)
 	}
 	return answer
 }
 
 // speaksTLS reports whether a TLS server answers or hangs. It does not verify the certificate, because a server with an
-// expired one counts as alive too, and it sends nothing.
-func speaksTLS(ctx context.Context, host string) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+// expired one counts as alive too, and it sends no request.
+func (k knocker) speaksTLS(ctx context.Context, host string) bool {
+	conn, err := k.dialer.DialContext(ctx, "tcp", host)
 	if err != nil {
 		return false
 	}
@@ -77,10 +82,12 @@ func speaksTLS(ctx context.Context, host string) bool {
 
 // queryEtcd sets the fields of a from an etcd server's answers. A process that accepts the connection and hangs, such
 // as a stopped one, counts as alive.
-func (a *Answer) queryEtcd(ctx context.Context, host string) {
-	// No proxy: a proxy that cannot reach a live cluster would make the cluster look dead.
-	conn, err := grpc.NewClient(
-		"passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+func (k knocker) queryEtcd(ctx context.Context, host string, a *Answer) {
+	// With a dialer of our own, gRPC uses no proxy: a proxy that cannot reach a live cluster would make it look dead.
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		return k.dialer.DialContext(ctx, "tcp", address)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 	if err != nil {
 		return
 	}
@@ -92,7 +99,7 @@ func (a *Answer) queryEtcd(ctx context.Context, host string) {
 	case codes.Unavailable:
 		return
 	case codes.DeadlineExceeded:
-		a.Alive = listens(host)
+		a.Alive = k.listens(host)
 		return
 	default: // it refuses, so it is alive
 		a.Alive = true
@@ -103,8 +110,11 @@ func (a *Answer) queryEtcd(ctx context.Context, host string) {
 	}
 }
 
-func listens(host string) bool {
-	conn, err := net.DialTimeout("tcp", host, knockTimeout)
+// listens reports whether a server accepts connections. It has its own time limit: that of the request is over.
+func (k knocker) listens(host string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), knockTimeout)
+	defer cancel()
+	conn, err := k.dialer.DialContext(ctx, "tcp", host)
 	if err != nil {
 		return false
 	}

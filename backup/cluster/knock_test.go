@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -62,7 +63,7 @@ func TestKnock(t *testing.T) {
 	for _, want := range wants {
 		urls = append(urls, want.URL)
 	}
-	answers := cluster.Knock(t.Context(), urls)
+	answers := cluster.Knock(t.Context(), urls, reach.Anywhere)
 	for i, want := range wants {
 		got := answers[i]
 		if want.ClusterID == "?" { // versions differ in whether they report it
@@ -71,6 +72,18 @@ func TestKnock(t *testing.T) {
 		diff := cmp.Diff(want.Answer, got)
 		if diff != "" {
 			t.Errorf("%s (-want +got):\n%s", want.name, diff)
+		}
+	}
+}
+
+// A manifest in a tenant's repository may name any URL.
+func TestKnockStaysWithinReach(t *testing.T) {
+	t.Parallel()
+	plain, _ := startEtcd(t, nil)
+	hanging, _ := silent(t)
+	for _, answer := range cluster.Knock(t.Context(), []string{plain, "http://" + hanging, "https://" + hanging}, reach.OtherHosts) {
+		if answer.Alive {
+			t.Errorf("connected to %s", answer.URL)
 		}
 	}
 }
@@ -126,7 +139,7 @@ func TestKnockAsksNoProxy(t *testing.T) {
 	const mark = "ETCD_DR_KNOCK_AT"
 	url := os.Getenv(mark)
 	if url != "" {
-		answer := cluster.Knock(t.Context(), []string{url})[0]
+		answer := cluster.Knock(t.Context(), []string{url}, reach.Anywhere)[0]
 		if !answer.Alive || answer.ClusterID != "9" {
 			t.Errorf("through a dead proxy: %+v", answer)
 		}

@@ -25,9 +25,9 @@ var (
 )
 
 // Snapshot is a member's database as a stream: the file followed by its SHA-256, in the format of etcdctl snapshot
-// save. It ends with io.EOF only if the digest is right. It is not safe for concurrent use.
+// save. It ends with io.EOF only if the digest is right. Of its methods, only Close may be called during a Read.
 type Snapshot struct {
-	ctx        context.Context // of the call; stream.Context would end with any error of the server, and hide it
+	ctx        context.Context // of the call; not stream.Context, which ends at every error of the server and so would hide it from reason
 	from       string          // the member's endpoint
 	stream     pb.Maintenance_SnapshotClient
 	cancel     context.CancelCauseFunc
@@ -124,7 +124,7 @@ func (s *Snapshot) Close() error {
 	return nil
 }
 
-// reason returns the cause of ctx if ctx has ended, in place of gRPC's "canceled", and err explained if it has not.
+// reason returns the cause of ctx, in place of gRPC's "canceled", if ctx has ended. Otherwise it returns err, explained.
 func reason(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if cause != nil {
@@ -157,8 +157,9 @@ func (t *trailer) write(p []byte) {
 	}
 }
 
-// check returns io.EOF if the stream was complete. The size of a database is a multiple of 512, so a stream that ended
-// before its digest is detected too (etcdutl/snapshot, hasChecksum).
+// check returns io.EOF if the stream was complete and its digest matches, else an error that matches ErrDigest. The size
+// of a database is a multiple of 512, so a stream that ended before its digest is detected too (etcdutl/snapshot,
+// hasChecksum).
 func (t *trailer) check() error {
 	if t.size%512 != sha256.Size {
 		return fmt.Errorf("%w: it ended after %d bytes, before its digest", ErrDigest, t.size)

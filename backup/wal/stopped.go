@@ -27,9 +27,10 @@ type Entry struct {
 	Position, Term uint64 // Term is 0 if unknown
 	Kind           raftpb.EntryType
 	Data           []byte
-	Request        bool // it changes the database
-	Committed      bool // known to be committed; if false, the entry may be committed, but this disk does not prove it
-	Missing        bool // e is a run of missing entries
+	Request        bool  // it changes the database
+	Unusable       error // why a replay refuses the request; nil: it does not
+	Committed      bool  // known to be committed; if false, the entry may be committed, but this disk does not prove it
+	Missing        bool  // e is a run of missing entries
 }
 
 // End identifies e as the last entry of a history.
@@ -109,7 +110,7 @@ func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool
 		e := Entry{Position: it.index, Term: it.term, Kind: it.kind, Data: it.data, Committed: committed, Missing: it.missing}
 		if !it.missing {
 			var err error
-			e.Request, _, err = classify(it)
+			e.Request, e.Unusable, err = classify(it)
 			if err != nil {
 				s.damage = err
 				return false

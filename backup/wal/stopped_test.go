@@ -55,6 +55,20 @@ func TestStoppedLogIsReadToItsEnd(t *testing.T) {
 	}
 }
 
+// A request that a replay refuses is still the member's.
+func TestStoppedLogWithAnUnusableRequest(t *testing.T) {
+	j := fresh(t)
+	role := field(nil, 1200, field(nil, 1, []byte("x\xff")))
+	entries := append(puts(1, 3, 2, "a"), entry(4, 2, role), entry(5, 2, nil))
+	j.save(2, 4, entries...)
+	ok(t, j.Close())
+	got, s := rest(t, j.dir, 0)
+	wantRest(t, got, 4, entries...)
+	if s.Damage() != nil || !got[3].Request || got[3].Unusable == nil || got[2].Unusable != nil || got[4].Unusable != nil {
+		t.Errorf("damage %v, entries %+v", s.Damage(), got[2:])
+	}
+}
+
 func TestStoppedLogWithASnapshotFromAnother(t *testing.T) {
 	j := fresh(t)
 	j.save(2, 20, puts(1, 30, 2, "a")...)

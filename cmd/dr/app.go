@@ -53,8 +53,8 @@ Exit codes: 0 done; 1 the network, the store or etcd failed; 2 the command line 
 		},
 	}
 	root.SetFlagErrorFunc(badFlag)
-	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.salvage(), a.importFile(), a.copy(), a.prune(), a.pin(), a.unpin(),
-		a.search(), a.extract(), a.diff(), a.check(), a.serve(), a.operator(), a.trigger(), a.suspend(), a.resume(), a.status(), a.config(), a.keygen(), a.demo(), a.version(), a.child())
+	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.salvage(), a.importFile(), a.copy(), a.prune(), a.pin(), a.unpin(), a.assets(),
+		a.search(), a.extract(), a.diff(), a.check(), a.serve(), a.operator(), a.trigger(), a.suspend(), a.resume(), a.status(), a.config(), a.keygen(), a.demo(), a.version(), a.child(), a.member())
 	root.SetHelpCommand(a.help())
 	a.complete(root)
 	return root

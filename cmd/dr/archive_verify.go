@@ -26,8 +26,8 @@ func (a *app) archiveVerify() *cobra.Command {
 		Use:   "verify",
 		Short: "Check that the log has no gap and that every segment is intact",
 		Long: `verify checks the chain of a cluster's segments: each names the one before, so a missing, duplicate or foreign segment is
-found. Then it reads them all: without a key it compares every stored byte with its digest; with --identity it also decrypts
-them and decodes every request, as a restore does.
+found. Then it reads them all, and decodes every request, as a restore does. Without the key of encrypted segments it only compares
+their stored bytes with their digests: pass --identity or --passphrase-file.
 
 The exit code is 3 if a segment is missing or damaged, or if there is a gap. A restore of the cluster starts a new log; that
 is not a gap. A gap never closes: with --since, gaps that ended before do not count, and a daily check reads only one day.`,
@@ -59,7 +59,7 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 			return err
 		}
 		if len(cat.Lineages) == 0 {
-			return fmt.Errorf("a log of cluster %s is %w: dr archive writes one", c.Name(), catalog.ErrNotFound)
+			return fmt.Errorf("a log of cluster %s is %w: start dr archive", c.Name(), catalog.ErrNotFound)
 		}
 		cat = cat.Since(since)
 		depth := "headers"
@@ -79,7 +79,7 @@ is not a gap. A gap never closes: with --since, gaps that ended before do not co
 func (a *app) readLog(ctx context.Context, c *repository.Cluster, catalog *catalog.Catalog, keys seal.Keys) (depth string, err error) {
 	report, done := a.progress()
 	defer done()
-	reader := log.Reader{Keys: keys, Report: report, Check: restore.CheckSegment}
+	reader := log.VerifyOptions{Keys: keys, Report: report, Check: restore.CheckSegment}
 	for i, l := range catalog.Lineages {
 		catalog.Lineages[i], err = c.Log().Verify(ctx, l, reader)
 		if err != nil {
@@ -102,8 +102,8 @@ func (a *app) printArchiveVerify(d document.ArchiveVerify) error {
 	}
 	depths := map[string]string{
 		"headers": "headers read, bodies not checked",
-		"stored":  "every stored byte matches its digest; not decrypted (no key was given)",
-		"opened":  "every segment decrypted, every request decoded as a restore does",
+		"stored":  "stored bytes compared with digests; not decrypted (no key was given)",
+		"opened":  "segments decrypted, requests decoded",
 	}
 	a.printf("log of cluster %s%s: %s\n", d.Cluster, sinceWords(d.Since), d.Verdict)
 	a.facts("found", fmt.Sprintf("%d segments, %s requests, %s", d.Found, humanize.Comma(d.Requests), size(d.Bytes)), "depth", depths[d.Depth])

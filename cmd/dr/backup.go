@@ -56,13 +56,13 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
 	request.MaxStream = maxStream
 	flags.Var((*when.Span)(&request.MaxStream), "max-stream", "fail if the member takes longer to send the snapshot")
-	flags.StringVar(&request.Spool, "spool", "", "directory: first write the encrypted stream there at full speed, then upload it")
+	flags.StringVar(&request.Spool.Dir, "spool", "", "directory: first write the encrypted stream there at full speed, then upload it")
 	f.add(cmd, a)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if request.MaxStream <= 0 {
 			return usagef("--max-stream must be above zero")
 		}
-		if a.store.limit != "" && request.Spool == "" {
+		if a.store.limit != "" && request.Spool.Dir == "" {
 			return usagef("--limit without --spool: it would slow down the member's stream, which burdens the member: add --spool DIR")
 		}
 		err := f.load()

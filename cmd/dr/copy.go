@@ -25,8 +25,8 @@ func (a *app) copy() *cobra.Command {
 	var deletions bool
 	cmd := &cobra.Command{
 		Use:   "copy --from URL --to URL",
-		Short: "Copy backups and the log to another repository",
-		Long: `copy copies backups and the log from one repository to another, byte for byte, so that signatures stay valid. It needs no
+		Short: "Copy backups, the log and assets to another repository",
+		Long: `copy copies backups, the log and assets from one repository to another, byte for byte, so that signatures stay valid. It needs no
 key. Each side can have its own credentials. It checks everything while it copies, and lists a backup at the target only when it is complete. Objects that are deleted
 at the source stay at the target, except with --deletions.
 
@@ -162,7 +162,7 @@ func (a *app) printCopy(d document.Copy) error {
 	var rows, faults [][]string
 	for _, c := range d.Clusters {
 		rows = append(rows, []string{
-			c.Cluster, fmt.Sprint(c.Backups), fmt.Sprint(c.Segments), fmt.Sprint(c.Objects), size(c.Bytes),
+			c.Cluster, fmt.Sprint(c.Backups), fmt.Sprint(c.Segments), fmt.Sprint(c.Assets), fmt.Sprint(c.Objects), size(c.Bytes),
 			fmt.Sprint(c.Present), fmt.Sprint(c.LeftOut), fmt.Sprint(len(c.Faults)),
 		})
 		for _, f := range c.Faults {
@@ -170,7 +170,7 @@ func (a *app) printCopy(d document.Copy) error {
 		}
 	}
 	a.printf("copied from %s to %s\n", d.From, d.To)
-	a.table([]string{"CLUSTER", "BACKUPS", "SEGMENTS", "OBJECTS", "BYTES", "PRESENT", "SKIPPED", "NOT COPIED"}, rows)
+	a.table([]string{"CLUSTER", "BACKUPS", "SEGMENTS", "ASSETS", "OBJECTS", "BYTES", "PRESENT", "SKIPPED", "NOT COPIED"}, rows)
 	if len(faults) > 0 {
 		a.printf("\nnot copied:\n")
 		a.table([]string{"OBJECT", "WHY"}, faults)

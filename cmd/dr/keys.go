@@ -22,6 +22,12 @@ type sealFlags struct {
 }
 
 func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
+	f.addRecipients(cmd, getenv)
+	cmd.Flags().BoolVar(&f.plain, "plain", false, "store without encryption, even if the newest backup is encrypted")
+}
+
+// addRecipients adds the flags of a verb that always encrypts.
+func (f *sealFlags) addRecipients(cmd *cobra.Command, getenv func(string) string) {
 	var fromEnv []string
 	r := getenv("DR_RECIPIENT")
 	if r != "" {
@@ -30,7 +36,6 @@ func (f *sealFlags) add(cmd *cobra.Command, getenv func(string) string) {
 	cmd.Flags().StringSliceVar(&f.recipients, "recipient", fromEnv, "age recipient to encrypt for; may be given several times (DR_RECIPIENT)")
 	cmd.Flags().StringSliceVar(&f.recipientFiles, "recipients-file", nil, "file of age recipients")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "encrypt with the passphrase in this file instead (DR_PASSPHRASE_FILE)")
-	cmd.Flags().BoolVar(&f.plain, "plain", false, "store without encryption, even if the newest backup is encrypted")
 }
 
 // load reads the recipients. Without any it returns the zero Recipients: nothing is encrypted.
@@ -116,13 +121,17 @@ type keyFlags struct {
 }
 
 func (f *keyFlags) add(cmd *cobra.Command, getenv func(string) string) {
+	f.addIdentity(cmd, getenv)
+	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "file with the passphrase that opens it (DR_PASSPHRASE_FILE)")
+}
+
+func (f *keyFlags) addIdentity(cmd *cobra.Command, getenv func(string) string) {
 	var fromEnv []string
 	i := getenv("DR_IDENTITY")
 	if i != "" {
 		fromEnv = []string{i}
 	}
 	cmd.Flags().StringSliceVar(&f.identities, "identity", fromEnv, "file with the age identity that opens the backup; may be given several times (DR_IDENTITY)")
-	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", getenv("DR_PASSPHRASE_FILE"), "file with the passphrase that opens it (DR_PASSPHRASE_FILE)")
 }
 
 func (f *keyFlags) given() bool { return len(f.identities) > 0 || f.passphraseFile != "" }

@@ -22,8 +22,8 @@ func (a *app) operator() *cobra.Command {
 state from the repositories. While the API server does not answer, backups continue with the last settings.
 
 Several operators may run: one of them writes status, and another takes over when that one stops. It needs the rights to read
-and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSets that they name, to create and delete the Jobs
-of their drills, and to write one Lease. It does not read the Secrets with identities: the Jobs mount them.
+and watch EtcdBackups, to patch their status, to read the Secrets and StatefulSets that they name, and to write one Lease; for
+drills also to create and delete their Jobs. It does not read the Secrets with identities: the Jobs mount them.
 
 --listen serves the page, the API, /metrics, /healthz and /readyz of all clusters, for administrators. --probe-listen serves
 /healthz and /readyz alone, for kubelet.`,
@@ -44,8 +44,13 @@ of their drills, and to write one Lease. It does not read the Secrets with ident
 	flags.StringVar(&o.Spool, "spool-dir", "",
 		"folder in which the logs of EtcdBackups with archive wait, sealed, while a store is unreachable, at most 2GiB a cluster, and backups with a limit; "+
 			"empty: logs wait in memory alone, and a limit is not accepted")
-	flags.StringVar(&o.DrillImage, "drill-image", "",
-		"image of dr, this one's own, for the Jobs of EtcdBackups with drill; empty: drills are not run")
+	o.SpoolBackups = controller.DefaultSpoolBackups
+	flags.Var((*byteSize)(&o.SpoolBackups), "spool-backups",
+		"most bytes of --spool-dir that backups take, of all namespaces; each gets no more than stays free for the others")
+	flags.StringVar(&o.JobImage, "job-image", "",
+		"image of dr, this one's own, for the Jobs of drills and of EtcdRestores; empty: neither is run")
+	flags.IntVar(&o.Drills, "drills", controller.DefaultDrills,
+		"Jobs of drills at a time, of all namespaces in turn; one that runs for more than an hour no longer counts")
 	flags.StringArrayVar(&o.Ambient, "ambient-prefix", nil,
 		"repository URL: EtcdBackups may have it, and what is below it, opened with the operator's own identity, without a Secret. {{namespace}} is the "+
 			"EtcdBackup's; may be given several times. Example: s3://backups/{{namespace}}")
@@ -54,6 +59,9 @@ of their drills, and to write one Lease. It does not read the Secrets with ident
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, f := range declared.CheckService(o.Concurrency, o.Lease) {
 			return usagef("--%w", f.Err)
+		}
+		if o.Drills < 1 {
+			return usagef("--drills must be at least 1")
 		}
 		defer a.exitLate(cmd.Context(), o.Patience+cleanUp)()
 		report, done := a.progress()

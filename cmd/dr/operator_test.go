@@ -9,6 +9,7 @@ import (
 func TestOperatorRefusesFlags(t *testing.T) {
 	for flag, words := range map[string]string{
 		"--concurrency=0": "--concurrency must be at least 1",
+		"--drills=0":      "--drills must be at least 1",
 		"--lease=1ms":     "--lease must be from 1s to 10m0s",
 		"--lease=1h":      "--lease must be from 1s to 10m0s",
 	} {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -24,17 +23,22 @@ func (a *app) printPlan(p plan.Plan, into string) error {
 		return a.document(document.Plan(p))
 	}
 	a.printf("plan %s\n", p.ID)
+	a.facts(planFacts(p, into)...)
+	return nil
+}
+
+// planFacts returns names and values of the lines about p.
+func planFacts(p plan.Plan, into string) []string {
 	pairs := append([]string{"restores", planSource(p)}, planLog(p)...)
 	pairs = append(pairs, planSalvage(p)...)
-	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", planBump(p), "into", into)
+	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", p.Bump.String(), "into", into)
 	if p.Estimate > 0 {
 		pairs = append(pairs, "takes about", seconds(p.Estimate))
 	}
 	for _, note := range p.Notes {
 		pairs = append(pairs, "note", note)
 	}
-	a.facts(pairs...)
-	return nil
+	return pairs
 }
 
 // withPlan holds the flags of dr restore that may be passed with --plan: the place of the data, the access to the repository and to
@@ -45,14 +49,10 @@ var withPlan = []string{
 	"output", "write-out",
 }
 
-// checkWithPlan refuses the flags and arguments that would change the plan of --plan.
-func checkWithPlan(cmd *cobra.Command, args []string) error {
-	var other []string
-	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		if !slices.Contains(withPlan, flag.Name) {
-			other = append(other, "--"+flag.Name)
-		}
-	})
+// checkWithPlan refuses the flags and arguments that would change the plan of --plan. more are flags that may be passed with it too.
+func checkWithPlan(cmd *cobra.Command, args []string, more ...[]string) error {
+	accepted := slices.Concat(append(more, withPlan)...)
+	other := given(cmd, func(name string) bool { return !slices.Contains(accepted, name) })
 	if len(other) > 0 {
 		return usagef("--plan already sets %s: leave it out, or make another plan", strings.Join(other, ", "))
 	}
@@ -68,18 +68,24 @@ func (a *app) readPlan(cmd *cobra.Command, f *restoreFlags, args []string) (plan
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	data, err := a.readFileOrStdin(f.planIn)
+	planned, err := a.decodePlan(f.planIn)
+	if err != nil || f.layout.Into == (plan.Into{}) {
+		return planned, err
+	}
+	return planned.Place(f.layout.Into)
+}
+
+// decodePlan reads the plan of --plan.
+func (a *app) decodePlan(path string) (plan.Plan, error) {
+	data, err := a.readFileOrStdin(path)
 	if err != nil {
 		return plan.Plan{}, usagef("--plan: %w", err)
 	}
 	planned, err := plan.Decode(data)
 	if err != nil {
-		return plan.Plan{}, fmt.Errorf("--plan %s: %w", f.planIn, err)
+		return plan.Plan{}, fmt.Errorf("--plan %s: %w", path, err)
 	}
-	if f.layout.Into == (plan.Into{}) {
-		return planned, nil
-	}
-	return planned.Place(f.layout.Into)
+	return planned, nil
 }
 
 func (a *app) readFileOrStdin(path string) ([]byte, error) {
@@ -143,22 +149,6 @@ func planLog(p plan.Plan) []string {
 
 // moment returns t in UTC, to the millisecond.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// planBump returns where the revisions of the restored cluster continue, and why.
-func planBump(p plan.Plan) string {
-	b := p.Bump
-	text := "continue where they ended"
-	switch {
-	case b.To > 0:
-		text = fmt.Sprintf("continue from %d", b.To)
-	case b.By > 0:
-		text = fmt.Sprintf("continue %d after the last one that is restored", b.By)
-	}
-	if b.Auto {
-		text += " if the restored data has Kubernetes' /registry/, else where they ended"
-	}
-	return text + ": " + b.Reason
-}
 
 func planInto(p plan.Plan) string {
 	switch {

@@ -28,8 +28,11 @@ func TestPlanRefusesTheFlagsItContains(t *testing.T) {
 			return
 		}
 		value := "7"
-		if f.Value.Type() == "bool" {
+		switch f.Value.Type() {
+		case "bool":
 			value = "true"
+		case "duration":
+			value = "7s"
 		}
 		out := dr(t, nil, "restore", "--plan", noPlan, "--"+f.Name+"="+value)
 		if out.code != exitUsage || !strings.Contains(out.stderr, "--plan already sets --"+f.Name+":") {

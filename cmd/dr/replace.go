@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"al.essio.dev/pkg/shellescape"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -20,15 +20,15 @@ import (
 // replaceFlags holds the flags of restores that replace live data, and of undoing and cleaning up these restores.
 type replaceFlags struct {
 	replace bool
-	undo    string // ID of a --replace; "": not given
-	clean   string // ID of a --replace; "": not given
+	undo    string // ID of a --replace or an --into; "": not given
+	clean   string // likewise
 }
 
 func (f *replaceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.replace, "replace", false, "with --data-dir: build next to the member's existing data, then exchange both; the old data is kept")
-	flags.StringVar(&f.undo, "undo", "", "ID of a --replace: put the old data back into --data-dir")
-	flags.StringVar(&f.clean, "clean", "", "ID of a --replace: remove for good the data that is not in use, which is the old data unless it was undone")
+	flags.StringVar(&f.undo, "undo", "", "ID of a --replace or --into: put the old data back")
+	flags.StringVar(&f.clean, "clean", "", "ID of a --replace or --into: remove for good the data that is not in use, which is the old data unless it was undone")
 	cmd.MarkFlagsMutuallyExclusive("replace", "undo", "clean")
 }
 
@@ -49,15 +49,8 @@ func (a *app) undoOrClean(cmd *cobra.Command, f *restoreFlags, args []string) er
 	if id == "" {
 		name, id = "clean", f.swap.clean
 	}
-	var other []string
-	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		switch flag.Name {
-		case name, "data-dir", "wal-dir", "output", "write-out":
-		default:
-			other = append(other, "--"+flag.Name)
-		}
-	})
-	other = append(other, args...)
+	accepted := []string{name, "data-dir", "wal-dir", "output", "write-out"}
+	other := append(given(cmd, func(name string) bool { return !slices.Contains(accepted, name) }), args...)
 	if len(other) > 0 {
 		return usagef("%s: omit it: use dr restore --%s %s --data-dir DIR", strings.Join(other, ", "), name, id)
 	}

@@ -39,6 +39,7 @@ type restoreFlags struct {
 	markCompacted  bool
 	salvage        salvageFlags
 	swap           replaceFlags
+	into           intoFlags
 	keys           keyFlags
 	plain          plainFlags
 }
@@ -59,6 +60,10 @@ members reported. It refuses while a member of the old cluster responds, and nev
 --replace restores one member over its existing data: the new data is built next to it, even while etcd is running. Stop etcd and run
 the same command again: the new data takes the place of the old, which is kept. --undo puts the old data back, --clean removes it.
 
+--into stops the members too, and starts them again: with statefulset/NAME all members of a StatefulSet in Kubernetes, by Jobs on their
+volumes; with systemd, systemd/UNIT, kubeadm or command the member on this host, so run it on each host with the same --plan. If it is
+interrupted, the same command continues. It prints the commands with --undo and --clean.
+
 If there is no backup, or to continue past the end of the stored log, --from-data-dir reads the disks of stopped members. It
 does not change them.
 
@@ -72,6 +77,9 @@ member; all must print the same token. Or use one plan: write it with --plan-out
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --output-dir /restored --to "2h ago"
   dr restore --from-data-dir /mnt/a/etcd,/mnt/b/etcd --output-dir /restored
   dr restore --repo file:///var/backups/etcd --cluster prod --identity key.txt --replace --data-dir /var/lib/etcd
+  dr restore --repo s3://backups/etcd --cluster prod --into statefulset/etcd -n payments --confirm etcd \
+    --job-image registry.example.com/etcd-dr:v1.2.3 --credentials-secret backups-s3 --identity-secret backups-identity
+  dr restore --repo s3://backups/etcd --identity key.txt --plan plan.json --into systemd --confirm etcd
   dr restore --from-file snapshot.db --initial-cluster infra0=https://10.0.0.1:2380 --name infra0 --data-dir /var/lib/etcd`,
 		Args: atMostOne("backup"),
 	}
@@ -101,6 +109,8 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and stop")
 	cmd.MarkFlagsMutuallyExclusive("initial-cluster-token", "fresh-token")
 	f.swap.add(cmd)
+	f.into.add(cmd)
+	a.store.signFlags(cmd, a.getenv)
 	f.salvage.add(cmd)
 	f.keys.add(cmd, a.getenv)
 	f.plain.add(cmd)
@@ -118,6 +128,18 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
+	if f.planIn == "" || f.into.isNode() {
+		err = f.checkInto(cmd)
+	}
+	if err != nil {
+		return err
+	}
+	if f.into.isNode() {
+		return a.restoreNode(cmd, f, args)
+	}
+	if f.into.into != "" && f.planIn == "" {
+		return a.restoreInto(cmd, f, args)
+	}
 	if f.swap.undo != "" || f.swap.clean != "" {
 		return a.undoOrClean(cmd, f, args)
 	}
@@ -132,18 +154,12 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		}
 		return a.outputOrRun(cmd, f, planned)
 	}
-	cat, err := a.readTarget(cmd, f, args)
+	request, planned, err := a.request(cmd, f, args)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	planned, err := plan.New(cat, f.target, f.layout, now)
-	if err != nil {
-		return err
-	}
-	f.layout.Known = restore.LiveRevision(cmd.Context(), planned) // known only after planning, which selects the servers to ask
 	if f.dryRun || f.planOut != "" {
-		planned, err = plan.New(cat, f.target, f.layout, now) // again, with the live revision
+		planned, err = plan.New(request.Catalog, request.Target, request.Layout, request.Now) // again, with the live revision
 		if err != nil {
 			return err
 		}
@@ -154,9 +170,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	runTarget := func(run func(context.Context, plan.Plan) (restore.Result, error)) (plan.Plan, restore.Result, error) {
-		return restore.RunTarget(cmd.Context(), restore.Attempt{
-			Request: plan.Request{Catalog: cat, Target: f.target, Layout: f.layout, Now: now}, Unfold: a.unfold, Run: run,
-		})
+		return restore.RunTarget(cmd.Context(), restore.Attempt{Request: request, Unfold: a.unfold, Run: run})
 	}
 	if f.swap.replace {
 		err := f.checkShared(planned)
@@ -174,6 +188,21 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 		return err
 	}
 	return a.printNew(planned, result)
+}
+
+// request returns the request for the target that the flags select, and a plan that was made without the live revision.
+func (a *app) request(cmd *cobra.Command, f *restoreFlags, args []string) (r plan.Request, planned plan.Plan, err error) {
+	cat, err := a.readTarget(cmd, f, args)
+	if err != nil {
+		return r, planned, err
+	}
+	r = plan.Request{Catalog: cat, Target: f.target, Layout: f.layout, Now: time.Now()}
+	planned, err = plan.New(r.Catalog, r.Target, r.Layout, r.Now)
+	if err != nil {
+		return r, planned, err
+	}
+	r.Layout.Known = restore.LiveRevision(cmd.Context(), planned) // known only after planning, which selects the servers to ask
+	return r, planned, nil
 }
 
 // outputOrRun writes the plan to a file, prints it, or runs it, as the flags require.

@@ -188,7 +188,7 @@ func (s statusSource) read(ctx context.Context, r statusReader) document.Cluster
 	facts := s.facts(d.Standings, r.now)
 	facts.Agreed.Suspended = d.Suspended
 	if r.live && s.fault == "" {
-		facts.Checks = jobs.Check(ctx, s.spec)
+		facts.Checks = jobs.RenameLines(jobs.Check(ctx, s.spec), config.Keys)
 	}
 	d.Conditions = condition.Judge(facts, r.now)
 	return d

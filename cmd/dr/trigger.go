@@ -46,7 +46,7 @@ the result. The job is subject to the same leases and limits as scheduled jobs.`
 		if a.cluster == "" {
 			return usagef("no cluster: name it with --cluster or DR_CLUSTER")
 		}
-		var ordered document.Ordered
+		var ordered document.QueuedJob
 		path := "/api/v1/clusters/" + url.PathEscape(a.cluster) + "/trigger"
 		err := f.post(cmd.Context(), path, map[string]string{"job": job, "reason": reason}, &ordered)
 		if err != nil {

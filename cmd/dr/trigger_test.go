@@ -54,7 +54,7 @@ func TestTrigger(t *testing.T) {
 		t.Errorf("asked %s %s, %v: %s", r.Method, r.URL, r.Header, f.bodies[0])
 	}
 	out = dr(t, map[string]string{"DR_SERVER": f.URL, "DR_CLUSTER": "prod"}, "trigger", "-o", "json")
-	var got document.Ordered
+	var got document.QueuedJob
 	err = json.Unmarshal([]byte(out.stdout), &got)
 	if err != nil || out.code != 0 || got.Job != "drill" {
 		t.Errorf("exit code %d, %v: %s%s", out.code, err, out.stdout, out.stderr)

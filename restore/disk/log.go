@@ -9,7 +9,7 @@ import (
 
 // Log describes a member's log. It contains every entry from First to Last.
 type Log struct {
-	There    bool          // false: the log cannot be read, and only Damage is set
+	Readable bool          // false: only Damage is set
 	First    uint64        // the first entry after the last hole; First = Last.Position+1: there is no entry
 	Last     segment.End   // the last entry; Digest is "" if a snapshot contains it and not the log
 	Commit   uint64        // the last position that the disk knows to be committed
@@ -17,6 +17,7 @@ type Log struct {
 	Torn     bool          // the last record is incomplete; it was never acknowledged
 	Damage   string        // the first fault; "" if none was found
 	Requests []uint64      // positions of the entries that change the database, ascending
+	Unusable []Unusable    // of these, those that a replay refuses
 	Terms    []Place       // the beginning of each term
 	Ends     []segment.End // its entries at the positions where segments of the repository end
 	Changes  []Change
@@ -24,6 +25,12 @@ type Log struct {
 
 // Place is a position and the term there.
 type Place struct{ Position, Term uint64 }
+
+// Unusable is a request that a replay refuses.
+type Unusable struct {
+	Position uint64
+	Reason   string
+}
 
 // Change is a change of the membership in the log. It may not have been committed.
 type Change struct {
@@ -55,5 +62,5 @@ func (l Log) Term(position uint64) uint64 {
 
 // ContinuesFrom reports whether the log contains every entry from the one after position to its end.
 func (l Log) ContinuesFrom(position uint64) bool {
-	return l.There && l.First <= position+1 && position <= l.Last.Position
+	return l.Readable && l.First <= position+1 && position <= l.Last.Position
 }

@@ -13,10 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpaceOf returns the space of the file system that contains dir.
+// SpaceOf returns the space of the file system that contains dir, or would contain it if dir is missing.
 func SpaceOf(dir string) (Space, error) {
 	var s unix.Statfs_t
 	err := unix.Statfs(dir, &s)
+	if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+		return SpaceOf(filepath.Dir(dir))
+	}
 	if err != nil {
 		return Space{}, fmt.Errorf("determine the free space of %s: %w", dir, err)
 	}

@@ -128,27 +128,27 @@ func TestPlanOf(t *testing.T) {
 		"revision of a mark":                             {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 110}, way: "backup at 5, segments 1 to 1"},
 		"revision of a backup":                           {catalog: evenCatalog(3, 5, 12), target: plan.Target{Revision: 112}, way: "backup at 12"},
 		"revision without a log":                         {catalog: evenCatalog(0, 5, 12), target: plan.Target{Revision: 105}, way: "backup at 5"},
-		"revision too early":                             {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 104}, words: "the oldest that can be restored is revision 105"},
-		"revision in the future":                         {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 131}, words: "in the future: the newest known is 130; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
-		"revision in a gap":                              {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Revision: 115}, words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
+		"revision too early":                             {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 104}, words: "the oldest restorable point is revision 105"},
+		"revision in the future":                         {catalog: evenCatalog(3, 5), target: plan.Target{Revision: 131}, words: "in the future: the newest known is 130; the nearest restorable point is revision 130", best: "backup at 5, segments 1 to 3"},
+		"revision in a gap":                              {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Revision: 115}, words: "nearest restorable point is revision 110", best: "backup at 5, segments 1 to 1"},
 		"behind a gap":                                   {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Revision: 123}, way: "backup at 22, segments 3 to 3"},
 		"latest before a lost end":                       {catalog: without(evenCatalog(3, 5), 3), words: "cannot be restored", best: "backup at 5, segments 1 to 2"},
-		"latest before a gap":                            {catalog: without(evenCatalog(3, 5), 2), words: "nearest that can be restored is revision 110", best: "backup at 5, segments 1 to 1"},
+		"latest before a gap":                            {catalog: without(evenCatalog(3, 5), 2), words: "nearest restorable point is revision 110", best: "backup at 5, segments 1 to 1"},
 		"time":                                           {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(25)}, way: "backup at 5, segments 1 to 2"},
 		"time of a mark":                                 {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(20.01)}, way: "backup at 5, segments 1 to 2"},
 		"time right before one":                          {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(20)}, way: "backup at 5, segments 1 to 1"},
 		"time of the end":                                {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(30.01)}, way: "backup at 5, segments 1 to 3"},
-		"time behind the end":                            {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(31)}, words: "before 2026-11-21T09:25:04.000Z; the nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
-		"time before everything, without a log":          {catalog: evenCatalog(0, 5, 12), target: plan.Target{Time: second(1)}, words: "the oldest that can be restored is revision 105 at "},
-		"revision before everything, without a log":      {catalog: evenCatalog(0, 5, 12), target: plan.Target{Revision: 1}, words: "the oldest that can be restored is revision 105 at "},
-		"time before everything":                         {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(5.1)}, words: "reaches back to 2026-11-21T09:24:38.100Z; the oldest that can be restored is revision 105 at "},
+		"time behind the end":                            {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(31)}, words: "before 2026-11-21T09:25:04.000Z; the nearest restorable point is revision 130", best: "backup at 5, segments 1 to 3"},
+		"time before everything, without a log":          {catalog: evenCatalog(0, 5, 12), target: plan.Target{Time: second(1)}, words: "the oldest restorable point is revision 105 at "},
+		"revision before everything, without a log":      {catalog: evenCatalog(0, 5, 12), target: plan.Target{Revision: 1}, words: "the oldest restorable point is revision 105 at "},
+		"time before everything":                         {catalog: evenCatalog(3, 5), target: plan.Target{Time: second(5.1)}, words: "reaches back to 2026-11-21T09:24:38.100Z; the oldest restorable point is revision 105 at "},
 		"time between a backup and the next mark":        {catalog: evenCatalog(3, 5, 12), target: plan.Target{Time: second(13)}, way: "backup at 12"},
 		"time in a gap":                                  {catalog: without(evenCatalog(3, 5, 22), 2), target: plan.Target{Time: second(15)}, words: "in a gap", best: "backup at 5, segments 1 to 1"},
-		"time in a gap, a backup of which is nearer":     {catalog: without(evenCatalog(3, 5, 15, 22), 2), target: plan.Target{Time: second(16)}, words: "nearest that can be restored is backup", best: "backup at 15"},
+		"time in a gap, a backup of which is nearer":     {catalog: without(evenCatalog(3, 5, 15, 22), 2), target: plan.Target{Time: second(16)}, words: "nearest restorable point is backup", best: "backup at 15"},
 		"position":                                       {catalog: evenCatalog(3, 5, 12), target: plan.Target{Position: 11}, way: "backup at 5, segments 1 to 2"},
 		"position of a backup":                           {catalog: evenCatalog(3, 5, 12), target: plan.Target{Position: 12}, way: "backup at 12, segments 2 to 2"},
-		"position behind the end":                        {catalog: evenCatalog(3, 5), target: plan.Target{Position: 31}, words: "nearest that can be restored is revision 130", best: "backup at 5, segments 1 to 3"},
-		"position before the base":                       {catalog: evenCatalog(3, 5), target: plan.Target{Position: 4}, words: "position 4 is in no part"},
+		"position behind the end":                        {catalog: evenCatalog(3, 5), target: plan.Target{Position: 31}, words: "nearest restorable point is revision 130", best: "backup at 5, segments 1 to 3"},
+		"position before the base":                       {catalog: evenCatalog(3, 5), target: plan.Target{Position: 4}, words: "no part of the log that follows a backup contains position 4"},
 		"at rest":                                        {catalog: evenCatalog(3, 5, 30), way: "backup at 30, segments 3 to 3"},
 		"the log ends before":                            {catalog: evenCatalog(3, 5, 999), way: "backup at 999", note: "are not archived"},
 		"no log":                                         {catalog: evenCatalog(0, 5, 12), way: "backup at 12"},
@@ -278,11 +278,11 @@ func TestAround(t *testing.T) {
 			ways: []string{"backup at 12, segments 2 to 2", "backup at 5, segments 1 to 2"},
 		},
 		"every base is damaged": {
-			catalog: evenCatalog(2, 5, 12), target: plan.Target{Best: true}, find: bad(5, 12), words: "every backup of cluster",
+			catalog: evenCatalog(2, 5, 12), target: plan.Target{Best: true}, find: bad(5, 12), words: "no backup of cluster",
 			ways: []string{"backup at 12, segments 2 to 2", "backup at 5, segments 1 to 2"},
 		},
 		"the damaged base is behind the log": {
-			catalog: evenCatalog(2, 5, 999), find: bad(999), words: "nearest that can be restored is revision 120", ways: []string{"backup at 999"},
+			catalog: evenCatalog(2, 5, 999), find: bad(999), words: "nearest restorable point is revision 120", ways: []string{"backup at 999"},
 		},
 		"and the best is asked for": {
 			catalog: evenCatalog(2, 5, 999), target: plan.Target{Best: true}, find: bad(999), note: settled,
@@ -294,7 +294,7 @@ func TestAround(t *testing.T) {
 		},
 		"a missing segment": {
 			catalog: evenCatalog(3, 5), find: lacks(2), ways: []string{"backup at 5, segments 1 to 3"},
-			words: "nearest that can be restored is revision 110",
+			words: "nearest restorable point is revision 110",
 		},
 		"a missing segment, the best": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, find: lacks(2), note: settled,
@@ -306,7 +306,7 @@ func TestAround(t *testing.T) {
 		},
 		"a mark that does not hold": {
 			catalog: evenCatalog(3, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
-			words: "the log can be used only up to position 10; the nearest that can be restored is revision 110",
+			words: "the log can be used only up to position 10; the nearest restorable point is revision 110",
 		},
 		"a mark that does not hold, the best": {
 			catalog: evenCatalog(3, 5), target: plan.Target{Best: true}, find: differs, note: settled,
@@ -318,7 +318,7 @@ func TestAround(t *testing.T) {
 		},
 		"a mark that does not hold, and only a backup before it": {
 			catalog: evenCatalog(3, 2, 5), find: differs, ways: []string{"backup at 5, segments 1 to 3"},
-			words: "the nearest that can be restored is revision 110",
+			words: "the nearest restorable point is revision 110",
 		},
 		"one backup by its name": {
 			catalog: evenCatalog(3, 5, 12), target: plan.Target{Backup: backupAt(started, 12).ID}, find: bad(12),
@@ -341,7 +341,7 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// withCheap makes the backup at a position so small that the way from it is the shortest.
+// withCheap makes the backup at a position so small that the route from it is the shortest.
 func withCheap(c catalog.Catalog, position uint64) catalog.Catalog {
 	for i := range c.Backups {
 		if c.Backups[i].RaftIndex != position {
@@ -423,9 +423,9 @@ func TestPlanToATimeBetweenMarks(t *testing.T) {
 		at    float64
 		words string // "": none
 	}{
-		"much later, and nearer to the next": {at: 18, words: "this is 7.99s before 2026-11-21T09:24:51.000Z: the log has no mark between 2026-11-21T09:24:43.010Z and 2026-11-21T09:24:53.010Z"},
-		"its revision":                       {at: 18, words: "--to-revision 120 is the state that was reached at most 2.01s after it, and any revision before that can be restored too: 120 is nearer"},
-		"nearer to the one before":           {at: 14, words: "--to-revision 120 is the state that was reached at most 6.01s after it, and any revision before that can be restored too"},
+		"much later, and nearer to the next": {at: 18, words: "this is 7.99s before 2026-11-21T09:24:51.000Z: the log records no time between 2026-11-21T09:24:43.010Z and 2026-11-21T09:24:53.010Z"},
+		"its revision":                       {at: 18, words: "--to-revision 120 restores the state of at most 2.01s after the requested time, and any earlier revision can be restored too; revision 120 is nearer"},
+		"nearer to the one before":           {at: 14, words: "--to-revision 120 restores the state of at most 6.01s after the requested time, and any earlier revision can be restored too"},
 		"hardly later":                       {at: 11},
 	} {
 		p, err := plan.New(evenCatalog(3, 5), plan.Target{Time: second(test.at)}, plan.Layout{Token: "t"}, now)

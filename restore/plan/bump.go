@@ -28,6 +28,21 @@ type Bump struct {
 	Reason string `json:"reason"`         // of the choice
 }
 
+// String returns where the revisions of the restored cluster continue, and why.
+func (b Bump) String() string {
+	text := "continue where they ended"
+	switch {
+	case b.To > 0:
+		text = fmt.Sprintf("continue from %d", b.To)
+	case b.By > 0:
+		text = fmt.Sprintf("continue %d after the last one that is restored", b.By)
+	}
+	if b.Auto {
+		text += " if the restored data has Kubernetes' /registry/, else where they ended"
+	}
+	return text + ": " + b.Reason
+}
+
 const (
 	// kubernetesBump is more than any cluster writes between its last known revision and its end: ten days at a thousand
 	// writes a second.

@@ -36,5 +36,5 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// 20261121T100000Z-0000000000001267 4711
-	// the target is not in the repository: revision 9000 is in the future: the newest known is 4711; the nearest that can be restored is backup 20261121T100000Z-0000000000001267, revision 4711 at 2026-11-21T10:00:00.000Z: restore that, or add --best
+	// the target is not in the repository: revision 9000 is in the future: the newest known is 4711; the nearest restorable point is backup 20261121T100000Z-0000000000001267, revision 4711 at 2026-11-21T10:00:00.000Z: restore that, or add --best
 }

@@ -9,7 +9,7 @@ import (
 
 // Needs returns the folded segments of c that must be unfolded before a plan for t around met is exact; none if it is exact. A folded
 // segment is a catalog's short form of up to hundreds of stored segments. Unfolding replaces it by these. Needs first returns the
-// segments in which t may lie. After they are unfolded, it may return the segment with which the way to t begins.
+// segments in which t may lie. After they are unfolded, it may return the segment with which the route to t begins.
 func Needs(c catalog.Catalog, t Target, met ...Blocked) []catalog.Segment {
 	if t.Backup != "" || t.File != "" {
 		return nil

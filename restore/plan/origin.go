@@ -24,7 +24,7 @@ func lossNotes(r route, now time.Time) (notes []string) {
 	lost := r.reach.Newest.Time.Sub(end)
 	if lost > 0 {
 		notes = append(notes, fmt.Sprintf("the newest known point is revision %d at %s, %s later: everything written in between is left out",
-			r.reach.Newest.Revision, text(r.reach.Newest.Time), lost.Round(time.Second)))
+			r.reach.Newest.Revision, formatTime(r.reach.Newest.Time), lost.Round(time.Second)))
 	}
 	return append(notes, fmt.Sprintf("everything written after %s is lost ("+age+")", end.Format(time.RFC3339), now.Sub(end).Round(time.Second)))
 }
@@ -44,7 +44,7 @@ func importNotes(r route) []string {
 	lost := r.reach.Newest.Time.Sub(o.Written)
 	if lost > 0 {
 		notes = append(notes, fmt.Sprintf("the newest known point of the cluster is revision %d at %s, %s later", r.reach.Newest.Revision,
-			text(r.reach.Newest.Time), lost.Round(time.Second)))
+			formatTime(r.reach.Newest.Time), lost.Round(time.Second)))
 	}
 	return notes
 }

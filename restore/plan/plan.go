@@ -1,11 +1,11 @@
-// Package plan decides how a restore reaches its target. Without any I/O it makes a Plan of a catalog, a target and a layout.
+// Package plan decides how a restore reaches its target. From a catalog, a target and a layout it makes a Plan, without any I/O.
 //
 //	catalog ─► Needs ─► folded segments, read by the caller ─► Catalog.Unfold ──┐
 //	target, layout, time ──────────────────────────────────────────────────────►├─► New ─► Plan ─► restore.Run
 //	plans that were blocked, with their obstacles ─────────────────────────────►┴─► Around
 //
-// Needs explains folded segments. The same input gives the same plan. So several hosts can restore one member each, and these
-// members form one cluster. Package restore carries out a Plan.
+// The comment of Needs explains folded segments. The same input gives the same plan. So several hosts can restore one member each, and
+// these members form one cluster. Package restore carries out a Plan.
 package plan
 
 import (
@@ -24,7 +24,8 @@ import (
 
 // Errors of this package, to be matched with errors.Is.
 var (
-	// ErrLayout: the requested members, names, URLs or directories do not fit together.
+	// ErrLayout: the request cannot be carried out, as when members, names, URLs or directories do not fit together, or a plan's file is
+	// not usable.
 	ErrLayout = fault.New(fault.Usage, "cannot plan")
 )
 
@@ -40,7 +41,7 @@ type Target struct {
 	FileDigest    string // of File, as restore.FileDigest returns it; "": not checked
 
 	Revision int64     // the state right after the request that made this revision; 0: any
-	Time     time.Time // the last state that is certainly not later; zero: any
+	Time     time.Time // the last state that is certainly not later than this; zero: any
 	Position uint64    // the state right after this position of Lineage; 0: any
 	Lineage  string    // in this history; "": in the newest that contains the target
 	Best     bool      // restore the nearest earlier point if the target cannot be reached
@@ -110,7 +111,7 @@ func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	err = p.checkCommon()
+	err = p.checkNew()
 	if err != nil {
 		return Plan{}, err
 	}
@@ -126,7 +127,7 @@ func New(c catalog.Catalog, t Target, l Layout, now time.Time) (Plan, error) {
 	return p.Place(l.Into)
 }
 
-// checkTarget refuses targets that are unsafe by any route.
+// checkTarget refuses targets that are unsafe, whatever the route.
 func checkTarget(c catalog.Catalog, t Target, l Layout) error {
 	if t.Disks != nil && !l.OldIsDead {
 		i := slices.IndexFunc(t.Disks.Found, isRunning)
@@ -153,8 +154,8 @@ func (p *Plan) follow(c catalog.Catalog, r route) {
 	p.Estimate = r.estimate().Round(100 * time.Millisecond).Seconds()
 }
 
-// checkCommon refuses a plan that validateCommon refuses, and a backup with the alarm CORRUPT unless p.AllowCorrupt is set.
-func (p Plan) checkCommon() error {
+// checkNew checks a new plan: all that validateCommon checks, and that a backup with the alarm CORRUPT is allowed.
+func (p Plan) checkNew() error {
 	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
 		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
 			fault.Refused, p.Backup.ID)

@@ -21,8 +21,8 @@ func (p Plan) Equivalent(q Plan) bool {
 	return p.Bump.covers(q.Bump) && bytes.Equal(p.content(), q.content())
 }
 
-// covers reports whether a key space that continues as b demands is also far enough above all revisions that were known for c.
-// If only the run knew where b begins, it has checked the result against b.Known.
+// covers reports whether a key space that continues as b demands is also far enough above all revisions that were known for c. A bump by
+// a number of the user's begins at a revision that only the run knew, which has checked the result against b.Known.
 func (b Bump) covers(c Bump) bool {
 	enough := c.Known + kubernetesBump/2
 	switch {
@@ -36,7 +36,7 @@ func (b Bump) covers(c Bump) bool {
 	return b.To == c.To || c.To > 0 && b.To >= enough
 }
 
-// content returns everything in p that determines the restored key space and its members.
+// content returns, as JSON, everything in p that determines the restored key space and its members.
 func (p Plan) content() []byte {
 	p.ID, p.Into, p.Token, p.Notes, p.Estimate, p.Old, p.Reach = "", Into{}, "", nil, 0, Old{}, nil
 	p.OldIsDead = false
@@ -50,13 +50,13 @@ func (p Plan) content() []byte {
 func (p Plan) CheckReplaced(d disk.Disk) error {
 	for _, db := range d.Databases {
 		if len(db.Members) > 0 && !p.knows(d.Cluster, db.Members) {
-			return fmt.Errorf("%w: %s belongs to another cluster, with the members %s: name the data dir of %s, or move %s aside "+
+			return fmt.Errorf("%w: %s belongs to another cluster, with the members %s: pass the data dir of %s, or move %s aside "+
 				"and restore without --replace", fault.Refused, d.Dir, memberNames(db.Members), p.Into.Name, d.Dir)
 		}
 	}
 	self, known := d.Self()
 	if known && self.Name != "" && self.Name != p.Into.Name {
-		return fmt.Errorf("%w: %s belongs to member %s, not to %s: name the data dir of %s, or restore --name %s",
+		return fmt.Errorf("%w: %s belongs to member %s, not to %s: pass the data dir of %s, or restore --name %s",
 			fault.Refused, d.Dir, self.Name, p.Into.Name, p.Into.Name, self.Name)
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 // Log is the part of the log that a plan replays onto its backup.
 type Log struct {
 	Lineage string `json:"lineage"`
-	// Source is how the agent read the log. A log from watch contains neither users nor leases without keys: these remain as in
-	// the backup.
+	// Source is how the agent read the log. A log from watch contains neither users nor leases without keys: the restore takes
+	// these from the backup.
 	Source segment.Source `json:"source"`
 	First  uint64         `json:"first"` // number of the first segment
 	Last   uint64         `json:"last"`  // number of the last segment
@@ -30,7 +30,7 @@ type Log struct {
 	Position uint64 `json:"position,omitempty"`
 }
 
-// Reach is the state of the cluster that a plan restores.
+// Reach is the point that a plan reaches: the state of the cluster that it restores.
 type Reach struct {
 	Position uint64 `json:"position,omitempty"` // a raft index, or a revision in a log from watch; 0: not known before the restore
 	Revision int64  `json:"revision,omitempty"` // of the key space; 0: not known before the restore
@@ -38,11 +38,11 @@ type Reach struct {
 	// after NotAfter. Zero if unknown.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	// Newest is the newest point that the repository shows.
+	// Newest is the newest known point of the repository, restorable or not.
 	Newest catalog.Point `json:"newest"`
 }
 
-// UnreachableError is New's error for a target that no way leads to. It matches catalog.ErrNotFound.
+// UnreachableError is New's error for a target that no route leads to. It matches catalog.ErrNotFound.
 type UnreachableError struct {
 	Why     string
 	Nearest string // describes the last point before the target; "" if there is none
@@ -52,7 +52,7 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	text := fmt.Sprintf("the target is %v: %s", catalog.ErrNotFound, e.Why)
 	if e.Nearest != "" {
-		text += fmt.Sprintf("; the nearest that can be restored is %s: restore that, or add --best", e.Nearest)
+		text += fmt.Sprintf("; the nearest restorable point is %s: restore that, or add --best", e.Nearest)
 	}
 	if e.Next != "" {
 		text += "; the first point after it is " + e.Next
@@ -79,7 +79,7 @@ type route struct {
 // isNone reports whether r is the zero route.
 func (r route) isNone() bool { return r.base.ID == "" && r.salvage == nil }
 
-// stretch is a part of the log without gaps, with the backups that it continues.
+// stretch is a part of the log without gaps, with the backups from which its log can be replayed.
 type stretch struct {
 	catalog.Stretch
 	bases    []catalog.Backup // newest first
@@ -102,7 +102,7 @@ func stretches(c catalog.Catalog, lineage string) (usable []stretch) {
 	return usable
 }
 
-// findRoute returns the fastest way to t. If there is none, it returns the way to the nearest point if t.Best is set, else an error
+// findRoute returns the fastest route to t. If there is none, it returns the route to the nearest point if t.Best is set, else an error
 // that names that point. For a plain file it returns the zero route.
 func findRoute(c catalog.Catalog, t Target) (route, error) {
 	if t.File != "" {
@@ -122,11 +122,11 @@ func (t Target) routeIn(c catalog.Catalog) (route, error) {
 	if t.Backup != "" {
 		return backupAlone(c, t.Backup)
 	}
-	way := t.way
+	find := t.repositoryRoute
 	if t.Disks != nil {
-		way = func(c catalog.Catalog) (route, error) { return salvaged(c, t) }
+		find = func(c catalog.Catalog) (route, error) { return salvaged(c, t) }
 	}
-	r, err := way(c)
+	r, err := find(c)
 	unreachable, ok := errors.AsType[*UnreachableError](err)
 	if ok {
 		unreachable.Next = nextPoint(c, t)
@@ -138,8 +138,8 @@ func (t Target) routeIn(c catalog.Catalog) (route, error) {
 	return r, nil
 }
 
-// way returns the way to t through backups and the log.
-func (t Target) way(c catalog.Catalog) (route, error) {
+// repositoryRoute returns the route to t through backups and the archived log.
+func (t Target) repositoryRoute(c catalog.Catalog) (route, error) {
 	usable := stretches(c, t.Lineage)
 	if t.Lineage != "" && len(usable) == 0 {
 		return route{}, &UnreachableError{Why: fmt.Sprintf("lineage %s is not in the log, or no backup precedes it", t.Lineage)}
@@ -198,19 +198,19 @@ func newest(c catalog.Catalog) catalog.Point {
 	return p
 }
 
-// routeFrom returns the fastest way from an allowed base through the first upTo segments of s. It begins with a doubtful backup only
-// if no base is allowed. It returns false if there is no such way.
+// routeFrom returns the fastest route from an allowed base through the first upTo segments of s. It begins with a doubtful backup only
+// if no base is allowed. It returns false if there is no such route.
 func (s stretch) routeFrom(upTo int, allowed func(catalog.Backup) bool) (route, bool) {
-	r, ok := s.from(s.bases, upTo, allowed)
+	r, ok := s.fastestRoute(s.bases, upTo, allowed)
 	if !ok {
-		r, ok = s.from(s.doubtful, upTo, allowed)
+		r, ok = s.fastestRoute(s.doubtful, upTo, allowed)
 	}
 	return r, ok
 }
 
-// from returns the fastest way from an allowed one of the bases through the first upTo segments of s. bases are newest first; the newest
-// allowed one names the members.
-func (s stretch) from(bases []catalog.Backup, upTo int, allowed func(catalog.Backup) bool) (route, bool) {
+// fastestRoute returns the fastest route from one of the allowed bases through the first upTo segments of s. bases are newest first; the
+// newest allowed one names the members.
+func (s stretch) fastestRoute(bases []catalog.Backup, upTo int, allowed func(catalog.Backup) bool) (route, bool) {
 	var best route
 	var bestCost time.Duration
 	var members catalog.Backup
@@ -236,13 +236,13 @@ func (s stretch) has(b catalog.Backup) bool {
 	return s.hasBase(func(base catalog.Backup) bool { return base.ID == b.ID })
 }
 
-// hasBase reports whether an allowed backup is a base of s, perhaps a doubtful one.
+// hasBase reports whether s has an allowed base, perhaps a doubtful one.
 func (s stretch) hasBase(allowed func(catalog.Backup) bool) bool {
 	return slices.ContainsFunc(s.bases, allowed) || slices.ContainsFunc(s.doubtful, allowed)
 }
 
 // log returns the part of s after b, up to the end of its first upTo segments. It includes the segment that contains b's position, not
-// only later ones: etcd 3.4 may write a position that is one too high, and the request there would be missing.
+// only later ones: etcd 3.4 may write a position that is one too high, and the restore would miss the request there.
 func (s stretch) log(b catalog.Backup, upTo int) *Log {
 	begin, _ := b.Span(s.Source())
 	from := min(max(s.SegmentsUpTo(max(begin, s.First())), 1), upTo) - 1
@@ -281,9 +281,9 @@ func (r route) estimate() time.Duration {
 }
 
 // nearestNote begins the note on a plan that does not reach its target.
-const nearestNote = "not the requested point, and the nearest that can be restored"
+const nearestNote = "not the requested point but the nearest restorable one"
 
-// orNearest returns r, the way to the nearest point, if t.Best is set; else an error that names that point and why.
+// orNearest returns r, the route to the nearest point, if t.Best is set; else an error that names that point and why.
 func (t Target) orNearest(r route, why string) (route, error) {
 	if !t.Best {
 		return route{}, &UnreachableError{Why: why, Nearest: r.describeEnd()}
@@ -298,17 +298,17 @@ func (r route) describeEnd() string {
 	case r.salvage != nil:
 		return fmt.Sprintf("the disks' position %d", r.salvage.end())
 	case r.log == nil:
-		return fmt.Sprintf("backup %s, revision %d at %s", r.base.ID, r.base.Revision, text(r.base.Started))
+		return fmt.Sprintf("backup %s, revision %d at %s", r.base.ID, r.base.Revision, formatTime(r.base.Started))
 	case r.reach.Revision > 0:
-		return fmt.Sprintf("revision %d at %s (--to-revision %d)", r.reach.Revision, text(r.reach.NotAfter), r.reach.Revision)
+		return fmt.Sprintf("revision %d at %s (--to-revision %d)", r.reach.Revision, formatTime(r.reach.NotAfter), r.reach.Revision)
 	case r.reach.NotAfter.IsZero():
 		return fmt.Sprintf("the log's position %d", r.reach.Position)
 	}
-	return fmt.Sprintf("the log's position %d at %s (--to %s)", r.reach.Position, text(r.reach.NotAfter), exact(r.reach.NotAfter))
+	return fmt.Sprintf("the log's position %d at %s (--to %s)", r.reach.Position, formatTime(r.reach.NotAfter), flagTime(r.reach.NotAfter))
 }
 
-// exact formats t for a flag, with all fractions of a second.
-func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+// flagTime formats t for a flag, with all fractions of a second.
+func flagTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // nextPoint describes the first usable backup after an unreachable target; "" if there is none.
 func nextPoint(c catalog.Catalog, t Target) string {
@@ -329,8 +329,8 @@ func nextPoint(c catalog.Catalog, t Target) string {
 	if next == nil {
 		return ""
 	}
-	return fmt.Sprintf("backup %s, revision %d at %s (dr restore %s)", next.ID, next.Revision, text(next.Started), next.ID)
+	return fmt.Sprintf("backup %s, revision %d at %s (dr restore %s)", next.ID, next.Revision, formatTime(next.Started), next.ID)
 }
 
-// text formats t for people.
-func text(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+// formatTime formats t for people.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

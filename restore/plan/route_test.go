@@ -16,7 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-const settled = "not the requested point, and the nearest that can be restored"
+const settled = "not the requested point but the nearest restorable one"
 
 func hasNote(p plan.Plan, words string) bool {
 	return slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, words) })
@@ -346,7 +346,7 @@ func TestLogOfAClusterAtRest(t *testing.T) {
 	}
 }
 
-// A doubtful backup leads to the points before the first good one: a doubtful way, with a note, is better than none. To all others
+// A doubtful backup leads to the points before the first good one: a doubtful route, with a note, is better than none. To all others
 // the good one leads.
 func TestDoubtfulBackupLeadsWhereNoGoodOneDoes(t *testing.T) {
 	h := &history{id: lineageNumber(0), source: segment.Watch, first: 100}

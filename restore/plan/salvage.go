@@ -16,16 +16,16 @@ import (
 type Salvage struct {
 	ClusterID string           `json:"clusterID"`          // of the old cluster, in hex
 	Members   []catalog.Member `json:"members"`            // of the old cluster, according to the furthest database, or else to the newest backup
-	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are undamaged, and none of them goes past what the base and Log cover
+	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are undamaged, and none of them ends after the base and Log
 	Disks     []DiskSummary    `json:"disks"`              // one for each data dir
-	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if a backup is
-	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests are
+	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if the base is a backup
+	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests of a disk are replayed
 	LeftOut   Part             `json:"left"`               // the end of the log that is not restored
 	// Disagreement describes how the members' key spaces contradict each other; "" if nothing shows that they do.
 	Disagreement string `json:"disagree,omitempty"`
 }
 
-// Dirs returns the data dirs that the plan takes anything from.
+// Dirs returns the data dirs that the plan reads.
 func (s *Salvage) Dirs() (dirs []string) {
 	base := s.BaseDir()
 	for _, d := range s.Disks {
@@ -36,7 +36,7 @@ func (s *Salvage) Dirs() (dirs []string) {
 	return dirs
 }
 
-// BaseDir returns the data dir whose database is the base; "" if a backup is.
+// BaseDir returns the data dir whose database is the base; "" if the base is a backup.
 func (s *Salvage) BaseDir() string {
 	for _, d := range s.Disks {
 		if s.Database != nil && strings.HasPrefix(s.Database.File, d.Dir+string(filepath.Separator)) {
@@ -79,6 +79,9 @@ type DiskLog struct {
 	Revision int64  `json:"revision,omitempty"`
 	Version  string `json:"version"` // of the servers that wrote it, which decides the rules of the replay; "": taken from the repository's log
 
+	// Unusable is the first request of this part that the replay refuses, with the reason; "": none is known.
+	Unusable string `json:"unusable,omitempty"`
+
 	Certain  Part   `json:"certain"`  // known to be committed
 	Probable Part   `json:"probable"` // also replayed: the last acknowledged requests, and perhaps some that were never committed
 	Commit   uint64 `json:"commit"`   // the position where Certain ends
@@ -90,10 +93,10 @@ type Part struct {
 	Requests  int    `json:"requests"`  // number of positions whose requests change the database
 }
 
-// Tail selects how the end of a log is treated that no disk shows to be committed.
+// Tail selects whether the end of a log is restored if no disk shows that it was committed.
 type Tail string
 
-// The tails. Among the logs of a majority, at least one contains all acknowledged requests.
+// The values of Tail. Among the logs of a majority, at least one contains all acknowledged requests.
 const (
 	TailAuto Tail = ""    // all of it if the logs of a majority are present, else none
 	TailAll  Tail = "all" // all of it, perhaps with requests that were never committed
@@ -111,8 +114,8 @@ type Disks struct {
 }
 
 // salvaged returns the route to t that uses the disks, alone or after the end of the repository's log. It uses no disk if the
-// repository reaches as far. Of the repository it uses only the disks' own cluster: an earlier restore may have begun another one
-// under the same name.
+// repository reaches as far. In the repository it uses only the history of the disks' own cluster: an earlier restore may have begun
+// another cluster under the same name.
 func salvaged(c catalog.Catalog, t Target) (route, error) {
 	c.Lineages = slices.DeleteFunc(slices.Clone(c.Lineages), isFromWatch)
 	err := t.Disks.refuse(c)
@@ -166,13 +169,13 @@ func (d *Disks) end() (position uint64) {
 
 func isRunning(d disk.Disk) bool { return d.Running }
 
-// RefuseRunning returns the error for a data dir that a running member still writes: its last writes would be lost.
+// RefuseRunning returns the error for a data dir to which a running member still writes: a restore would lose its last writes.
 func RefuseRunning(dir string) error {
 	return fmt.Errorf("%w: a process has the data dir %s open: stop that member first, or pass --old-is-dead if no member runs there", fault.Refused, dir)
 }
 
-// remains returns a description of each disk.
-func (d *Disks) remains() (all []DiskSummary) {
+// summaries returns a description of each disk.
+func (d *Disks) summaries() (all []DiskSummary) {
 	for _, disk := range d.Found {
 		r := DiskSummary{Dir: disk.Dir, Member: disk.Member, Findings: []string{}}
 		self, ok := disk.Self()
@@ -197,16 +200,16 @@ func (d *Disks) remains() (all []DiskSummary) {
 
 func (s *DiskSummary) describe(d disk.Disk) {
 	l := d.Log
-	if l.There {
+	if l.Readable {
 		s.First, s.Commit, s.Last, s.Term = l.First, l.Commit, l.Last.Position, l.Last.Term
 	}
 	switch {
-	case !l.There:
+	case !l.Readable:
 		s.Findings = append(s.Findings, "its log cannot be read: "+l.Damage)
 	case !l.Whole:
-		s.Findings = append(s.Findings, fmt.Sprintf("its log is damaged after position %d (%s); what followed is unknown", s.Last, l.Damage))
+		s.Findings = append(s.Findings, fmt.Sprintf("its log is damaged after position %d (%s); the part after it is unknown", s.Last, l.Damage))
 	case l.Damage != "":
-		s.Findings = append(s.Findings, "its log is damaged before its database's position, where nothing of it is needed: "+l.Damage)
+		s.Findings = append(s.Findings, "its log is damaged before its database's position, but that part is not needed: "+l.Damage)
 	}
 	if l.Torn {
 		s.Findings = append(s.Findings, "the last record of its log is incomplete: it was never acknowledged")
@@ -222,7 +225,7 @@ func (s *DiskSummary) describe(d disk.Disk) {
 func (d *Disks) furthest(usable func(disk.Log) bool) (best disk.Disk, ok bool) {
 	for _, disk := range d.Found {
 		l := disk.Log
-		if !l.There || !usable(l) {
+		if !l.Readable || !usable(l) {
 			continue
 		}
 		a, b := l.Last, best.Log.Last

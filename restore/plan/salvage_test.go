@@ -27,7 +27,7 @@ func diskOf(n int, database, last, commit uint64, changes ...func(*disk.Disk)) d
 			File: dir + "/member/snap/db", Size: 1000, Index: database, Term: 2, Revision: int64(database) + 100, Version: "3.5.0", Members: members,
 		}},
 		Log: disk.Log{
-			There: true, First: 1, Last: segment.End{Position: last, Term: 2, Digest: "last"}, Commit: commit, Whole: true,
+			Readable: true, First: 1, Last: segment.End{Position: last, Term: 2, Digest: "last"}, Commit: commit, Whole: true,
 			Terms: []disk.Place{{Position: 1, Term: 2}},
 		},
 	}
@@ -51,6 +51,15 @@ func at(revision int64) func(*disk.Disk) {
 func badDatabase(d *disk.Disk) { d.Databases[0].Damage = "a page is bad" }
 
 func badLog(d *disk.Disk) { d.Log.Whole, d.Log.Damage = false, "offset 7" }
+
+// unusableAt returns a change that makes requests of the log unusable.
+func unusableAt(positions ...uint64) func(*disk.Disk) {
+	return func(d *disk.Disk) {
+		for _, p := range positions {
+			d.Log.Unusable = append(d.Log.Unusable, disk.Unusable{Position: p, Reason: "it is odd"})
+		}
+	}
+}
 
 // begins returns a change that purges the older part of the log.
 func begins(at uint64) func(*disk.Disk) {
@@ -125,6 +134,10 @@ func TestSalvagePlanOf(t *testing.T) {
 			disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want:  "/disk1 at 50, log of /disk1 from 51 to 70: 20 certain, 0 probable, 10 left", note: "--salvage-tail all",
 		},
+		"a request that a replay refuses": {
+			disks: []disk.Disk{diskOf(1, 50, 80, 70, unusableAt(66)), diskOf(2, 60, 90, 75, unusableAt(55, 66, 70))},
+			want:  "/disk2 at 60, log of /disk2 from 61 to 90: 15 certain, 15 probable, 0 left", note: "the request at position 66 cannot be replayed (it is odd): ",
+		},
 		"one of three, with its tail": {
 			target: plan.Target{Disks: &plan.Disks{Tail: plan.TailAll}}, disks: []disk.Disk{diskOf(1, 50, 80, 70)},
 			want: "/disk1 at 50, log of /disk1 from 51 to 80: 20 certain, 10 probable, 0 left", note: "may contain writes that were never committed",
@@ -146,7 +159,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			want:  "/disk2 at 40, log of /disk2 from 41 to 55: 15 certain, 0 probable, 5 left", note: "cannot be used",
 		},
 		"the database has all that is known to be committed": {
-			disks: []disk.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "less than a majority is here",
+			disks: []disk.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "the logs of a majority are not here",
 		},
 		"the database has all that is known to be committed, and there is more": {
 			disks: []disk.Disk{diskOf(1, 70, 80, 70)}, want: "/disk1 at 70", note: "10 requests in 10 positions at the end of the log are left out",
@@ -202,7 +215,7 @@ func TestSalvagePlanOf(t *testing.T) {
 			target: plan.Target{Revision: 150}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "/disk1 at 50",
 		},
 		"to a revision before all": {
-			target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "are past it", err: catalog.ErrNotFound,
+			target: plan.Target{Revision: 120}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "is past it", err: catalog.ErrNotFound,
 		},
 		"to a revision that cannot be": {
 			target: plan.Target{Revision: 171}, disks: []disk.Disk{diskOf(1, 50, 80, 70)}, want: "170 at most", err: catalog.ErrNotFound,
@@ -340,6 +353,15 @@ func TestSalvagePlanOf(t *testing.T) {
 	}
 }
 
+// A request that a replay refuses does not matter before the base and after the end of the part that is replayed.
+func TestSalvagePlanIgnoresRequestsThatItDoesNotReplay(t *testing.T) {
+	disks := &plan.Disks{Found: []disk.Disk{diskOf(1, 50, 80, 70, unusableAt(50, 71))}}
+	p, err := plan.New(catalog.Catalog{}, plan.Target{Disks: disks}, plan.Layout{Token: "t"}, now)
+	if err != nil || hasNote(p, "cannot be replayed") {
+		t.Errorf("notes %q, %v", p.Notes, err)
+	}
+}
+
 // TestReachOfTheDisks checks that a plan promises neither a revision after the end of a disk's log nor the time of a backup from before
 // it.
 func TestReachOfTheDisks(t *testing.T) {
@@ -416,7 +438,7 @@ func TestSalvageBeforeAnUnknownRequest(t *testing.T) {
 		})
 	}
 	_, err := run(false)
-	if !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest that can be restored is revision 163") {
+	if !errors.Is(err, catalog.ErrNotFound) || len(ways) != 1 || !strings.Contains(err.Error(), "nearest restorable point is revision 163") {
 		t.Errorf("got %q, %v", ways, err)
 	}
 	p, err := run(true)

@@ -15,7 +15,7 @@ func (p Plan) Validate() error {
 	into := p.Into
 	switch {
 	case into.WALDir != "" && into.DataDir == "":
-		return fmt.Errorf("%w: --wal-dir is for one member: give its --data-dir too", ErrLayout)
+		return fmt.Errorf("%w: --wal-dir is for one member: pass its --data-dir too", ErrLayout)
 	case into.OutputDir == "" && into.Name == "" && into.DataDir == "":
 		return nil // no place yet: each host that carries out the plan sets its own
 	case into.OutputDir != "" && (into.Name != "" || into.DataDir != ""):

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-dr/etcd-dr/restore/disk"
@@ -40,6 +40,29 @@ func databases(dir string) (found []disk.Database, err error) {
 	}
 	slices.SortStableFunc(found, func(a, b disk.Database) int { return cmp.Compare(b.Index, a.Index) })
 	return found, nil
+}
+
+// IsUnused reports whether the database of a data dir is undamaged and has no key space. Every member creates one before it serves. etcd
+// exits before that, also before it creates its log, if its data was lost while the other members know it ("has already been bootstrapped").
+func IsUnused(dir string) (bool, error) {
+	f, err := storage.OpenRegular(filepath.Join(dir, "member", "snap", "db"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	t, err := openTree(f, info.Size())
+	if err != nil {
+		return false, nil // damaged
+	}
+	_, used, err := t.bucket(schema.Key.Name())
+	return err == nil && !used, nil
 }
 
 // look reads the facts that a plan needs from a database, without a lock and without bbolt.
@@ -103,14 +126,22 @@ func readRevision(d *disk.Database, t *tree) error {
 		return errors.Join(err, missing(!ok, "the key bucket"))
 	}
 	last, err := keys.last()
-	if err == nil && len(last) >= revisionBytes {
-		d.Revision = mvcc.BytesToRev(last[:revisionBytes]).Main
+	if err != nil || last == nil {
+		return err
 	}
+	d.Revision, err = revisionIn(last)
 	return err
 }
 
-// revisionBytes is the length of a revision as a key: 8 bytes, an underscore, 8 bytes. The key of a deletion has one byte more.
-const revisionBytes = 17
+// revisionIn returns the revision in a key of the key bucket: 8 bytes, an underscore, 8 bytes and, of a deletion, one more. mvcc.BytesToRev
+// would panic at a damaged one.
+func revisionIn(key []byte) (int64, error) {
+	const separator, length = 8, 17
+	if len(key) < length || key[separator] != '_' || key[0] > math.MaxInt8 { // a negative one
+		return 0, errors.New("its last key is no revision")
+	}
+	return int64(binary.BigEndian.Uint64(key)), nil
+}
 
 func readMembers(d *disk.Database, t *tree) error {
 	members, ok, err := t.bucket(schema.Members.Name())

@@ -1,10 +1,12 @@
 package salvage
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -14,10 +16,11 @@ import (
 // Running reports whether a process has locked the log or the database of a data dir, as etcd does while it runs. It queries the
 // locks of the log and takes none, because an etcd that starts at that moment would fail. It cannot see the locks of another
 // machine that has mounted the disk.
-func Running(dir string) (bool, error) { return RunningWith(dir, filepath.Join(dir, "member", "wal")) }
+func Running(dir string) (bool, error) { return RunningWith(dir, "") }
 
-// RunningWith is Running for a data dir with its log in walDir.
+// RunningWith is Running for a data dir with its log in walDir; "": in the data dir.
 func RunningWith(dir, walDir string) (bool, error) {
+	walDir = cmp.Or(walDir, filepath.Join(dir, "member", "wal"))
 	logs, err := filepath.Glob(filepath.Join(walDir, "*.wal"))
 	if err != nil {
 		return false, err
@@ -48,11 +51,11 @@ func Locked(file string) (bool, error) {
 	})
 }
 
-// isHeld returns the result of query for file, which it opens and closes; false if it is missing or not a regular file. query returns
-// false if the file system has no such locks.
+// isHeld returns the result of query for file, which it opens and closes; false if it is missing or not a regular file, or if a directory
+// in its path is a file. query returns false if the file system has no such locks.
 func isHeld(file string, query func(*os.File) bool) (bool, error) {
 	f, err := storage.OpenRegular(file)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrNotRegular) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, storage.ErrNotRegular) {
 		return false, nil
 	}
 	if err != nil {

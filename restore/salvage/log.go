@@ -52,7 +52,7 @@ func readLogFrom(ctx context.Context, dir string, after uint64, ends map[uint64]
 		return disk.Log{}, 0, 0, err
 	}
 	defer s.Close()
-	l.There = true
+	l.Readable = true
 	var last wal.Entry
 	for e, err := range s.Entries(ctx) {
 		if err != nil {
@@ -80,7 +80,7 @@ func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 		l.Commit = e.Position
 	}
 	if e.Missing {
-		l.First, l.Requests, l.Ends = e.Position+1, nil, nil
+		l.First, l.Requests, l.Unusable, l.Ends = e.Position+1, nil, nil, nil
 		l.Terms = []disk.Place{{Position: e.Position, Term: e.Term}}
 		return
 	}
@@ -93,6 +93,9 @@ func add(l *disk.Log, e wal.Entry, ends map[uint64]bool) {
 	}
 	if e.Request {
 		l.Requests = append(l.Requests, e.Position)
+	}
+	if e.Unusable != nil {
+		l.Unusable = append(l.Unusable, disk.Unusable{Position: e.Position, Reason: e.Unusable.Error()})
 	}
 	if ends[e.Position] {
 		l.Ends = append(l.Ends, e.End())

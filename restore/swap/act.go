@@ -3,12 +3,14 @@ package swap
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -16,10 +18,19 @@ import (
 // puts blockers in its place. It refuses while etcd runs, and unless the new data is complete and was built for the live data.
 func (s *Swap) CloseLive() error { return s.reach(Close) }
 
+// ErrInUse reports that another process uses the disk: etcd, or another dr. It matches fault.Refused. Once that process has ended, the same
+// call may succeed.
+var ErrInUse = fault.New(fault.Refused, "in use")
+
 // Place puts the new data in the place of the blockers. It refuses while a process has the old data open.
 func (s *Swap) Place() error { return s.reach(Place) }
 
-// Undo puts the old data back. Restored data on which etcd may have started is kept in failed. It refuses while etcd runs.
+// Withdraw moves new data on which etcd may have started to failed, and puts blockers in its place. It refuses while etcd runs. It does
+// nothing if the new data is not live.
+func (s *Swap) Withdraw() error { return s.reach(Withdraw) }
+
+// Undo puts the old data back. Restored data on which etcd may have started is kept in failed. If there was no old data, the blockers stay
+// until Discard or Clean. Undo refuses while etcd runs.
 func (s *Swap) Undo() error { return s.reach(Undo) }
 
 // reach carries out one action after the other until the disk is at goal.
@@ -124,12 +135,7 @@ func (s *Swap) exchange(p place, a action, live Kind) error {
 // come before the live path is closed. While a blocker is live, it checks that no process has other data open.
 func (s *Swap) ready(a action, live Kind) error {
 	if live == OldDir && a.part == data {
-		for _, p := range s.places() {
-			err := p.adopt()
-			if err != nil {
-				return fmt.Errorf("give the new data the owner and the mode of %s: %w", p.live, err)
-			}
-		}
+		return s.adopt()
 	}
 	if live == Blocker {
 		return s.checkNoneOpen(a.with)
@@ -137,11 +143,54 @@ func (s *Swap) ready(a action, live Kind) error {
 	return nil
 }
 
-// lockTries and lockPause bound the wait for a Swap of another data dir in the same directory, such as that of another member.
+// adopt gives the new data the owner and the mode of the live data.
+func (s *Swap) adopt() error {
+	for _, p := range s.places() {
+		err := p.adopt()
+		if err != nil {
+			return fmt.Errorf("give the new data the owner and the mode of %s: %w", p.live, err)
+		}
+	}
+	return nil
+}
+
+// inherit gives the new data the owner of an empty data dir, which may be prepared for etcd's user. A process that is not permitted to do
+// that runs as the member's user.
+func (s *Swap) inherit() error {
+	info, err := os.Stat(s.DataDir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range s.places() {
+		err := filesystem.InheritOwner(s.DataDir, p.at(newName))
+		if err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockTries and lockPause bound the wait for a lock. Another process may hold it for a moment: a Swap of another data dir in the same
+// directory, or a process that its holder has started, until that executes its program.
 const (
 	lockTries = 100
 	lockPause = 50 * time.Millisecond
 )
+
+// tryLock calls try until its error does not match taken, and returns the last error.
+func tryLock(taken error, try func() error) error {
+	for range lockTries {
+		err := try()
+		if !errors.Is(err, taken) {
+			return err
+		}
+		time.Sleep(lockPause)
+	}
+	return taken
+}
 
 // lock excludes other Swaps of the same data dir. It locks the directory that contains the Swap's folder, so no lock file is left.
 func (s *Swap) lock() (unlock func(), err error) {
@@ -149,19 +198,29 @@ func (s *Swap) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for range lockTries {
-		err = unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { parent.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", parent.Name(), err), parent.Close())
-		}
-		time.Sleep(lockPause)
+	err = tryLock(unix.EWOULDBLOCK, func() error { return unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	switch {
+	case err == nil:
+		return func() { parent.Close() }, nil
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", parent.Name(), err), parent.Close())
 	}
 	return nil, errors.Join(s.busy(), parent.Close())
 }
 
+// Review returns an error if Undo cannot put the old data back. It changes nothing.
+func (s *Swap) Review() error {
+	f, err := s.facts()
+	if err != nil {
+		return err
+	}
+	_, err = next(Undo, f)
+	if err != nil {
+		return s.refusal(Undo, f.State(), err)
+	}
+	return nil
+}
+
 func (s *Swap) busy() error {
-	return fmt.Errorf("%w: another dr restore of %s is running: wait for it, or stop it", fault.Refused, s.DataDir)
+	return fmt.Errorf("%w: another dr restore of %s is running: wait for it, or stop it", ErrInUse, s.DataDir)
 }

@@ -36,6 +36,42 @@ func (s *Swap) Check(ctx context.Context, p plan.Plan) error {
 	return s.checkSpace(data, wal)
 }
 
+// CheckVacant refuses to stage p on a disk without old data if the new data does not fit there.
+func (s *Swap) CheckVacant(p plan.Plan) error {
+	data, wal := restore.Need(p)
+	return s.checkSpace(data, wal)
+}
+
+// IsVacant reports whether there is no old data: no data dir, or an empty one. It refuses a log without its data dir.
+func (s *Swap) IsVacant() (bool, error) {
+	f, err := s.facts()
+	if err != nil || f.Data.Live != Missing && !f.Data.isVacant() {
+		return false, err
+	}
+	if f.Log == nil || f.Log.Live == Missing || f.Log.isVacant() || isEmptyDir(s.WALDir) {
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: %s is missing, and its log is in %s: move %s aside", fault.Refused, s.data.live, s.WALDir, s.WALDir)
+}
+
+func isEmptyDir(path string) bool {
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) == 0
+}
+
+// CheckLive refuses if the live data, for which the new data was built, is now that of another member. Data that names no member passes.
+func (s *Swap) CheckLive(ctx context.Context) error {
+	r, err := s.Record()
+	if err != nil {
+		return err
+	}
+	err = s.checkMember(ctx, r.Plan)
+	if errors.Is(err, salvage.ErrNoMember) {
+		return nil
+	}
+	return err
+}
+
 // checkMember refuses if the live data is that of another member than p places. Only the log contains the member's id, so checkMember
 // links a log in a directory of its own into a temporary data dir.
 func (s *Swap) checkMember(ctx context.Context, p plan.Plan) error {
@@ -93,6 +129,9 @@ func (s *Swap) checkLive() error {
 		switch {
 		case err != nil:
 			return err
+		case kind == Missing && p.live == s.WALDir:
+			return fmt.Errorf("%w: --wal-dir %s is missing: name the directory that etcd's --wal-dir names; if the log is lost, move %s aside "+
+				"and restore without --replace", fault.Refused, p.live, s.DataDir)
 		case kind == Missing:
 			return fmt.Errorf("%w: %s is missing, there is nothing to replace: restore without --replace", fault.Refused, p.live)
 		case kind != OtherDir:
@@ -131,12 +170,19 @@ func (s *Swap) checkOnDisk(dir string) error {
 
 var errNotDir = errors.New("if it is the blocker of another restore, complete that one or undo it; else move it aside")
 
-// checkLog refuses a log in another place than the flags name: etcd would start on the old log with the new data.
+// checkLog refuses a log in another place than the flags name: etcd would start on the old log with the new data. It looks for the key
+// space before the log, because etcd creates them in the other order: a data dir that it is creating now is not refused.
 func (s *Swap) checkLog() error {
 	inside := filepath.Join(s.DataDir, member, "wal")
 	has := func(dir string) bool {
 		logs, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 		return err == nil && len(logs) > 0
+	}
+	if s.log == nil {
+		unused, err := salvage.IsUnused(s.DataDir)
+		if err != nil || unused {
+			return err
+		}
 	}
 	switch {
 	case s.log == nil && !has(inside):

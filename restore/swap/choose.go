@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"al.essio.dev/pkg/shellescape"
 
+	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -25,7 +27,7 @@ func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
 		return nil, err
 	}
 	for _, s := range found {
-		use, err := s.serves(p, report)
+		use, err := s.reuse(p, report)
 		if err != nil || use {
 			return s, err
 		}
@@ -39,15 +41,15 @@ func Choose(p plan.Plan, report storage.Report) (*Swap, error) {
 type use string
 
 const (
-	ignore   use = "ignore"   // the blocker of another restore is live
-	proceed  use = "proceed"  // its new data is that of the plan
-	keep     use = "keep"     // its data that is aside may be the last copy
-	discard  use = "discard"  // its new data was never in use
-	revert   use = "revert"   // a command that was interrupted is undone first
-	complain use = "complain" // an operator must repair it first
+	ignore  use = "ignore"  // the blocker of another restore is live
+	proceed use = "proceed" // its new data is that of the plan
+	keep    use = "keep"    // its data that is aside may be the last copy
+	remove  use = "remove"  // its new data was never in use
+	revert  use = "revert"  // a command that was interrupted is undone first
+	refuse  use = "refuse"  // an operator must repair it first
 )
 
-// useOf returns what to do with a Swap in a state. same: its new data serves for the plan. unused: etcd has not started on its new data.
+// useOf returns what to do with a Swap in a state. same: the plan can use its new data. unused: etcd has never started on that data.
 func useOf(state State, same, unused bool) use {
 	switch state {
 	case Blocked:
@@ -60,12 +62,12 @@ func useOf(state State, same, unused bool) use {
 	case Undone, Superseded, Vacated:
 		return keep
 	case Unstaged, Stale:
-		return discard
+		return remove
 	case Staged:
 		if same {
 			return proceed
 		}
-		return discard
+		return remove
 	case Closing, Closed, Placing:
 		if same {
 			return proceed
@@ -74,11 +76,11 @@ func useOf(state State, same, unused bool) use {
 	case Exposed, Withdrawn, Undoing:
 		return revert
 	}
-	return complain
+	return refuse
 }
 
-// serves reports whether s can continue with p. If it cannot, serves keeps, removes or undoes s, as useOf decides.
-func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
+// reuse reports whether s can continue with p. If it cannot, reuse keeps, removes or undoes s, as useOf decides.
+func (s *Swap) reuse(p plan.Plan, report storage.Report) (bool, error) {
 	say := func(format string, args ...any) {
 		report.Say(storage.Event{Stage: "replace", Level: storage.Note, Object: s.data.folder, Message: fmt.Sprintf(format, args...)})
 	}
@@ -94,7 +96,7 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	same, err := s.restores(r, p)
+	same, err := s.isFor(r, p)
 	if err != nil {
 		return false, err
 	}
@@ -114,16 +116,16 @@ func (s *Swap) serves(p plan.Plan, report storage.Report) (bool, error) {
 	case keep:
 		say("data of the earlier restore %s is kept in %s: %s removes it", s.ID, s.data.folder, shellescape.QuoteCommand(s.CleanCommand()))
 		return false, nil
-	case discard:
-		say("removing the staged data of restore %s: it is not complete, of another target, or for other live data", s.ID)
+	case remove:
+		say("removing the staged data of restore %s: it is incomplete, for another target, or built for other live data", s.ID)
 		return false, s.clean()
 	case revert:
-		say("putting the old data back: restore %s, which is %s, was interrupted, or is of another target", s.ID, f.State())
+		say("putting the old data back: restore %s, which is %s, was interrupted, or is for another target", s.ID, f.State())
 		err = s.revert()
 		if err != nil {
 			return false, err
 		}
-		return s.serves(p, report)
+		return s.reuse(p, report)
 	}
 	return false, fmt.Errorf("%w: restore %s of %s is not complete: %w", fault.Refused, s.ID, s.DataDir, f.remedy())
 }
@@ -144,8 +146,8 @@ func (s *Swap) revert() error {
 	return s.Undo()
 }
 
-// restores reports whether the new data that r describes serves for p.
-func (s *Swap) restores(r Record, p plan.Plan) (bool, error) {
+// isFor reports whether p can use the new data that r describes.
+func (s *Swap) isFor(r Record, p plan.Plan) (bool, error) {
 	wal := ""
 	if p.Into.WALDir != "" {
 		var err error
@@ -155,6 +157,26 @@ func (s *Swap) restores(r Record, p plan.Plan) (bool, error) {
 		}
 	}
 	return r.Result != nil && r.Plan.Into.Name == p.Into.Name && wal == s.WALDir && r.Plan.Equivalent(p), nil
+}
+
+// Built returns the result of Stage for p. It is nil if the new data is not complete, is not that of p, or has been undone.
+func (s *Swap) Built(p plan.Plan) (*restore.Result, error) {
+	r, err := s.Record()
+	if errors.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	same, err := s.isFor(r, p)
+	if err != nil || !same {
+		return nil, err
+	}
+	f, err := s.facts()
+	if err != nil || !slices.Contains([]State{Staged, Ready, Closing, Closed, Placing, Placed}, f.State()) {
+		return nil, err
+	}
+	return r.Result, nil
 }
 
 // IsStaged reports whether the new data is complete, in use or not.

@@ -12,7 +12,7 @@ import (
 )
 
 // Clean removes the data that the restore with this id keeps aside: after Place the old data, after Undo the restored data. It refuses
-// while the live path is blocked. walDir has the same meaning as in Load.
+// while the live path is blocked, unless there was no old data: then it also removes the blockers. walDir has the same meaning as in Load.
 func Clean(id, dataDir, walDir string) error {
 	s, err := Load(id, dataDir, walDir)
 	if errors.Is(err, fault.NotFound) {
@@ -65,7 +65,39 @@ func finishCleans(dataDir string, report storage.Report) error {
 	return nil
 }
 
+// Discard removes the new data with the folders if etcd cannot have started on it. If there was no old data, it removes the blockers, and
+// keeps new data in failed. In all other states, and without a folder, it does nothing.
+func (s *Swap) Discard() error {
+	if !exists(s.data.folder) {
+		return finishClean(s.ID, s.DataDir, s.WALDir, nil)
+	}
+	return s.locked(func(f Facts) error {
+		if !f.discardable() {
+			return nil
+		}
+		err := s.unblock(f)
+		if err != nil || f.Data.New == Blocker { // what was new is in failed
+			return err
+		}
+		return s.remove()
+	})
+}
+
 func (s *Swap) clean() error {
+	return s.locked(func(f Facts) error {
+		if !f.cleanable() {
+			return fmt.Errorf("%w: restore %s of %s is %s: cannot remove its directories: %w", fault.Refused, s.ID, s.DataDir, f.State(), s.needed(f))
+		}
+		err := s.unblock(f)
+		if err != nil {
+			return err
+		}
+		return s.remove()
+	})
+}
+
+// locked calls do with the facts, while no other process changes them.
+func (s *Swap) locked(do func(Facts) error) error {
 	unlock, err := s.lock()
 	if err != nil {
 		return err
@@ -80,10 +112,21 @@ func (s *Swap) clean() error {
 	if err != nil {
 		return err
 	}
-	if !f.cleanable() {
-		return fmt.Errorf("%w: restore %s of %s is %s: cannot remove its directories: %w", fault.Refused, s.ID, s.DataDir, f.State(), s.needed(f))
+	return do(f)
+}
+
+// unblock removes the blockers at live paths that had no old data. It removes that of the data dir last: until then etcd does not start.
+func (s *Swap) unblock(f Facts) error {
+	if f.Log != nil && f.Log.isVacant() && f.Log.Live == Blocker {
+		err := s.log.unblock()
+		if err != nil {
+			return err
+		}
 	}
-	return s.remove()
+	if f.Data.isVacant() && f.Data.Live == Blocker {
+		return s.data.unblock()
+	}
+	return nil
 }
 
 // needed returns why the directories of s, in the state f, are still needed, and what the operator can do.

@@ -21,12 +21,15 @@ import (
 // Every version of etcd refuses to start on every state with a blocker, although it may begin a new cluster, and changes nothing.
 func TestEtcdRefusesBlockers(t *testing.T) {
 	for _, version := range servers.Versions {
-		for _, f := range forms {
+		for _, f := range allForms {
 			t.Run(version+" "+string(f), func(t *testing.T) {
 				t.Parallel()
 				d := newDisk(t, f)
 				d.stage(t)
-				forward, back := []swap.Goal{swap.Close, swap.Place}, []swap.Goal{swap.Undo}
+				if f.isVacant() {
+					d.wantRefused(t, version)
+				}
+				forward, back := []swap.Goal{swap.Close, swap.Place}, []swap.Goal{swap.Withdraw, swap.Undo}
 				for _, way := range [][]swap.Goal{forward, back} {
 					for d.walk(t, way, 1) > 0 {
 						if d.boots(t) == "" {
@@ -251,6 +254,33 @@ func TestCheck(t *testing.T) {
 	err := newDisk(t, plain).open(t).CheckSpace(1<<60, 0)
 	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "make room") {
 		t.Errorf("no room: error %v", err)
+	}
+}
+
+// TestCheckOfLostData loses the data of a member while the others serve. Its etcd exits, and leaves a database without a log. That is not
+// the log of --wal-dir, which Check would refuse.
+func TestCheckOfLostData(t *testing.T) {
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := servers.Start(t, servers.Options{Version: version, Members: 3})
+			lost := c.Members[0]
+			c.Kill(t, 0)
+			remove(t, lost.DataDir)
+			c.Launch(t, 0)
+			for lost.PID() != 0 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			d := disk{form: plain, data: lost.DataDir}
+			err := d.open(t).Check(t.Context(), d.plan())
+			if err != nil {
+				t.Error(err)
+			}
+			d.stage(t)
+			must(t, d.open(t).CloseLive)
+			must(t, d.open(t).Place)
+			d.wantBoots(t, newData)
+		})
 	}
 }
 

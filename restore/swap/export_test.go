@@ -1,15 +1,15 @@
 package swap
 
-import "testing"
+import (
+	"path/filepath"
+	"testing"
+)
 
 // Step carries out one action towards a goal.
 func (s *Swap) Step(goal Goal) (more bool, err error) { return s.step(goal) }
 
-// Mounted returns the Swap of a data dir as if it were a mount point.
-func Mounted(s *Swap) *Swap {
-	s.data = dataPlace(s.ID, s.DataDir, true)
-	return s
-}
+// Failed returns the directory of new data that was taken away again.
+func Failed(s *Swap) string { return filepath.Dir(filepath.Dir(s.asideDatabase(failedName))) }
 
 // CheckSpace is checkSpace.
 func (s *Swap) CheckSpace(data, wal int64) error { return s.checkSpace(data, wal) }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/restore/filesystem"
-	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // holdLocks takes the locks that etcd takes in the live data, so that no etcd can start on the data before it is moved aside. It
@@ -83,7 +82,7 @@ func (s *Swap) checkNoneOpen(name string) error {
 		err := waitClosed(s.asideDatabase(other))
 		if errors.Is(err, errOpen) {
 			return fmt.Errorf("%w: a process has %s open, which etcd used before: stop etcd and what starts it, then run the same command again",
-				fault.Refused, s.asideDatabase(other))
+				ErrInUse, s.asideDatabase(other))
 		}
 		if err != nil {
 			return err
@@ -126,7 +125,7 @@ func (s *Swap) lockError(file string, err error) error {
 
 // runs returns the error for a member that runs.
 func (s *Swap) runs() error {
-	return fmt.Errorf("%w: etcd runs on %s: stop etcd, then run the same command again", fault.Refused, s.DataDir)
+	return fmt.Errorf("%w: etcd runs on %s: stop etcd, then run the same command again", ErrInUse, s.DataDir)
 }
 
 // walDir returns the directory of the live log.

@@ -15,13 +15,19 @@ import (
 type View struct {
 	State   State
 	Facts   Facts
+	Vacant  bool // there is no old data
 	Running bool // a process holds etcd's locks in the live data
 
-	UID, GID int         // of the live data
-	Mode     fs.FileMode // of the live data
+	Owner *Owner // of the live data; nil: there is none
 
 	Data filesystem.Space  // of its file system
 	Log  *filesystem.Space // of the log's file system; nil: the log is in the data dir
+}
+
+// Owner is the owner of a directory, and its permissions.
+type Owner struct {
+	UID, GID int
+	Mode     fs.FileMode
 }
 
 // Look returns the state of the disk. It changes nothing, and takes no lock.
@@ -33,6 +39,7 @@ func (s *Swap) Look() (View, error) {
 		return View{}, err
 	}
 	v.State = v.Facts.State()
+	v.Vacant = v.Facts.Data.isVacant()
 	v.Data, err = filesystem.SpaceOf(filepath.Dir(s.data.folder))
 	if err != nil {
 		return View{}, err
@@ -56,19 +63,31 @@ func (s *Swap) lookLive(v *View) error {
 	if err != nil {
 		return err
 	}
-	v.Mode = info.Mode().Perm()
-	v.UID, v.GID, err = filesystem.OwnerOf(s.data.live)
+	uid, gid, err := filesystem.OwnerOf(s.data.live)
 	if err != nil {
 		return err
 	}
+	v.Owner = &Owner{uid, gid, info.Mode().Perm()}
 	v.Running, err = salvage.RunningWith(s.DataDir, s.walDir())
 	return err
+}
+
+// HasBegun reports whether Stage has recorded what is live. Before that, s has neither moved nor blocked anything.
+func (s *Swap) HasBegun() (bool, error) {
+	_, err := s.Record()
+	if errors.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // facts returns the facts that decide the next action.
 func (s *Swap) facts() (f Facts, err error) {
 	r, err := s.Record()
-	if err != nil && !errors.Is(err, fault.NotFound) {
+	if errors.Is(err, fault.NotFound) {
+		return s.liveFacts()
+	}
+	if err != nil {
 		return Facts{}, err
 	}
 	ids := r.identities()
@@ -77,6 +96,17 @@ func (s *Swap) facts() (f Facts, err error) {
 		return f, err
 	}
 	slot, err := s.log.look(ids[1])
+	f.Log = &slot
+	return f, err
+}
+
+// liveFacts returns the facts without a record. A log's folder, if there is one, is then the rest of a Clean that was killed.
+func (s *Swap) liveFacts() (f Facts, err error) {
+	f.Data, err = s.data.lookLive()
+	if err != nil || s.log == nil {
+		return f, err
+	}
+	slot, err := s.log.lookLive()
 	f.Log = &slot
 	return f, err
 }

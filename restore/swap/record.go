@@ -27,7 +27,7 @@ type Record struct {
 	Files   []string        `json:"files,omitempty"`  // the states of the new data's files: they show whether etcd has started on it
 
 	// The directories that are exchanged: of the data, and of the log if it has a directory of its own.
-	Old []filesystem.Identity `json:"old"`
+	Old []filesystem.Identity `json:"old,omitempty"` // nil: there was no old data
 	New []filesystem.Identity `json:"new,omitempty"` // nil: the new data is not complete
 }
 
@@ -67,7 +67,7 @@ func (s *Swap) Record() (Record, error) {
 func (s *Swap) readRecord(folder string) (Record, error) {
 	content, err := os.ReadFile(filepath.Join(folder, recordName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, fmt.Errorf("%w: no restore %s of %s is in %s: give the id and the data dir that dr restore --replace printed",
+		return Record{}, fmt.Errorf("%w: no restore %s of %s is in %s: check the id and the data dir",
 			fault.NotFound, s.ID, s.DataDir, filepath.Dir(s.data.folder))
 	}
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Swap) write(r Record) error {
 	if err != nil {
 		return err
 	}
-	err = writeDurably(filepath.Join(s.data.folder, recordName), append(content, '\n'), 0o600)
+	err = filesystem.WriteFile(filepath.Join(s.data.folder, recordName), append(content, '\n'), 0o600)
 	if err != nil {
 		return fmt.Errorf("record the restore: %w", err)
 	}

@@ -181,7 +181,7 @@ func TestOwnerIsGivenBeforeClose(t *testing.T) {
 	for _, f := range forms {
 		d := newDisk(t, f)
 		live := d.data
-		if f == mounted {
+		if f.isMounted() {
 			live = filepath.Join(d.data, "member")
 		}
 		err := os.Chmod(live, 0o711)
@@ -322,7 +322,7 @@ func TestKilledClean(t *testing.T) {
 		} {
 			d.stage(t)
 			folder := filepath.Dir(d.open(t).OldData()[0])
-			if f == mounted {
+			if f.isMounted() {
 				folder = filepath.Dir(folder)
 			}
 			must(t, func() error { return os.Rename(folder, folder+".removed") }, finish)

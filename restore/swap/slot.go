@@ -41,7 +41,19 @@ func (p place) look(ids identities) (s Slot, err error) {
 	if s.New == OtherDir && ids.new == (filesystem.Identity{}) {
 		s.New = PartDir
 	}
+	if ids.old == (filesystem.Identity{}) && unused.has(s.Old) {
+		s.Old = NoOld
+	}
 	return s, nil
+}
+
+// lookLive returns the slot of a restore that has not begun.
+func (p place) lookLive() (Slot, error) {
+	live, err := p.kind(p.live, identities{})
+	if err != nil {
+		return Slot{}, fmt.Errorf("check %s: %w", p.live, err)
+	}
+	return Slot{Live: live, New: Missing, Old: NoOld, Failed: Missing}, nil
 }
 
 // kind returns the kind of the entry at path.
@@ -112,14 +124,21 @@ func (p place) exchange(name string) error {
 }
 
 // adopt gives the new data the owner and the mode of the live data. The top directory is treated apart from its content: etcd made the
-// content, but an operator may have made the top, with another owner.
+// content, but an operator may have made the top, with another owner. A process that runs as the member's user may not be permitted to set
+// that other owner, or the group: the member can use the data of that process.
 func (p place) adopt() error {
 	top, made := p.live, byEtcd(p.live)
 	uid, gid, err := filesystem.OwnerOf(made)
 	if err != nil {
 		return err
 	}
-	err = filesystem.ChangeOwner(p.at(newName), uid, gid)
+	permitted := func(err error) error {
+		if uid == os.Geteuid() && errors.Is(err, fs.ErrPermission) {
+			return nil
+		}
+		return err
+	}
+	err = permitted(filesystem.ChangeOwner(p.at(newName), uid, gid))
 	if err != nil {
 		return err
 	}
@@ -129,11 +148,11 @@ func (p place) adopt() error {
 			return err
 		}
 	}
-	uid, gid, err = filesystem.OwnerOf(top)
+	topUID, topGID, err := filesystem.OwnerOf(top)
 	if err != nil {
 		return err
 	}
-	err = os.Lchown(p.at(newName), uid, gid)
+	err = permitted(os.Lchown(p.at(newName), topUID, topGID))
 	if err != nil {
 		return err
 	}
@@ -170,7 +189,11 @@ func (p place) block(path string) error {
 	}
 	whole := filepath.Join(p.folder, "blocker")
 	if !exists(whole) {
-		err = writeDurably(whole, []byte(p.text), 0o444)
+		err = os.MkdirAll(p.folder, 0o700) // of the log: a kill came before it was made
+		if err != nil {
+			return err
+		}
+		err = filesystem.WriteFile(whole, []byte(p.text), 0o444)
 		if err != nil {
 			return err
 		}
@@ -182,26 +205,29 @@ func (p place) block(path string) error {
 	return filesystem.Sync(filepath.Dir(path))
 }
 
-// writeDurably replaces the file at path. After a kill the file has its old or its new content, never a part.
-func writeDurably(path string, content []byte, mode fs.FileMode) error {
-	part := path + ".part"
-	err := os.Remove(part)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+// blockLive makes a blocker at the live path of a slot without old data. It removes an empty directory there, in which etcd would begin a
+// new log.
+func (p place) blockLive() error {
+	kind, err := p.kind(p.live, identities{})
+	if err != nil || kind == Blocker {
 		return err
 	}
-	err = os.WriteFile(part, content, mode)
+	if kind == OtherDir {
+		err := os.Remove(p.live)
+		if err != nil {
+			return err
+		}
+	}
+	return p.block(p.live)
+}
+
+// unblock removes the blocker at the live path.
+func (p place) unblock() error {
+	err := os.Remove(p.live)
 	if err != nil {
 		return err
 	}
-	err = filesystem.Sync(part)
-	if err != nil {
-		return err
-	}
-	err = os.Rename(part, path)
-	if err != nil {
-		return err
-	}
-	return filesystem.Sync(filepath.Dir(path))
+	return filesystem.Sync(filepath.Dir(p.live))
 }
 
 // probe refuses a file system that cannot exchange a directory with a file in one step.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Stage builds the new data of p next to the live data, which etcd may still be using. run is restore.Spawn, or another way to
-// carry out a plan. The plan places one member in the data dir of s. New data of an earlier plan is removed.
+// Stage builds the new data of p next to the live data, which etcd may still be using. If there is none, it first puts blockers in its
+// place, which stay there after an error. run is restore.Spawn, or another way to carry out a plan. The plan places one member in the data
+// dir of s. New data of an earlier plan is removed.
 func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (restore.Result, error) {
 	lock, err := s.begin(p)
 	if err != nil {
@@ -28,7 +30,7 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 	staged.OldIsDead = true // skip the check here: Switch asks the old members before CloseLive
 	result, err := run(staged)
 	if err != nil {
-		return restore.Result{}, errors.Join(err, s.remove())
+		return restore.Result{}, errors.Join(err, s.removeUnstaged())
 	}
 	for i, m := range p.DataDirs() {
 		result.Members[i].DataDir = p.Into.DataDir
@@ -37,7 +39,7 @@ func (s *Swap) Stage(p plan.Plan, run func(plan.Plan) (restore.Result, error)) (
 	return result, s.complete(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Result: &result})
 }
 
-// complete makes the blockers, and records that the new data is complete.
+// complete gives the new data the owner of the old or of the empty data dir, makes the blockers, and records that the new data is complete.
 func (s *Swap) complete(r Record) error {
 	before, err := s.Record()
 	if err != nil {
@@ -45,6 +47,14 @@ func (s *Swap) complete(r Record) error {
 	}
 	r.Old = before.Old
 	r.New, err = identify(s.aside(newName))
+	if err != nil {
+		return err
+	}
+	if r.Old != nil {
+		err = s.adopt() // again before the exchange: a failure is known now, while etcd still runs
+	} else {
+		err = s.inherit()
+	}
 	if err != nil {
 		return err
 	}
@@ -76,9 +86,13 @@ func (p place) prepare() error {
 }
 
 // begin makes and locks the folders for the new data of p. It makes the log's folder only after the record names it, so that Clean
-// finds that folder after a kill. On error it removes every folder that has no complete data.
+// finds that folder after a kill. On error it calls removeUnstaged.
 func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
-	err := s.data.makeFolder()
+	err := finishClean(s.ID, s.DataDir, s.WALDir, nil)
+	if err != nil {
+		return nil, err
+	}
+	err = s.data.makeFolder()
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +107,8 @@ func (s *Swap) begin(p plan.Plan) (*fileutil.LockedFile, error) {
 	return lock, nil
 }
 
-// removeUnstaged removes the folders if they have no complete data. A folder left in a mount point would make a later restore without
-// --replace refuse that target.
+// removeUnstaged removes the folders if they have no complete data, and no blocker is live. A folder left in a mount point would make a
+// later restore without --replace refuse that target.
 func (s *Swap) removeUnstaged() error {
 	f, err := s.facts()
 	if err != nil || f.State() != Unstaged {
@@ -103,19 +117,17 @@ func (s *Swap) removeUnstaged() error {
 	return s.remove()
 }
 
-// startOver records p, makes the folders, and removes the new data of an earlier plan. It refuses a file system that cannot exchange
-// two names.
+// startOver records p, makes the folders, and removes the new data of an earlier plan. Without old data it makes the blockers. It refuses a
+// file system that cannot exchange two names.
 func (s *Swap) startOver(p plan.Plan) error {
 	f, err := s.facts()
 	if err != nil {
 		return err
 	}
-	state := f.State()
-	if state != Unstaged && state != Staged && state != Stale {
-		return fmt.Errorf("%w: restore %s of %s is %s: run %s first",
-			fault.Refused, s.ID, s.DataDir, state, s.undoText())
+	if !f.stageable() {
+		return s.unstageable(f)
 	}
-	old, err := identify(s.live())
+	old, err := s.identifyOld()
 	if err != nil {
 		return err
 	}
@@ -138,11 +150,47 @@ func (s *Swap) startOver(p plan.Plan) error {
 			return err
 		}
 	}
+	if old != nil {
+		return nil
+	}
+	return s.blockLive()
+}
+
+// unstageable returns the reason why no new data can be built in the state f, and what the operator can do.
+func (s *Swap) unstageable(f Facts) error {
+	switch f.State() {
+	case Blocked, Unknown, Superseded, Undone, Bare, Emptied:
+		return s.refusal(Place, f.State(), fmt.Errorf("%w: cannot build new data: %w", fault.Refused, f.remedy()))
+	}
+	return fmt.Errorf("%w: restore %s of %s is %s: run %s first", fault.Refused, s.ID, s.DataDir, f.State(), s.undoText())
+}
+
+// identifyOld returns the identities of the live directories; nil if there is no old data.
+func (s *Swap) identifyOld() ([]filesystem.Identity, error) {
+	vacant, err := s.IsVacant()
+	if err != nil || vacant {
+		return nil, err
+	}
+	return identify(s.live())
+}
+
+// blockLive makes the blockers at the live paths. It begins with that of the data dir: etcd does not start from then on.
+func (s *Swap) blockLive() error {
+	for _, p := range s.places() {
+		err := p.blockLive()
+		if err != nil {
+			return fmt.Errorf("keep etcd from starting on %s: %w", p.live, err)
+		}
+	}
 	return nil
 }
 
 func (p place) makeFolder() error {
-	err := os.Mkdir(p.folder, 0o700)
+	err := os.MkdirAll(filepath.Dir(p.folder), 0o700) // on a new disk
+	if err != nil {
+		return err
+	}
+	err = os.Mkdir(p.folder, 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make a folder for the new data: %w", err)
 	}
@@ -150,8 +198,11 @@ func (p place) makeFolder() error {
 }
 
 // lockFolder excludes another process that stages or cleans the same Swap.
-func (s *Swap) lockFolder() (*fileutil.LockedFile, error) {
-	lock, err := child.LockDir(s.data.folder)
+func (s *Swap) lockFolder() (lock *fileutil.LockedFile, err error) {
+	err = tryLock(child.ErrTaken, func() (err error) {
+		lock, err = child.LockDir(s.data.folder)
+		return err
+	})
 	if errors.Is(err, child.ErrTaken) {
 		return nil, s.busy()
 	}

@@ -14,6 +14,7 @@ type Kind string
 // The kinds.
 const (
 	Missing  Kind = "missing"
+	NoOld    Kind = "no old data"     // in the place of Old: the record has no old data, and none is there
 	OldDir   Kind = "old data"        // the directory that was live when the new data was built
 	NewDir   Kind = "new data"        // the directory that the restore engine has built
 	PartDir  Kind = "incomplete data" // a directory at the path of the new data while none is complete
@@ -40,14 +41,18 @@ type Facts struct {
 // State is the state of one slot, or of both slots together.
 type State string
 
-// The states of a slot. In Closed and Withdrawn a blocker is at the live path.
+// The states of a slot. In Closed and Withdrawn a blocker is at the live path. In Bare, Vacant, Ready and Emptied there is no old data.
 const (
 	Unstaged   State = "unstaged"   // the new data is not built
 	Staged     State = "staged"     // the old data is live, the new data is next to it
 	Closed     State = "closed"     // old and new data are aside
-	Placed     State = "placed"     // the new data is live, the old data is aside
+	Placed     State = "placed"     // the new data is live, the old data is aside, if there was any
 	Withdrawn  State = "withdrawn"  // the new data was live, and is aside again
 	Undone     State = "undone"     // the old data is live again
+	Bare       State = "bare"       // its path is missing: etcd could begin an empty cluster
+	Vacant     State = "vacant"     // a blocker is live, the new data is not built
+	Ready      State = "ready"      // a blocker is live, the new data is next to it
+	Emptied    State = "emptied"    // the new data was live, and is aside again: a blocker is live
 	Exposed    State = "exposed"    // the old data is aside, and its path is missing: etcd could begin an empty cluster
 	Vacated    State = "vacated"    // an operator or another program has moved the live data away, before CloseLive or after Undo
 	Stale      State = "stale"      // the new data was built for a directory that is not live any more
@@ -72,8 +77,11 @@ func (k kinds) has(one Kind) bool { return k == nil || slices.Contains(k, one) }
 
 var (
 	directory = kinds{OldDir, NewDir, OtherDir}
-	vacant    = kinds{Missing, Blocker}
-	anyFailed = kinds{Missing, Blocker, NewDir} // of Failed, whether or not an undo has put new data there
+	notNew    = kinds{OldDir, OtherDir}
+	unused    = kinds{Missing, Blocker}
+	anyNew    = kinds{Missing, PartDir, NewDir, Blocker} // of New, whatever was done with it
+	noneAside = kinds{Missing, Blocker, NoOld}           // of Old, while no old data is there
+	anyFailed = kinds{Missing, Blocker, NewDir}          // of Failed, whether or not an undo has put new data there
 )
 
 // layouts holds the kinds of the four entries of a slot in each state. The first row that matches counts.
@@ -83,15 +91,19 @@ var layouts = []struct {
 }{
 	{kinds{Foreign}, nil, nil, nil, Blocked},
 	{kinds{Missing}, nil, kinds{OldDir}, nil, Exposed},
-	{kinds{OldDir}, kinds{NewDir}, vacant, vacant, Staged},
-	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, vacant, Closed},
-	{kinds{NewDir}, kinds{Blocker}, kinds{OldDir}, vacant, Placed},
+	{kinds{OldDir}, kinds{NewDir}, unused, unused, Staged},
+	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, unused, Closed},
+	{kinds{NewDir}, kinds{Blocker}, kinds{OldDir, NoOld}, unused, Placed},
 	{kinds{Blocker}, kinds{Blocker}, kinds{OldDir}, anyFailed, Withdrawn},
-	{kinds{OldDir}, kinds{Blocker}, vacant, anyFailed, Undone},
-	{directory, kinds{Missing, PartDir}, vacant, vacant, Unstaged},
-	{directory, kinds{NewDir}, vacant, vacant, Stale},
-	{directory, kinds{Blocker}, kinds{Missing, Blocker, OldDir}, anyFailed, Superseded},
-	{kinds{Missing}, kinds{Missing, PartDir, NewDir, Blocker}, vacant, anyFailed, Vacated},
+	{kinds{OldDir}, kinds{Blocker}, unused, anyFailed, Undone},
+	{kinds{Missing}, anyNew, kinds{NoOld}, anyFailed, Bare},
+	{kinds{Blocker}, kinds{Missing, PartDir}, kinds{NoOld}, unused, Vacant},
+	{kinds{Blocker}, kinds{NewDir}, kinds{NoOld}, unused, Ready},
+	{kinds{Blocker}, kinds{Blocker}, kinds{NoOld}, anyFailed, Emptied},
+	{notNew, kinds{Missing, PartDir}, noneAside, unused, Unstaged},
+	{notNew, kinds{NewDir}, noneAside, unused, Stale},
+	{directory, kinds{Blocker}, kinds{Missing, Blocker, NoOld, OldDir}, anyFailed, Superseded},
+	{kinds{Missing}, anyNew, unused, anyFailed, Vacated},
 }
 
 // state returns the state of s. Exchanges are atomic, so a kill at any moment leaves a row of layouts.
@@ -118,10 +130,10 @@ func (f Facts) pair() pair {
 // has reports whether one of the two is s.
 func (p pair) has(s State) bool { return p.data == s || p.log == s }
 
-// isBefore reports whether the slots are in states before CloseLive.
+// isBefore reports whether the slots are in states before CloseLive or, without old data, before Place.
 func (p pair) isBefore() bool {
-	before := []State{Unstaged, Staged, Stale, Vacated}
-	return slices.Contains(before, p.data) && slices.Contains(before, p.log)
+	before := []State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready}
+	return slices.Contains(before, p.data) && (p.log == none || slices.Contains(before, p.log))
 }
 
 // State returns the state of both slots, or of the data's slot if the log has none.
@@ -138,10 +150,12 @@ func (f Facts) State() State {
 	switch {
 	case p == pair{Closed, Staged}:
 		return Closing
-	case p == pair{Closed, Placed}:
+	case p == pair{Closed, Placed}, p == pair{Ready, Placed}:
 		return Placing
-	case p.data == Withdrawn:
+	case p.data == Withdrawn, p == pair{Emptied, Placed}:
 		return Undoing
+	case p == pair{Emptied, Bare}:
+		return Emptied
 	case p.has(Closed) || p.has(Withdrawn):
 		return Unknown
 	case p.has(Superseded):
@@ -149,7 +163,7 @@ func (f Facts) State() State {
 	case !p.isBefore():
 		return Unknown
 	}
-	for _, s := range []State{Vacated, Unstaged, Stale} {
+	for _, s := range []State{Vacated, Bare, Vacant, Unstaged, Stale} {
 		if p.has(s) {
 			return s
 		}
@@ -157,14 +171,20 @@ func (f Facts) State() State {
 	return Unknown
 }
 
+// IsUntouched reports whether the live path is as the restore has found it.
+func (s State) IsUntouched() bool {
+	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated}, s)
+}
+
 // Goal is the state that a caller asks for.
 type Goal string
 
 // The goals.
 const (
-	Close Goal = "close" // old data aside, blockers in its place
-	Place Goal = "place" // new data live
-	Undo  Goal = "undo"  // old data live
+	Close    Goal = "close"    // old data aside, blockers in its place
+	Place    Goal = "place"    // new data live
+	Withdraw Goal = "withdraw" // no new data live; blockers in its place
+	Undo     Goal = "undo"     // old data live, if there was any
 )
 
 // part names one of the two slots.
@@ -207,12 +227,29 @@ var moves = map[Goal]map[pair]action{
 		{Staged, Staged}: {exchange, data, oldName},
 		{Closed, Staged}: {exchange, log, oldName},
 		{Closed, none}:   {}, {Closed, Closed}: {}, {Closed, Placed}: {}, {Placed, none}: {}, {Placed, Placed}: {},
+		// There is no old data.
+		{Ready, none}: {}, {Ready, Ready}: {}, {Ready, Placed}: {},
 	},
 	Place: {
 		{Closed, none}:   {exchange, data, newName},
 		{Closed, Closed}: {exchange, log, newName},
 		{Closed, Placed}: {exchange, data, newName},
+		{Ready, none}:    {exchange, data, newName},
+		{Ready, Ready}:   {exchange, log, newName},
+		{Ready, Placed}:  {exchange, data, newName},
 		{Placed, none}:   {}, {Placed, Placed}: {},
+	},
+	Withdraw: {
+		// etcd may have started on the new data: it is kept apart.
+		{Placed, none}:      {exchange, data, failedName},
+		{Placed, Placed}:    {exchange, data, failedName},
+		{Placed, Exposed}:   {exchange, data, failedName},
+		{Placed, Bare}:      {exchange, data, failedName},
+		{Withdrawn, Placed}: {exchange, log, failedName},
+		{Emptied, Placed}:   {exchange, log, failedName},
+		{Withdrawn, none}:   {}, {Withdrawn, Withdrawn}: {}, {Withdrawn, Undone}: {}, {Emptied, none}: {}, {Emptied, Emptied}: {},
+		{Closed, none}: {}, {Closed, Staged}: {}, {Closed, Closed}: {}, {Closed, Placed}: {}, {Ready, Placed}: {},
+		{Undone, none}: {}, {Undone, Undone}: {},
 	},
 	Undo: {
 		{Staged, none}: {}, {Staged, Staged}: {}, {Unstaged, none}: {}, {Unstaged, Unstaged}: {},
@@ -221,26 +258,34 @@ var moves = map[Goal]map[pair]action{
 		{Closed, Placed}: {exchange, log, newName},
 		{Closed, Closed}: {exchange, log, oldName},
 		{Closed, Staged}: {exchange, data, oldName},
+		{Ready, Placed}:  {exchange, log, newName},
 		// etcd may have started on the new data: it is kept apart.
 		{Placed, none}:         {exchange, data, failedName},
 		{Placed, Placed}:       {exchange, data, failedName},
 		{Placed, Exposed}:      {exchange, data, failedName},
+		{Placed, Bare}:         {exchange, data, failedName},
 		{Withdrawn, Placed}:    {exchange, log, failedName},
 		{Withdrawn, Withdrawn}: {exchange, log, oldName},
 		{Withdrawn, Undone}:    {exchange, data, oldName},
 		{Withdrawn, none}:      {exchange, data, oldName},
 		{Undone, none}:         {}, {Undone, Undone}: {},
+		// There is no old data: the blockers stay.
+		{Emptied, Placed}: {exchange, log, failedName},
+		{Emptied, none}:   {}, {Emptied, Emptied}: {}, {Ready, none}: {}, {Ready, Ready}: {}, {Vacant, none}: {}, {Vacant, Vacant}: {},
+		{Vacant, Unstaged}: {}, // the log is an empty directory
 	},
 }
 
 // next returns the action that leads from f towards goal; the zero action if goal is reached.
 func next(goal Goal, f Facts) (action, error) {
 	p := f.pair()
-	if p.data == Exposed {
+	switch {
+	case p.data == Exposed || p.data == Bare:
 		return action{do: block, part: data}, nil
-	}
-	if p.log == Exposed && f.Data.Live == Blocker {
+	case (p.log == Exposed || p.log == Bare) && f.Data.Live == Blocker:
 		return action{do: block, part: log}, nil
+	case goal == Withdraw && p.isBefore(): // the new data was never live
+		return action{}, nil
 	}
 	a, ok := moves[goal][p]
 	if !ok {
@@ -264,11 +309,20 @@ var remedies = map[State]error{
 		"or remove the data of this restore with dr restore --clean"),
 	Stale: errors.New("the data dir or the log is not the one for which the new data was built: another restore or an operator has replaced it. " +
 		"Check its data, then run dr restore --replace again, which builds again"),
+	Vacant: errBlocked, Ready: errBlocked,
+	Bare: errEmptied, Emptied: errEmptied,
 	Blocked: errors.New("another restore of the data dir is not complete: complete or undo that one first, " +
 		"its id is in the file at the path of the data dir or of member"),
 	Superseded: errors.New("another restore or an operator has replaced the data of this restore: stop etcd, move what is in the place of " +
 		"the data dir and of the log aside, and run the same command again"),
 }
+
+var (
+	errBlocked = errors.New("there is no old data, and a file keeps etcd from starting: complete the restore that has put it there, " +
+		"or remove it with the new data of that restore by dr restore --clean")
+	errEmptied = errors.New("there was no old data, and the restored data was taken away again: remove it, and the file that keeps etcd " +
+		"from starting, with dr restore --clean")
+)
 
 // remedy returns the reason why no action leads from f to the goal, and what the operator can do.
 func (f Facts) remedy() error {
@@ -289,6 +343,11 @@ func (f Facts) remedy() error {
 // isStrange reports whether the live entry is unknown: neither data of this restore nor a blocker.
 func (s Slot) isStrange() bool { return s.Live == OtherDir || s.Live == Other }
 
+// isVacant reports whether there is no old data, and none of another restore or of an operator.
+func (s Slot) isVacant() bool {
+	return s.Old == NoOld && kinds{Missing, Blocker, NewDir}.has(s.Live)
+}
+
 // slot returns one slot. For the log, f.Log must not be nil.
 func (f Facts) slot(p part) Slot {
 	if p == log {
@@ -308,8 +367,19 @@ func (s Slot) at(name string) Kind {
 	return s.Failed
 }
 
+// stageable reports whether new data can be built: etcd has not started on new data of this restore, and the live path is as the
+// restore has found it.
+func (f Facts) stageable() bool {
+	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready}, f.State()) && f.Data.New != Blocker
+}
+
 // cleanable reports whether the directories that are aside can be removed. In these states they are those of the record, and the live path
-// has complete data, or an operator or another program has moved its data away.
+// has complete data, or there was no old data, or an operator or another program has moved it away.
 func (f Facts) cleanable() bool {
-	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Placed, Undone, Superseded}, f.State())
+	return f.discardable() || slices.Contains([]State{Placed, Undone, Superseded}, f.State())
+}
+
+// discardable reports whether new data is neither live, nor kept because etcd may have started on it and old data is live again.
+func (f Facts) discardable() bool {
+	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Emptied}, f.State())
 }

@@ -96,7 +96,7 @@ func dataPlace(id, dir string, inside bool) place {
 }
 
 // isInside reports whether only member in dir is exchanged. If the folder of id exists, its path shows that. For a new id only member is
-// exchanged if dir is a mount point, or contains anything besides member, such as certificates.
+// exchanged if dir is a mount point, contains anything besides member, such as certificates, or is empty.
 func isInside(id, dir string) (bool, error) {
 	for _, inside := range []bool{true, false} {
 		p := dataPlace(id, dir, inside)
@@ -112,7 +112,7 @@ func isInside(id, dir string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != member }), err
+	return err == nil && (len(entries) != 1 || entries[0].Name() != member), err
 }
 
 func exists(path string) bool {
@@ -175,7 +175,7 @@ func prefixOf(dir string) string { return folderPrefix + filepath.Base(dir) + "-
 // blockerText is the content of a blocker, for an operator who finds it.
 func blockerText(id, dataDir string) string {
 	return fmt.Sprintf("dr restore %s is replacing the data dir %s. This file keeps etcd from starting on a part of it.\n"+
-		"To complete the restore, run the same dr restore --replace again.\n"+
+		"To complete the restore, run the same dr restore --replace again, or let the operator that has begun it continue.\n"+
 		"To take it back: %s\n", id, dataDir, shellescape.QuoteCommand(command("--undo", id, dataDir)))
 }
 

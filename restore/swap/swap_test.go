@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/swap"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -25,12 +27,34 @@ import (
 type form string
 
 const (
-	plain   form = "plain"
-	withLog form = "log in a directory of its own"
-	mounted form = "mount point"
+	plain      form = "plain"
+	withLog    form = "log in a directory of its own"
+	mounted    form = "mount point"
+	mountedLog form = "mount point, log in a directory of its own"
+
+	// On these there is no old data.
+	newDir      form = "no data dir"
+	newLog      form = "no data dir, no log"
+	newMount    form = "empty mount point"
+	newMountLog form = "empty mount point, no log"
+	emptyLog    form = "no data dir, empty log"
 )
 
-var forms = []form{plain, withLog, mounted}
+var (
+	forms       = []form{plain, withLog, mounted, mountedLog}
+	vacantForms = []form{newDir, newLog, newMount, newMountLog, emptyLog}
+	allForms    = slices.Concat(forms, vacantForms)
+)
+
+func (f form) isVacant() bool { return slices.Contains(vacantForms, f) }
+
+func (f form) isMounted() bool {
+	return slices.Contains([]form{mounted, mountedLog, newMount, newMountLog}, f)
+}
+
+func (f form) hasLog() bool {
+	return slices.Contains([]form{withLog, mountedLog, newLog, newMountLog, emptyLog}, f)
+}
 
 const id = "0123abcd"
 
@@ -44,19 +68,33 @@ type disk struct {
 const (
 	oldData = "old"
 	newData = "new"
+	noData  = "nothing" // etcd would begin an empty cluster
 )
 
 func newDisk(t testing.TB, f form) disk {
 	t.Helper()
 	d := disk{form: f, data: filepath.Join(t.TempDir(), "etcd")}
-	if f == withLog {
+	if f.hasLog() {
 		d.wal = filepath.Join(t.TempDir(), "wal")
 	}
-	writeMember(t, plan.Into{DataDir: d.data, WALDir: d.wal}, oldData)
-	if f == mounted {
+	if !f.isVacant() {
+		writeMember(t, plan.Into{DataDir: d.data, WALDir: d.wal}, oldData)
+	}
+	if f.isMounted() {
 		mustMkdir(t, filepath.Join(d.data, "lost+found"))
 	}
+	if f == emptyLog {
+		mustMkdir(t, d.wal)
+	}
 	return d
+}
+
+// undone returns the data on which etcd starts after an undo.
+func (f form) undone() string {
+	if f.isVacant() {
+		return ""
+	}
+	return oldData
 }
 
 func mustMkdir(t testing.TB, dir string) {
@@ -69,16 +107,23 @@ func mustMkdir(t testing.TB, dir string) {
 
 func writeMember(t testing.TB, into plan.Into, content string) {
 	t.Helper()
+	err := makeMember(into, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func makeMember(into plan.Into, content string) error {
 	if into.WALDir == "" {
 		into.WALDir = filepath.Join(into.DataDir, "member", "wal")
 	}
 	for _, file := range []string{filepath.Join(into.DataDir, "member", "snap", "db"), filepath.Join(into.WALDir, "0.wal")} {
-		mustMkdir(t, filepath.Dir(file))
-		err := os.WriteFile(file, []byte(content), 0o600)
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), 0o600))
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
+	return nil
 }
 
 func (d disk) plan() plan.Plan {
@@ -96,9 +141,6 @@ func (d disk) open(t testing.TB) *swap.Swap {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.form == mounted {
-		s = swap.Mounted(s)
-	}
 	return s
 }
 
@@ -110,21 +152,42 @@ func (d disk) stage(t testing.TB) {
 // stage stages data with this content.
 func stage(t testing.TB, s *swap.Swap, p plan.Plan, content string) {
 	t.Helper()
-	_, err := s.Stage(p, func(p plan.Plan) (restore.Result, error) {
-		writeMember(t, p.Into, content)
-		return restore.Result{ClusterID: "cafe", Members: make([]restore.Restored, 1)}, nil
-	})
+	_, err := s.Stage(p, building(content))
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// boots returns the data on which etcd would start: old, new, or "" if it refuses. Anything else fails the test.
+// building builds data with this content, in the place of the restore engine.
+func building(content string) func(plan.Plan) (restore.Result, error) {
+	return func(p plan.Plan) (restore.Result, error) {
+		return restore.Result{ClusterID: "cafe", Members: make([]restore.Restored, 1)}, makeMember(p.Into, content)
+	}
+}
+
+// TestMomentaryLock holds the lock of the new data's folder for a moment, as a process does that inherits it and has not executed its
+// program yet.
+func TestMomentaryLock(t *testing.T) {
+	d := newDisk(t, plain)
+	d.stage(t)
+	lock, err := child.LockDir(filepath.Dir(d.open(t).Into("").DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { lock.Close() })
+	d.stage(t)
+}
+
+// boots returns the data on which etcd would start: old, new, nothing, or "" if it refuses. Anything else fails the test, and so does
+// nothing where there was old data.
 func (d disk) boots(t testing.TB) string {
 	t.Helper()
 	member := filepath.Join(d.data, "member")
 	for _, path := range []string{d.data, member} {
 		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) && d.form.isVacant() {
+			return noData
+		}
 		if err != nil {
 			t.Fatalf("etcd would begin an empty cluster: %v", err)
 		}
@@ -157,7 +220,10 @@ func (d disk) walk(t testing.TB, goals []swap.Goal, limit int) (n int) {
 				break
 			}
 			n++
-			d.boots(t)
+			got := d.boots(t)
+			if got == noData {
+				t.Fatalf("%s: etcd would begin an empty cluster", goal)
+			}
 		}
 	}
 	return n
@@ -197,13 +263,250 @@ func TestReplaceAndUndo(t *testing.T) {
 					t.Errorf("%s: etcd starts on %q, want %q", step.state, got, step.boots)
 				}
 			}
-			if f == mounted {
+			if f.isMounted() {
 				_, err := os.Stat(filepath.Join(d.data, "lost+found"))
 				if err != nil {
 					t.Error(err)
 				}
 			}
 		})
+	}
+}
+
+// TestVacantDisk restores onto a disk without old data. etcd does not start on it from the staging on until the new data is in place, and
+// after that is taken away, until the restore is discarded.
+func TestVacantDisk(t *testing.T) {
+	for _, f := range vacantForms {
+		t.Run(string(f), func(t *testing.T) {
+			d := newDisk(t, f)
+			_, err := d.open(t).Stage(d.plan(), func(p plan.Plan) (restore.Result, error) {
+				d.wantBoots(t, "")
+				wantState(t, d.open(t), swap.Vacant)
+				return building(newData)(p)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := d.open(t)
+			for _, step := range []struct {
+				do    func() error
+				state swap.State
+				boots string
+			}{
+				{s.Undo, swap.Ready, ""},
+				{s.CloseLive, swap.Ready, ""},
+				{s.Withdraw, swap.Ready, ""},
+				{s.Place, swap.Placed, newData},
+				{s.CloseLive, swap.Placed, newData},
+				{s.Place, swap.Placed, newData},
+				{s.Discard, swap.Placed, newData},
+				{s.Review, swap.Placed, newData},
+				{s.Withdraw, swap.Emptied, ""},
+				{s.Withdraw, swap.Emptied, ""},
+				{s.Undo, swap.Emptied, ""},
+				{s.Review, swap.Emptied, ""},
+				{s.Discard, swap.Bare, noData},
+				{s.Discard, swap.Bare, noData},
+			} {
+				err := step.do()
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantState(t, s, step.state)
+				d.wantBoots(t, step.boots)
+			}
+			aside := swap.Failed(s)
+			content, err := os.ReadFile(filepath.Join(aside, "snap", "db"))
+			if err != nil || string(content) != newData {
+				t.Errorf("the data on which etcd may have started is %q, %v", content, err)
+			}
+			must(t, func() error { return swap.Clean(id, d.data, "") })
+			d.wantNothing(t)
+		})
+	}
+}
+
+// wantNothing fails the test unless the disk has nothing but lost+found.
+func (d disk) wantNothing(t testing.TB) {
+	t.Helper()
+	for _, dir := range []string{filepath.Dir(d.data), d.data, filepath.Dir(d.wal)} {
+		entries, err := os.ReadDir(dir)
+		if dir == "." || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		for _, e := range entries {
+			if e.Name() != "lost+found" && filepath.Join(dir, e.Name()) != d.data {
+				t.Errorf("left: %s in %s", e.Name(), dir)
+			}
+		}
+	}
+}
+
+// TestDiscard discards in each state: new data on which etcd cannot have started is removed, all else stays.
+func TestDiscard(t *testing.T) {
+	for _, f := range allForms {
+		for _, c := range []struct {
+			way  []swap.Goal
+			gone bool
+		}{
+			{nil, true},
+			{[]swap.Goal{swap.Close, swap.Undo}, true},
+			{[]swap.Goal{swap.Close}, f.isVacant()},
+			{[]swap.Goal{swap.Close, swap.Place}, false},
+			{[]swap.Goal{swap.Close, swap.Place, swap.Undo}, false},
+		} {
+			d := newDisk(t, f)
+			must(t, d.open(t).Discard) // there is no folder
+			d.stage(t)
+			d.walk(t, c.way, all)
+			before := d.boots(t)
+			must(t, d.open(t).Discard, d.open(t).Discard)
+			left := swapDirs(t, d.data)
+			if f.isMounted() {
+				left = swapDirs(t, filepath.Join(d.data, "member"))
+			}
+			if (len(left) == 0) != c.gone {
+				t.Errorf("%s, %v: left: %q", f, c.way, left)
+			}
+			want := before
+			if before == "" && f.isVacant() {
+				want = noData
+			}
+			d.wantBoots(t, want)
+		}
+	}
+}
+
+// TestDiscardOtherLiveData discards a restore after its blocker or its old data was replaced: that is not touched.
+func TestDiscardOtherLiveData(t *testing.T) {
+	for _, f := range allForms {
+		if f.isMounted() {
+			continue // the same path, below another directory
+		}
+		d := newDisk(t, f)
+		d.stage(t)
+		remove(t, d.data)
+		if d.wal != "" {
+			remove(t, d.wal)
+		}
+		writeMember(t, plan.Into{DataDir: d.data, WALDir: d.wal}, "strange")
+		wantState(t, d.open(t), swap.Stale)
+		must(t, d.open(t).Discard)
+		d.wantBoots(t, "strange")
+		left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+		if len(left) > 0 {
+			t.Errorf("%s: left: %q", f, left)
+		}
+	}
+}
+
+// TestStagedAgainForOtherData stages again after the live data has gone, or has come: the new data is then for what is there.
+func TestStagedAgainForOtherData(t *testing.T) {
+	for _, c := range []struct{ before, after form }{{plain, newDir}, {newDir, plain}, {withLog, newLog}, {newLog, withLog}} {
+		d := newDisk(t, c.before)
+		d.stage(t)
+		remove(t, d.data)
+		if d.wal != "" {
+			remove(t, d.wal)
+		}
+		d.form = c.after
+		if !c.after.isVacant() {
+			writeMember(t, plan.Into{DataDir: d.data, WALDir: d.wal}, oldData)
+		}
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
+		d.wantBoots(t, newData)
+		d.walk(t, []swap.Goal{swap.Withdraw, swap.Undo}, all)
+		d.wantBoots(t, c.after.undone())
+	}
+}
+
+// A restore that is over is not staged again: etcd may have written to the data that it keeps in failed.
+func TestStageAfterTheEnd(t *testing.T) {
+	for _, f := range allForms {
+		d := newDisk(t, f)
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place, swap.Undo}, all)
+		ends := []func() error{func() error { return nil }, d.open(t).Discard}
+		if !f.isVacant() && !f.isMounted() {
+			ends = append(ends, func() error { return os.Rename(d.data, d.data+".bak") })
+		}
+		for _, end := range ends {
+			must(t, end)
+			_, err := d.open(t).Stage(d.plan(), building("again"))
+			if !errors.Is(err, fault.Refused) {
+				t.Errorf("%s: error %v", f, err)
+			}
+			content, err := os.ReadFile(filepath.Join(swap.Failed(d.open(t)), "snap", "db"))
+			if err != nil || string(content) != newData {
+				t.Errorf("%s: the data in failed is %q, %v", f, content, err)
+			}
+		}
+	}
+}
+
+// An empty cluster begins after a restore on a disk without old data was taken back. Clean leaves it alone.
+func TestEmptyClusterAfterTheEnd(t *testing.T) {
+	for _, f := range vacantForms {
+		d := newDisk(t, f)
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Place, swap.Withdraw}, all)
+		must(t, d.open(t).Discard)
+		writeMember(t, plan.Into{DataDir: d.data, WALDir: d.wal}, "empty")
+		wantState(t, d.open(t), swap.Superseded)
+		must(t, func() error { return swap.Clean(id, d.data, "") })
+		d.wantBoots(t, "empty")
+		left := append(swapDirs(t, d.data), append(swapDirs(t, filepath.Join(d.data, "member")), swapDirs(t, d.wal)...)...)
+		if len(left) > 0 {
+			t.Errorf("%s: left: %q", f, left)
+		}
+	}
+}
+
+// A log without its data dir may be old data of this member, or another's.
+func TestLogWithoutDataDir(t *testing.T) {
+	d := newDisk(t, withLog)
+	remove(t, d.data)
+	_, err := d.open(t).IsVacant()
+	wantRefused(t, err, "move "+d.wal+" aside")
+	_, err = d.open(t).Stage(d.plan(), nil)
+	wantRefused(t, err, "move "+d.wal+" aside")
+	must(t, d.open(t).Discard)
+	left := append(swapDirs(t, d.data), swapDirs(t, d.wal)...)
+	if len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// The parent directories of a new disk may be missing too.
+func TestVacantDiskWithoutParents(t *testing.T) {
+	root := t.TempDir()
+	d := disk{form: newLog, data: filepath.Join(root, "a", "b", "etcd"), wal: filepath.Join(root, "c", "wal")}
+	v, err := d.open(t).Look()
+	if err != nil || !v.Vacant || v.Data.Total == 0 || v.Log.Total == 0 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	d.stage(t)
+	d.walk(t, []swap.Goal{swap.Place}, all)
+	d.wantBoots(t, newData)
+}
+
+// A restore that fails on a disk without old data keeps etcd from starting there, and can be repeated or discarded.
+func TestFailedStageKeepsTheBlocker(t *testing.T) {
+	for _, f := range vacantForms {
+		d := newDisk(t, f)
+		crash := errors.New("crash")
+		_, err := d.open(t).Stage(d.plan(), func(plan.Plan) (restore.Result, error) { return restore.Result{}, crash })
+		if !errors.Is(err, crash) {
+			t.Fatal(err)
+		}
+		d.wantBoots(t, "")
+		d.stage(t)
+		wantState(t, d.open(t), swap.Ready)
+		_, _ = d.open(t).Stage(d.plan(), func(plan.Plan) (restore.Result, error) { return restore.Result{}, crash })
+		d.wantBoots(t, "")
+		must(t, d.open(t).Discard)
+		d.wantNothing(t)
 	}
 }
 
@@ -218,7 +521,7 @@ func wantState(t testing.TB, s *swap.Swap, want swap.State) {
 // A process can be killed between any two actions; a new one continues, or goes back.
 func TestKilledAtEachBoundary(t *testing.T) {
 	forward := []swap.Goal{swap.Close, swap.Place}
-	for _, f := range forms {
+	for _, f := range allForms {
 		counted := newDisk(t, f)
 		counted.stage(t)
 		steps := counted.walk(t, forward, all)
@@ -226,7 +529,7 @@ func TestKilledAtEachBoundary(t *testing.T) {
 			for _, c := range []struct {
 				goals []swap.Goal
 				want  string
-			}{{forward, newData}, {[]swap.Goal{swap.Undo}, oldData}} {
+			}{{forward, newData}, {[]swap.Goal{swap.Undo}, f.undone()}, {[]swap.Goal{swap.Withdraw, swap.Undo}, f.undone()}} {
 				d := newDisk(t, f)
 				d.stage(t)
 				d.walk(t, forward, k)
@@ -239,23 +542,38 @@ func TestKilledAtEachBoundary(t *testing.T) {
 		}
 		back := counted.walk(t, []swap.Goal{swap.Undo}, all)
 		for k := range back {
-			d := newDisk(t, f)
-			d.stage(t)
-			d.walk(t, forward, all)
-			d.walk(t, []swap.Goal{swap.Undo}, k)
-			d.walk(t, []swap.Goal{swap.Undo}, all)
-			got := d.boots(t)
-			if got != oldData {
-				t.Errorf("%s, undo after %d actions: etcd starts on %q", f, k, got)
+			for _, goal := range []swap.Goal{swap.Undo, swap.Withdraw} {
+				d := newDisk(t, f)
+				d.stage(t)
+				d.walk(t, forward, all)
+				d.walk(t, []swap.Goal{goal}, k)
+				d.walk(t, []swap.Goal{swap.Withdraw, swap.Undo}, all)
+				got := d.boots(t)
+				if got != f.undone() {
+					t.Errorf("%s, %s after %d actions: etcd starts on %q", f, goal, k, got)
+				}
 			}
 		}
 	}
 }
 
-const childEnv = "ETCD_DR_SWAP_TEST_CHILD"
+// Variables that make the test binary a child.
+const (
+	childEnv = "ETCD_DR_SWAP_TEST_CHILD" // of swapForever
+	onceEnv  = "ETCD_DR_SWAP_TEST_ONCE"  // of swapOnce
+)
 
-// TestMain is also the main function of the child that TestKillNine kills.
+// TestMain is also the main function of the children.
 func TestMain(m *testing.M) {
+	dir := os.Getenv(onceEnv)
+	if dir != "" {
+		err := swapOnce(disk{data: dir})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	of := os.Getenv(childEnv)
 	if of != "" {
 		f, rest, _ := strings.Cut(of, "|")
@@ -265,22 +583,36 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// swapForever closes and undoes until it is killed.
+// swapForever goes forward and back until it is killed.
 func swapForever(d disk) {
-	s, err := swap.New(id, d.data, d.wal)
-	for err == nil {
-		if d.form == mounted {
-			s = swap.Mounted(s)
+	acts := []func(*swap.Swap) error{(*swap.Swap).CloseLive, (*swap.Swap).Undo}
+	if d.form.isVacant() {
+		stage := func(s *swap.Swap) error {
+			_, err := s.Stage(d.plan(), building(newData))
+			return err
 		}
-		err = s.CloseLive()
-		fmt.Print(".")
+		acts = []func(*swap.Swap) error{stage, (*swap.Swap).Place, (*swap.Swap).Withdraw, (*swap.Swap).Discard, d.clean}
+	}
+	for i := 0; ; i++ {
+		s, err := swap.New(id, d.data, d.wal)
 		if err == nil {
-			err = s.Undo()
+			err = acts[i%len(acts)](s)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
 		fmt.Print(".")
 	}
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+}
+
+// clean removes all data that is aside, if there is any.
+func (d disk) clean(*swap.Swap) error {
+	err := swap.Clean(id, d.data, d.wal)
+	if errors.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // A kill within an action leaves a state from which both ways continue.
@@ -309,6 +641,37 @@ func TestKillNine(t *testing.T) {
 		got := d.boots(t)
 		if got != newData {
 			t.Errorf("seed %d, %s: etcd starts on %q", seed, f, got)
+		}
+	}
+}
+
+// A kill within an action on a disk without old data leaves a state from which it can be staged again, and one from which nothing is left.
+func TestKillNineOnAVacantDisk(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, seed))
+	for _, f := range vacantForms {
+		d := newDisk(t, f)
+		for round := range 10 {
+			killChild(t, d, random)
+			v, err := d.open(t).Look()
+			if err != nil || v.State == swap.Unknown {
+				t.Fatalf("seed %d, %s: %+v, %v", seed, f, v, err)
+			}
+			if round%2 == 0 && v.State != swap.Placed && v.State != swap.Placing && v.Facts.Data.New != swap.Blocker {
+				d.stage(t)
+				d.walk(t, []swap.Goal{swap.Place}, all)
+				d.wantBoots(t, newData)
+			}
+			begun, err := d.open(t).HasBegun()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if begun {
+				d.walk(t, []swap.Goal{swap.Withdraw, swap.Undo}, all)
+				d.wantBoots(t, "")
+			}
+			must(t, d.open(t).Discard, func() error { return d.clean(nil) })
+			d.wantNothing(t)
 		}
 	}
 }
@@ -351,7 +714,7 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 		switch f {
 		case withLog:
 			made = d.wal
-		case mounted:
+		case mounted, mountedLog:
 			top = made
 		}
 		err := filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
@@ -384,6 +747,58 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A restore that runs as the member's user cannot give its data to root, nor to a group that it is not in. The member can use the data.
+func TestOwnerThatIsNotPermitted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("only root may change owners")
+		}
+		t.Skip("only root may change owners")
+	}
+	const user = 1234
+	d := newDisk(t, plain)
+	err := errors.Join(
+		filepath.WalkDir(filepath.Join(d.data, "member"), func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, user, 2345))
+		}),
+		os.Chmod(d.data, 0o777), os.Chmod(filepath.Dir(d.data), 0o777), os.Chmod(filepath.Dir(filepath.Dir(d.data)), 0o755),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.runAs(t, user)
+	d.wantBoots(t, newData)
+	got := ownerAndMode(t, d.data, filepath.Join(d.data, "member", "snap", "db"))
+	if got != "1234:1234 drwxrwxrwx 1234:1234 -rw------- " {
+		t.Errorf("owners and modes: %s", got)
+	}
+}
+
+// runAs stages and places new data in a process of another user.
+func (d disk) runAs(t *testing.T, user uint32) {
+	t.Helper()
+	child := exec.Command("/proc/self/exe") // the directory of the test's program is not open to that user
+	child.Env = append(os.Environ(), onceEnv+"="+d.data)
+	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	words, err := child.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, words)
+	}
+}
+
+// swapOnce stages and places new data.
+func swapOnce(d disk) error {
+	s, err := swap.New(id, d.data, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.Stage(d.plan(), building(newData))
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.CloseLive(), s.Place())
 }
 
 func ownerAndMode(t *testing.T, paths ...string) (all string) {

@@ -54,6 +54,9 @@ func (a Aim) plan(ctx context.Context, c catalog.Catalog, unfold restore.Unfold,
 		}
 		exercises = append(exercises, newExercise(detailed, planned, p))
 	}
+	for i := range exercises {
+		exercises[i].drill.Part, exercises[i].drill.Parts = i+1, len(exercises)
+	}
 	return exercises, faults
 }
 

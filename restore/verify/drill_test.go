@@ -141,7 +141,8 @@ func TestDrillOfALog(t *testing.T) {
 		}
 	}
 	proofs, err := f.drill(t, verify.Aim{Seed: 3})
-	if err != nil || len(proofs) != 2 || proofs[0].Drill.Seed != 0 || proofs[1].Drill.Seed != 3 || proofs[1].Revision != int64(proofs[1].Drill.Position) {
+	if err != nil || len(proofs) != 2 || proofs[0].Drill.Seed != 0 || proofs[1].Drill.Seed != 3 || proofs[1].Revision != int64(proofs[1].Drill.Position) ||
+		catalog.DrillEnded(proofs[:1]) || !catalog.DrillEnded(proofs) || proofs[0].Drill.Part != 1 {
 		t.Errorf("proofs %+v, error %v", proofs, err)
 	}
 	proofs, err = f.drill(t, verify.Aim{BackupOnly: true})

@@ -300,6 +300,8 @@ func (j *judgement) policy(r Repository) {
 	}
 }
 
+const encryptedCure = "give the cluster recipients (spec.recipients in an EtcdBackup)"
+
 func (j *judgement) encryption() {
 	var plain []string
 	for _, r := range j.Repositories {
@@ -309,10 +311,10 @@ func (j *judgement) encryption() {
 	}
 	switch {
 	case len(plain) > 0:
-		j.add(NotEncrypted, finding{Warning, "", "give the cluster recipients, or dr backup --recipient"},
+		j.add(NotEncrypted, finding{Warning, "", encryptedCure + ", or pass --recipient to dr backup"},
 			"the newest backup in %s is not encrypted: everyone who can read the bucket can read every Secret in it", strings.Join(plain, " and "))
 	case j.Agreed.Written && !j.Agreed.Encrypted:
-		j.add(NotEncrypted, finding{Warning, "", "give the cluster recipients"}, "the cluster has no recipients")
+		j.add(NotEncrypted, finding{Warning, "", encryptedCure}, "the cluster has no recipients")
 	}
 }
 

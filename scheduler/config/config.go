@@ -158,7 +158,7 @@ func (l *loader) spec(name string, part clusterPart, repositories declared.Repos
 	}
 	err := scheduler.ClusterConfig(s.Etcd).Validate() // reads the certificates
 	if err != nil {
-		in.blame(err, "etcd")
+		in.blame(errors.New(Keys.Replace(err.Error())), "etcd")
 	}
 	return s
 }

@@ -76,8 +76,8 @@ func (i in) recipients(part clusterPart) (texts []string) {
 func (i in) drill(part drillPart) declared.Drill {
 	d := declared.Drill{
 		Schedule: part.Schedule.declared(), Repository: part.Repository, Assert: part.Assert,
-		Passphrase: i.secret(part.PassphraseFile, part.PassphraseEnv, "drill", "passphrase"), ScratchDir: part.ScratchDir,
-		Memory: int64(part.MemoryLimit), Nice: part.Nice,
+		Passphrase: i.secret(part.PassphraseFile, part.PassphraseEnv, "drill", "passphrase"), AllowPlain: part.AllowPlain,
+		ScratchDir: part.ScratchDir, Memory: int64(part.MemoryLimit), Nice: part.Nice,
 	}
 	for _, path := range part.IdentityFiles {
 		text := i.read(path, "drill", "identityFiles")

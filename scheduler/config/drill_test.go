@@ -32,13 +32,14 @@ func TestLoadDrill(t *testing.T) {
       assert: ["key=/a", "prefix=/b:10"]
       identityFiles: [`+key+`]
       passphraseEnv: PASS
+      allowPlain: true
       scratchDir: /scratch
       memoryLimit: 2GiB
       nice: 19
 `)
 	identities, passphrases := d.Keys.Secrets()
 	if d.Repository != "offsite" || d.Schedule.String() != "0 4 * * 0" || d.Schedule.Zone().String() != "Europe/Berlin" || d.Dir != "/scratch" ||
-		d.Memory != 2<<30 || d.Nice != 19 || !slices.Equal(d.Assertions, []string{"key=/a", "prefix=/b:10"}) ||
+		d.Memory != 2<<30 || d.Nice != 19 || !d.AllowPlain || !slices.Equal(d.Assertions, []string{"key=/a", "prefix=/b:10"}) ||
 		len(identities) != 1 || !slices.Equal(passphrases, []string{"p4ssphrase"}) {
 		t.Errorf("%+v, %d identities", d, len(identities))
 	}

@@ -171,6 +171,7 @@ type drillPart struct {
 	IdentityFiles  []string     `yaml:"identityFiles"`
 	PassphraseFile string       `yaml:"passphraseFile"`
 	PassphraseEnv  string       `yaml:"passphraseEnv"`
+	AllowPlain     bool         `yaml:"allowPlain"`
 	ScratchDir     string       `yaml:"scratchDir"`
 	MemoryLimit    amount       `yaml:"memoryLimit"`
 	Nice           int          `yaml:"nice"`

@@ -225,7 +225,7 @@ func (b *builder) drill(c Cluster, s spec.Spec) spec.Drill {
 	d.Schedule.Zone = cmp.Or(d.Schedule.Zone, c.Schedule.Zone)
 	r := spec.Drill{
 		Schedule: b.schedule(s.Cluster+"/drill", d.Schedule, "drill", "schedule"), Repository: cmp.Or(d.Repository, s.Repositories[0].Name),
-		Assertions: d.Assert, Keys: b.drillKeys(d), Dir: d.ScratchDir, Memory: d.Memory, Nice: d.Nice,
+		Assertions: d.Assert, Keys: b.drillKeys(d), AllowPlain: d.AllowPlain, Dir: d.ScratchDir, Memory: d.Memory, Nice: d.Nice,
 	}
 	if !slices.ContainsFunc(s.Repositories, func(in spec.Repository) bool { return in.Name == r.Repository }) {
 		b.fault(fmt.Errorf("repository %q is not one of the cluster's", r.Repository), "drill", "repository")

@@ -130,6 +130,7 @@ type Drill struct {
 	Assert     []string
 	Identities []string // texts of age identity files
 	Passphrase string
+	AllowPlain bool
 	ScratchDir string
 	Memory     int64
 	Nice       int

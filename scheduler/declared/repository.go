@@ -59,6 +59,20 @@ func BuildRepositories(declared map[string]Repository) (Repositories, []Fault) {
 	return all, faults
 }
 
+// BuildRepository returns one repository of a cluster, and the faults of its declaration. Their paths begin with its fields.
+func BuildRepository(name, cluster string, d Repository) (spec.Repository, []Fault) {
+	all, faults := BuildRepositories(map[string]Repository{name: d})
+	for i := range faults {
+		faults[i].Path = faults[i].Path[1:]
+	}
+	b := &builder{}
+	used := b.repositories(cluster, []string{name}, all)
+	for _, f := range b.faults {
+		faults = append(faults, Fault{f.Path[min(2, len(f.Path)):], f.Err})
+	}
+	return used[0], faults
+}
+
 // credentials returns the credentials of a repository whose URL has the scheme. It refuses the repository if its credentials
 // are not usable.
 func (r Repositories) credentials(name, scheme string) credentials.Credentials {

@@ -10,6 +10,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/assertion"
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/verify"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
@@ -18,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -29,11 +31,12 @@ type Identity struct {
 	By      string // host and version
 }
 
-// NewService returns a Service that does all jobs but Prune. The caller sets Prune, since it records the result.
-func NewService(who Identity, report storage.Report) *scheduler.Service {
+// NewService returns a Service that does all jobs but Prune. The caller sets Prune, since it records the result. room bounds the spools of
+// backups, and tenants share it; nil: the slots of backups bound the number of spools.
+func NewService(who Identity, room *backup.Room, report storage.Report) *scheduler.Service {
 	return &scheduler.Service{
 		Open:     open,
-		Backup:   who.backup,
+		Backup:   doer{who, room}.backup,
 		Copy:     scheduler.Copy,
 		Drill:    who.drill,
 		Revision: revision,
@@ -52,10 +55,19 @@ func optionsOf(r spec.Repository) stores.Options {
 	return stores.Options{Parallel: r.Parallel, Limit: r.Limit, Credentials: r.Credentials, CA: r.CA, Reach: r.Reach}
 }
 
-func (who Identity) backup(ctx context.Context, s spec.Spec, to []backup.Store, report storage.Report) (backup.Result, error) {
-	r := scheduler.BackupRequest(s.Backup, who.Version)
-	r.Report = report
-	return backup.Run(ctx, scheduler.ClusterConfig(s.Etcd), to, r)
+// doer takes backups.
+type doer struct {
+	Identity
+	room *backup.Room
+}
+
+func (d doer) backup(ctx context.Context, r scheduler.BackupRequest, report storage.Report) (backup.Result, error) {
+	request := scheduler.BackupSettings(r.Spec.Backup, d.Version)
+	request.Report = report
+	if d.room != nil {
+		request.Spool.Room, request.Spool.Owner, request.Spool.Full = d.room, r.Spec.Tenant, r.Free
+	}
+	return backup.Run(ctx, scheduler.ClusterConfig(r.Spec.Etcd), r.To, request)
 }
 
 func (who Identity) archive(ctx context.Context, c archive.Config, to *repository.Cluster) error {
@@ -67,7 +79,7 @@ func (who Identity) archive(ctx context.Context, c archive.Config, to *repositor
 func (who Identity) drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
 	s := d.Spec
 	r := verify.DrillRequest{
-		Aim: verify.Aim{Seed: d.Seed}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
+		Aim: verify.Aim{Seed: d.Seed, Plain: plainOf(s.Drill)}, Dir: s.Drill.Dir, By: who.By, Limits: child.Limits{Memory: s.Drill.Memory, Nice: s.Drill.Nice},
 		Now: time.Now(),
 	}
 	for _, text := range s.Drill.Assertions {
@@ -80,11 +92,19 @@ func (who Identity) drill(ctx context.Context, d scheduler.DrillRequest, report 
 	for _, from := range s.Repositories {
 		if from.Name == d.In.Repository {
 			options := optionsOf(from)
-			options.Guard = scheduler.Patience
+			options.Guard = scheduler.StoreLimits
 			r.Source = child.NewSource(child.Repository{URL: from.URL, Options: options, Cluster: s.Cluster, Trust: from.Policy.Trusted()}, s.Drill.Keys)
 		}
 	}
 	return verify.Drill(ctx, d.In.Cluster, r, report)
+}
+
+// plainOf returns how a drill treats unencrypted backups and segments. With a key they are refused, as in a restore, unless d allows them.
+func plainOf(d spec.Drill) plan.Plain {
+	if d.Keys.None() || d.AllowPlain {
+		return plan.PlainTaken
+	}
+	return plan.PlainRefused
 }
 
 // revision returns the newest revision that a member of the cluster reports.
@@ -117,7 +137,9 @@ type Pruned struct {
 // Prune removes the backups and segments in one repository that the retention of s does not keep.
 func (who Identity) Prune(ctx context.Context, s spec.Spec, in backup.Store, report storage.Report) (Pruned, error) {
 	now := time.Now().UTC()
-	before, err := in.Cluster.Load(ctx, backups.LoadOptions{Proofs: true, Log: true})
+	held, release := records.Hold(ctx)
+	defer release()
+	before, err := in.Cluster.Load(held, backups.LoadOptions{Proofs: true, Log: true})
 	if err != nil {
 		return Pruned{}, err
 	}

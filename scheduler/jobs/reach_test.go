@@ -17,7 +17,7 @@ import (
 // TestJobsStayWithinReach runs jobs whose settings lead to this host: nothing is dialled.
 func TestJobsStayWithinReach(t *testing.T) {
 	port := servers.FreeURLs(t, 1)[0][len("http://127.0.0.1:"):]
-	s := jobs.NewService(jobs.Identity{Host: "h"}, func(storage.Event) {})
+	s := jobs.NewService(jobs.Identity{Host: "h"}, nil, func(storage.Event) {})
 	given, err := credentials.Parse(map[string][]byte{"access-token": []byte("t")})
 	if err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func (s *sizes) returned(c *candidate) bool {
 }
 
 func smallerThan(measure, c *candidate) string {
-	return fmt.Sprintf("its database has %d bytes, that of the one before %d: verify it, and it counts", c.Plain.Size, measure.Plain.Size)
+	return fmt.Sprintf("its database has %d bytes, the last good one had %d: verify it to make it count", c.Plain.Size, measure.Plain.Size)
 }
 
 // similarTo returns small if the size of c is similar to the sizes of all in small, otherwise nil.
@@ -105,7 +105,7 @@ func doubtOf(c *candidate, doubtful map[catalog.ID]bool, now time.Time) string {
 		return "it has a time in the future"
 	}
 	if doubtful[c.ID] {
-		return fmt.Sprintf("it is of cluster id %s, and no restore by dr began that history: dr pin ID --confirm, and it counts", c.ClusterID)
+		return fmt.Sprintf("it is of cluster id %s, and no restore by dr explains that history: dr pin ID --confirm makes it count", c.ClusterID)
 	}
 	return ""
 }

@@ -10,10 +10,11 @@
 //	Leasing     acquires the job's lease in the repositories
 //	  │ ─────────────────────── another service has it ────► StandBy, Postpone or Refuse
 //	  ▼
-//	Comparing   reads the repositories again, under the lease
-//	  │ ─────────────────────── done meanwhile ────────────► Done or Adopt
-//	  ▼
 //	Admitting   waits for one of the service's slots
+//	  │ ─────────────────────── new settings ──────────────► Drop
+//	  ▼
+//	Comparing   reads the repositories again, under the lease and after all waits
+//	  │ ─────────────────────── done meanwhile ────────────► Done or Adopt
 //	  ▼
 //	Working     does the work, within the cluster's timeout
 //	  ▼
@@ -33,8 +34,8 @@ const (
 	Queued    State = "queued"
 	Asking    State = "asking"
 	Leasing   State = "leasing"
-	Comparing State = "comparing"
 	Admitting State = "admitting"
+	Comparing State = "comparing"
 	Working   State = "working"
 	Recording State = "recording"
 	Ended     State = "ended"
@@ -48,8 +49,8 @@ const (
 	Queue          Action = "queue"           // wait for a turn: the first action, in state Queued
 	ReadSuspension Action = "read suspension" // in the repositories, and record which of them respond
 	AcquireLease   Action = "acquire lease"
-	ReadStored     Action = "read stored" // results that other services have stored
 	TakeSlot       Action = "take slot"
+	ReadStored     Action = "read stored" // results that other services have stored
 	Work           Action = "work"
 	Record         Action = "record"
 )
@@ -71,7 +72,7 @@ const (
 // Facts are the results of the last action. Facts that the action did not check are false.
 type Facts struct {
 	Requested bool // a person requested the job; false: the job is due
-	Withdrawn bool // by Queue: the settings have changed meanwhile
+	Withdrawn bool // by Queue and TakeSlot: the settings have changed meanwhile
 	Suspended bool // by ReadSuspension
 	Held      bool // by AcquireLease: this service has the lease
 	Overdue   bool // by AcquireLease: the request has waited for more than two leases, so the holder is alive
@@ -103,13 +104,16 @@ func Next(s State, f Facts) (State, Action) {
 		if !f.Held {
 			return Ended, f.elsewhere()
 		}
+		return Admitting, TakeSlot
+	case Admitting:
+		if f.Withdrawn {
+			return Ended, Drop
+		}
 		return Comparing, ReadStored
 	case Comparing:
 		if f.Stored {
 			return Ended, f.done()
 		}
-		return Admitting, TakeSlot
-	case Admitting:
 		return Working, Work
 	case Working:
 		return Recording, Record

@@ -26,16 +26,17 @@ func TestNext(t *testing.T) {
 		{"suspended", runner.Asking, facts{Suspended: true, Requested: true}, runner.Ended, runner.Skip},
 		{"no repository answers", runner.Asking, facts{Failed: true}, runner.Ended, runner.Retry},
 		{"no repository answers a request", runner.Asking, facts{Failed: true, Requested: true}, runner.Ended, runner.Report},
-		{"lease held", runner.Leasing, facts{Held: true, Overdue: true, Requested: true}, runner.Comparing, runner.ReadStored},
+		{"lease held", runner.Leasing, facts{Held: true, Overdue: true, Requested: true}, runner.Admitting, runner.TakeSlot},
 		{"lease elsewhere", runner.Leasing, facts{Overdue: true}, runner.Ended, runner.StandBy},
 		{"lease elsewhere, requested", runner.Leasing, facts{Requested: true}, runner.Ended, runner.Postpone},
 		{"lease elsewhere for long", runner.Leasing, facts{Requested: true, Overdue: true}, runner.Ended, runner.Refuse},
-		{"still due", runner.Comparing, facts{}, runner.Admitting, runner.TakeSlot},
+		{"slot", runner.Admitting, facts{}, runner.Comparing, runner.ReadStored},
+		{"new settings in the wait for a slot", runner.Admitting, facts{Withdrawn: true, Requested: true}, runner.Ended, runner.Drop},
+		{"stopped without a slot", runner.Admitting, facts{Failed: true, Stopping: true}, runner.Ended, runner.Drop},
+		{"still due", runner.Comparing, facts{}, runner.Working, runner.Work},
 		{"done meanwhile", runner.Comparing, facts{Stored: true}, runner.Ended, runner.Done},
 		{"done meanwhile, requested", runner.Comparing, facts{Stored: true, Requested: true}, runner.Ended, runner.Adopt},
 		{"lease lost", runner.Comparing, facts{Failed: true, Lost: true}, runner.Ended, runner.GiveUp},
-		{"slot", runner.Admitting, facts{}, runner.Working, runner.Work},
-		{"stopped without a slot", runner.Admitting, facts{Failed: true, Stopping: true}, runner.Ended, runner.Drop},
 		{"worked", runner.Working, facts{}, runner.Recording, runner.Record},
 		{"worked while the service stops", runner.Working, facts{Stopping: true}, runner.Recording, runner.Record},
 		{"failed", runner.Working, facts{Failed: true}, runner.Ended, runner.Retry},
@@ -54,7 +55,7 @@ func TestNext(t *testing.T) {
 
 // steps are the actions of a run without obstacles.
 var steps = []runner.Action{
-	runner.Queue, runner.ReadSuspension, runner.AcquireLease, runner.ReadStored, runner.TakeSlot, runner.Work, runner.Record,
+	runner.Queue, runner.ReadSuspension, runner.AcquireLease, runner.TakeSlot, runner.ReadStored, runner.Work, runner.Record,
 }
 
 func anyFacts(t *rapid.T, requested bool) runner.Facts {
@@ -82,7 +83,8 @@ func TestEveryRunEnds(t *testing.T) {
 			t.Fatalf("steps %v", done)
 		}
 		for i, facts := range seen[:len(seen)-1] {
-			if facts.Failed || done[i] == runner.Queue && facts.Withdrawn || done[i] == runner.ReadSuspension && facts.Suspended ||
+			waits := done[i] == runner.Queue || done[i] == runner.TakeSlot
+			if facts.Failed || waits && facts.Withdrawn || done[i] == runner.ReadSuspension && facts.Suspended ||
 				done[i] == runner.AcquireLease && !facts.Held || done[i] == runner.ReadStored && facts.Stored {
 				t.Fatalf("after %s with %+v the run continued", done[i], facts)
 			}

@@ -31,6 +31,7 @@ const MinLease = time.Second
 // Spec holds the settings of one cluster.
 type Spec struct {
 	Cluster string
+	Tenant  string // whose cluster it is: tenants take turns where jobs wait for each other; "": clusters have no tenants
 	// Digest covers everything that the Spec was made from, secrets included. Specs with equal digests are equal.
 	Digest string
 
@@ -90,6 +91,7 @@ type Drill struct {
 	Repository string    // whose backups are restored
 	Assertions []string  // expectations about the restored data, in the syntax of assertion.Parse
 	Keys       seal.Keys // open the backups; without a key, a drill of an encrypted backup is not run
+	AllowPlain bool      // with Keys, restore unencrypted backups and segments too
 	Dir        string    // holds the scratch copies; "": the system's temporary directory
 	Memory     int64     // bytes that the restoring process aims not to exceed; 0: no limit
 	Nice       int       // of that process, from 0 to 19

@@ -122,7 +122,7 @@ func (c Catalog) Latest() (Backup, error) {
 			c.Cluster, ErrNotFound)
 	}
 	if len(c.Backups) == 0 {
-		return Backup{}, fmt.Errorf("every backup of cluster %s is damaged: %w", c.Cluster, c.Damaged[0].Err)
+		return Backup{}, fmt.Errorf("no backup of cluster %s can be used: %w", c.Cluster, c.Damaged[0].Err)
 	}
 	newest := c.Backups[0]
 	for _, d := range c.Damaged {

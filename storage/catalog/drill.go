@@ -7,8 +7,10 @@ import (
 
 // Drill is the part of a proof that a drill adds: it restored the backup for practice, with or without the log after it.
 type Drill struct {
-	Target string `json:"target"`         // the restored point in words
-	Seed   uint64 `json:"seed,omitempty"` // the number from which Target was drawn; 0 if it was not drawn at random
+	Target string `json:"target"`          // the restored point in words
+	Seed   uint64 `json:"seed,omitempty"`  // the number from which Target was drawn; 0 if it was not drawn at random
+	Part   int    `json:"part,omitempty"`  // the number of this restore among those of its drill, from 1
+	Parts  int    `json:"parts,omitempty"` // the number of restores of its drill. Without a proof of the last one it was interrupted, or still runs
 	// Lineage, Position, NotBefore and NotAfter are the place of the target in the log. Zero if only the backup was restored. Position
 	// is also zero if only the replay can find it.
 	Lineage   string    `json:"lineage,omitempty"`
@@ -91,6 +93,11 @@ func (d Drill) holds(assertions []Assertion) bool {
 		}
 	}
 	return true
+}
+
+// DrillEnded reports whether proofs, those of one drill, contain that of its last part.
+func DrillEnded(proofs []Proof) bool {
+	return slices.ContainsFunc(proofs, func(p Proof) bool { return p.Drill.Part == p.Drill.Parts })
 }
 
 // LastDrill returns the newest proof that a drill made. It is not ok if there is none.

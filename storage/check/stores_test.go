@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,19 @@ func (s store) run(t *testing.T, except map[string]check.Verdict) []check.Line {
 	return lines
 }
 
+// runGateway is run on versitygw, which compares the version and replaces it in two steps: on a slow machine two writes may succeed.
+func (s store) runGateway(t *testing.T, except map[string]check.Verdict) []check.Line {
+	t.Helper()
+	lines := check.Run(t.Context(), s.b, s.o, nil)
+	replaces := line(t, lines, "replaces one version")
+	if strings.Contains(replaces.Seen, "have succeeded, not 1") {
+		except = maps.Clone(except)
+		except[replaces.Name] = check.Note
+	}
+	wantVerdicts(t, lines, except)
+	return lines
+}
+
 // wantOnlyLocked fails unless only the locked object is left, and no piece of an upload.
 func (s store) wantOnlyLocked(t *testing.T) {
 	t.Helper()
@@ -56,7 +70,7 @@ func (s store) wantOnlyLocked(t *testing.T) {
 func TestS3WithLocks(t *testing.T) {
 	server := objectstores.S3(t)
 	s := openURL(t, server.URL(server.Bucket(t, objectstores.Versioned, objectstores.Locks), "some/where"), server.Env())
-	lines := s.run(t, map[string]check.Verdict{"versioning": check.Wanting})
+	lines := s.runGateway(t, map[string]check.Verdict{"versioning": check.Wanting})
 	wantSaid(t, line(t, lines, "lock holds"), "has refused to delete a locked object")
 	wantSaid(t, line(t, lines, "versioning"), "a wrong time")
 	s.wantOnlyLocked(t)
@@ -73,7 +87,7 @@ func TestMinio(t *testing.T) {
 func TestS3WithoutVersions(t *testing.T) {
 	server := objectstores.S3(t)
 	s := openURL(t, server.URL(server.Bucket(t), ""), server.Env())
-	lines := s.run(t, map[string]check.Verdict{"lock holds": check.Wanting, "versioning": check.Note})
+	lines := s.runGateway(t, map[string]check.Verdict{"lock holds": check.Wanting, "versioning": check.Note})
 	wantSaid(t, line(t, lines, "versioning"), "switch the bucket's versioning on")
 	wantLeft(t, s.b)
 }
@@ -85,7 +99,7 @@ func TestS3AppendOnly(t *testing.T) {
 	server = server.As(t, bucket, objectstores.NoDelete)
 	s := openURL(t, server.URL(bucket, ""), server.Env())
 	s.o.Lock = records.Lock{}
-	s.run(t, map[string]check.Verdict{
+	s.runGateway(t, map[string]check.Verdict{
 		"lock holds": check.NotRun, "versioning": check.Note, "can delete": check.Note, "cleaned up": check.Note,
 	})
 }

@@ -1,4 +1,4 @@
-// Package copying copies a cluster's backups and log from one repository to another. Copy first lists both sides and plans
+// Package copying copies a cluster's backups, log and assets from one repository to another. Copy first lists both sides and plans
 // which objects are missing at the target. It then copies these objects byte for byte, so that signatures stay valid, and checks
 // each object while it copies it. It overwrites nothing. A repeated Copy continues where an interrupted one stopped.
 package copying
@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -21,9 +23,9 @@ var ErrDiffers = errors.New("another object is there under that name")
 // Options are the options of Copy, mostly the selection of the objects. The zero Options copy everything and delete nothing.
 type Options struct {
 	// Since leaves out the backups and segments that began before it, except those that a restore of a copied segment needs.
-	// Zero leaves out nothing.
+	// Zero leaves out nothing. Assets are small, and are copied whatever their age.
 	Since time.Time
-	// BackupsOnly leaves out the log, and ignores deletions at the source. It copies the oldest backup first: if the copy is
+	// BackupsOnly leaves out the log and the assets, and ignores deletions at the source. It copies the oldest backup first: if the copy is
 	// interrupted, the newest one at the target shows where to continue.
 	BackupsOnly bool
 	// Deletions deletes backups at the target that are deleted at the source, by new tombstones of the target. If it is
@@ -37,6 +39,7 @@ type Options struct {
 type Result struct {
 	Backups  int     // backups that the target did not have before
 	Segments int     // segments of the log that the target did not have before
+	Assets   int     // versions of assets that the target did not have before
 	Objects  int     // copied objects of all kinds
 	Bytes    int64   // size of the copied objects
 	Present  int     // objects that the target already had, and backups that are deleted at both
@@ -52,7 +55,7 @@ type Fault struct {
 	Err error
 }
 
-// Copy copies the backups and the log that from has and to lacks. Leases and leftovers are not copied. Copy needs no decryption
+// Copy copies the backups, the log and the assets that from has and to lacks. Leases and leftovers are not copied. Copy needs no decryption
 // key. It locks the copies as the policy of to requires.
 //
 // Every object is checked while it is copied, and the manifest of a backup comes last, so that to never lists an incomplete
@@ -71,7 +74,9 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options) (Result,
 		return Result{}, fmt.Errorf("copy cluster %s: the target: %w", from.Records().Cluster, err)
 	}
 	o.Report.Say(storage.Event{Stage: "ask", Message: "reading what both repositories hold of cluster " + from.Records().Cluster})
-	source, err := readSource(ctx, from, o)
+	held, release := records.Hold(ctx)
+	defer release()
+	source, err := readSource(held, from, o)
 	if err != nil {
 		return Result{}, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)
 	}
@@ -100,6 +105,7 @@ type side struct {
 	deleted map[catalog.ID]bool // backups with a valid tombstone and no pin
 	ignored []Fault             // invalid tombstones
 	pinned  map[catalog.ID]bool // target only
+	assets  []assets.Version    // newest first
 	pruned  map[string]uint64   // target only: the last pruned seq, by lineage
 
 	catalog catalog.Catalog   // source only
@@ -169,6 +175,10 @@ func readSide(ctx context.Context, c *repository.Cluster, o Options) (s side, er
 	}
 	if o.BackupsOnly {
 		return s, nil
+	}
+	s.assets, err = c.Assets().List(ctx, "")
+	if err != nil {
+		return s, err
 	}
 	for o, err := range c.Records().Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(c.Records().Cluster)}) {
 		_, unlisted := c.Log().UnlistedLineage(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -17,7 +18,8 @@ type plan struct {
 	deletions []catalog.ID // backups to delete at the target
 	backups   []backup     // newest first, as the newest is needed first; with BackupsOnly oldest first
 	log       []lineage
-	result    Result // the counts and faults that are known before anything is copied
+	versions  []version // of assets, oldest first
+	result    Result    // the counts and faults that are known before anything is copied
 }
 
 // object is an object of the source.
@@ -46,6 +48,12 @@ type lineage struct {
 type segmentCopy struct {
 	object
 	segment catalog.Segment
+}
+
+// version is a version of assets to copy.
+type version struct {
+	assets.Manifest
+	archive, manifest object
 }
 
 // index is an index of the log to copy.
@@ -81,6 +89,9 @@ func planCopy(source, target side, o Options) plan {
 				p.deletion(f.ID, o.Deletions)
 			}
 		}
+	}
+	for _, v := range slices.Backward(source.assets) {
+		p.version(v)
 	}
 	for _, b := range source.catalog.All() {
 		p.backup(b)
@@ -119,6 +130,23 @@ func (p *planner) deletion(id catalog.ID, asked bool) {
 		p.plan.result.LeftOut++
 	default:
 		p.plan.deletions = append(p.plan.deletions, id)
+	}
+}
+
+// version plans to copy a version of assets. It adds a fault if the version cannot be used, or the target has another of its name.
+func (p *planner) version(v assets.Version) {
+	key := p.source.c.Assets().ManifestKey(v.Manifest)
+	i := slices.IndexFunc(p.target.assets, func(t assets.Version) bool { return t.Node == v.Node && t.ID == v.ID && t.Err == nil })
+	switch {
+	case v.Err != nil:
+		p.fault(key, v.Err)
+	case i < 0:
+		archive := object{key: p.source.c.Assets().ArchiveKey(v.Manifest), size: v.Stored.Size}
+		p.plan.versions = append(p.plan.versions, version{v.Manifest, archive, object{key: key, size: v.Listed}})
+	case p.target.assets[i].Stored != v.Stored:
+		p.fault(key, differs(key, "it describes another archive"))
+	default:
+		p.plan.result.Present += 2
 	}
 }
 
@@ -254,6 +282,10 @@ func (p plan) bytes() (total int64) {
 		for _, x := range l.indexes {
 			add(x.object)
 		}
+	}
+	for _, v := range p.versions {
+		add(v.archive)
+		add(v.manifest)
 	}
 	return total
 }

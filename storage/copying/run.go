@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/log"
@@ -47,7 +48,39 @@ func (c *copying) run(ctx context.Context, plan plan) error {
 			return err
 		}
 	}
+	for _, v := range plan.versions {
+		err := c.recordFault(v.manifest.key, c.version(ctx, v))
+		if err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// version copies a version of assets, the manifest last.
+func (c *copying) version(ctx context.Context, v version) error {
+	archive, err := c.from.Assets().Archive(ctx, v.Manifest)
+	if err != nil {
+		return err
+	}
+	err = c.small(ctx, v.archive, archive)
+	if err != nil {
+		return err
+	}
+	err = c.document(ctx, v.manifest, v.isManifest)
+	if err == nil {
+		c.result.Assets++
+	}
+	return err
+}
+
+// isManifest returns an error unless data is the manifest of v. It may have been replaced since it was listed.
+func (v version) isManifest(data []byte) error {
+	m, err := assets.Manifests.Decode(data)
+	if err == nil && (m.ID != v.ID || m.Node != v.Node || m.Cluster != v.Cluster || m.Stored != v.Stored) {
+		err = fmt.Errorf("%w: it has been replaced while it was copied", catalog.ErrDamaged)
+	}
+	return err
 }
 
 // delete deletes a backup at the target.
@@ -354,7 +387,7 @@ func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 func isSegment(r io.Reader, s segmentCopy) error {
 	_, digest, err := segment.Check(r)
 	if err == nil && digest != s.segment.Digest { // the digest covers the signature too
-		err = fmt.Errorf("%w: its header is another one than the catalog's", catalog.ErrDamaged)
+		err = fmt.Errorf("%w: its header is not the one in the catalog", catalog.ErrDamaged)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.key, err)

@@ -22,7 +22,7 @@ const (
 	NotFound    Kind = "not found"   // missing from the repository or the configuration
 	Denied      Kind = "denied"      // the store or the server rejects the caller
 	Busy        Kind = "busy"        // the current state does not allow it; later it may
-	Unreachable Kind = "unreachable" // the store, the network or the member does not respond
+	Unreachable Kind = "unreachable" // the store, the network or the member does not respond, or cannot return an object that it has
 	Interrupted Kind = "interrupted" // the caller ended the work
 	Internal    Kind = "internal"    // every other error
 )

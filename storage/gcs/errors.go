@@ -129,7 +129,7 @@ func explainConnection(err error) error {
 	)
 	switch {
 	case errors.As(err, &unknown):
-		text += ": if the store is yours, add ca=/path of its CA to the URL"
+		text += ": if you run the store yourself, add ca=FILE with its CA certificate to the URL"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		text += ": renew the store's certificate, or set this machine's clock"
 	case errors.As(err, &name):
@@ -149,7 +149,7 @@ func status(err error) int {
 	return 0
 }
 
-// oneLine returns up to 300 bytes of text on one line.
+// oneLine returns text on one line, cut after 300 bytes.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	const most = 300

@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// The number of objects of a lineage that are read at the same time. A header takes a round trip and hardly any memory.
+// The number of objects of a lineage that are read in parallel. A header takes a round trip and hardly any memory.
 const (
 	headReaders  = 32
 	indexReaders = 8
@@ -31,8 +31,8 @@ type logFolder struct {
 	ignored    []catalog.Fault // invalid tombstones above it, and the folder if it cannot be listed
 }
 
-// upToNext returns the segments of the i-th index without those that the next index contains too. Two agents can have made
-// overlapping indexes.
+// upToNext returns segments, which are those of the i-th index, without those that the next index also contains. Two agents can
+// write overlapping indexes.
 func (f logFolder) upToNext(segments []catalog.Segment, i int) []catalog.Segment {
 	if i+1 == len(f.indexes) || len(segments) == 0 {
 		return segments
@@ -48,8 +48,8 @@ func (f logFolder) nextIndex(i int) uint64 {
 	return f.indexes[i+1]
 }
 
-// shorten reduces each segment that is not listed with its size to its bounds, which suffice to report it as missing. A full
-// header then stays in memory only if the store has the segment, so a forged index cannot fill the memory.
+// shorten drops the header of each segment that the store does not list with the same size, except for its bounds. They suffice to
+// report the segment as missing. So a forged index, with headers of segments that do not exist, cannot fill the memory.
 func (f logFolder) shorten(segments []catalog.Segment) {
 	for i := range segments {
 		s := &segments[i]
@@ -60,7 +60,7 @@ func (f logFolder) shorten(segments []catalog.Segment) {
 	}
 }
 
-// logFolders lists the log without pruned segments.
+// logFolders returns the lineages in the store, without their pruned segments.
 func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	folders, err := log.listLog(ctx)
 	if err != nil {
@@ -75,10 +75,10 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	return folders, nil
 }
 
-// listLog lists the log with pruned segments.
+// listLog returns the lineages in the store, with their pruned segments.
 func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
-	held := 0 // objects that take more than the four bytes of a segment directly after another
+	held := 0 // listed objects, except segments that directly follow another: those take only four bytes of memory
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster)}) {
 		unlisted, skipped := log.UnlistedLineage(err)
 		if skipped {
@@ -114,8 +114,8 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	return folders, nil
 }
 
-// UnlistedLineage returns the folder of the lineage that a listing skipped with err. Its only content is a fault. It is not
-// ok if err is another error, or if the skipped prefix is not a lineage's.
+// UnlistedLineage returns the folder of the lineage that a listing skipped with err. The folder contains only a fault. ok is
+// false if err is another error, or if the skipped prefix does not belong to a lineage.
 func (log *Log) UnlistedLineage(err error) (f logFolder, ok bool) {
 	u, ok := errors.AsType[*storage.UnlistedError](err)
 	if !ok {
@@ -126,12 +126,12 @@ func (log *Log) UnlistedLineage(err error) (f logFolder, ok bool) {
 	return logFolder{lineage: id, ignored: []catalog.Fault{fault}}, below && catalog.ValidLineage(id) == nil
 }
 
-// lineagesAtOnce bounds the memory for indexes: each lineage holds up to indexReaders while it is loaded.
+// lineagesAtOnce bounds the memory for indexes: each lineage that is being loaded holds up to indexReaders of them.
 const lineagesAtOnce = 4
 
-// Load returns the lineages of the log, oldest first. It lists the log, and reads the indexes and the headers of segments
-// that are in none. With details no Segment is folded: each takes about 1 KiB of memory. Segments that are missing or cannot
-// be used are faults of their lineage, not errors.
+// Load returns the lineages of the log, oldest first. It lists the log, reads its indexes, and reads the headers of the
+// segments that are in no index. Without details it folds each index to save memory, as catalog.Fold does; with details each
+// Segment takes about 1 KiB. Segments that are missing or unusable are faults of their lineage, not errors.
 func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, error) {
 	folders, err := log.logFolders(ctx)
 	if err != nil {
@@ -172,16 +172,16 @@ type lineageLoad struct {
 	log     *Log
 	folder  logFolder
 	details bool                // fold no index
-	doubted map[uint64]bool     // indexes, by first seq, that must not be folded: something in them does not fit
-	indexes [][]catalog.Segment // parallel to folder.indexes; nil if one cannot be used
+	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
+	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
 
 	known   map[uint64]*catalog.Segment // segments in the indexes, by seq; nil if two indexes differ
-	runs    map[uint64]*catalog.Segment // folded segments, by first seq
+	folded  map[uint64]*catalog.Segment // folded segments, by first seq
 	slots   []slot                      // ascending by seq
-	refused []catalog.Fault             // the indexes that cannot be used
+	refused []catalog.Fault             // unusable indexes
 }
 
-// slot is one segment of the listing, or a folded one.
+// slot is the place of one listed segment, or of a folded one.
 type slot struct {
 	listed
 	segment *catalog.Segment // nil: not read yet, or err is set
@@ -235,12 +235,12 @@ func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	return l.lineageWith(slices.Concat(l.folder.ignored, l.refused, missing)).WithMisfits(), nil
 }
 
-// doubtFolded adds the folded indexes that break the chain or are a fault to doubted, and returns the first seqs of those added.
+// doubtFolded adds to doubted each folded index that breaks the chain of digests or has a fault. It returns the first seqs of these.
 func (l *lineageLoad) doubtFolded(lineage catalog.Lineage) (indexes []uint64) {
-	doubt := func(run *catalog.Segment) {
-		if run.Folded > 0 && !l.doubted[run.IndexSeq()] {
-			l.doubted[run.IndexSeq()] = true
-			indexes = append(indexes, run.IndexSeq())
+	doubt := func(s *catalog.Segment) {
+		if s.Folded > 0 && !l.doubted[s.IndexSeq()] {
+			l.doubted[s.IndexSeq()] = true
+			indexes = append(indexes, s.IndexSeq())
 		}
 	}
 	for i := 1; i < len(l.slots); i++ {
@@ -251,16 +251,16 @@ func (l *lineageLoad) doubtFolded(lineage catalog.Lineage) (indexes []uint64) {
 		}
 	}
 	for _, f := range lineage.Faults {
-		run := l.runs[f.Seq]
-		if run != nil && errors.Is(f.Err, catalog.ErrDamaged) {
-			doubt(run)
+		folded := l.folded[f.Seq]
+		if folded != nil && errors.Is(f.Err, catalog.ErrDamaged) {
+			doubt(folded)
 		}
 	}
 	return indexes
 }
 
-// readIndexes reads the indexes with the given first seqs. An index that is damaged, or was pruned in the meantime, is left out,
-// and its segments are read one by one.
+// readIndexes reads the indexes with the given first seqs. It leaves out an index that is damaged or was pruned in the
+// meantime: the segments of that index are then read one by one.
 func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	refused := make([]error, len(l.indexes))
 	err := records.Parallel(ctx, indexReaders, len(firsts), func(ctx context.Context, n int) error {
@@ -295,9 +295,9 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	return err
 }
 
-// collectIndexed fills known and runs from the indexes.
+// collectIndexed fills known and folded from the indexes.
 func (l *lineageLoad) collectIndexed() {
-	l.known, l.runs, l.slots = map[uint64]*catalog.Segment{}, map[uint64]*catalog.Segment{}, nil
+	l.known, l.folded, l.slots = map[uint64]*catalog.Segment{}, map[uint64]*catalog.Segment{}, nil
 	for _, segments := range l.indexes {
 		for i := range segments {
 			s := &segments[i]
@@ -305,7 +305,7 @@ func (l *lineageLoad) collectIndexed() {
 				continue
 			}
 			if s.Folded > 0 {
-				l.runs[s.FirstSeq()] = s
+				l.folded[s.FirstSeq()] = s
 				continue
 			}
 			other, twice := l.known[s.Seq]
@@ -317,7 +317,7 @@ func (l *lineageLoad) collectIndexed() {
 	}
 }
 
-// refuseIndexes records a fault for each index that has an error.
+// refuseIndexes records a fault for each index with an error. errs is parallel to the indexes.
 func (l *lineageLoad) refuseIndexes(errs []error) {
 	for i, err := range errs {
 		if err != nil {
@@ -329,16 +329,16 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 
 // makeSlots makes one slot for each folded segment, and one for each other segment of the listing.
 func (l *lineageLoad) makeSlots() {
-	var folded uint64 // the last seq of the latest folded segment
+	var last uint64 // seq of the latest folded segment
 	for one := range l.folder.segments.all() {
-		if one.seq <= folded {
+		if one.seq <= last {
 			continue
 		}
 		s := slot{listed: one}
-		run := l.runs[one.seq]
-		if run != nil {
-			s = slot{listed: listed{seq: run.Seq, size: run.Size}, segment: run, indexed: true}
-			folded = run.Seq
+		folded := l.folded[one.seq]
+		if folded != nil {
+			s = slot{listed: listed{seq: folded.Seq, size: folded.Size}, segment: folded, indexed: true}
+			last = folded.Seq
 		}
 		l.slots = append(l.slots, s)
 	}
@@ -355,8 +355,8 @@ func (l *lineageLoad) fillFromIndexes() {
 	}
 }
 
-// emptyDoubtfulSlots empties the slots that come from an index and break the chain, and reports whether there were any. An archiver
-// that lost a race can have indexed its own segment in place of the winner's.
+// emptyDoubtfulSlots empties the slots that come from an index and break the chain of digests. It reports whether it emptied any. An
+// archiver that lost a race can have indexed its own segment in place of the winner's.
 func (l *lineageLoad) emptyDoubtfulSlots() (any bool) {
 	for i := 1; i < len(l.slots); i++ {
 		a, b := &l.slots[i-1], &l.slots[i]
@@ -377,7 +377,7 @@ func (s *slot) contradicts(b *slot) bool {
 	return s.segment != nil && b.segment != nil && b.first() == s.seq+1 && b.segment.Previous != s.segment.Digest
 }
 
-// readHeaders reads the headers for all slots that are empty.
+// readHeaders reads the headers for all empty slots.
 func (l *lineageLoad) readHeaders(ctx context.Context) error {
 	var unread []*slot
 	for i := range l.slots {
@@ -391,8 +391,8 @@ func (l *lineageLoad) readHeaders(ctx context.Context) error {
 	})
 }
 
-// readHeader fills s with its header, or with the reason why the segment cannot be used. It returns an error if the failure
-// shows nothing about the segment, for example if the store is unreachable.
+// readHeader fills s with its header, or with the reason why the segment is unusable. It returns an error only if the failure is
+// not the segment's, for example if the store is unreachable.
 func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq)
 	known, ok := l.log.Headers.get(key, s.size)
@@ -415,8 +415,8 @@ func (l *lineageLoad) readHeader(ctx context.Context, s *slot) error {
 	return nil
 }
 
-// findMissing returns the runs of segments that are missing. A listing can omit segments that were stored while it ran, so
-// the segments of a hole are read by name until one is missing.
+// findMissing returns a fault for each run of missing segments. A listing can omit segments that were stored while it ran, so
+// findMissing reads the segments of a hole by name until one is missing.
 func (l *lineageLoad) findMissing(ctx context.Context) ([]catalog.Fault, error) {
 	var runs []catalog.Fault
 	var late []slot
@@ -473,7 +473,7 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 	return first, last
 }
 
-// missing returns run with its key and error, and with its positions as far as an index has them.
+// missing returns run with its key and error, and with those of its positions that an index contains.
 func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	run.Key = catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, run.Seq)
 	run.Err = Missing(run.Key)
@@ -491,7 +491,7 @@ func (l *lineageLoad) missing(run catalog.Fault) catalog.Fault {
 	return run
 }
 
-// lineageWith returns the lineage of the filled slots. The others become faults, added to those given.
+// lineageWith returns the lineage of the filled slots. It adds a fault for each empty slot to faults.
 func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 	lineage := catalog.Lineage{ID: l.folder.lineage, Pruned: l.folder.pruned, Segments: make([]catalog.Segment, 0, len(l.slots)), Faults: faults}
 	for _, s := range l.slots {

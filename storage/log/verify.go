@@ -16,28 +16,28 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// verifiers is the number of segments that are read at the same time: each takes a few MiB, and a core to decrypt.
+// verifiers is how many segments are read at the same time: each takes a few MiB, and a core to decrypt.
 const verifiers = 4
 
-// Reader has the options of Verify.
-type Reader struct {
+// VerifyOptions has the options of Verify.
+type VerifyOptions struct {
 	Keys   seal.Keys // none: encrypted segments are not opened, only compared with their digests
 	Report storage.Report
-	// Check reads the records of each segment that is opened; it must not be nil. An error that matches catalog.ErrDamaged
-	// becomes a fault of the segment; any other ends Verify. Several goroutines call it at the same time.
+	// Check reads the records of each segment that is opened; it must not be nil. An error that matches catalog.ErrDamaged,
+	// catalog.ErrNotFound or seal.ErrWrongKey becomes a fault of the segment; any other ends Verify. Several goroutines call it at the same time.
 	Check func(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error
 }
 
 // Verify reads every segment of l to its end and returns l with a fault for each that is missing, is damaged or does not open
 // with the keys. It opens and decodes the segments. Without keys it only compares the stored bytes of encrypted segments with
 // their digests.
-func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (catalog.Lineage, error) {
+func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with VerifyOptions) (catalog.Lineage, error) {
 	v := verifying{log: log, with: with, bad: map[uint64]error{}}
 	for _, s := range l.Segments {
 		v.total += s.Size
 	}
 	var whole []catalog.Segment // those of l, each chunk with a bad segment unfolded
-	for some := range slices.Chunk(l.Segments, verifiedAtOnce) {
+	for some := range slices.Chunk(l.Segments, foldedAtOnce) {
 		left, err := v.read(ctx, some)
 		if err != nil {
 			return catalog.Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, log.store.Cluster, err)
@@ -51,14 +51,13 @@ func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with Reader) (cat
 	return l, nil
 }
 
-// verifiedAtOnce is the number of segments of the catalog whose unfolded headers are in memory at the same time. Each can
-// include those of a whole index.
-const verifiedAtOnce = 16
+// foldedAtOnce is how many segments of the catalog are unfolded in memory at the same time. Each can be a whole index.
+const foldedAtOnce = 16
 
 // verifying is the state of one Verify.
 type verifying struct {
 	log  *Log
-	with Reader
+	with VerifyOptions
 
 	mu          sync.Mutex       // guards done and bad
 	done, total int64            // bytes
@@ -99,7 +98,7 @@ func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 }
 
 // verifySegment reads one segment to its end. If the segment itself and with.Check fail, it returns the error of the segment.
-func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with Reader) error {
+func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with VerifyOptions) error {
 	if with.Keys.None() && s.Seal.Encryption != "" {
 		return log.checkSegment(ctx, s)
 	}
@@ -142,7 +141,7 @@ func (log *Log) checkSegment(ctx context.Context, s catalog.Segment) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if digest != s.Digest {
-		return fmt.Errorf("%s: %w: its header is another one than the catalog's", key, catalog.ErrDamaged)
+		return fmt.Errorf("%s: %w: its header is not the one in the catalog", key, catalog.ErrDamaged)
 	}
 	return nil
 }

@@ -34,12 +34,14 @@ func TooMany(prefix string) error {
 type Allowance struct {
 	left     atomic.Int64
 	reserved int64 // taken from reading
+	hold     *hold // gets reserved when the catalog is read; nil: reading does
 }
 
 // NewAllowance returns the Allowance for reading one catalog, whose documents have size bytes by their listing. It waits until
 // the process may read that much. The caller must call Close when the catalog is read.
 func NewAllowance(ctx context.Context, size int64) (*Allowance, error) {
 	a := &Allowance{}
+	a.hold, _ = ctx.Value(holdKey{}).(*hold)
 	size = min(size, maxDocuments)
 	a.left.Store(size)
 	if size <= Small {
@@ -53,8 +55,25 @@ func NewAllowance(ctx context.Context, size int64) (*Allowance, error) {
 	return a, nil
 }
 
-// Close lets other catalogs be read.
-func (a *Allowance) Close() { reading.Release(a.reserved) }
+// Close lets other catalogs be read, unless the context had a hold.
+func (a *Allowance) Close() {
+	if a.hold != nil {
+		a.hold.reserved.Add(a.reserved)
+		return
+	}
+	reading.Release(a.reserved)
+}
+
+// Hold returns a context for reading one catalog that the caller keeps for the time of a job. The catalog counts as being read until the
+// caller calls release. Only one may be read with it: a job that held one and waited for the next could block others for ever.
+func Hold(ctx context.Context) (held context.Context, release func()) {
+	h := &hold{}
+	return context.WithValue(ctx, holdKey{}, h), func() { reading.Release(h.reserved.Swap(0)) }
+}
+
+type hold struct{ reserved atomic.Int64 }
+
+type holdKey struct{}
 
 // Listed returns the bytes that a document takes from an Allowance if its listing has size bytes.
 func Listed(size int64) int64 { return min(size, document.MaxKind) } // larger documents are not read

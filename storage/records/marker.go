@@ -20,7 +20,7 @@ import (
 // ErrNoMarker means that the marker of the cluster's part of the repository was removed while the process was using it.
 var ErrNoMarker = fault.New(fault.Unreachable, "the repository's marker is missing")
 
-// ErrSameID means that two repositories have the same id, so that deletions in one count in the other.
+// ErrSameID means that two repositories have the same id, so that deletions in one also apply to the other.
 var ErrSameID = fault.New(fault.Refused, "it has the id of the other repository")
 
 // Marker gives a cluster's part of a repository a random id. Two repositories can contain the same backups with the same

@@ -27,7 +27,7 @@ func (s *Store) RefuseUnsigned(ctx context.Context) error {
 		return err
 	}
 	if signed {
-		return fmt.Errorf("%w: the backups of cluster %s are signed, and readers would ignore this one: give --sign-key (DR_SIGN_KEY), "+
+		return fmt.Errorf("%w: the backups of cluster %s are signed, and readers would ignore this one: pass --sign-key (DR_SIGN_KEY), "+
 			"or have the service that holds the key do it (dr trigger)", ErrUnsigned, s.Cluster)
 	}
 	s.unsigned.allowed = true

@@ -251,7 +251,7 @@ func TestLatest(t *testing.T) {
 		"older ones damaged":    {[]int{0, 1}, ""},
 		"the newest damaged":    {[]int{2}, "the newest whole one is " + string(stored.IDAt(1))},
 		"the newest two":        {[]int{1, 2}, "the newest whole one is " + string(stored.IDAt(0))},
-		"every one is damaged":  {[]int{0, 1, 2}, "every backup of cluster c is damaged"},
+		"every one is damaged":  {[]int{0, 1, 2}, "no backup of cluster c can be used"},
 		"first and last of all": {[]int{0, 2}, "the newest whole one is " + string(stored.IDAt(1))},
 	} {
 		b := mem.New()

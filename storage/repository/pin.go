@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
@@ -52,26 +53,50 @@ func (c *Cluster) pinnable(ctx context.Context, id catalog.ID) error {
 	return nil
 }
 
+// Pins returns the pins of a backup that hold, oldest first. A missing backup gives catalog.ErrNotFound.
+func (c *Cluster) Pins(ctx context.Context, id catalog.ID) ([]catalog.Pin, error) {
+	f, err := c.reader.Folder(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the pins of backup %s: %w", id, err)
+	}
+	if !f.Has(catalog.ManifestName) {
+		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows the backups", id, c.store.Cluster, catalog.ErrNotFound)
+	}
+	pins, _, err := c.reader.LoadPins(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("read the pins of backup %s: %w", id, err)
+	}
+	return pins, nil
+}
+
 // Unpin lifts all pins of u.Backup, storing one document made from u for each pin, and returns the pins that it has lifted. A
 // missing backup gives catalog.ErrNotFound.
 func (c *Cluster) Unpin(ctx context.Context, u catalog.Unpin) ([]catalog.Pin, error) {
-	f, err := c.reader.Folder(ctx, u.Backup)
+	pins, err := c.Pins(ctx, u.Backup)
 	if err != nil {
-		return nil, fmt.Errorf("unpin backup %s: %w", u.Backup, err)
+		return nil, err
 	}
-	if !f.Has(catalog.ManifestName) {
-		return nil, fmt.Errorf("backup %s of cluster %s is %w: dr list shows the backups", u.Backup, c.store.Cluster, catalog.ErrNotFound)
+	return c.lift(ctx, u, pins)
+}
+
+// UnpinOwn is like Unpin, for the pins that the program with this name has stored.
+func (c *Cluster) UnpinOwn(ctx context.Context, u catalog.Unpin, by string) ([]catalog.Pin, error) {
+	pins, err := c.Pins(ctx, u.Backup)
+	if err != nil {
+		return nil, err
 	}
-	pins, _, err := c.reader.LoadPins(ctx, f)
+	return c.lift(ctx, u, slices.DeleteFunc(pins, func(p catalog.Pin) bool { return p.By != by }))
+}
+
+// lift lifts pins of u.Backup, and returns those that it has lifted.
+func (c *Cluster) lift(ctx context.Context, u catalog.Unpin, pins []catalog.Pin) ([]catalog.Pin, error) {
 	for i, p := range pins {
-		if err == nil {
-			err = c.createUnpin(ctx, u, p)
-		}
+		err := c.createUnpin(ctx, u, p)
 		if err != nil {
 			return pins[:i], fmt.Errorf("unpin backup %s: %w", u.Backup, err)
 		}
 	}
-	return pins, err
+	return pins, nil
 }
 
 // createUnpin stores the document that lifts p.

@@ -44,6 +44,21 @@ func pinsOf(tb testing.TB, c *repository.Cluster) (reasons []string) {
 	return reasons
 }
 
+// A program lifts its own pins, and leaves those of others.
+func TestUnpinOwn(t *testing.T) {
+	c := stored.OpenCluster(t, mem.New(), "c")
+	stored.Create(t, c, stored.IDAt(0))
+	pin(t, c, stored.IDAt(0), "a person's")
+	_, err := c.Pin(t.Context(), catalog.Pin{Backup: stored.IDAt(0), Reason: "a restore's", Time: stored.Noon, By: "restore 1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lifted, err := c.UnpinOwn(t.Context(), catalog.Unpin{Backup: stored.IDAt(0), Time: stored.Noon, By: "restore 1"}, "restore 1")
+	if err != nil || len(lifted) != 1 || !slices.Equal(pinsOf(t, c), []string{"a person's"}) {
+		t.Errorf("lifted %+v, %v; left %q", lifted, err, pinsOf(t, c))
+	}
+}
+
 // TestPin checks that a pinned backup is not deleted until all its pins are lifted, also if its objects are locked.
 func TestPin(t *testing.T) {
 	for name, policy := range map[string]records.Policy{"open": {}, "locked": {Lock: records.Lock{For: time.Hour}}} {

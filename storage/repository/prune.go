@@ -28,8 +28,8 @@ type PruneOptions struct {
 	DryRun bool // change nothing
 }
 
-// PruneResult is the result of a Prune. With DryRun it is the result that the Prune would have without DryRun, apart from two
-// facts that only a write shows: legal holds, and how far this host's clock is ahead of the store's (leftovers then stay longer).
+// PruneResult is the result of a Prune. With DryRun it predicts the result, apart from two facts that only a write shows: legal
+// holds, and how far this host's clock is ahead of the store's (leftovers then stay longer).
 type PruneResult struct {
 	Deleted []catalog.ID       // backups that are no longer listed
 	Log     []log.Tombstone    // tombstones that prune the log

@@ -9,7 +9,7 @@
 //	<cluster>/backups/<id>/tombstone-<16 hex>.json deletes the backup unless it is pinned; a sweep removes its objects later
 //	<cluster>/repository[-<key>].json              the marker: a random id that tombstones, unpins and suspensions repeat
 //
-// Packages log, lease and suspension describe the rest.
+// Packages log, lease, suspension and assets describe the rest.
 package repository
 
 import (
@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
@@ -35,6 +36,7 @@ type Cluster struct {
 	reader   *backups.Reader
 	leases   *lease.Access
 	services *suspension.Switch
+	assets   *assets.Access
 }
 
 // Open returns the part of the cluster called name, under the zero Policy. It sends no request: a cluster exists from its first
@@ -50,7 +52,7 @@ func OpenWith(bucket storage.Bucket, name string, p records.Policy) (*Cluster, e
 		return nil, err
 	}
 	store := records.New(bucket, name, p)
-	c := &Cluster{store: store, log: log.New(store), reader: &backups.Reader{Store: store}, leases: lease.New(store), services: suspension.New(store)}
+	c := &Cluster{store: store, log: log.New(store), reader: &backups.Reader{Store: store}, leases: lease.New(store), services: suspension.New(store), assets: assets.New(store)}
 	store.NewestIsSigned = c.reader.NewestIsSigned
 	return c, nil
 }
@@ -117,3 +119,6 @@ func (c *Cluster) Leases() *lease.Access { return c.leases }
 
 // Services returns the switch that suspends the services of the cluster.
 func (c *Cluster) Services() *suspension.Switch { return c.services }
+
+// Assets returns access to the assets of the cluster's nodes.
+func (c *Cluster) Assets() *assets.Access { return c.assets }

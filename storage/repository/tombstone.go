@@ -12,7 +12,7 @@ import (
 )
 
 // Delete deletes the backup t.Backup: it stores a tombstone and removes the manifest. The data becomes a leftover, which Sweep
-// removes after its grace. A locked manifest gives storage.ErrLocked: the backup is deleted all the same, and its objects stay
+// removes after a grace period. A locked manifest gives storage.ErrLocked: the backup is deleted all the same, and its objects stay
 // until the lock ends. A missing backup gives catalog.ErrNotFound, and a pinned one ErrPinned.
 func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	err := c.deletable(ctx, t.Backup)
@@ -34,7 +34,7 @@ func (c *Cluster) Delete(ctx context.Context, t catalog.Tombstone) error {
 	}
 	err = c.store.Bucket.Delete(ctx, catalog.ManifestKey(c.store.Cluster, t.Backup), storage.DeleteOptions{})
 	if err != nil {
-		return fmt.Errorf("backup %s is deleted, and its objects are still there: %w", t.Backup, err)
+		return fmt.Errorf("backup %s is deleted, but its manifest could not be removed: %w", t.Backup, err)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (c *Cluster) deletable(ctx context.Context, id catalog.ID) error {
 		return fmt.Errorf("delete backup %s: %w", id, err)
 	}
 	if len(pins) > 0 {
-		return fmt.Errorf("delete backup %s: %w: dr unpin lifts that", id, ErrPinned)
+		return fmt.Errorf("delete backup %s: %w: remove the pin with dr unpin", id, ErrPinned)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func wantOnlyDamaged(t *testing.T, c *repository.Cluster, key string) {
 	_, survey := c.Survey(t.Context(), repository.SurveyOptions{Newest: 6, Enough: func([]catalog.Proof) bool { return false }})
 	_, tail := c.Log().Tail(t.Context())
 	_, leftovers := c.Leftovers(t.Context())
-	_, _, drill := c.LastDrill(t.Context(), stored.Noon.Add(time.Hour))
+	_, drill := c.LastDrill(t.Context(), stored.Noon.Add(time.Hour))
 	for name, err := range map[string]error{
 		"newest": newest, "survey": survey, "tail": tail, "leftovers": leftovers, "drill": drill,
 	} {

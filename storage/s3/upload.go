@@ -74,8 +74,8 @@ func (u *upload) inOrder() []types.CompletedPart {
 	return parts
 }
 
-// resolveLostCommit aborts the upload, unless it has become an object, and then checks for the object. After the abort
-// the object cannot appear any more.
+// resolveLostCommit aborts the upload and then checks for the object. The abort has no effect if the upload has become an
+// object; otherwise the object cannot appear any more.
 func (u *upload) resolveLostCommit(ctx context.Context, cause error) (storage.Object, error) {
 	aborting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()

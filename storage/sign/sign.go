@@ -18,7 +18,7 @@ var (
 	// ErrUntrusted means that no trusted key has signed the message.
 	ErrUntrusted = fault.New(fault.Damaged, "not signed by a trusted key")
 	// ErrKey means that a key is not usable.
-	ErrKey = fault.New(fault.Usage, "bad signing key")
+	ErrKey = fault.New(fault.Usage, "bad key for signatures")
 )
 
 // Key is a secret key. The zero Key signs nothing.

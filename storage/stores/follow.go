@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/credentials"
 )
 
-// rereadAfter is the age from which a call reads a followed bucket's credentials again before it begins.
+// rereadAfter is how old the credentials may be when a call begins. If they are older, the call first reads the folder again.
 var rereadAfter = 2 * time.Second
 
 // followed is a bucket that reads its credentials again when a call begins, and opens another bucket if they have changed. A
@@ -29,7 +29,7 @@ type followed struct {
 	broken  error                   // why the current content of dir is not usable; nil if it is in use
 }
 
-// follow returns the bucket that open returns for the credentials in dir.
+// follow returns a bucket that calls open with the credentials in dir, now and again when they have changed.
 func follow(
 	ctx context.Context, dir string, open func(context.Context, credentials.Credentials) (storage.Bucket, error),
 ) (storage.Bucket, error) {
@@ -72,8 +72,8 @@ func (f *followed) reread(ctx context.Context) error {
 	return nil
 }
 
-// explain adds to an error that matches storage.ErrDenied that the folder contains newer credentials, which are not
-// usable.
+// explain adds broken to an error that matches storage.ErrDenied: the store may refuse the older credentials, which are
+// still in use.
 func explain(err, broken error) error {
 	if broken == nil || !errors.Is(err, storage.ErrDenied) {
 		return err

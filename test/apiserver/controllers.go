@@ -15,7 +15,7 @@ import (
 var controllers = []string{
 	"namespace-controller", "garbage-collector-controller", "deployment-controller", "replicaset-controller", "statefulset-controller",
 	"job-controller", "cronjob-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
-	"endpoints-controller", "endpointslice-controller",
+	"endpoints-controller", "endpointslice-controller", "persistentvolumeclaim-protection-controller",
 }
 
 // StartControllers starts a kube-controller-manager on the API server. It ends with the test. There is neither a

@@ -139,9 +139,9 @@ func (f *fleet) config() (c spec.Config, err error) {
 func (f *fleet) service() *scheduler.Service {
 	return &scheduler.Service{
 		Open: func(_ context.Context, r spec.Repository) (storage.Bucket, error) { return f.stores[r.URL], nil },
-		Backup: func(ctx context.Context, s spec.Spec, to []backup.Store, _ storage.Report) (r backup.Result, err error) {
+		Backup: func(ctx context.Context, asked scheduler.BackupRequest, _ storage.Report) (r backup.Result, err error) {
 			f.taken.Add(1)
-			r.Backup, err = emulated(ctx, to[0].Cluster, time.Now(), s.Backup.Labels)
+			r.Backup, err = emulated(ctx, asked.To[0].Cluster, time.Now(), asked.Spec.Backup.Labels)
 			return r, err
 		},
 		Host: "bench", Patience: time.Second, Report: func(storage.Event) {},

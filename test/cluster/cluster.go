@@ -8,13 +8,16 @@
 //	  ├─ n2 198.18.0.12
 //	  └─ n3 198.18.0.13
 //
-// Nothing leads from there to the host, and all of it ends with process 1 of the control plane. Tests observe the cluster by commands
-// that run in these namespaces.
+// With StartStatic, etcd and the components of Kubernetes are static pods of the nodes instead.
+//
+// Nothing leads from there to the host, and all of it ends with process 1 of the control plane. Clusters that run at the same time share
+// nothing. Tests observe the cluster by commands that run in these namespaces, and read and damage the files of its volumes from outside.
 package cluster
 
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -22,6 +25,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +36,6 @@ import (
 )
 
 const (
-	nodes        = 3
 	startTimeout = 10 * time.Minute // on cores that other tests use too
 	waitTimeout  = 10 * time.Minute
 )
@@ -42,6 +45,7 @@ var controlPlane = net.IPv4(198, 18, 0, 1)
 
 // Cluster is a running Kubernetes.
 type Cluster struct {
+	nodes   []string // n1, n2, ...
 	state   string   // folder
 	scripts string   // folder
 	env     []string // of the scripts
@@ -50,6 +54,15 @@ type Cluster struct {
 
 // Start starts a cluster, which ends with the test. It needs root, and the programs of test/tools.
 func Start(t testing.TB) *Cluster {
+	t.Helper()
+	c := newCluster(t, 3)
+	c.writeAccess(t, func(string) net.IP { return controlPlane })
+	c.up(t)
+	return c
+}
+
+// newCluster returns a cluster of a number of nodes that has not started. It skips the test on machines that cannot run one.
+func newCluster(t testing.TB, nodes int) *Cluster {
 	t.Helper()
 	if os.Getuid() != 0 {
 		tools.Missing(t, "a cluster needs root")
@@ -60,11 +73,21 @@ func Start(t testing.TB) *Cluster {
 	}
 	apiserver := tools.Path(t, "kubernetes", "kube-apiserver")
 	tools.Path(t, "images", "pause.tar")
-	_, source, _, _ := runtime.Caller(0)
-	dir := t.TempDir()
-	c := &Cluster{state: filepath.Join(dir, "state"), scripts: filepath.Dir(source)}
-	c.env = append(os.Environ(), "STATE="+c.state, "TOOLS="+filepath.Dir(filepath.Dir(apiserver)), fmt.Sprintf("NODES=%d", nodes))
-	c.writeAccess(t)
+	up, err := tools.Source("test/cluster/up.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{state: filepath.Join(t.TempDir(), "state"), scripts: filepath.Dir(up)}
+	c.env = append(os.Environ(), "STATE="+c.state, "TOOLS="+filepath.Dir(filepath.Dir(apiserver)), fmt.Sprintf("NODES=%d", nodes), "STATIC=")
+	for i := range nodes {
+		c.nodes = append(c.nodes, fmt.Sprint("n", i+1))
+	}
+	return c
+}
+
+// up starts all processes.
+func (c *Cluster) up(t testing.TB) {
+	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +96,6 @@ func Start(t testing.TB) *Cluster {
 	c.life = write
 	t.Cleanup(func() { c.end(t) })
 	c.run(t, startTimeout, read, filepath.Join(c.scripts, "up.sh"))
-	return c
 }
 
 // run runs a script of this package, which gets pipe, unless it is nil, as file 3.
@@ -100,23 +122,30 @@ func (c *Cluster) run(t testing.TB, timeout time.Duration, pipe *os.File, comman
 	}
 }
 
-// end ends the cluster. If the test has failed, it shows the ends of the logs first.
+// runInside runs a command in the namespaces of the control plane.
+func (c *Cluster) runInside(t testing.TB, command ...string) {
+	t.Helper()
+	c.run(t, waitTimeout, nil, append([]string{filepath.Join(c.scripts, "in.sh"), "control-plane"}, command...)...)
+}
+
+// end ends the cluster. If the test has failed, it shows the ends of the components' logs first.
 func (c *Cluster) end(t testing.TB) {
 	if t.Failed() {
 		logs, _ := filepath.Glob(filepath.Join(c.state, "log", "*.log"))
-		for _, log := range logs {
-			t.Logf("%s:\n%s", filepath.Base(log), process.Excerpt(log))
+		pods, _ := filepath.Glob(c.Disk("n*", "/var/log/pods/kube-system_*/*/*.log"))
+		for _, log := range append(logs, pods...) {
+			t.Logf("%s:\n%s", strings.TrimPrefix(log, c.state), process.Excerpt(log))
 		}
 	}
 	c.run(t, waitTimeout, nil, filepath.Join(c.scripts, "down.sh"))
 	_ = c.life.Close()
 }
 
-// writeAccess creates the certificates and the kubeconfigs of all components.
-func (c *Cluster) writeAccess(t testing.TB) {
+// writeAccess creates the certificates and the kubeconfigs of all components. The function server returns the address of the API server that
+// a user, such as admin or n1, connects to.
+func (c *Cluster) writeAccess(t testing.TB, server func(user string) net.IP) {
 	t.Helper()
-	access := filepath.Join(c.state, "access")
-	err := os.MkdirAll(access, 0o700)
+	err := os.MkdirAll(c.access(), 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +154,9 @@ func (c *Cluster) writeAccess(t testing.TB) {
 		"system:kube-controller-manager": nil, "system:kube-scheduler": nil, "system:kube-proxy": nil,
 		"admin": {"system:masters"}, "dns": {"system:masters"},
 	}
-	for i := range nodes {
-		addresses = append(addresses, net.IPv4(198, 18, 0, byte(11+i)))
-		users[fmt.Sprintf("system:node:n%d", i+1)] = []string{"system:nodes"}
+	for _, node := range c.nodes {
+		addresses = append(addresses, nodeAddress(node))
+		users["system:node:"+node] = []string{"system:nodes"}
 	}
 	certificates := servers.NewCertificates(t, addresses...)
 	c.link(t, certificates.CA, "ca.crt")
@@ -138,26 +167,59 @@ func (c *Cluster) writeAccess(t testing.TB) {
 		cert, key := certificates.User(user, name, groups...)
 		c.link(t, cert, name+".crt")
 		c.link(t, key, name+".key")
-		text := fmt.Sprintf(kubeconfig, controlPlane, certificates.CA, cert, key)
-		err := os.WriteFile(filepath.Join(access, name+".kubeconfig"), []byte(text), 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c.writeFile(t, c.access(name+".kubeconfig"), c.kubeconfig(t, name, server(name)))
 	}
 }
 
-// kubeconfig is a template for the address, the authority's file, and the user's certificate and key.
-const kubeconfig = `apiVersion: v1
+// access returns the path of a file of writeAccess.
+func (c *Cluster) access(file ...string) string {
+	return filepath.Join(append([]string{c.state, "access"}, file...)...)
+}
+
+// nodeAddress returns the address of a node, such as n1.
+func nodeAddress(node string) net.IP {
+	number, _ := strconv.Atoi(strings.TrimPrefix(node, "n"))
+	return net.IPv4(198, 18, 0, byte(10+number))
+}
+
+// kubeconfig returns a kubeconfig for a user of writeAccess. It contains the certificates.
+func (c *Cluster) kubeconfig(t testing.TB, user string, server net.IP) string {
+	t.Helper()
+	encode := func(file string) string { return base64.StdEncoding.EncodeToString([]byte(c.read(t, file))) }
+	return fmt.Sprintf(kubeconfigText, server, encode("ca.crt"), encode(user+".crt"), encode(user+".key"))
+}
+
+// read returns the content of a file of writeAccess.
+func (c *Cluster) read(t testing.TB, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(c.access(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// writeFile writes a file, and its folder, for root.
+func (c *Cluster) writeFile(t testing.TB, path, content string) {
+	t.Helper()
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubeconfigText is a template for the address, the authority's certificate, and the user's certificate and key.
+const kubeconfigText = `apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: user}}]
-clusters: [{name: test, cluster: {server: "https://%s:6443", certificate-authority: %q}}]
-users: [{name: user, user: {client-certificate: %q, client-key: %q}}]
+clusters: [{name: test, cluster: {server: "https://%s:6443", certificate-authority-data: %s}}]
+users: [{name: user, user: {client-certificate-data: %s, client-key-data: %s}}]
 `
 
 func (c *Cluster) link(t testing.TB, file, name string) {
 	t.Helper()
-	err := os.Symlink(file, filepath.Join(c.state, "access", name))
+	err := os.Symlink(file, c.access(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,32 +275,41 @@ func (c *Cluster) Eventually(t testing.TB, want string, args ...string) {
 	t.Fatalf("kubectl %s: got %q, want %q (%v)", strings.Join(args, " "), got, want, err)
 }
 
-// StopComponent kills a process of the control plane, such as kube-apiserver, and keeps it stopped until StartComponent.
+// StopComponent kills a process of the control plane, such as kube-apiserver, and keeps it stopped until StartComponent or the end of the
+// test.
 func (c *Cluster) StopComponent(t testing.TB, name string) {
 	t.Helper()
+	t.Cleanup(func() { c.StartComponent(t, name) })
 	err := os.WriteFile(filepath.Join(c.state, "off", name), nil, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := filepath.Join(c.state, "stopped", name)
-	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(50 * time.Millisecond) {
-		_, err := os.Stat(stopped)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not stop", name)
-		}
-	}
+	await(t, name+" is stopped", func() bool { return exists(c.state, "stopped", name) })
 }
 
 // StartComponent starts a component that StopComponent has stopped. It does not wait until the component is ready.
 func (c *Cluster) StartComponent(t testing.TB, name string) {
 	t.Helper()
-	err := os.Remove(filepath.Join(c.state, "off", name))
+	err := os.RemoveAll(filepath.Join(c.state, "off", name))
 	if err != nil {
 		t.Fatal(err)
 	}
+	await(t, name+" is started", func() bool { return !exists(c.state, "stopped", name) })
+}
+
+// await waits until a condition holds.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(waitTimeout); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited until %s", what)
+		}
+	}
+}
+
+func exists(path ...string) bool {
+	_, err := os.Stat(filepath.Join(path...))
+	return err == nil
 }
 
 // LoadDR builds the image of dr from this tree, and makes it available on all nodes as the name that it returns.
@@ -253,8 +324,7 @@ func (c *Cluster) LoadDR(t testing.TB) (name string) {
 // LoadImage makes an image available on all nodes. The file is an archive of an OCI layout.
 func (c *Cluster) LoadImage(t testing.TB, file string) {
 	t.Helper()
-	for i := range nodes {
-		node := fmt.Sprintf("n%d", i+1)
+	for _, node := range c.nodes {
 		out, err := c.In(node, nil, "ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", file).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: load %s: %v\n%s", node, file, err, out)

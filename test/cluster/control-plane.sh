@@ -39,6 +39,13 @@ run_dns() {
 	exec dns -listen "$control_plane:53" -kubeconfig "$access/dns.kubeconfig"
 }
 
+api_servers_ready() {
+	local address
+	for address in "${api_servers[@]}"; do
+		kubectl --server "https://$address:6443" get --raw /readyz || return 1
+	done
+}
+
 nodes_ready() {
 	local i
 	for ((i = 1; i <= NODES; i++)); do
@@ -55,8 +62,9 @@ test_lives() {
 	read -r -t 0.2 -u 3 || (($? > 128)) # the time was over
 }
 
+mount --make-rprivate / # no mount of the machine reaches the nodes later
 mount_own
-mount --make-rshared /
+mount --make-rshared / # nodes, also those that run, see the volumes that tests mount here
 hostname control-plane
 ip link add nodes type bridge
 ip addr add "$control_plane/16" dev nodes
@@ -66,15 +74,27 @@ if [[ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]]; then
 	echo 0 >/proc/sys/net/bridge/bridge-nf-call-iptables # frames between the nodes pass no firewall here
 fi
 
-start etcd
-start kube-apiserver
+api_servers=("$control_plane")
+if [[ -z $STATIC ]]; then
+	start etcd
+	start kube-apiserver
+else
+	mapfile -t api_servers < <(seq -f '198.18.0.%g' 11 $((10 + NODES)))
+	touch "$STATE/api-ready" # the kubelets run the API servers
+fi
 for ((i = 1; i <= NODES; i++)); do # they load their images meanwhile
 	"$here/node-up.sh" "n$i"
 done
-wait_for kubectl get --raw /readyz
-touch "$STATE/api-ready"
-start kube-controller-manager
-start kube-scheduler
+wait_for api_servers_ready
+if [[ -z $STATIC ]]; then
+	touch "$STATE/api-ready"
+	start kube-controller-manager
+	start kube-scheduler
+else
+	for disk in "$STATE"/n*/disk; do # earlier they would fail, and the kubelet waits longer after each failure
+		mv "$disk"/etc/kubernetes/kube-{controller-manager,scheduler}.yaml "$disk/etc/kubernetes/manifests"
+	done
+fi
 start dns
 kubectl apply -f "$here/storage.yaml"
 wait_for nodes_ready

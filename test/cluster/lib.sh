@@ -3,6 +3,7 @@
 #   STATE   the folder with everything that the cluster stores; down.sh removes it
 #   TOOLS   what test/tools/build.sh has built
 #   NODES   how many nodes there are
+#   STATIC  not empty if the control plane is static pods of the nodes, whose manifests are on their disks
 
 # Addresses for benchmarks (RFC 2544). They exist in the cluster's own network namespaces alone, which have no link to the host.
 # Node i is 198.18.0.(10+i), and its pods are in 198.18.i.0/24.
@@ -42,14 +43,14 @@ remove_cgroups() {
 }
 
 # spawn CGROUPS LOG COMMAND... runs a command as process 1 of new namespaces, in the cgroups that a file lists, and prints its pid as
-# the caller sees it. All that the command starts ends with it.
+# the caller sees it. All that the command starts ends with it. It sees what the caller mounts later.
 spawn() {
 	local cgroups=$1 log=$2 launcher first=
 	(
 		while read -r folder; do
 			echo "$BASHPID" >"$folder/cgroup.procs"
 		done <"$cgroups"
-		exec setsid unshare --net --mount --pid --uts --ipc --cgroup --fork --kill-child --mount-proc "${@:3}" >"$log" 2>&1 </dev/null
+		exec setsid unshare --net --mount --propagation slave --pid --uts --ipc --cgroup --fork --kill-child --mount-proc "${@:3}" >"$log" 2>&1 </dev/null
 	) &
 	launcher=$!
 	for _ in {1..500}; do
@@ -65,7 +66,6 @@ spawn() {
 # mount_own gives process 1 its own /sys, cgroups, /run and resolver.
 mount_own() {
 	local controllers
-	mount --make-rprivate /
 	mount -t sysfs sysfs /sys
 	mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
 	while IFS=: read -r _ controllers _; do
@@ -82,7 +82,8 @@ mount_own() {
 	mount -t tmpfs -o mode=755 tmpfs /run
 	printf 'nameserver %s\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n' "$control_plane" >/run/resolv.conf
 	mount --bind /run/resolv.conf /etc/resolv.conf
-	# kube-controller-manager provisions volumes below this fixed path. It is the same storage on every node.
+	# kube-controller-manager provisions volumes below this fixed path. It is the same storage on every node. The machine's own folder is a
+	# mount point alone, for all clusters: it stays.
 	mkdir -p /tmp/hostpath_pv
 	mount --bind "$STATE/volumes" /tmp/hostpath_pv
 	ip link set lo up

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
 
 node=$1 folder=$STATE/$1
-mkdir -p "$folder"/{log,cni,kubelet,containerd,pod-logs}
+mkdir -p "$folder"/{log,cni,etc,work} "$folder"/disk/{etc/kubernetes/manifests,var/lib/kubelet,var/log}
 make_cgroups "$node" >"$folder/cgroups"
 rm -f "$folder/linked"
 spawn "$folder/cgroups" "$folder/log/node.log" "$here/node.sh" "$node" >"$folder/pid" # as the control plane counts

@@ -19,14 +19,13 @@ containers() {
 	ctr --address /run/containerd/containerd.sock --namespace k8s.io "$@"
 }
 
-# The machine's own /var/lib and /var/log are hidden: nothing is left there.
+# The machine's own folders are hidden, and a layer takes the changes of its /etc: nothing is left there.
+mount -t overlay -o "lowerdir=/etc,upperdir=$folder/etc,workdir=$folder/work" overlay /etc
+mkdir -p /etc/kubernetes
 mount_own
-mount -t tmpfs -o mode=755 tmpfs /var/lib
-mount -t tmpfs -o mode=755 tmpfs /var/log
-mkdir -p /var/lib/kubelet /var/lib/containerd /var/log/pods
-mount --bind "$folder/kubelet" /var/lib/kubelet
-mount --bind "$folder/containerd" /var/lib/containerd
-mount --bind "$folder/pod-logs" /var/log/pods
+for dir in /etc/kubernetes /var/lib /var/log; do
+	mount --bind "$folder/disk$dir" "$dir"
+done
 # The kubelet would set these for the whole machine. It sees the values that it wants, and the machine keeps its own.
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
 	kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
@@ -101,6 +100,7 @@ evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree
 localStorageCapacityIsolation: false
 makeIPTablesUtilChains: false
 volumePluginDir: /run/kubelet-plugins
+staticPodPath: /etc/kubernetes/manifests
 nodeStatusUpdateFrequency: 2s
 nodeLeaseDurationSeconds: 8
 END

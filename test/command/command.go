@@ -17,7 +17,7 @@ import (
 // path of the binary, set by Main.
 var path string
 
-// Variable passes the binary to a run of the test binary by itself: if it is set, Main builds nothing.
+// Variable names the binary: if it is set, as by make test, Main builds nothing.
 const Variable = "ETCD_DR_BINARY"
 
 // Main builds dr from the tree that contains the test, runs the tests, and removes the binary. With -short it builds

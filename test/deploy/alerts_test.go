@@ -1,9 +1,11 @@
 package deploy
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -103,12 +105,33 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
+// TestEveryConditionHasAnAlert lets each condition hold, once with each severity, and counts the alerts that fire.
+func TestEveryConditionHasAnAlert(t *testing.T) {
+	file, err := filepath.Abs(alertsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "rule_files: [%s]\ntests:\n", file)
+	for severity, alert := range map[condition.Severity]string{
+		condition.Critical: "EtcdDRConditionCritical", condition.Warning: "EtcdDRConditionWarning",
+	} {
+		fmt.Fprintf(&b, "  - interval: 1m\n    input_series:\n")
+		for _, name := range condition.Names {
+			fmt.Fprintf(&b, "      - {series: 'etcd_dr_condition{cluster=\"c\", repository=\"r\", condition=\"%s\", severity=\"%s\"}', values: 1x120}\n", name, severity)
+		}
+		fmt.Fprintf(&b, "    promql_expr_test:\n      - expr: count(ALERTS{alertname=\"%s\", alertstate=\"firing\"})\n", alert)
+		fmt.Fprintf(&b, "        eval_time: 2h\n        exp_samples: [{value: %d}]\n", len(condition.Names))
+	}
+	promtool(t, "test", "rules", writeFile(t, "conditions.yaml", b.String()))
+}
+
 const runbookURL = "https://github.com/etcd-dr/etcd-dr/blob/main/docs/runbooks/"
 
-// TestRunbooks checks that each alert and each condition leads to a page, that each page is led to, and that the list
-// of pages is complete.
+// TestRunbooks checks that each alert and each condition leads to a page, that each page is led to or for an emergency, and that the
+// list of pages is complete.
 func TestRunbooks(t *testing.T) {
-	wanted := conditions(t)
+	wanted := append(conditions(t), emergencies...)
 	for _, r := range alerts(t) {
 		page, below := strings.CutPrefix(r.Annotations["runbook_url"], runbookURL)
 		page, isPage := strings.CutSuffix(page, ".md")
@@ -158,21 +181,24 @@ func conditions(t *testing.T) (names []string) {
 	return names
 }
 
-// pages returns the names of the runbooks, without their list.
+// pages returns the names of the runbooks, without their list, and with the folder of those for Kubernetes.
 func pages(t *testing.T) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(runbooks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		name := strings.TrimSuffix(e.Name(), ".md")
-		if name != "README" {
-			names = append(names, name)
+	for _, pattern := range []string{"*.md", "kubernetes/*.md"} {
+		found, err := fs.Glob(os.DirFS(runbooks), pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			names = append(names, strings.TrimSuffix(file, ".md"))
 		}
 	}
-	return names
+	slices.Sort(names)
+	return slices.DeleteFunc(names, func(name string) bool { return name == "README" })
 }
+
+// emergencies are the runbooks to which no alert leads: a person recognizes the situation.
+var emergencies = []string{"kubernetes/AllLost", "kubernetes/DataDeleted", "kubernetes/QuorumLost"}
 
 var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 
@@ -181,7 +207,7 @@ func TestRunbookPages(t *testing.T) {
 	for _, page := range append(pages(t), "README") {
 		text := readFile(t, filepath.Join(runbooks, page+".md"))
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			_, err := os.Stat(filepath.Join(runbooks, m[1]))
+			_, err := os.Stat(filepath.Join(runbooks, filepath.Dir(page), m[1]))
 			if err != nil {
 				t.Errorf("%s: %v", page, err)
 			}
@@ -190,7 +216,7 @@ func TestRunbookPages(t *testing.T) {
 			continue
 		}
 		rest := text
-		for _, part := range []string{"# " + page + "\n", "**You see:**", "**At risk:**", "**Look:**", "**Do:**", "**Over when**"} {
+		for _, part := range []string{"# " + filepath.Base(page) + "\n", "**You see:**", "**At risk:**", "**Look:**", "**Do:**", "**Over when**"} {
 			_, after, found := strings.Cut(rest, part)
 			if !found {
 				t.Errorf("%s has no %s, or not in this place", page, part)

@@ -30,7 +30,8 @@ const (
 var allValues = []string{
 	"--set=image.repository=registry.example.com:5000/etcd-dr", "--set=image.tag=v1.2.3", "--set=image.pullPolicy=Always",
 	"--set=imagePullSecrets[0].name=registry", "--set=replicas=3", "--set=watchNamespace=payments", "--set=concurrency=2",
-	"--set=allowLoopback=true", "--set=ambientPrefixes={s3://backups/\\{\\{namespace\\}\\}}", "--set=podLabels.use=yes", "--set=spool.enabled=true", "--set=resources.limits.cpu=2", "--set=nodeSelector.role=backups",
+	"--set=drills.enabled=true", "--set=drills.concurrency=3", "--set=restores.enabled=true", "--set=allowLoopback=true",
+	"--set=ambientPrefixes={s3://backups/\\{\\{namespace\\}\\}}", "--set=podLabels.use=yes", "--set=spool.enabled=true", "--set=spool.backups=6Gi", "--set=resources.limits.cpu=2", "--set=nodeSelector.role=backups",
 	"--set=tolerations[0].operator=Exists", "--set=podAnnotations.team=storage", "--set=serviceAccount.annotations.role=none",
 	"--set=api.enabled=true", "--set=serviceMonitor.enabled=true", "--set=serviceMonitor.interval=1m",
 	"--set=serviceMonitor.labels.release=prometheus", "--set=prometheusRule.enabled=true",
@@ -136,6 +137,32 @@ func TestChartEqualsKustomization(t *testing.T) {
 	}
 }
 
+// TestChartAllows checks that the operator has rights to Jobs and pods only with drills.enabled or restores.enabled: those of drills.yaml
+// and restores.yaml, or in the named namespaces alone.
+func TestChartAllows(t *testing.T) {
+	without := template(t, chart)
+	if strings.Contains(without, "[jobs]") || strings.Contains(without, "[pods]") {
+		t.Errorf("without drills and restores there are rights to Jobs or pods:\n%s", without)
+	}
+	for _, what := range []string{"drills", "restores"} {
+		role, binding := "ClusterRole /etcd-dr-"+what, "ClusterRoleBinding /etcd-dr-"+what
+		want := withoutHelm(objects(t, readFile(t, filepath.Join(kustomization, what+".yaml"))))
+		all := withoutHelm(objects(t, template(t, chart, "--set="+what+".enabled=true")))
+		diff := cmp.Diff(want, map[string]object{role: all[role], binding: all[binding]})
+		if diff != "" {
+			t.Errorf("the rights (-%s.yaml +chart):\n%s", what, diff)
+		}
+		all = objects(t, template(t, chart, "--set="+what+".enabled=true", "--set="+what+".namespaces={payments,orders}"))
+		for name, want := range map[string]bool{
+			role: true, binding: false, "RoleBinding payments/etcd-dr-" + what: true, "RoleBinding orders/etcd-dr-" + what: true,
+		} {
+			if (all[name] != nil) != want {
+				t.Errorf("%s exists: %t, want %t", name, !want, want)
+			}
+		}
+	}
+}
+
 // TestChartSetsTheImage checks the tag: image.tag, or else the app version of the package.
 func TestChartSetsTheImage(t *testing.T) {
 	dir := t.TempDir()
@@ -149,7 +176,7 @@ func TestChartSetsTheImage(t *testing.T) {
 		`"etcd-dr:v2@sha256:` + digest + `"`: {"--set=image.tag=v2@sha256:" + digest},
 	} {
 		got := template(t, from, values...)
-		if !strings.Contains(got, "image: "+want+"\n") || !strings.Contains(got, "--drill-image="+strings.Trim(want, `"`)+"\n") {
+		if !strings.Contains(got, "image: "+want+"\n") || !strings.Contains(got, "--job-image="+strings.Trim(want, `"`)+"\n") {
 			t.Errorf("%q: the image, or that of drills, is not %s:\n%s", values, want, got)
 		}
 	}
@@ -163,6 +190,11 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"replica=3":                          "additional properties 'replica' not allowed",
 		"replicas=many":                      "'/replicas'",
 		"concurrency=-1":                     "'/concurrency'",
+		"drills.concurrency=-1":              "'/drills/concurrency'",
+		"drills.namespaces={a.b}":            "'/drills/namespaces/0'",
+		"drills.namespaces[0]=":              "'/drills/namespaces/0'",
+		"restores.enabled=yes":               "'/restores/enabled'",
+		"restores.namespaces={a.b}":          "'/restores/namespaces/0'",
 		"image.tag=5":                        "'/image/tag'",
 		"image.repository=etcd-dr:v1":        "'/image/repository'",
 		"image.pullPolicy=Sometimes":         "'/image/pullPolicy'",
@@ -170,7 +202,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"allowLoopback=1":                    "'/allowLoopback'",
 		"ambientPrefixes={file:///srv}":      "'/ambientPrefixes/0'",
 		"spool.sizeLimit=large":              "'/spool/sizeLimit'",
-		"serviceMonitor.enabled=true":        "serviceMonitor.enabled needs api.enabled",
+		"spool.backups=5GiB":                 "'/spool/backups'",
 		"serviceMonitor.interval=often":      "'/serviceMonitor/interval'",
 		"prometheusRule.enabled=1":           "'/prometheusRule/enabled'",
 		"dashboard.label.a=b":                "'/dashboard'",
@@ -178,10 +210,34 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"networkPolicy.enable=true":          "'/networkPolicy'",
 		"securityContext.runAsNonRoot=false": "additional properties 'securityContext' not allowed",
 	} {
-		out, err := exec.CommandContext(t.Context(), helm(t), "template", "etcd-dr", chart, "--set="+value).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), want) {
-			t.Errorf("%s: %v: the message does not contain %q:\n%s", value, err, want, out)
-		}
+		wantRefused(t, value, want)
+	}
+}
+
+func wantRefused(t *testing.T, values, want string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), helm(t), "template", "etcd-dr", chart, "--set="+values).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%s: %v: the message does not contain %q:\n%s", values, err, want, out)
+	}
+}
+
+// TestChartRefusesContradictions checks values that are right alone.
+func TestChartRefusesContradictions(t *testing.T) {
+	const own = " is one of the chart's own labels: remove it"
+	for _, test := range [][2]string{
+		{"serviceMonitor.enabled=true", "serviceMonitor.enabled needs api.enabled"},
+		{"drills.enabled=true,drills.namespaces={a},watchNamespace=b", "drills.namespaces and watchNamespace exclude each other"},
+		{"restores.enabled=true,restores.namespaces={a},watchNamespace=b", "restores.namespaces and watchNamespace exclude each other"},
+		{`podLabels.app\.kubernetes\.io/name=dr`, "podLabels: app.kubernetes.io/name" + own},
+		{`dashboard.enabled=true,dashboard.labels.helm\.sh/chart=dr`, "dashboard.labels: helm.sh/chart" + own},
+		{`prometheusRule.enabled=true,prometheusRule.labels.app\.kubernetes\.io/instance=dr`, "prometheusRule.labels: app.kubernetes.io/instance" + own},
+		{
+			`api.enabled=true,serviceMonitor.enabled=true,serviceMonitor.labels.app\.kubernetes\.io/managed-by=me`,
+			"serviceMonitor.labels: app.kubernetes.io/managed-by" + own,
+		},
+	} {
+		wantRefused(t, test[0], test[1])
 	}
 }
 
@@ -195,7 +251,10 @@ func TestChartOfOneNamespaceHasNoClusterRole(t *testing.T) {
 			t.Errorf("%s is in no namespace", name)
 		}
 	}
-	for _, name := range []string{"Role payments/etcd-dr-backups", "RoleBinding payments/etcd-dr-backups", "Role etcd-dr/etcd-dr"} {
+	for _, name := range []string{
+		"Role payments/etcd-dr-backups", "RoleBinding payments/etcd-dr-backups", "Role etcd-dr/etcd-dr", "Role payments/etcd-dr-drills",
+		"RoleBinding payments/etcd-dr-drills", "Role payments/etcd-dr-restores", "RoleBinding payments/etcd-dr-restores",
+	} {
 		if all[name] == nil {
 			t.Errorf("there is no %s in %q", name, slices.Sorted(maps.Keys(all)))
 		}
@@ -203,9 +262,9 @@ func TestChartOfOneNamespaceHasNoClusterRole(t *testing.T) {
 	args := argsOf(t, template(t, chart, allValues...))
 	dr().knows(t, "the chart", "dr "+strings.Join(args, " "))
 	want := []string{
-		"operator", "--probe-listen=:8081", "--drill-image=registry.example.com:5000/etcd-dr:v1.2.3", "--listen=:2391",
+		"operator", "--probe-listen=:8081", "--job-image=registry.example.com:5000/etcd-dr:v1.2.3", "--listen=:2391",
 		"--tls-cert=/api/tls/tls.crt", "--tls-key=/api/tls/tls.key", "--tokens-file=/api/tokens/tokens", "--namespace=payments",
-		"--concurrency=2", "--allow-loopback", "--ambient-prefix=s3://backups/{{namespace}}", "--spool-dir=/spool",
+		"--concurrency=2", "--drills=3", "--allow-loopback", "--ambient-prefix=s3://backups/{{namespace}}", "--spool-dir=/spool", "--spool-backups=6Gi",
 	}
 	if !slices.Equal(args, want) {
 		t.Errorf("the arguments are %q, want %q", args, want)
@@ -323,6 +382,7 @@ func TestChartIsAccepted(t *testing.T) {
 	}
 	for asked, want := range map[string]bool{
 		"get secrets -n payments": true, "list secrets -n payments": false, "get secrets -n etcd-dr": false, "get secrets -n default": false,
+		"create jobs -n payments": true, "create jobs -n etcd-dr": false,
 		"get statefulsets -n payments": true, "patch etcdbackups --subresource=status -n payments": true, "list etcdbackups -A": false,
 		"update leases/etcd-dr -n etcd-dr": true, "update leases/other -n etcd-dr": false,
 	} {

@@ -161,3 +161,36 @@ func TestArchiveManifestsAreAccepted(t *testing.T) {
 
 // violation is a rule in a warning of the pod security admission.
 var violation = regexp.MustCompile(`(restricted volume types|hostPath volumes|runAs\w+ ?!?= ?\w+|allowPrivilegeEscalation != false|unrestricted capabilities|seccompProfile|host \w+) \(`)
+
+// manifest matches an object in a page: in a block of YAML, or for kubectl apply.
+var manifest = regexp.MustCompile("(?sm)^```yaml\n(apiVersion:.*?)^```|^ *kubectl apply -f - <<'END'\n(.*?)^ *END$")
+
+// TestManifestsOfTheDocsAreAccepted applies the manifests in docs/kubernetes.md and in the runbooks to a real API server.
+func TestManifestsOfTheDocsAreAccepted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs an API server")
+	}
+	api := apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}))
+	api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
+	api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "crd/etcdrestores.etcd-dr.io", "--timeout=60s")
+	for _, namespace := range []string{"payments", "staging"} {
+		api.Kubectl(t, "", "create", "namespace", namespace)
+	}
+	files, err := filepath.Glob(filepath.Join(runbooks, "kubernetes", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range append(files, "../../docs/kubernetes.md") {
+		for _, m := range manifest.FindAllStringSubmatch(readFile(t, file), -1) {
+			found++
+			out := api.Try(t, m[1]+m[2], "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+			if !out.OK {
+				t.Errorf("%s: %s\n%s", file, out.Stderr, m[1]+m[2])
+			}
+		}
+	}
+	if found < 6 {
+		t.Errorf("only %d manifests were found", found)
+	}
+}

@@ -13,7 +13,14 @@ import (
 
 // TestUnitsUnderSystemd checks that the units, installed as documented, work under systemd with all of their
 // restrictions.
-func TestUnitsUnderSystemd(t *testing.T) {
+func TestUnitsUnderSystemd(t *testing.T) { underSystemd(t, "units.sh") }
+
+// TestRestoreUnderSystemd checks that dr restore --into systemd restores members that are units, and goes back.
+func TestRestoreUnderSystemd(t *testing.T) { underSystemd(t, "restore.sh") }
+
+// underSystemd runs a script under systemd in a container.
+func underSystemd(t *testing.T, script string) {
+	t.Helper()
 	need(t, "/lib/systemd/systemd")
 	if os.Geteuid() != 0 {
 		unavailable(t, "only root may boot systemd in a container")
@@ -23,7 +30,7 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		command.Path():                       "dr",
 		tools.Path(t, "etcd-3.7", "etcd"):    "etcd",
 		tools.Path(t, "etcd-3.7", "etcdctl"): "etcdctl",
-		"container/units.sh":                 "script.sh",
+		filepath.Join("container", script):   "script.sh",
 	} {
 		output(t, "install", "-m", "755", from, filepath.Join(shared, name))
 	}

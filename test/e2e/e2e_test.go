@@ -127,7 +127,7 @@ func checkSame(t *testing.T, source, booted *servers.Cluster, revision int64) {
 				m.Name, revision, got.Hash, got.CompactRevision, want.Hash, want.CompactRevision)
 		}
 	}
-	servers.Same(t, a, b, clientv3.WithRev(revision))
+	servers.RequireSame(t, a, b, clientv3.WithRev(revision))
 	put(t, b, "after the restore", "a write goes through")
 }
 

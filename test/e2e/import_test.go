@@ -155,7 +155,7 @@ func TestSalvageIntoTheRepository(t *testing.T) {
 			disk := dirs(c, 2)
 			before := content(t, disk)
 			plan := command.Must(t, j.env, "salvage", "--from-data-dir", disk)
-			if !strings.Contains(plan, disk) || !strings.Contains(plan, "less than a majority is here") {
+			if !strings.Contains(plan, disk) || !strings.Contains(plan, "the logs of a majority are not here") {
 				t.Errorf("the plan:\n%s", plan)
 			}
 			store := func(from string, args ...string) catalog.Manifest {

@@ -62,7 +62,7 @@ func TestLogPurgedMeanwhile(t *testing.T) {
 	}
 	j.wantRestored(t, live(t, client, 0))
 	j.wantRestored(t, before, "--to-revision", fmt.Sprint(before.Revision))
-	nearest := fmt.Sprintf("the nearest that can be restored is revision %d ", before.Revision)
+	nearest := fmt.Sprintf("the nearest restorable point is revision %d ", before.Revision)
 	j.wantRefused(t, 3, nearest, "--to-revision", fmt.Sprint(inside))
 	j.wantRefused(t, 3, nearest, "--to", at.Format(time.RFC3339Nano))
 	j.wantRestored(t, before, "--to-revision", fmt.Sprint(inside), "--best")

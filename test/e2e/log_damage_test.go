@@ -182,7 +182,7 @@ func flip(data []byte) []byte {
 func (p *tape) only(t *testing.T, j job, seq uint64) {
 	t.Helper()
 	end := p.at(t, seq)
-	nearest := fmt.Sprintf("the nearest that can be restored is revision %d ", end.Revision)
+	nearest := fmt.Sprintf("the nearest restorable point is revision %d ", end.Revision)
 	j.wantRefused(t, 3, nearest)
 	j.wantRestored(t, end, "--best")
 	j.wantRestored(t, end, "--to-revision", fmt.Sprint(end.Revision))
@@ -230,7 +230,7 @@ func logDamage(t *testing.T, j job) {
 		j.wantRestored(t, p.at(t, 0))
 		j.wantRestored(t, p.at(t, p.backup-2), "--to-revision", fmt.Sprint(p.at(t, p.backup-2).Revision))
 		inside := fmt.Sprint(p.at(t, p.backup-2).Revision + 3)
-		j.wantRefused(t, 3, fmt.Sprintf("the nearest that can be restored is revision %d ", p.at(t, p.backup-2).Revision), "--to-revision", inside)
+		j.wantRefused(t, 3, fmt.Sprintf("the nearest restorable point is revision %d ", p.at(t, p.backup-2).Revision), "--to-revision", inside)
 		j.wantRestored(t, p.at(t, p.backup-2), "--to-revision", inside, "--best")
 	})
 	t.Run("a segment is missing", func(t *testing.T) {

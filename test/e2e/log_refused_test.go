@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -61,7 +62,7 @@ func TestLogNamesThatBeginAlike(t *testing.T) {
 	}
 }
 
-// files returns the contents of every file below dir.
+// files returns the contents of every file below dir. A running agent may remove files meanwhile: those are left out.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -70,10 +71,16 @@ func files(t *testing.T, dir string) map[string]string {
 			return err
 		}
 		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		all[path] = fmt.Sprintf("%v %v %s", info.Mode(), info.ModTime(), data)
 		return err
 	})

@@ -20,13 +20,14 @@ func (o *operated) segments(t *testing.T) (n int) {
 	return n
 }
 
-// TestOperatorArchives archives a log, and kills the API server for half a minute: segments are stored meanwhile, and afterwards the
+// TestOperatorArchives archives a log, signed, and kills the API server for half a minute: segments are stored meanwhile, and afterwards the
 // status shows a window with every write.
 func TestOperatorArchives(t *testing.T) {
 	o := newOperated(t)
 	spool := t.TempDir()
 	o.start(t, "--spool-dir", spool)
-	o.api.Kubectl(t, o.object("etcd", "  schedule: {cron: \"@every 10s\"}\n  archive: {flush: 1s}"), "apply", "-f", "-")
+	key := newSigner(t)
+	o.api.Kubectl(t, o.sign(t, key, o.object("etcd", "  schedule: {cron: \"@every 10s\"}\n  archive: {flush: 1s}"), key.public), "apply", "-f", "-")
 	client, writes := o.etcd.Client(t), 0
 	write := func() {
 		writes++
@@ -57,14 +58,14 @@ func TestOperatorArchives(t *testing.T) {
 	newest := live(t, client, 0)
 	o.api.Restart(t)
 	eventually(t, "the status shows every write", func() bool { return o.status(t, "etcd").Window.To.Revision >= newest.Revision })
-	list := o.listAll(t)
+	list := o.trusting(t, key)
 	if len(list.Windows) != 1 || len(list.Gaps) != 0 {
 		t.Errorf("the windows are %+v, the gaps %+v, want one window and no gap", list.Windows, list.Gaps)
 	}
 	o.api.Kubectl(t, "", "-n", "payments", "delete", "edb", "etcd")
-	eventually(t, "the spool is removed with the EtcdBackup", func() bool {
-		_, err := os.Stat(filepath.Join(spool, "payments", "payments.etcd"))
-		return os.IsNotExist(err)
+	eventually(t, "the spool is removed with the EtcdBackup, and so is the folder of its namespace", func() bool {
+		left, err := os.ReadDir(spool)
+		return err == nil && len(left) == 0
 	})
 	o.service.Stop(t)
 }

@@ -104,7 +104,8 @@ func (o *operated) damage(t *testing.T) (id catalog.ID) {
 }
 
 // TestOperatorDrills drills as Jobs in a namespace under the standard "restricted". The operator is killed while the first one runs: the
-// next operator creates no second Job, and shows the proof. After damage the next drill fails, and the status names the backup.
+// next operator creates no second Job, and shows the proof. After damage the next drill fails, and the status names the backup. Before the
+// operator has the right to create Jobs, the status names the remedy.
 func TestOperatorDrills(t *testing.T) {
 	o := newOperated(t)
 	o.api.StartControllers(t)
@@ -115,11 +116,16 @@ func TestOperatorDrills(t *testing.T) {
 	text := strings.Replace(o.object("etcd", fields), "unencrypted: true", "recipients: ["+recipient+"]", 1)
 
 	put(t, o.etcd.Client(t), "order", "1")
-	o.start(t, "--drill-image", "etcd-dr.test:v1")
+	o.start(t, "--job-image", "etcd-dr.test:v1")
 	o.api.Kubectl(t, text, "apply", "-f", "-")
+	eventually(t, "the status shows that the operator may not create Jobs", func() bool {
+		proven := o.status(t, "etcd").condition("Proven")
+		return strings.HasPrefix(proven, "False DrillNotRun") && strings.Contains(proven, "has no right to create Jobs in namespace payments")
+	})
+	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/drills.yaml")
 	first := o.next(t)
 	o.service.Kill(t)
-	o.start(t, "--drill-image", "etcd-dr.test:v1", "--lease", "5s")
+	o.start(t, "--job-image", "etcd-dr.test:v1", "--lease", "5s")
 	eventually(t, "the next operator waits for the same Job", func() bool {
 		s := o.status(t, "etcd")
 		return len(s.Recent) > 0 && s.Recent[0].Job == "drill" && s.Recent[0].Verdict == ""

@@ -42,7 +42,7 @@ func newOperated(t *testing.T, flags ...string) *operated {
 	}
 	o.url = store.Through(o.proxy).URL(o.bucket, "etcd")
 	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
-	o.api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "--timeout=60s")
+	o.api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "crd/etcdrestores.etcd-dr.io", "--timeout=60s")
 	o.api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/rbac.yaml")
 	o.api.Kubectl(t, "", "create", "namespace", "payments")
 	args := []string{"-n", "payments", "create", "secret", "generic", "store"}
@@ -167,9 +167,9 @@ func TestOperatorTakesOneBackup(t *testing.T) {
 	o.service.Kill(t)
 	o.start(t)
 	put(t, o.etcd.Client(t), "order", "2")
-	o.api.Kubectl(t, o.object("hourly", `  schedule: {cron: "@hourly"}`), "apply", "-f", "-")
+	o.api.Kubectl(t, o.object("daily", fmt.Sprintf(`  schedule: {cron: "0 %d * * *"}`, time.Now().Add(12*time.Hour).UTC().Hour())), "apply", "-f", "-")
 	eventually(t, "the old backup counts for the schedule", func() bool {
-		s := o.status(t, "hourly")
+		s := o.status(t, "daily")
 		return s.Last.ID == got.Last.ID && s.Next != "" && strings.HasPrefix(s.condition("Protected"), "True")
 	})
 	if len(o.list(t)) != 1 {
@@ -179,9 +179,9 @@ func TestOperatorTakesOneBackup(t *testing.T) {
 apiVersion: etcd-dr.io/v1alpha1
 kind: EtcdBackup
 metadata: {name: before-upgrade, namespace: payments}
-spec: {like: hourly}
+spec: {like: daily}
 `, "apply", "-f", "-")
-	eventually(t, "a backup like the hourly ones is taken", func() bool { return o.status(t, "before-upgrade").Phase == "Completed" })
+	eventually(t, "a backup like the daily ones is taken", func() bool { return o.status(t, "before-upgrade").Phase == "Completed" })
 	again := o.status(t, "before-upgrade")
 	if again.Last.Revision != 3 || len(o.list(t)) != 2 {
 		t.Errorf("the second backup is %+v, and there are %d", again.Last, len(o.list(t)))
@@ -277,14 +277,14 @@ func withRepository(repositories, fields string) string {
 	return fmt.Sprintf(`{source: {endpoints: ["http://etcd:2379"]}, repositories: [%s], %s}`, repositories, fields)
 }
 
-// refusals applies all of refused, and returns the API server's messages.
-func (o *operated) refusals(t *testing.T) string {
+// refusals applies objects of a kind that the API server refuses, and returns its messages.
+func (o *operated) refusals(t *testing.T, kind string, refused [][]string) string {
 	t.Helper()
 	var b strings.Builder
 	for i, specs := range refused {
 		var out apiserver.Output
 		for _, spec := range specs {
-			out = o.api.Try(t, fmt.Sprintf("{apiVersion: etcd-dr.io/v1alpha1, kind: EtcdBackup, metadata: {name: wrong-%d, namespace: payments}, spec: %s}", i, spec), "apply", "-f", "-")
+			out = o.api.Try(t, fmt.Sprintf("{apiVersion: etcd-dr.io/v1alpha1, kind: %s, metadata: {name: wrong-%d, namespace: payments}, spec: %s}", kind, i, spec), "apply", "-f", "-")
 		}
 		if out.OK {
 			t.Errorf("%s is accepted", specs)
@@ -297,14 +297,17 @@ func (o *operated) refusals(t *testing.T) string {
 // TestOperatorRefuses applies EtcdBackups that the API server or the operator refuses, with the field and the remedy.
 func TestOperatorRefuses(t *testing.T) {
 	o := newOperated(t)
-	golden.Want(t, "testdata/refusals.txt", []byte(o.refusals(t)))
-	o.start(t)
+	golden.Want(t, "testdata/refusals.txt", []byte(o.refusals(t, "EtcdBackup", refused)))
+	o.start(t, "--spool-dir", t.TempDir(), "--spool-backups", "1MiB")
 	o.api.Kubectl(t, o.object("first", `  schedule: {cron: "@daily"}`), "apply", "-f", "-")
 	eventually(t, "the first one is in effect", func() bool { return o.status(t, "first").Last.ID != "" })
 	o.api.Kubectl(t, o.object("second", `  schedule: {cron: "@daily"}`), "apply", "-f", "-")
 	o.api.Kubectl(t, strings.Replace(o.object("secretless", `  schedule: {cron: "@daily"}`), "{name: store}", "{name: gone}", 1), "apply", "-f", "-")
+	limited := strings.NewReplacer("{name: store}", "{name: store}, limit: 1Mi", "payments.etcd", "payments.limited").Replace(o.object("limited", ""))
+	o.api.Kubectl(t, limited, "apply", "-f", "-")
 	eventually(t, "each refusal has its reason", func() bool {
 		return strings.Contains(o.status(t, "second").condition("Accepted"), "False DuplicateCluster: an older EtcdBackup has the cluster name") &&
-			strings.Contains(o.status(t, "secretless").condition("Accepted"), "False Invalid: spec.repositories[main].credentialsSecret: there is no Secret gone")
+			strings.Contains(o.status(t, "secretless").condition("Accepted"), "False Invalid: spec.repositories[main].credentialsSecret: there is no Secret gone") &&
+			strings.Contains(o.status(t, "limited").Message, "no room in the spool: the backup may take 1.0 MiB there, and 512 KiB of 1.0 MiB are left for it")
 	})
 }

@@ -22,10 +22,11 @@ type fakeService struct {
 	role string // of every user
 	tail string // of some texts
 
-	mu      sync.Mutex
-	away    bool
-	orders  []string
-	refused string
+	mu       sync.Mutex
+	away     bool
+	orders   []string
+	refused  string
+	restores []document.ServedRestore
 }
 
 func newFakeService() *fakeService {
@@ -37,7 +38,7 @@ func newFakeService() *fakeService {
 		mux.HandleFunc("GET /api/v1/clusters"+path, func(w http.ResponseWriter, r *http.Request) { f.answer(w, r, answer) })
 	}
 	get("", func(*http.Request) any {
-		return document.ServeStatus{Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Refused: f.refused}, Clusters: f.clusters()}
+		return document.ServeStatus{Config: document.ServeConfig{File: "/etc/etcd-dr/dr.yaml", Refused: f.refused}, Clusters: f.clusters(), Restores: f.restores}
 	})
 	get("/{cluster}", func(r *http.Request) any {
 		for _, c := range f.clusters() {
@@ -276,5 +277,5 @@ func (f *fakeService) order(r *http.Request) any {
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	f.orders = append(f.orders, fmt.Sprint(r.URL.Path, " ", body))
-	return document.Ordered{Cluster: r.PathValue("cluster")}
+	return document.QueuedJob{Cluster: r.PathValue("cluster")}
 }

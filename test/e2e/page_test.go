@@ -40,6 +40,7 @@ func TestPage(t *testing.T) {
 		"clicks": pageClicks, "keyboard": pageKeyboard, "typed": pageTyped, "text stays text": pageText, "orders": pageOrders,
 		"token": pageToken, "away": pageAway, "reads alone": pageReader, "the newest by key": pageEnd, "a new backup": pageNewBackup,
 		"not looked at": pageNotLooked, "a thousand clusters": pageThousand, "the nearest": pageNearest, "no plan to prune": pageUnpruned,
+		"restores": pageRestores,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -260,6 +261,32 @@ func pageNotLooked(t *testing.T, chromium context.Context) {
 	if said != "Still looking at 1 of 1 cluster." {
 		t.Errorf("nobody has looked, and the page says %q", said)
 	}
+}
+
+// pageRestores checks that a restore is shown while it runs.
+func pageRestores(t *testing.T, chromium context.Context) {
+	f := newFakeService()
+	f.restores = []document.ServedRestore{
+		{Namespace: "payments", Name: "done", StatefulSet: "etcd", Phase: "Succeeded", Ended: true, Since: f.ago(time.Hour)},
+		{
+			Namespace: "shop", Name: "all-lost", StatefulSet: "etcd", Phase: "Sealing", Since: f.ago(5*time.Minute + 10*time.Second), MembersDone: "2/3",
+			Message: "the pod of Job etcd-seal has not started: <b>Pending</b>",
+		},
+		{Namespace: "shop", Name: "waits", StatefulSet: "other", Phase: "Pending"},
+	}
+	tab := visit(t, chromium, f, "", browser.Look{})
+	tab.Until(fleetIsThere)
+	said := browser.Value[[]string](tab, `[...document.querySelectorAll("#restores p")].map((p) => p.innerText)`)
+	want := []string{
+		"shop/all-lost restores StatefulSet etcd: Sealing for 5 min, 2/3 members done. the pod of Job etcd-seal has not started: <b>Pending</b>",
+		"shop/waits restores StatefulSet other: Pending",
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("the page shows %q, want %q", said, want)
+	}
+	f.set(func() { f.restores = nil })
+	browser.Value[bool](tab, lookNow)
+	tab.Until(`document.querySelectorAll("#restores p").length === 0`)
 }
 
 // pageThousand checks that of a thousand clusters the one with a problem is the first, and that each can be found by

@@ -325,7 +325,7 @@ func TestWatchCompactedMeanwhile(t *testing.T) {
 			}
 			j.wantRestored(t, live(t, client, 0))
 			j.wantRestored(t, before, "--to-revision", fmt.Sprint(before.Revision))
-			j.wantRefused(t, 3, "the nearest that can be restored is revision", "--to-revision", fmt.Sprint(inside))
+			j.wantRefused(t, 3, "the nearest restorable point is revision", "--to-revision", fmt.Sprint(inside))
 			v := j.verifyLog(t, 3)
 			if len(v.Gaps) != 1 || len(v.Missing)+len(v.Damaged) > 0 {
 				t.Errorf("dr archive verify: %+v", v)

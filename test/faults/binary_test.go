@@ -20,21 +20,45 @@ import (
 // shared is a directory for all tests of one run.
 var shared string
 
-func TestMain(m *testing.M) { os.Exit(command.Main(sharing{m})) }
+func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
-// sharing runs the tests with a directory that they share.
-type sharing struct{ tests *testing.M }
-
-func (s sharing) Run() int {
+// runAll runs the tests with a directory that they share, and a binary of their own.
+func runAll(m *testing.M) int {
 	var err error
 	shared, err = os.MkdirTemp("", "dr-faults-*")
+	if err == nil {
+		defer os.RemoveAll(shared)
+		err = copyBinary()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(shared)
-	return objectstores.Main(s.tests)
+	return command.Main(withStores{m})
 }
+
+// copyBinary replaces the binary that the tests of several packages share, if there is one: processes returns those of these tests alone.
+func copyBinary() error {
+	from := os.Getenv(command.Variable)
+	if from == "" {
+		return nil
+	}
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(shared, "dr")
+	err = os.WriteFile(own, content, 0o755)
+	if err != nil {
+		return err
+	}
+	return os.Setenv(command.Variable, own)
+}
+
+// withStores runs the tests with object stores.
+type withStores struct{ tests *testing.M }
+
+func (w withStores) Run() int { return objectstores.Main(w.tests) }
 
 // soaking reports whether the large counts are requested.
 func soaking() bool { return os.Getenv("ETCD_DR_SOAK") != "" && !testing.Short() }
@@ -74,7 +98,7 @@ func run(t testing.TB, args ...string) command.Output {
 	return start(t, args...).Wait(t)
 }
 
-// noProcess waits until no dr runs: a child whose parent was killed has to end by itself.
+// noProcess waits until no dr of these tests runs: a child whose parent was killed has to end by itself.
 func noProcess(t testing.TB) {
 	t.Helper()
 	var left []string
@@ -87,7 +111,7 @@ func noProcess(t testing.TB) {
 	t.Fatalf("dr still runs: %q", left)
 }
 
-// processes returns the command lines of all running dr.
+// processes returns the command lines of all dr that these tests run.
 func processes(t testing.TB) (running []string) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -1,4 +1,4 @@
-// Package history writes random histories to real servers, with every operation of a client that changes a database.
+// Package history writes random histories to real servers, with every operation by which a client can change a database.
 package history
 
 import (
@@ -83,10 +83,10 @@ func New(t testing.TB, cluster *servers.Cluster, seed uint64, o Options) *Writer
 // stepTimeout is far beyond the time of one step.
 const stepTimeout = time.Minute
 
-// Write executes so many operations. Those that the servers refuse are part of the history.
-func (w *Writer) Write(things int) {
+// Write executes n operations. Those that the servers refuse count too: they are part of the history.
+func (w *Writer) Write(n int) {
 	w.t.Helper()
-	for range things {
+	for range n {
 		s := w.pick()
 		ctx, cancel := context.WithTimeout(w.t.Context(), stepTimeout)
 		err := s.do(ctx)
@@ -113,8 +113,8 @@ func (w *Writer) Client() *clientv3.Client {
 }
 
 // Snapshot saves the first member's database without the digest at its end, and returns its path. Its consistent index
-// covers its whole content. Members of 3.4 save the index only with changes of keys and users, so that a snapshot may
-// contain changes of leases and alarms after its index.
+// covers its whole content, but for members of 3.4: they save the index only with changes of keys and users, so that a snapshot may contain
+// changes of leases and alarms after its index. Snapshot takes up to ten then, and returns the last one in any case.
 func (w *Writer) Snapshot() string {
 	w.t.Helper()
 	client := w.cluster.Client(w.t, servers.At(w.cluster.Members[0]), w.login()) // a login is a request too
@@ -207,7 +207,7 @@ func (w *Writer) pick() step {
 	panic("weights do not add up")
 }
 
-// refused reports whether a server answered with a refusal.
+// refused reports whether err is anything but a failure to reach a server or to complete the call.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal:

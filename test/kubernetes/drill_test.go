@@ -6,27 +6,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // testDrill drills the backup of payments as a Job, with the identity in a Secret of that namespace. Then it flips one byte of the backup
 // in the store: the next drill fails, and the status names the backup. Ended Jobs go by their TTL.
 func (s *site) testDrill(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(func() {
 		if t.Failed() {
 			state, err := s.Try("", "-n", "payments", "describe", "edb,jobs,pods")
 			t.Logf("%v\n%s", err, state)
 		}
 	})
-	s.Kubectl(t, "", "-n", "payments", "create", "secret", "generic", "backups-identity", "--from-literal=key.txt="+s.identity)
+	s.Kubectl(t, "", "-n", "payments", "create", "secret", "generic", "backups-identity", "--from-file=key.txt="+s.identity)
+	s.Kubectl(t, "", "apply", "-f", "../../deploy/kubernetes/drills.yaml")
 	s.patch(t, `{"spec": {"schedule": {"cron": "@yearly"}, "drill": {"schedule": {"cron": "@yearly"}, "identitySecret": {"name": "backups-identity"},
 		"assert": ["key=order"], "memory": "256Mi", "scratch": "256Mi"}}}`)
 	eventually(t, "the status shows the proof of a drill", func() bool {
 		proof := s.Kubectl(t, "", "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.proof}")
 		return proof == string(catalog.Booted) && strings.HasPrefix(s.proven(t), "True")
 	})
-	backup := dr[document.List](t, s, "list", "--repo", s.urls["payments"], "--cluster", "payments.etcd").Backups[0]
+	backup := s.backups(t, "payments")[0]
 	if len(backup.Proofs) != 1 || backup.Proofs[0].Verdict != catalog.Passed || !strings.HasPrefix(backup.Proofs[0].By, "etcd-drill-") {
 		t.Errorf("the proofs are %+v, want one of the Job", backup.Proofs)
 	}
@@ -53,9 +54,9 @@ func (s *site) testDrill(t *testing.T) {
 }
 
 // patch changes the EtcdBackup.
-func (s *site) patch(t *testing.T, patch string) {
+func (s *site) patch(t *testing.T, patch string, options ...string) {
 	t.Helper()
-	s.Kubectl(t, "", "-n", "payments", "patch", "edb", "etcd", "--type=merge", "-p", patch)
+	s.Kubectl(t, "", append([]string{"-n", "payments", "patch", "edb", "etcd", "--type=merge", "-p", patch}, options...)...)
 }
 
 // jobs returns a field of the Jobs of payments.

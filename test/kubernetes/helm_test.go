@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
@@ -36,9 +35,9 @@ func (s *site) testHelm(t *testing.T) {
 	}
 	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", patience.String())
 	s.Kubectl(t, "", "delete", "crd", "etcdbackups.etcd-dr.io", "--timeout", patience.String())
-	listed := dr[document.List](t, s, "list", "--repo", s.urls[namespace], "--cluster", namespace+".etcd").Backups
-	if len(listed) < 2 {
-		t.Errorf("the store has %d backups, want those before and after the upgrade", len(listed))
+	stored := len(s.backups(t, namespace))
+	if stored < 2 {
+		t.Errorf("the store has %d backups, want those before and after the upgrade", stored)
 	}
 }
 

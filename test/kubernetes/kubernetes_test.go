@@ -4,31 +4,56 @@ package kubernetes
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
-	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(command.Main(atOnce{m})) }
+
+// atOnce runs more tests at the same time than make asks for: they wait most of the time.
+type atOnce struct{ *testing.M }
+
+func (m atOnce) Run() int {
+	err := flag.Set("test.parallel", "4")
+	if err != nil {
+		panic(err)
+	}
+	return m.M.Run()
+}
 
 // site is a Kubernetes with a store, in which docs/kubernetes.md is followed.
 type site struct {
 	*cluster.Cluster
-	store    *cluster.Store
-	urls     map[string]string   // of the repositories, by namespace
-	flags    map[string][]string // of etcdctl, by namespace; nil: none
-	image    string
-	identity string // that opens the backups of payments
+	store               *cluster.Store
+	urls                byNamespace[string]   // of the repositories
+	flags               byNamespace[[]string] // of etcdctl; nil: none
+	identities          byNamespace[string]   // files that open the backups; "": none is needed
+	image               string
+	identity, recipient string // the file that opens the backups of payments, and its public key
+}
+
+// byNamespace contains a value for each namespace. Tests that run at once use it.
+type byNamespace[V any] struct{ values sync.Map }
+
+func (b *byNamespace[V]) set(namespace string, value V) { b.values.Store(namespace, value) }
+
+// of returns the value of a namespace, or zero.
+func (b *byNamespace[V]) of(namespace string) V {
+	value, _ := b.values.Load(namespace)
+	typed, _ := value.(V)
+	return typed
 }
 
 // TestOnKubernetes runs all tests on one cluster.
@@ -36,14 +61,35 @@ func TestOnKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	s := &site{Cluster: cluster.Start(t), urls: map[string]string{}, flags: map[string][]string{}}
+	s := &site{Cluster: cluster.Start(t), identity: filepath.Join(t.TempDir(), "identity.txt")}
 	s.store, s.image = s.StartStore(t), s.LoadDR(t)
-	t.Run("FirstBackup", s.testFirstBackup)
-	t.Run("Drill", s.testDrill)
+	s.recipient = regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", s.identity))
+	installed := t.Run("FirstBackup", s.testFirstBackup)
+	if !installed {
+		return
+	}
+	t.Run("NewInstallation", s.testNewInstallation)
+	t.Run("RightToRestore", s.testRightToRestore)
+	t.Run("AtOnce", func(t *testing.T) { // they wait most of the time; the longest come first
+		t.Run("Restore", s.testRestore)
+		t.Run("RestoreKilled", s.testRestoreKilled)
+		t.Run("RestoreBack", s.testRestoreBack)
+		t.Run("RestoreAndBack", s.testRestoreAndBack)
+		t.Run("RestoreSecured", s.testRestoreSecured)
+		t.Run("RestoreOrdered", s.testRestoreOrdered)
+		t.Run("RestoreRefused", s.testRestoreRefused)
+		t.Run("RestoreByCommand", s.testRestoreByCommand)
+		t.Run("SurvivingDisk", s.testDisks)
+		t.Run("Bitnami", s.testBitnami)
+		t.Run("Drill", s.testDrill)
+		t.Run("SecuredEtcd", s.testSecuredEtcd)
+		t.Run("Sidecar", s.testSidecar)
+		t.Run("Tenants", s.testTenants)
+	})
+	t.Run("APIServerIsKilled", s.testAPIServerIsKilled)
 	t.Run("APIServerIsDown", s.testAPIServerIsDown)
-	t.Run("SecuredEtcd", s.testSecuredEtcd)
-	t.Run("Tenants", s.testTenants)
 	t.Run("Rights", s.testRights)
+	t.Run("AllLost", s.testAllLost)
 	t.Run("Uninstall", s.testUninstall)
 	t.Run("Helm", s.testHelm)
 }
@@ -58,7 +104,13 @@ func (s *site) startEtcd(t *testing.T, namespace, version string) {
 // applyEtcd is startEtcd for a namespace that exists, with changes of the manifest: pairs of an old and a new text.
 func (s *site) applyEtcd(t *testing.T, namespace, version string, changes ...string) {
 	t.Helper()
-	manifest, err := os.ReadFile("testdata/etcd.yaml")
+	s.applyManifest(t, "testdata/etcd.yaml", namespace, version, changes...)
+}
+
+// applyManifest applies a manifest of the StatefulSet etcd, and waits until its members are ready.
+func (s *site) applyManifest(t *testing.T, file, namespace, version string, changes ...string) {
+	t.Helper()
+	manifest, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +122,12 @@ func (s *site) applyEtcd(t *testing.T, namespace, version string, changes ...str
 // etcdctl runs a command on the first member, and decodes its result, unless result is nil. It does not need the API server.
 func (s *site) etcdctl(t *testing.T, namespace string, result any, args ...string) {
 	t.Helper()
-	scheme := "http"
-	if s.flags[namespace] != nil {
+	scheme, flags := "http", s.flags.of(namespace)
+	if flags != nil {
 		scheme = "https"
 	}
 	endpoint := scheme + "://etcd-0.etcd." + namespace + ".svc.cluster.local:2379"
-	cmd := s.Command(nil, slices.Concat([]string{"etcdctl", "--endpoints", endpoint, "-w", "json", "--dial-timeout", "1m", "--command-timeout", "1m"}, s.flags[namespace], args)...)
+	cmd := s.Command(nil, slices.Concat([]string{"etcdctl", "--endpoints", endpoint, "-w", "json", "--dial-timeout", "1m", "--command-timeout", "1m"}, flags, args)...)
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("etcdctl %s: %v", strings.Join(args, " "), err)
@@ -100,9 +152,10 @@ func (s *site) put(t *testing.T, namespace, key, value string) int64 {
 // apply creates an EtcdBackup of the StatefulSet etcd in a namespace, with a bucket of its own, and more fields of its spec.
 func (s *site) apply(t *testing.T, namespace, fields string) {
 	t.Helper()
-	s.urls[namespace] = s.store.Bucket(t, namespace)
+	url := s.store.Bucket(t, namespace)
+	s.urls.set(namespace, url)
 	s.credentials(t, namespace)
-	s.Kubectl(t, object(namespace, s.urls[namespace], fields), "apply", "-f", "-")
+	s.Kubectl(t, object(namespace, url, fields), "apply", "-f", "-")
 }
 
 // credentials creates the Secret with the stores' credentials.
@@ -127,11 +180,14 @@ spec:
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(500 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	start := time.Now()
+	for !holds() {
+		if time.Since(start) > patience {
 			t.Fatalf("waited for: %s", what)
 		}
+		time.Sleep(min(100*time.Millisecond+time.Since(start)/10, 2*time.Second)) // each look costs others a fifth of a second of a core
 	}
+	t.Logf("%.1f s: %s", time.Since(start).Seconds(), what)
 }
 
 const patience = 10 * time.Minute // on cores that other tests use too
@@ -148,122 +204,22 @@ func dr[T any](t *testing.T, s *site, args ...string) (result T) {
 	return result
 }
 
-var block = regexp.MustCompile("(?s)```(sh|yaml)\n(.*?)```")
-
-// blocks returns the code blocks of a section of docs/kubernetes.md.
-func blocks(t *testing.T, section string) (texts []string) {
+// backups returns the backups of the StatefulSet etcd in a namespace, the newest first.
+func (s *site) backups(t *testing.T, namespace string) []document.Backup {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, found := strings.Cut(string(page), "\n## "+section+"\n")
-	if !found {
-		t.Fatalf("docs/kubernetes.md has no section %s", section)
-	}
-	text, _, _ := strings.Cut(after, "\n## ")
-	for _, m := range block.FindAllStringSubmatch(text, -1) {
-		texts = append(texts, m[2])
-	}
-	return texts
-}
-
-// testFirstBackup follows docs/kubernetes.md from nothing to a scheduled backup, and reads that backup with etcdutl. Then it removes
-// the operator and installs it anew: the same backup counts, and no second one is taken.
-func (s *site) testFirstBackup(t *testing.T) {
-	s.startEtcd(t, "payments", "3.6")
-	revision := s.put(t, "payments", "order", "1")
-	url := s.store.Bucket(t, "payments")
-	s.urls["payments"] = url
-	dir := t.TempDir()
-	identity := filepath.Join(dir, "identity.txt")
-	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", identity))
-
-	text, err := os.ReadFile(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.identity = string(text)
-
-	page := strings.NewReplacer(
-		"registry.example.com/etcd-dr:v1.2.3", s.image, "s3://backups/etcd?region=eu-central-1", url,
-		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+s.store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+s.store.SecretKey,
-		"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", recipient)
-	texts := blocks(t, "Start")
-	if len(texts) != 2 {
-		t.Fatalf("the section has %d code blocks, want a manifest and the commands", len(texts))
-	}
-	err = os.WriteFile(filepath.Join(dir, "etcd-backup.yaml"), []byte(page.Replace(texts[0])), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	script := s.Command(nil, "bash", "-euxo", "pipefail", "-c", "cd "+dir+"\n"+page.Replace(texts[1]))
-	out, err := script.CombinedOutput()
-	t.Logf("%s", out)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	listed := dr[document.List](t, s, "list", "--repo", url, "--cluster", "payments.etcd").Backups
-	if len(listed) != 1 || listed[0].Revision != revision {
-		t.Fatalf("the store contains %+v, want one backup at revision %d", listed, revision)
-	}
-	s.Eventually(t, string(listed[0].ID), "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
-	s.wantSnapshot(t, url, identity, revision)
-
-	s.Kubectl(t, "", "delete", "namespace", "etcd-dr", "--timeout", patience.String())
-	s.Kubectl(t, "", "-n", "payments", "get", "edb", "etcd") // stays
-	install, _, _ := strings.Cut(page.Replace(texts[1]), "kubectl -n payments")
-	out, err = s.Command(nil, "bash", "-euo", "pipefail", "-c", "cd "+dir+"\n"+install).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	s.Kubectl(t, "", "-n", "etcd-dr", "rollout", "status", "deployment/etcd-dr", "--timeout", patience.String())
-	s.Eventually(t, string(listed[0].ID), "-n", "payments", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
-	again := dr[document.List](t, s, "list", "--repo", url, "--cluster", "payments.etcd").Backups
-	if len(again) != 1 {
-		t.Errorf("after a new installation there are %d backups", len(again))
-	}
+	return dr[document.List](t, s, "list", "--repo", s.urls.of(namespace), "--cluster", namespace+".etcd").Backups
 }
 
 // testUninstall removes everything that was installed. Nothing waits for a finalizer, and the backups stay.
 func (s *site) testUninstall(t *testing.T) {
+	for _, rights := range []string{"drills.yaml", "restores.yaml"} {
+		s.Kubectl(t, "", "delete", "-f", "../../deploy/kubernetes/"+rights, "--timeout", patience.String())
+	}
 	s.Kubectl(t, "", "delete", "-k", "../../deploy/kubernetes", "--timeout", patience.String())
 	s.Kubectl(t, "", "delete", "namespace", "orders", "--timeout", patience.String())
 	for _, namespace := range []string{"payments", "orders"} {
-		listed := dr[document.List](t, s, "list", "--repo", s.urls[namespace], "--cluster", namespace+".etcd").Backups
-		if len(listed) == 0 {
+		if len(s.backups(t, namespace)) == 0 {
 			t.Errorf("the backups of %s are gone", namespace)
 		}
 	}
-}
-
-// wantSnapshot checks that etcdutl reads the newest backup, at a revision.
-func (s *site) wantSnapshot(t *testing.T, url, identity string, revision int64) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "snapshot.db")
-	fetch := s.Command(s.store.Env(), command.Path(), "fetch", "--repo", url, "--cluster", "payments.etcd", "--identity", identity, "--to", file)
-	out, err := fetch.CombinedOutput()
-	if err != nil {
-		t.Fatalf("dr fetch: %v\n%s", err, out)
-	}
-	status := s.Command(nil, tools.Path(t, "etcd-3.6", "etcdutl"), "snapshot", "status", file, "-w", "json")
-	out, err = status.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read struct{ Revision int64 }
-	err = json.Unmarshal(out, &read)
-	if err != nil || read.Revision != revision {
-		t.Errorf("etcdutl reads revision %d (%v), want %d", read.Revision, err, revision)
-	}
-	fmt.Fprintln(t.Output(), string(out))
 }

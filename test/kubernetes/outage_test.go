@@ -1,74 +1,96 @@
 package kubernetes
 
 import (
-	"io/fs"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
 )
 
-// testAPIServerIsDown stops the API server while a backup is due each minute and the log is archived. The store's own times show that
-// backups and segments go on; afterwards the status names the newest backup, and no operator was started again.
+// testAPIServerIsDown stops the API server for three minutes, while a backup is due each minute and the log is archived. The store's own
+// times show that backups and segments continue. Afterwards the status names the newest backup, the window begins before the outage, and no
+// operator was started again.
 func (s *site) testAPIServerIsDown(t *testing.T) {
-	s.startEtcd(t, "orders", "3.7")
-	s.apply(t, "orders", `
+	const namespace = "orders"
+	s.startEtcd(t, namespace, "3.7")
+	s.apply(t, namespace, `
   schedule: {cron: "* * * * *"}
   archive: {flush: 1s}
 `)
-	s.Kubectl(t, "", "-n", "orders", "wait", "--for=condition=Protected", "--timeout="+patience.String(), "etcdbackup/etcd")
-	s.put(t, "orders", "order", "before")
-	s.stored(t, "orders", "log/", time.Time{}, 1)
+	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Protected", "--timeout="+patience.String(), "etcdbackup/etcd")
+	before := s.put(t, namespace, "order", "before")
+	s.waitStored(t, namespace, segments, time.Time{})
 
 	s.StopComponent(t, "kube-apiserver")
-	since := time.Now()
-	s.put(t, "orders", "order", "meanwhile")
-	s.stored(t, "orders", "log/", since, 1)
-	s.stored(t, "orders", "backups/", since.Add(time.Minute), 2) // the first may have been due before
+	for minute := range 3 {
+		begin := time.Now()
+		s.put(t, namespace, "order", fmt.Sprint("minute ", minute))
+		s.waitStored(t, namespace, segments, begin)
+		time.Sleep(time.Until(begin.Add(time.Minute)))
+		s.waitStored(t, namespace, manifests, begin)
+	}
 	s.StartComponent(t, "kube-apiserver")
 
 	s.Eventually(t, "ok", "get", "--raw", "/readyz")
-	s.put(t, "orders", "order", "after")
 	eventually(t, "the status names the newest backup", func() bool {
-		listed := dr[document.List](t, s, "list", "--repo", s.urls["orders"], "--cluster", "orders.etcd").Backups
-		named, err := s.Try("", "-n", "orders", "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}")
-		return err == nil && named == string(listed[0].ID)
+		named, err := s.Try("", "-n", namespace, "get", "edb", "etcd", "-o", "jsonpath={.status.last.id}") // EtcdBackups are served later than /readyz
+		return err == nil && named == string(s.backups(t, namespace)[0].ID)
 	})
+	from, _ := s.window(t, namespace)
+	if from == 0 || from > before {
+		t.Errorf("the window begins at revision %d, want %d or before", from, before)
+	}
 	restarts := s.Kubectl(t, "", "-n", "etcd-dr", "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
 	if restarts != "0 0" {
 		t.Errorf("the operators were started again: %s", restarts)
 	}
-	window := s.Kubectl(t, "", "-n", "orders", "get", "edb", "etcd", "-o", "jsonpath={.status.window}")
-	if !strings.Contains(window, "from") {
-		t.Errorf("the status has the window %q", window)
-	}
-	s.wantPoint(t, "orders", "3.7")
+	s.wantPoint(t, namespace, "3.7")
 }
 
-// stored waits until the bucket contains n objects whose keys contain a part, which are newer than a time by the store's clock.
-func (s *site) stored(t *testing.T, bucket, part string, after time.Time, n int) {
+// testAPIServerIsKilled restores payments, and kills the API server whenever it shows another phase.
+func (s *site) testAPIServerIsKilled(t *testing.T) {
+	const namespace = "payments"
+	restored := s.keysAt(t, namespace, 0)
+	s.wantOneBackup(t, namespace, "before-outage")
+	s.put(t, namespace, "late", "after the backup")
+	s.Kubectl(t, "", "-n", namespace, "create", "secret", "generic", "restore-identity", "--from-file=key.txt="+s.identity)
+	target := fmt.Sprintf("target: {backup: %s}\n  identitySecret: {name: restore-identity}\n  confirm: etcd", s.backups(t, namespace)[0].ID)
+	s.Kubectl(t, restoreOf(namespace, "outage", target), "apply", "-f", "-")
+
+	var killed []handoff.Phase
+	for phase := handoff.Phase(""); !phase.HasEnded(); phase = s.phase(namespace, "outage") {
+		if phase == "" || slices.Contains(killed, phase) {
+			continue // the API server does not answer, or the phase continues
+		}
+		s.StopComponent(t, "kube-apiserver")
+		s.StartComponent(t, "kube-apiserver")
+		killed = append(killed, phase)
+	}
+	t.Logf("the API server was killed during %q", killed)
+	s.wantRestored(t, namespace, "outage", restored)
+}
+
+// Objects of a cluster in the store.
+const (
+	segments  = "log/*/*.seg"
+	manifests = "backups/*/manifest.json"
+)
+
+// waitStored waits until a bucket contains an object whose key matches a pattern, and which is newer than a time by the store's clock.
+func (s *site) waitStored(t *testing.T, bucket, pattern string, after time.Time) {
 	t.Helper()
-	eventually(t, "objects "+part+" are stored", func() bool {
-		found := 0
-		err := filepath.WalkDir(s.store.Folder(bucket), func(path string, entry fs.DirEntry, err error) error {
-			if os.IsNotExist(err) {
-				return nil // renamed or deleted meanwhile
-			}
-			if err != nil || entry.IsDir() || !strings.Contains(path, part) {
-				return err
-			}
-			info, err := entry.Info()
-			if err == nil && info.ModTime().After(after) {
-				found++
-			}
-			return nil
-		})
+	eventually(t, "an object "+pattern+" is stored", func() bool {
+		files, err := filepath.Glob(filepath.Join(s.store.Folder(bucket), "*", "*", pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return found >= n
+		return slices.ContainsFunc(files, func(file string) bool {
+			info, err := os.Stat(file)
+			return err == nil && info.ModTime().After(after)
+		})
 	})
 }

@@ -41,10 +41,10 @@ func HashKV(t testing.TB, client *clientv3.Client, endpoint string, revision int
 	}
 }
 
-// Same fails the test unless both clusters have the same content: every key with its value, revisions, version and
+// RequireSame fails the test unless both clusters have the same content: every key with its value, revisions, version and
 // lease; the leases; the users, roles and permissions, and whether authentication is on. Options apply to the reading
-// of the keys: clientv3.WithRev compares the key space at one revision.
-func Same(t testing.TB, a, b *clientv3.Client, options ...clientv3.OpOption) {
+// of the keys: clientv3.WithRev compares the key space at one revision, and all else as it is now.
+func RequireSame(t testing.TB, a, b *clientv3.Client, options ...clientv3.OpOption) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), compareTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func differences(ctx context.Context, a, b *clientv3.Client, options ...clientv3
 	return append(found, auth...), err
 }
 
-// keyDifferences reads both key spaces page by page and stops after the first page that differs: all later ones would.
+// keyDifferences reads both key spaces page by page and stops after the first page that differs: one missing key shifts all later pages.
 func keyDifferences(ctx context.Context, a, b *clientv3.Client, options []clientv3.OpOption) ([]string, error) {
 	from := "\x00"
 	for {
@@ -161,7 +161,7 @@ func describeLeases(ctx context.Context, client *clientv3.Client) ([]string, err
 	return lines, nil
 }
 
-// authDifferences compares whether authentication is on, unless one of the servers is a 3.4, which does not report it.
+// authDifferences compares whether authentication is on, and its revision, unless one of the servers is a 3.4, which does not report it.
 func authDifferences(ctx context.Context, a, b *clientv3.Client) ([]string, error) {
 	inA, err := a.AuthStatus(ctx)
 	if status.Code(err) == codes.Unimplemented {

@@ -87,7 +87,7 @@ func TestBootRestoredDirs(t *testing.T) {
 			options.Certificates = source.Certificates
 			dirs := restore(t, Tool(t, options.Version, test.program), snapshot, freeURLs(t, source.scheme(), 3))
 			restored := Boot(t, options, dirs...)
-			Same(t, source.Client(t), restored.Client(t))
+			RequireSame(t, source.Client(t), restored.Client(t))
 		})
 	}
 }
@@ -142,7 +142,7 @@ func TestFillIsTheSameTwiceAndSameSeesEveryDifference(t *testing.T) {
 	for _, client := range []*clientv3.Client{a, b} {
 		Fill(t, client, 7, FillOptions{Keys: 5000, ValueSize: 16})
 	}
-	Same(t, a, b)
+	RequireSame(t, a, b)
 
 	changes := map[string]func(ctx context.Context) error{
 		"role of": func(ctx context.Context) error { _, err := b.RoleAdd(ctx, "role of"); return err },

@@ -131,11 +131,12 @@ build_kubernetes() {
 	fi
 }
 
-# build_images makes the images of the test cluster: the sandbox of every pod, and etcd with its tools and the libraries they are linked with.
+# build_images makes the images of the test cluster: the sandbox of every pod, and etcd with its tools, the libraries they are linked with,
+# and the stand-in for the scripts of bitnami's image.
 build_images() {
 	local out=$1 root=$scratch/root version
 	say "building the images of the test cluster (a minute, once)"
-	CGO_ENABLED=0 go build -ldflags '-s -w' -o "$scratch/pause" ./pause
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o "$scratch" ./pause ./bitnami
 	CGO_ENABLED=0 go -C ../../deploy/image build -o "$scratch/image" .
 	mkdir "$root"
 	cp "$scratch/pause" "$root"
@@ -145,6 +146,7 @@ build_images() {
 		mkdir -p "$root/usr/local/bin"
 		cp "$dir/etcd-$version"/etcd* "$root/usr/local/bin"
 		copy_libraries "$root" "$root"/usr/local/bin/*
+		cp "$scratch/bitnami" "$root/usr/local/bin/bitnami-stand-in"
 		"$scratch/image" -name "etcd-dr.test/etcd:$version" -root "linux/$(go env GOARCH)=$root" "$out/etcd-$version.tar"
 	done
 }
@@ -297,7 +299,7 @@ part stores/gcsd "build_store ./gcsd" stores/go.mod stores/go.sum stores/gcsd
 part stores/azurite install_azurite stores/azurite
 part stores/minio "build_store github.com/minio/minio" stores/go.mod stores/go.sum
 part kubernetes build_kubernetes kubernetes
-part images build_images pause ../../deploy/image
+part images build_images pause bitnami ../../deploy/image
 part controller-gen build_controller_gen controller-gen
 part helm build_helm helm
 part prometheus unpack_promtool
@@ -316,4 +318,5 @@ install chromium chromium
 install containerd containerd runc
 install /usr/lib/cni/bridge containernetworking-plugins
 install nft nftables
+install mkfs.ext4 e2fsprogs # their volumes
 say "ready in $dir"

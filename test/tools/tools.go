@@ -42,7 +42,7 @@ var directory = sync.OnceValues(func() (string, error) {
 	if dir != "" {
 		return dir, nil
 	}
-	script, err := findUpwards(filepath.Join("test", "tools", "build.sh"))
+	script, err := Source("test/tools/build.sh")
 	if err != nil {
 		return "", err
 	}
@@ -50,8 +50,9 @@ var directory = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// findUpwards looks for a file in the working directory and its parents: tests run in the folder of their package.
-func findUpwards(name string) (string, error) {
+// Source returns the absolute path of a file of this project, given below its root. It searches the working directory and its parents:
+// tests run in the folder of their package.
+func Source(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/kubejob"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -34,15 +36,18 @@ type Runner struct {
 }
 
 const (
-	pollInterval = 2 * time.Second
-	startTime    = 15 * time.Minute // until the pod of a new Job must run: pulling its image and adding a node to the cluster take minutes
+	firstPoll   = 2 * time.Second
+	longestPoll = 30 * time.Second
+	startTime   = 15 * time.Minute // until the pod of a new Job must run: pulling its image and adding a node to the cluster take minutes
+	turnTime    = time.Hour        // for which a Job keeps its turn: one that hangs must not keep the others waiting until its time limit
 )
 
-var errNoImage = errors.New("the operator does not know the image of the Jobs of drills: start dr operator with --drill-image")
+var errNoImage = errors.New("the operator does not know the image of the Jobs of drills: start dr operator with --job-image")
 
 // Drill runs the drill d as a Job, and returns its proofs. If a Job of an earlier request for the same EtcdBackup runs still, Drill waits
 // for that one, unless the settings have changed since: then it ends that Job. It returns the proofs that the repository contains even
-// with an error, which is why the drill did not run to its end. If ctx ends, Drill leaves the Job running.
+// with an error, which is why the drill did not run to its end. If ctx ends, Drill leaves the Job running. It gives its turn back after
+// an hour.
 func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
 	b := r.EtcdBackup(d.Spec)
 	switch {
@@ -57,10 +62,10 @@ func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report sto
 	}
 	job, err := r.start(ctx, request.job())
 	if err != nil {
-		return nil, fmt.Errorf("the Job %s/%s cannot be created: %w", b.Namespace, request.name(), err)
+		return nil, fmt.Errorf("the Job %s/%s cannot be created: %w", b.Namespace, request.name(), r.explain(ctx, err, b.Namespace))
 	}
 	report.Say(storage.Event{Stage: "drill", Level: storage.Note, Message: fmt.Sprintf("the Job %s/%s runs", job.Namespace, job.Name)})
-	failure := r.wait(ctx, job)
+	failure := r.wait(ctx, job, d.Free)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -101,11 +106,28 @@ func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, 
 				return nil, err
 			}
 		}
-		err = pause(ctx)
+		err = pause(ctx, firstPoll)
 		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// explain returns err, with the remedy if it is the API server's answer to an operator that has no right to create Jobs in a namespace.
+// Without the question a quota or an admission controller could be the reason too.
+func (r *Runner) explain(ctx context.Context, err error, namespace string) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Group: batchv1.GroupName, Resource: "jobs"},
+	}}
+	unanswered := r.Client.Create(ctx, review)
+	if unanswered != nil || review.Status.Allowed {
+		return err
+	}
+	return fmt.Errorf("the operator has no right to create Jobs in namespace %s: its administrator can allow drills there, with drills.enabled "+
+		"in the chart or with drills.yaml: %w", namespace, err)
 }
 
 // isOwned reports whether job has the controller of wanted.
@@ -115,17 +137,7 @@ func isOwned(job, wanted *batchv1.Job) bool {
 }
 
 // hasEnded reports whether no pod of job will run any more.
-func hasEnded(job *batchv1.Job) bool { return ended(job) != nil }
-
-// ended returns the condition that job has ended with; nil: it has not.
-func ended(job *batchv1.Job) *batchv1.JobCondition {
-	for i, c := range job.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
-			return &job.Status.Conditions[i]
-		}
-	}
-	return nil
-}
+func hasEnded(job *batchv1.Job) bool { return kubejob.Ended(job) != nil }
 
 // remove deletes a Job and its pods, unless another one has its name by now.
 func (r *Runner) remove(ctx context.Context, job *batchv1.Job) error {
@@ -137,10 +149,11 @@ func (r *Runner) remove(ctx context.Context, job *batchv1.Job) error {
 }
 
 // wait waits until a Job has ended, and returns why it did not succeed. It ends a Job whose pod does not start. While the API server does
-// not answer, it waits on.
-func (r *Runner) wait(ctx context.Context, job *batchv1.Job) error {
+// not answer, it waits on. It calls free after turnTime.
+func (r *Runner) wait(ctx context.Context, job *batchv1.Job, free func()) error {
+	defer time.AfterFunc(turnTime, free).Stop()
 	uid, begin, running := job.UID, time.Now(), false
-	for {
+	for interval := firstPoll; ; interval = min(interval*3/2, longestPoll) {
 		err := r.Client.Get(ctx, client.ObjectKeyFromObject(job), job)
 		switch {
 		case apierrors.IsNotFound(err), err == nil && job.UID != uid:
@@ -154,7 +167,7 @@ func (r *Runner) wait(ctx context.Context, job *batchv1.Job) error {
 			why := r.describe(ctx, job)
 			return errors.Join(fmt.Errorf("its pod did not start within %s%s", startTime, why), r.remove(ctx, job))
 		}
-		err = pause(ctx)
+		err = pause(ctx, interval)
 		if err != nil {
 			return err
 		}
@@ -163,7 +176,7 @@ func (r *Runner) wait(ctx context.Context, job *batchv1.Job) error {
 
 // failureOf returns why an ended Job has not succeeded; nil if it has.
 func (r *Runner) failureOf(ctx context.Context, job *batchv1.Job) error {
-	c := ended(job)
+	c := kubejob.Ended(job)
 	if c.Type == batchv1.JobComplete {
 		return nil
 	}
@@ -178,38 +191,11 @@ func (r *Runner) describe(ctx context.Context, job *batchv1.Job) string {
 	if err != nil || len(pods.Items) == 0 {
 		return ""
 	}
-	why := reasonOf(pods.Items[0])
+	why := kubejob.Reason(pods.Items[0])
 	if why == "" {
 		return ""
 	}
 	return ": " + why
-}
-
-// reasonOf returns why a pod does not run, or how it has ended; "" if that is unknown.
-func reasonOf(pod corev1.Pod) string {
-	for _, c := range pod.Status.ContainerStatuses {
-		switch s := c.State; {
-		case s.Waiting != nil && s.Waiting.Reason != "":
-			return joined(s.Waiting.Reason, s.Waiting.Message)
-		case s.Terminated != nil && pod.Status.Reason == "":
-			return joined(fmt.Sprintf("exit code %d, %s", s.Terminated.ExitCode, s.Terminated.Reason), s.Terminated.Message)
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return joined(c.Reason, c.Message)
-		}
-	}
-	return joined(pod.Status.Reason, pod.Status.Message)
-}
-
-// joined returns a reason and, after a colon, the last line of its message, which may be the end of a log.
-func joined(reason, message string) string {
-	lines := strings.Split(strings.TrimSpace(message), "\n")
-	if lines[len(lines)-1] == "" {
-		return reason
-	}
-	return reason + ": " + lines[len(lines)-1]
 }
 
 // proofsOf returns the proofs that the pod of job has stored, newest first.
@@ -219,12 +205,12 @@ func proofsOf(ctx context.Context, d scheduler.DrillRequest, job *batchv1.Job) (
 	return slices.DeleteFunc(all, func(p catalog.Proof) bool { return !strings.HasPrefix(p.By, by) }), err
 }
 
-// pause waits until the next look at a Job, or until ctx ends.
-func pause(ctx context.Context) error {
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(pollInterval):
+	case <-time.After(d):
 		return nil
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,13 +38,16 @@ import (
 type fakeAPI struct {
 	client.Client // nil: the methods that a Runner must not use
 
-	mu       sync.Mutex
-	job      *batchv1.Job // guarded by mu, as all below
-	pod      *corev1.Pod
-	created  []*batchv1.Job
-	deleted  int
-	away     bool // no request is answered
-	onCreate func(job *batchv1.Job)
+	mu        sync.Mutex
+	job       *batchv1.Job // guarded by mu, as all below
+	pod       *corev1.Pod
+	created   []*batchv1.Job
+	deleted   int
+	reads     int  // of the Job
+	away      bool // no request is answered
+	forbids   bool // to create Jobs
+	mayCreate bool // whether the operator has the right to create Jobs
+	onCreate  func(job *batchv1.Job)
 }
 
 var jobs = schema.GroupResource{Group: "batch", Resource: "jobs"}
@@ -51,9 +55,17 @@ var jobs = schema.GroupResource{Group: "batch", Resource: "jobs"}
 func (a *fakeAPI) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	review, asks := o.(*authorizationv1.SelfSubjectAccessReview)
+	if asks {
+		r := review.Spec.ResourceAttributes
+		review.Status.Allowed = a.mayCreate && r.Namespace == "payments" && r.Verb == "create" && r.Group == "batch" && r.Resource == "jobs"
+		return nil
+	}
 	switch {
 	case a.away:
 		return stored.ErrTest
+	case a.forbids:
+		return apierrors.NewForbidden(jobs, o.GetName(), errors.New("for the reason of the API server"))
 	case a.job != nil:
 		return apierrors.NewAlreadyExists(jobs, o.GetName())
 	}
@@ -70,6 +82,7 @@ func (a *fakeAPI) Create(_ context.Context, o client.Object, _ ...client.CreateO
 func (a *fakeAPI) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.reads++
 	switch {
 	case a.away:
 		return stored.ErrTest
@@ -106,6 +119,13 @@ func (a *fakeAPI) end(with batchv1.JobConditionType, message string) {
 	a.job.Status.Conditions = []batchv1.JobCondition{{Type: with, Status: corev1.ConditionTrue, Message: message}}
 }
 
+// run makes the Job's pod run.
+func (a *fakeAPI) run() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.job.Status.Ready = new(int32(1))
+}
+
 // world is an EtcdBackup with a repository, and a Runner on a fakeAPI.
 type world struct {
 	t       *testing.T
@@ -114,6 +134,7 @@ type world struct {
 	cluster *repository.Cluster
 	id      catalog.ID // of the only backup
 	request scheduler.DrillRequest
+	freed   []time.Duration // when the drill gave its turn back, after the beginning; guarded by api.mu
 }
 
 // etcdBackup returns an EtcdBackup that uses every field which a Job depends on.
@@ -152,6 +173,12 @@ func bubble(t *testing.T, test func(w *world)) {
 				Drill: spec.Drill{Repository: "main", Assertions: b.Spec.Drill.Assert, Memory: 3 << 29},
 			},
 			In: backup.Store{Repository: "main", Cluster: c}, Seed: 0x2a,
+		}
+		begin := time.Now()
+		w.request.Free = func() {
+			w.api.mu.Lock()
+			defer w.api.mu.Unlock()
+			w.freed = append(w.freed, time.Since(begin))
 		}
 		test(w)
 	})
@@ -319,6 +346,42 @@ func TestRunningJobOfOtherSettingsEnds(t *testing.T) {
 	}
 }
 
+// TestLongJobCostsLittle checks that a Job that runs for hours is read twice a minute, and keeps its turn for an hour, while a short one is
+// noticed within seconds, and keeps its turn.
+func TestLongJobCostsLittle(t *testing.T) {
+	for took, want := range map[time.Duration]struct {
+		reads int
+		late  time.Duration
+		freed int
+	}{
+		6 * time.Second:  {4, 4 * time.Second, 0},
+		59 * time.Minute: {130, 30 * time.Second, 0},
+		5 * time.Hour:    {610, 30 * time.Second, 1},
+	} {
+		t.Run(took.String(), func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.api.onCreate = func(job *batchv1.Job) {
+					w.api.run()
+					time.Sleep(took)
+					w.prove(job.Spec.Template.Spec.Hostname, catalog.Passed)
+					w.api.end(batchv1.JobComplete, "")
+				}
+				begin := time.Now()
+				w.want("passed", "")
+				late := time.Since(begin) - took
+				w.api.mu.Lock()
+				defer w.api.mu.Unlock()
+				if w.api.reads > want.reads || late > want.late {
+					w.t.Errorf("a Job of %s: it is read %d times, want at most %d, and its end is noticed after %s", took, w.api.reads, want.reads, late)
+				}
+				if min(len(w.freed), 1) != want.freed || want.freed > 0 && (w.freed[0] < time.Hour || w.freed[0] > time.Hour+time.Minute) {
+					w.t.Errorf("a Job of %s: the turn is given back after %v", took, w.freed)
+				}
+			})
+		})
+	}
+}
+
 // TestAPIServerIsAway checks that a drill that cannot be created fails at once, and one that runs is waited for.
 func TestAPIServerIsAway(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -337,11 +400,27 @@ func TestAPIServerIsAway(t *testing.T) {
 	})
 }
 
+// TestMayNotCreateJobs checks that an operator without the right to create Jobs names the administrator's remedy, and one that was refused
+// for another reason, such as a quota, does not.
+func TestMayNotCreateJobs(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.api.forbids = true
+		const remedy = "the operator has no right to create Jobs in namespace payments: its administrator can allow drills there"
+		w.want("", remedy)
+		w.want("", "for the reason of the API server")
+		w.api.mayCreate = true
+		_, err := w.drill(w.t.Context())
+		if err == nil || strings.Contains(err.Error(), "administrator") || !strings.Contains(err.Error(), "for the reason of the API server") {
+			w.t.Errorf("with the right: %v", err)
+		}
+	})
+}
+
 // TestNoDrill checks the reasons for which no Job is created.
 func TestNoDrill(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.runner.Image = ""
-		w.want("", "start dr operator with --drill-image")
+		w.want("", "start dr operator with --job-image")
 		w.runner.Image = "etcd-dr:v1"
 		b := w.runner.EtcdBackup(spec.Spec{})
 		b.Spec.Repositories[0].CredentialsSecret = nil

@@ -1,12 +1,10 @@
 package drill
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -15,26 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/etcd-dr/etcd-dr/api/controller/mounted"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/kubejob"
 	"github.com/etcd-dr/etcd-dr/scheduler"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 )
 
-// The places in the container.
-const (
-	storeDir    = "/etc/etcd-dr/store"
-	identityDir = "/etc/etcd-dr/identity"
-	signDir     = "/etc/etcd-dr/sign"
-	caDir       = "/etc/etcd-dr/ca"
-	scratchDir  = "/tmp"
-)
-
-// The names of the only files in identityDir, signDir and caDir.
-const (
-	identityFile = "identity"
-	signFile     = "sign.key"
-	caFile       = "ca.crt"
-)
+// scratchDir is the folder for temporary files in the container.
+const scratchDir = "/tmp"
 
 // settingsAnnotation has a digest of everything in a Job but the seed of its drill, which settles what is restored.
 const settingsAnnotation = "etcd-dr.io/settings"
@@ -124,104 +111,40 @@ func (r request) pod() corev1.PodSpec {
 		Containers: []corev1.Container{{
 			Name: "drill", Image: r.image, Args: r.args(),
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-			Resources: corev1.ResourceRequirements{
-				// Without a request of ephemeral storage: some nodes report none, and would never run the pod. Under pressure on the
-				// node's disk it is evicted first.
-				Requests: corev1.ResourceList{
-					corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: Memory(r.backup.Spec.Drill),
-				},
-				Limits: corev1.ResourceList{corev1.ResourceMemory: Memory(r.backup.Spec.Drill)},
-			},
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			},
-			VolumeMounts: r.mounts(),
+			Resources:                kubejob.Resources(Memory(r.backup.Spec.Drill)), SecurityContext: confined(),
+			VolumeMounts: append([]corev1.VolumeMount{{Name: "scratch", MountPath: scratchDir}}, r.opens().Mounts()...),
 		}},
-		Volumes: r.volumes(),
+		Volumes: append([]corev1.Volume{r.scratch()}, r.opens().Volumes()...),
 	}
 }
 
-// args returns the arguments of dr, with each $ doubled: Kubernetes expands $(NAME) and $$. They contain no secret: secrets are files.
+// confined returns the context of a container that the standard "restricted" admits.
+func confined() *corev1.SecurityContext {
+	c := &corev1.SecurityContext{}
+	kubejob.Confine(c)
+	return c
+}
+
 func (r request) args() []string {
-	args := []string{
-		"drill", "--repo=" + r.url(), "--cluster=" + r.spec.Cluster, "--credentials=" + storeDir,
-		fmt.Sprintf("--seed=%d", r.seed), fmt.Sprintf("--memory-limit=%dB", r.spec.Drill.Memory),
-	}
-	if r.backup.Spec.Drill.IdentitySecret != nil {
-		args = append(args, "--identity="+path.Join(identityDir, identityFile))
-		if r.backup.Spec.Unencrypted {
-			args = append(args, "--allow-plain")
-		}
-	}
-	if r.declared.Limit != nil {
-		args = append(args, fmt.Sprintf("--limit=%dB/s", r.declared.Limit.Value()))
-	}
-	if r.declared.SignKeySecret != nil {
-		args = append(args, "--sign-key="+path.Join(signDir, signFile))
-	}
-	for _, key := range r.repository.Policy.Trusted().Keys() {
-		args = append(args, "--trust="+key)
-	}
+	args := []string{"drill", fmt.Sprintf("--seed=%d", r.seed), fmt.Sprintf("--memory-limit=%dB", r.spec.Drill.Memory)}
+	args = append(args, r.opens().Args()...)
 	for _, text := range r.spec.Drill.Assertions {
 		args = append(args, "--assert="+text)
 	}
-	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "$", "$$")
-	}
-	return args
+	return kubejob.Literal(args)
 }
 
-// url returns the URL of the repository, which names the file with the CA of its store if there is one.
-func (r request) url() string {
-	if r.declared.CASecret == nil {
-		return r.repository.URL
-	}
-	separator := "?"
-	if strings.Contains(r.repository.URL, "?") {
-		separator = "&"
-	}
-	return r.repository.URL + separator + "ca=" + path.Join(caDir, caFile)
+// opens returns the repository as the Job opens it.
+func (r request) opens() kubejob.Repository {
+	k := mounted.Repository(r.declared, r.spec.Cluster, r.backup.Spec.Drill.IdentitySecret)
+	k.Trust, k.AllowPlain = r.repository.Policy.Trusted().Keys(), r.backup.Spec.Unencrypted
+	return k
 }
 
-func (r request) mounts() []corev1.VolumeMount {
-	mounts := []corev1.VolumeMount{{Name: "scratch", MountPath: scratchDir}, {Name: "store", MountPath: storeDir, ReadOnly: true}}
-	if r.backup.Spec.Drill.IdentitySecret != nil {
-		mounts = append(mounts, corev1.VolumeMount{Name: "identity", MountPath: identityDir, ReadOnly: true})
-	}
-	if r.declared.SignKeySecret != nil {
-		mounts = append(mounts, corev1.VolumeMount{Name: "sign", MountPath: signDir, ReadOnly: true})
-	}
-	if r.declared.CASecret != nil {
-		mounts = append(mounts, corev1.VolumeMount{Name: "ca", MountPath: caDir, ReadOnly: true})
-	}
-	return mounts
-}
-
-func (r request) volumes() []corev1.Volume {
+// scratch is the volume for temporary files.
+func (r request) scratch() corev1.Volume {
 	size := scratchOf(r.backup.Spec.Drill)
-	volumes := []corev1.Volume{
-		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}},
-		secretVolume("store", r.declared.CredentialsSecret.Name),
-	}
-	identity, sign := r.backup.Spec.Drill.IdentitySecret, r.declared.SignKeySecret
-	if identity != nil {
-		key := cmp.Or(identity.Key, "key.txt")
-		volumes = append(volumes, secretVolume("identity", identity.Name, corev1.KeyToPath{Key: key, Path: identityFile}))
-	}
-	if sign != nil {
-		volumes = append(volumes, secretVolume("sign", sign.Name, corev1.KeyToPath{Key: cmp.Or(sign.Key, "sign.key"), Path: signFile}))
-	}
-	ca := r.declared.CASecret
-	if ca != nil {
-		volumes = append(volumes, secretVolume("ca", ca.Name, corev1.KeyToPath{Key: cmp.Or(ca.Key, "ca.crt"), Path: caFile}))
-	}
-	return volumes
-}
-
-// secretVolume returns a volume with the items of a Secret; without items with all of its keys.
-func secretVolume(name, secret string, items ...corev1.KeyToPath) corev1.Volume {
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, Items: items}}}
+	return corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &size}}}
 }
 
 // Memory returns the memory in bytes that the Jobs of d request and may use.

@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
+	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
 
 // act is one part of the demo: a title, and a function that runs it and returns lines to print.
@@ -122,7 +123,7 @@ func (d *demoRun) destroy(ctx context.Context) ([]string, error) {
 
 // checkDestroyed returns an error if a server responds or a data dir exists.
 func (d *demoRun) checkDestroyed(ctx context.Context) error {
-	for _, answer := range cluster.Knock(ctx, d.members.clientURLs()) {
+	for _, answer := range cluster.Knock(ctx, d.members.clientURLs(), reach.Anywhere) {
 		if answer.Alive {
 			return fmt.Errorf("a server still responds at %s", answer.URL)
 		}

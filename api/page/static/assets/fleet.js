@@ -12,12 +12,13 @@ let sought = ""; // kept while the person looks at a cluster
 export function fleetView(main) {
 	const verdict = el("p", { class: "verdict", role: "status" });
 	const refused = el("div");
+	const restores = el("div", { id: "restores" });
 	const body = el("tbody", { role: "rowgroup" });
 	const none = el("p", { class: "none", role: "status" });
 	const field = el("input", { id: "filter", type: "search", autocomplete: "off", spellcheck: "false", value: sought, input: filter });
 	const head = columns.map((name) => el("th", { scope: "col", role: "columnheader" }, name));
 	main.replaceChildren(
-		el("h1", {}, "Clusters"), verdict, refused,
+		el("h1", {}, "Clusters"), verdict, refused, restores,
 		el("p", { class: "filter" }, el("label", { for: "filter" }, "Show those whose name has "), field), none,
 		// Below a certain width rows are shown as cards, which would take the table's meaning from it; roles keep it.
 		el("table", { class: "fleet", role: "table", "aria-label": "Clusters, the worst first" },
@@ -38,10 +39,17 @@ export function fleetView(main) {
 		verdict.className = "verdict " + summary(clusters).shape;
 		update(refused, said.config?.refused ?? "", (why) => why &&
 			notice("warning", "What the configuration file says now is refused, and the old one stays in effect: ", why));
+		update(restores, (said.restores ?? []).filter((r) => !r.ended), (running) => running.map(restore));
 		filter();
 	}
 
 	return { title: "Clusters", refresh };
+}
+
+// restore is one that runs, of a Kubernetes operator.
+function restore({ namespace, name, statefulSet, phase, since, membersDone, message }) {
+	return notice("unknown", el("strong", {}, `${namespace}/${name}`), ` restores StatefulSet ${statefulSet}: ${phase}`,
+		since && [" for ", age(since, "")], membersDone && `, ${membersDone} members done`, message && `. ${message}`);
 }
 
 function worstFirst(clusters) {

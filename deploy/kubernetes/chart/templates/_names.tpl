@@ -18,6 +18,20 @@ app.kubernetes.io/version: {{ . | quote }}
 {{- end }}
 {{- end }}
 
+{{/* The labels in "own", and those that a value adds. The same key twice would be no YAML, and selectors need the chart's own labels. */}}
+{{- define "etcd-dr.addLabels" -}}
+{{- $own := fromYaml .own }}
+{{- range $key, $_ := .more }}
+{{- if hasKey $own $key }}
+{{- fail (printf "%s: %s is one of the chart's own labels: remove it" $.value $key) }}
+{{- end }}
+{{- end }}
+{{- .own }}
+{{- with .more }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "etcd-dr.metadata" -}}
 name: {{ include "etcd-dr.name" . }}
 namespace: {{ .Release.Namespace }}
@@ -40,7 +54,7 @@ labels:
 {{- define "etcd-dr.args" -}}
 - operator
 - --probe-listen=:8081
-- --drill-image={{ include "etcd-dr.image" . }}
+- --job-image={{ include "etcd-dr.image" . }}
 {{- if .Values.api.enabled }}
 - --listen=:2391
 - --tls-cert=/api/tls/tls.crt
@@ -59,6 +73,9 @@ labels:
 {{- with .Values.concurrency }}
 - --concurrency={{ int . }}
 {{- end }}
+{{- with .Values.drills.concurrency }}
+- --drills={{ int . }}
+{{- end }}
 {{- if .Values.allowLoopback }}
 - --allow-loopback
 {{- end }}
@@ -67,5 +84,48 @@ labels:
 {{- end }}
 {{- if .Values.spool.enabled }}
 - --spool-dir=/spool
+- --spool-backups={{ .Values.spool.backups }}
+{{- end }}
+{{- end }}
+
+{{/* The beginning of the role of something that an administrator enables, "drills" or "restores", of which values.yaml has a section. */}}
+{{- define "etcd-dr.role" }}
+{{- with .root }}
+{{- if and .Values.watchNamespace (index .Values $.of).namespaces }}
+{{- fail (printf "%s.namespaces and watchNamespace exclude each other: the operator works in watchNamespace alone" $.of) }}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "Role" "ClusterRole" (ne .Values.watchNamespace "") }}
+metadata:
+  name: {{ include "etcd-dr.name" . }}-{{ $.of }}
+  {{- with .Values.watchNamespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "etcd-dr.labels" . | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{/* The bindings of that role, one for each of its namespaces; "" is all namespaces. */}}
+{{- define "etcd-dr.bindings" }}
+{{- $name := printf "%s-%s" (include "etcd-dr.name" .root) .of }}
+{{- range (index .root.Values .of).namespaces | default (list .root.Values.watchNamespace) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "RoleBinding" "ClusterRoleBinding" (ne . "") }}
+metadata:
+  name: {{ $name }}
+  {{- with . }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "etcd-dr.labels" $.root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ ternary "Role" "ClusterRole" (ne $.root.Values.watchNamespace "") }}
+  name: {{ $name }}
+subjects:
+  {{- include "etcd-dr.subjects" $.root | nindent 2 }}
 {{- end }}
 {{- end }}

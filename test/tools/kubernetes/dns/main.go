@@ -1,5 +1,5 @@
 // Command dns is the DNS of a test cluster: it resolves the names of Services, and of the ready pods of headless Services with a
-// hostname. All other names do not exist.
+// hostname, also from their addresses (PTR). All other names do not exist.
 //
 // CoreDNS would do, but its dependencies have all of Kubernetes compiled a second time.
 package main
@@ -72,8 +72,15 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, request *dns.Msg) {
 	reply.Authoritative, reply.RecursionAvailable = true, true
 	question := request.Question[0]
 	addresses, exists := z.resolve(question.Name)
-	if !exists {
+	names := z.names(question.Name)
+	if !exists && len(names) == 0 {
 		reply.Rcode = dns.RcodeNameError
+	}
+	for _, name := range names {
+		if question.Qtype == dns.TypePTR {
+			header := dns.RR_Header{Name: question.Name, Rrtype: dns.TypePTR, Class: dns.ClassINET, Ttl: 1}
+			reply.Answer = append(reply.Answer, &dns.PTR{Hdr: header, Ptr: name})
+		}
 	}
 	for _, address := range addresses {
 		ip := net.ParseIP(address).To4()
@@ -108,6 +115,30 @@ func (z *zone) resolve(name string) (addresses []string, exists bool) {
 	return z.ready(namespace, service, ""), true
 }
 
+// names returns the names of the ready endpoints with a hostname whose address has the name reverse, such as 2.1.18.198.in-addr.arpa.
+func (z *zone) names(reverse string) (names []string) {
+	all, err := z.slices.List(labels.Everything())
+	if err != nil || !strings.HasSuffix(reverse, ".in-addr.arpa.") {
+		return nil
+	}
+	for _, slice := range all {
+		for _, e := range slice.Endpoints {
+			if isReady(e) && e.Hostname != nil && slices.ContainsFunc(e.Addresses, func(a string) bool { return isReverse(reverse, a) }) {
+				names = append(names, strings.Join([]string{*e.Hostname, slice.Labels[discovery.LabelServiceName], slice.Namespace, "svc.cluster.local."}, "."))
+			}
+		}
+	}
+	return names
+}
+
+// isReverse reports whether name is that of an address for the reverse lookup.
+func isReverse(name, address string) bool {
+	reverse, err := dns.ReverseAddr(address)
+	return err == nil && reverse == strings.ToLower(name)
+}
+
+func isReady(e discovery.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
 // ready returns the addresses of a Service's ready endpoints; with a hostname, only those of that name.
 func (z *zone) ready(namespace, service, hostname string) (addresses []string) {
 	all, err := z.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{discovery.LabelServiceName: service}))
@@ -116,8 +147,7 @@ func (z *zone) ready(namespace, service, hostname string) (addresses []string) {
 	}
 	for _, slice := range all {
 		for _, e := range slice.Endpoints {
-			isReady := e.Conditions.Ready == nil || *e.Conditions.Ready
-			if isReady && (hostname == "" || e.Hostname != nil && *e.Hostname == hostname) {
+			if isReady(e) && (hostname == "" || e.Hostname != nil && *e.Hostname == hostname) {
 				addresses = append(addresses, e.Addresses...)
 			}
 		}

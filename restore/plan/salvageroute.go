@@ -12,7 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// withoutLog returns the way to t without an archived log. It begins with a database on a disk or, if none leads to t, with the newest
+// withoutLog returns the route to t without an archived log. It begins with a database on a disk or, if none leads to t, with the newest
 // backup that a disk's log continues.
 func withoutLog(c catalog.Catalog, t Target) (route, error) {
 	r, err := fromDisks(t)
@@ -35,7 +35,7 @@ func withoutLog(c catalog.Catalog, t Target) (route, error) {
 	return route{}, err
 }
 
-// fromDisks returns the way that begins with a database on a disk, not past the target, and reaches furthest.
+// fromDisks returns the route that reaches furthest of those that begin with a disk's database at or before the target.
 func fromDisks(t Target) (route, error) {
 	d, tooFar := t.Disks, int64(0)
 	var best route
@@ -44,7 +44,7 @@ func fromDisks(t Target) (route, error) {
 			tooFar = db.Revision
 			continue
 		}
-		r := d.onto(t, db)
+		r := d.routeOver(t, db)
 		if best.salvage == nil || r.salvage.end() > best.salvage.end() {
 			best = r
 		}
@@ -52,7 +52,7 @@ func fromDisks(t Target) (route, error) {
 	if best.salvage == nil {
 		if tooFar > 0 {
 			return route{}, &UnreachableError{
-				Why: fmt.Sprintf("the disks' databases are past it, at revision %d: only a backup can be before it", tooFar),
+				Why: fmt.Sprintf("every database on the disks is past it, at revision %d: only an older backup can lead there", tooFar),
 			}
 		}
 		return route{}, fmt.Errorf("every database on the disks is %w: use a backup as the base (--repo): %s",
@@ -81,14 +81,14 @@ func (d *Disks) databases() (all []disk.Database) {
 
 func (d *Disks) findings() string {
 	var all []string
-	for _, r := range d.remains() {
+	for _, r := range d.summaries() {
 		all = append(all, r.Dir+": "+strings.Join(r.Findings, ", "))
 	}
 	return strings.Join(all, "; ")
 }
 
-// onto returns the way from a database through the log that continues it, if there is one.
-func (d *Disks) onto(t Target, db disk.Database) route {
+// routeOver returns the route from a database through the log that continues it, if there is one.
+func (d *Disks) routeOver(t Target, db disk.Database) route {
 	var r route
 	var log *DiskLog
 	l, ok := d.log(segment.End{Position: db.Index, Term: db.Term}, t.Revision)
@@ -102,7 +102,7 @@ func (d *Disks) onto(t Target, db disk.Database) route {
 	return r
 }
 
-// log returns the part of the furthest log after an entry; ok is false if no log continues it.
+// log returns the part of the furthest log after an entry; ok is false if no log continues that entry.
 func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	best, ok := d.furthest(func(l disk.Log) bool {
 		term := l.Term(after.Position)
@@ -123,8 +123,17 @@ func (d *Disks) log(after segment.End, revision int64) (DiskLog, bool) {
 	count := func(from, to uint64) Part { return countPart(l, from, to) }
 	return DiskLog{
 		Dir: best.Dir, After: after, UpTo: upTo, End: l.Last, Revision: revision, Version: d.version(), Commit: commit,
-		Certain: count(after.Position, commit), Probable: count(commit, upTo),
+		Certain: count(after.Position, commit), Probable: count(commit, upTo), Unusable: unusable(l, after.Position, upTo),
 	}, true
+}
+
+// unusable returns DiskLog.Unusable for the part of l after one position, up to and including another.
+func unusable(l disk.Log, from, to uint64) string {
+	i := slices.IndexFunc(l.Unusable, func(u disk.Unusable) bool { return u.Position > from && u.Position <= to })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("the request at position %d cannot be replayed (%s)", l.Unusable[i].Position, l.Unusable[i].Reason)
 }
 
 // countPart counts the part of l after one position, up to and including another.
@@ -132,7 +141,7 @@ func countPart(l disk.Log, from, to uint64) Part {
 	return Part{Positions: max(to, from) - from, Requests: l.Count(from, to)}
 }
 
-// continuedByDisks returns the way through the repository's log, and then through a disk's. A target within the repository's log
+// continuedByDisks returns the route through the repository's log, and then through a disk's. A target within the repository's log
 // needs no disk.
 func continuedByDisks(c catalog.Catalog, t Target) (route, error) {
 	usable := stretches(c, t.Lineage)
@@ -172,10 +181,10 @@ func (t Target) archived(usable []stretch) bool {
 	})
 }
 
-// withoutDisks returns the way to t through the repository alone.
+// withoutDisks returns the route to t through the repository alone.
 func (t Target) withoutDisks(c catalog.Catalog, note string) (route, error) {
 	t.Disks = nil
-	r, err := t.way(c)
+	r, err := t.repositoryRoute(c)
 	if err == nil && note != "" {
 		r.notes = append(r.notes, note)
 	}
@@ -198,7 +207,10 @@ func (d *Disks) holds(dir string, end segment.End) bool {
 	})
 }
 
-// routeIfDisjoint returns the way to the nearest point if the disks' logs do not continue the repository's. It uses the disks alone, or
+// aloneNote ends the explanation of routeIfDisjoint.
+const aloneNote = "; without --from-data-dir, a restore from the repository alone reaches that position"
+
+// routeIfDisjoint returns the route to the nearest point if the disks' logs do not continue the repository's. It uses the disks alone, or
 // the repository alone if no database on the disks leads to t.
 func (t Target) routeIfDisjoint(last stretch, end segment.End) (route, error) {
 	why := fmt.Sprintf("the disks' logs do not continue the repository's log, which ends at position %d of term %d (%s)", end.Position, end.Term, t.Disks.spans())
@@ -208,9 +220,9 @@ func (t Target) routeIfDisjoint(last stretch, end segment.End) (route, error) {
 	}
 	disks, err := fromDisks(t)
 	if err != nil {
-		return t.orNearest(last.toEnd(), why+"; the repository alone, without --from-data-dir, ends there")
+		return t.orNearest(last.toEnd(), why+aloneNote)
 	}
-	return t.orNearest(disks, why+"; the repository alone, without --from-data-dir, ends there")
+	return t.orNearest(disks, why+aloneNote)
 }
 
 func (d *Disks) spans() string {
@@ -221,7 +233,7 @@ func (d *Disks) spans() string {
 	return strings.Join(all, ", ")
 }
 
-// toEndOfDisks returns r without its target revision, which leads to the end of the disks, if t.Best is set; else an error with why.
+// toEndOfDisks makes r lead to the end of the disks in place of its target revision. It returns r if t.Best is set, else an error with why.
 func (t Target) toEndOfDisks(r route, why string) (route, error) {
 	if r.salvage.Log != nil {
 		log := *r.salvage.Log
@@ -236,11 +248,11 @@ func (t Target) toEndOfDisks(r route, why string) (route, error) {
 func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	d := t.Disks
 	members, at := d.members()
-	r.salvage = &Salvage{Members: members, Disks: d.remains(), Database: db, Log: log}
+	r.salvage = &Salvage{Members: members, Disks: d.summaries(), Database: db, Log: log}
 	ahead, _ := d.furthest(anyLog)
 	end := r.salvage.end()
 	r.salvage.Majority = end >= ahead.Log.Last.Position && d.majority(members, at, ahead.Log)
-	r.salvage.LeftOut = d.left(r.salvage)
+	r.salvage.LeftOut = d.leftOut(r.salvage)
 	r.salvage.Disagreement = d.disagreement()
 	r.salvage.ClusterID = d.clusterID()
 	r.reach.Position = end
@@ -249,8 +261,8 @@ func (r *route) setDisks(t Target, db *DiskDatabase, log *DiskLog) {
 	}
 }
 
-// left counts the positions after the end of s in the log that s uses or, if it uses none, in the one that continues its database.
-func (d *Disks) left(s *Salvage) Part {
+// leftOut counts the positions after the end of s in the log that s uses or, if it uses none, in the one that continues its database.
+func (d *Disks) leftOut(s *Salvage) Part {
 	log := s.Log
 	if log == nil {
 		l, ok := d.log(segment.End{Position: s.Database.Index, Term: s.Database.Term}, 0)
@@ -310,13 +322,13 @@ func salvageNotes(p Plan) (notes []string) {
 		}
 	}
 	if s.Disagreement != "" {
-		notes = append(notes, s.Disagreement+": the base decides which history is restored; --salvage-base chooses another data dir's")
+		notes = append(notes, s.Disagreement+": the base decides which history is restored; --salvage-base chooses another data dir as the base")
 	}
 	notes = append(notes, p.lossNote())
 	d, ok := s.unusableAhead()
 	switch {
 	case ok:
-		notes = append(notes, fmt.Sprintf("the log in %s is ahead, and cannot be used: it begins at position %d, and no base here reaches that", d.Dir, d.First))
+		notes = append(notes, fmt.Sprintf("the log in %s reaches further, but cannot be used: it begins at position %d, and no base reaches that position", d.Dir, d.First))
 	case s.LeftOut.Positions > 0 && !p.stopsBefore():
 		notes = append(notes, fmt.Sprintf("%d requests in %d positions at the end of the log are left out because nothing shows whether they were committed: --salvage-tail all includes them",
 			s.LeftOut.Requests, s.LeftOut.Positions))
@@ -324,9 +336,12 @@ func salvageNotes(p Plan) (notes []string) {
 	if s.Log == nil {
 		return notes
 	}
+	if s.Log.Unusable != "" {
+		notes = append(notes, s.Log.Unusable+": a restore that gets there needs --best, and ends right before it")
+	}
 	minor, anyOf := strings.CutSuffix(s.Log.Version, "."+newestPatch)
 	if anyOf {
-		notes = append(notes, fmt.Sprintf("the log is replayed by the rules of the newest etcd %s: --etcd-version names the exact version, which matters if users were enabled", minor))
+		notes = append(notes, fmt.Sprintf("the log is replayed by the rules of the newest etcd %s: --etcd-version names the exact version, which matters if authentication was enabled", minor))
 	}
 	return notes
 }
@@ -353,12 +368,12 @@ func (p Plan) lossNote() string {
 	case s.Majority:
 		return "the logs of a majority are here: every acknowledged write is restored"
 	case probable.Positions > 0:
-		return fmt.Sprintf("less than a majority is here: writes that only the missing members had are lost, how many is unknown; the last %d positions may contain writes that were never committed",
+		return fmt.Sprintf("the logs of a majority are not here: an unknown number of writes, which only the missing members had, is lost; the last %d positions may contain writes that were never committed",
 			probable.Positions)
 	case s.noLog():
 		return fmt.Sprintf("no log is replayed: the state is that of position %d, and everything written after it is lost", s.end())
 	}
-	return "less than a majority is here: writes that only the missing members had are lost, how many is unknown; the log is restored as far as it is known to be committed"
+	return "the logs of a majority are not here: an unknown number of writes, which only the missing members had, is lost; the log is restored as far as it is known to be committed"
 }
 
 // noLog reports whether no disk has a log that reaches the base.

@@ -10,7 +10,7 @@ import (
 )
 
 // toRevision returns the route that ends right after the request that created the revision. After a restore two histories may
-// contain the same revision. It takes the newest of them; usable has only one history if t names a lineage.
+// contain the same revision. Then toRevision takes the newest one; if t names a lineage, usable contains only that history.
 func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	var r route
 	histories := map[string]bool{}
@@ -39,8 +39,8 @@ func toRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	return nearestRevision(c, t, usable)
 }
 
-// toRevision returns the way in s that ends right after the request that made revision n. It returns false if s certainly ends
-// before n, or has no base up to n.
+// toRevision returns the route in s that ends right after the request that made revision n. It returns false if s certainly
+// ends before n, or has no base at or before n.
 func (s stretch) toRevision(n int64) (route, bool) {
 	upTo, known := s.ForRevision(n)
 	if !known && n > s.MostRevision(s.bases) {
@@ -69,15 +69,15 @@ func (s stretch) toRevision(n int64) (route, bool) {
 	return r, true
 }
 
-// timeBounds returns the times between which s reached a target state in its first upTo segments, as its marks show. held reports
-// whether the target state includes the state at a mark. reached reports whether the state at a mark includes the target state.
-func (s stretch) timeBounds(upTo int, held, reached func(segment.Mark) bool) (notBefore, notAfter time.Time) {
+// timeBounds returns the times between which s reached a target state, according to the marks in its first upTo segments. isBefore
+// reports whether a mark is at or before the target state, and isAfter whether it is at or after it.
+func (s stretch) timeBounds(upTo int, isBefore, isAfter func(segment.Mark) bool) (notBefore, notAfter time.Time) {
 	for _, segment := range s.Segments {
 		for _, m := range segment.Marks {
-			if held(m) {
+			if isBefore(m) {
 				notBefore = m.NotBefore
 			}
-			if reached(m) {
+			if isAfter(m) {
 				return notBefore, m.NotAfter
 			}
 		}
@@ -95,10 +95,10 @@ func (s stretch) writtenBy(upTo int) time.Time {
 	return last.Written
 }
 
-// nearestRevision returns the way to the nearest restorable point before a revision that c does not contain.
+// nearestRevision returns the route to the nearest restorable point before a revision that c does not contain.
 func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	known := newest(c).Revision
-	why := fmt.Sprintf("revision %d is in no backup and no segment of the log that has a backup before it", t.Revision)
+	why := fmt.Sprintf("no backup is at revision %d, and no part of the log that follows a backup contains it", t.Revision)
 	if t.Revision > known {
 		why = fmt.Sprintf("revision %d is in the future: the newest known is %d", t.Revision, known)
 	}
@@ -112,11 +112,11 @@ func nearestRevision(c catalog.Catalog, t Target, usable []stretch) (route, erro
 	if ok {
 		return t.orNearest(backupRoute(b), why)
 	}
-	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
+	return route{}, &UnreachableError{Why: why + t.oldestHint(c, usable)}
 }
 
-// oldestWords returns the end of an error, with the oldest point that can be restored; "" if there is none.
-func (t Target) oldestWords(c catalog.Catalog, usable []stretch) string {
+// oldestHint returns the end of an error message, which names the oldest restorable point; "" if there is none.
+func (t Target) oldestHint(c catalog.Catalog, usable []stretch) string {
 	var backups []catalog.Backup
 	if t.Lineage == "" {
 		backups = slices.Clone(c.Backups)
@@ -128,10 +128,10 @@ func (t Target) oldestWords(c catalog.Catalog, usable []stretch) string {
 		return ""
 	}
 	oldest := slices.MinFunc(backups, func(a, b catalog.Backup) int { return a.Started.Compare(b.Started) })
-	return fmt.Sprintf("; the oldest that can be restored is revision %d at %s", oldest.HighestRevision(), text(oldest.Finished))
+	return fmt.Sprintf("; the oldest restorable point is revision %d at %s", oldest.HighestRevision(), formatTime(oldest.Finished))
 }
 
-// toTime returns the way to the last state that is certainly not later than t.Time.
+// toTime returns the route to the last state that is certainly not later than t.Time.
 func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	inTime := func(b catalog.Backup) bool { return !b.Finished.After(t.Time) }
 	for i, s := range slices.Backward(usable) {
@@ -143,23 +143,23 @@ func toTime(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 		if reachesTime || end.Equal(t.Time) {
 			return r, nil
 		}
-		why := fmt.Sprintf("the log's last known moment is %s, before %s", text(end), text(t.Time))
+		why := fmt.Sprintf("the last time recorded in the log is %s, before %s", formatTime(end), formatTime(t.Time))
 		if i < len(usable)-1 {
-			why = fmt.Sprintf("%s is in a gap of the log, which ends at %s and continues later", text(t.Time), text(end))
+			why = fmt.Sprintf("%s is in a gap: the log stops at %s and continues later", formatTime(t.Time), formatTime(end))
 		}
 		return t.orNearest(t.orLater(c, s, r, inTime), why)
 	}
-	why := fmt.Sprintf("no part of the log with a backup before it reaches back to %s", text(t.Time))
+	why := fmt.Sprintf("no part of the log that follows a backup reaches back to %s", formatTime(t.Time))
 	b, ok := newestAllowed(c, t, inTime)
 	if ok {
 		return t.orNearest(backupRoute(b), why)
 	}
-	return route{}, &UnreachableError{Why: why + t.oldestWords(c, usable)}
+	return route{}, &UnreachableError{Why: why + t.oldestHint(c, usable)}
 }
 
-// toTime returns the way to the last state of s that is certainly not later than t. It is the state at a mark, or that of a base after
-// the mark. A usable base without log is preferred to a route from a doubtful base. reachesTime reports whether s has a mark at t or
-// later. ok is false if s has no state that is certainly not later.
+// toTime returns the route to the last state of s that is certainly not later than t. It ends at a mark, or at a base after
+// the mark. toTime prefers a usable base without log to a route from a doubtful base. reachesTime reports whether s has a mark at t or
+// later. ok is false if every state of s may be later than t.
 func (s stretch) toTime(t time.Time) (r route, reachesTime, ok bool) {
 	mark, next, marked := s.AtTime(t)
 	if marked {
@@ -181,29 +181,28 @@ func (s stretch) toTime(t time.Time) (r route, reachesTime, ok bool) {
 	return r, next != nil || marked && mark.NotAfter.Equal(t), ok
 }
 
-// noteworthy is the time from which on a route that ends before the requested time gets a note. It allows for the usual distance of
-// marks, which is about a second.
-const noteworthy = 3 * time.Second
+// earlyAfter is how long before the requested time a route may end without a note. Marks are usually about a second apart.
+const earlyAfter = 3 * time.Second
 
 // noteEarly adds a note to r if r ends long before t. The note names next, the first mark after t, which may be nearer.
 func (r *route) noteEarly(t time.Time, next segment.Mark) {
 	early, late := t.Sub(r.reach.NotAfter), next.NotAfter.Sub(t)
-	if early < noteworthy {
+	if early < earlyAfter {
 		return
 	}
-	note := fmt.Sprintf("this is %s before %s: the log has no mark between %s and %s, as when the agent changes or the cluster does not answer",
-		early.Round(time.Millisecond), text(t), text(r.reach.NotAfter), text(next.NotAfter))
+	note := fmt.Sprintf("this is %s before %s: the log records no time between %s and %s, for example because another agent took over or the cluster did not answer",
+		early.Round(time.Millisecond), formatTime(t), formatTime(r.reach.NotAfter), formatTime(next.NotAfter))
 	if next.Revision > r.reach.Revision {
-		note += fmt.Sprintf("; --to-revision %d is the state that was reached at most %s after it, and any revision before that can be restored too",
+		note += fmt.Sprintf("; --to-revision %d restores the state of at most %s after the requested time, and any earlier revision can be restored too",
 			next.Revision, late.Round(time.Millisecond))
 		if late < early {
-			note += fmt.Sprintf(": %d is nearer", next.Revision)
+			note += fmt.Sprintf("; revision %d is nearer", next.Revision)
 		}
 	}
 	r.notes = append(r.notes, note)
 }
 
-// toMark returns the way to the state at m. It returns false if s has no base up to m.
+// toMark returns the route to the state at m. It returns false if s has no base at or before m.
 func (s stretch) toMark(m segment.Mark) (route, bool) {
 	r, ok := s.routeFrom(max(1, s.SegmentsUpTo(m.Position)), func(b catalog.Backup) bool { return s.ends(b) <= m.Position })
 	if !ok {
@@ -214,7 +213,7 @@ func (s stretch) toMark(m segment.Mark) (route, bool) {
 	return r, true
 }
 
-// toPosition returns the way that ends right after a position.
+// toPosition returns the route that ends right after position t.Position.
 func toPosition(t Target, usable []stretch) (route, error) {
 	var nearest *stretch
 	for _, s := range slices.Backward(usable) {
@@ -229,14 +228,14 @@ func toPosition(t Target, usable []stretch) (route, error) {
 			return r, nil
 		}
 	}
-	why := fmt.Sprintf("position %d is in no part of the log that has a backup before it", t.Position)
+	why := fmt.Sprintf("no part of the log that follows a backup contains position %d", t.Position)
 	if nearest == nil {
 		return route{}, &UnreachableError{Why: why}
 	}
 	return t.orNearest(nearest.toEnd(), why)
 }
 
-// toPosition returns the way in s that ends right after position p. It returns false if s has no base up to p.
+// toPosition returns the route in s that ends right after position p. It returns false if s has no base at or before p.
 func (s stretch) toPosition(p uint64) (route, bool) {
 	upTo := max(1, s.SegmentsUpTo(p))
 	r, ok := s.routeFrom(upTo, func(b catalog.Backup) bool { return s.ends(b) <= p })
@@ -262,12 +261,12 @@ func (s stretch) ends(b catalog.Backup) uint64 {
 	return position
 }
 
-// toLatest returns the way to the end of the log, or to the newest backup if the log ends before it.
+// toLatest returns the route to the end of the log, or to the newest backup if the log ends before it.
 func toLatest(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	last := usable[len(usable)-1]
 	r := last.toEnd()
 	if newestBackupIsAfter(c, last) && t.Lineage == "" {
-		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: later writes are not archived", text(r.reach.NotAfter)))
+		return latestBackup(c, t, fmt.Sprintf("the log ends at %s, before this backup: later writes are not archived", formatTime(r.reach.NotAfter)))
 	}
 	why := unrestorableAfter(c, last, t.Lineage)
 	if why != "" {
@@ -276,7 +275,7 @@ func toLatest(c catalog.Catalog, t Target, usable []stretch) (route, error) {
 	return r, nil
 }
 
-// toEnd returns the way to the end of s.
+// toEnd returns the route to the end of s.
 func (s stretch) toEnd() route {
 	all := len(s.Segments)
 	r, _ := s.routeFrom(all, func(catalog.Backup) bool { return true }) // a stretch has a base
@@ -288,7 +287,7 @@ func (s stretch) toEnd() route {
 			r.reach.NotAfter = mark.NotAfter
 		}
 	}
-	// A cluster at rest writes no log. So a later backup that contains no more than s proves that nothing was written from the end
+	// An idle cluster writes no log. So a later backup that contains no more than s proves that nothing was written from the end
 	// of s until that backup started. A backup without a quorum proves nothing.
 	for _, b := range s.bases {
 		if !b.NoQuorum && s.ends(b) <= s.Last() && b.Started.After(r.reach.NotBefore) {
@@ -301,8 +300,8 @@ func (s stretch) toEnd() route {
 	return r
 }
 
-// latestBackup returns the way to the newest backup. note explains why the log is not used; "": no note. If a newer backup is
-// damaged, it returns an error, or with t.Best the way to the newest undamaged one.
+// latestBackup returns the route to the newest backup. note explains why the log is not used; "": no note. If a newer backup is
+// damaged, it returns an error, or with t.Best the route to the newest undamaged one.
 func latestBackup(c catalog.Catalog, t Target, note string) (route, error) {
 	b, err := c.Latest()
 	if err != nil && (!t.Best || len(c.Backups) == 0) {
@@ -337,8 +336,8 @@ func (s stretch) coveredUntil() time.Time {
 	return mark.NotBefore
 }
 
-// newestAllowed returns the newest allowed backup, one that fails CheckUsable only if there is no other. It returns false if t names a
-// lineage: the history of a backup without a log is unknown.
+// newestAllowed returns the newest allowed backup. It returns one that fails CheckUsable only if there is no other, and none if t names
+// a lineage: the history of a backup without a log is unknown.
 func newestAllowed(c catalog.Catalog, t Target, allowed func(catalog.Backup) bool) (catalog.Backup, bool) {
 	if t.Lineage != "" {
 		return catalog.Backup{}, false
@@ -369,14 +368,14 @@ func unrestorableAfter(c catalog.Catalog, last stretch, lineage string) string {
 	for _, g := range c.Gaps() {
 		within := g.Lineage == last.Lineage && (g.NextLineage == "" || g.NextLineage == last.Lineage)
 		if within && (g.From > last.Last() || g.From == 0 && !g.Since.Before(end.Time)) {
-			return fmt.Sprintf("the log continues after %s, but that part cannot be restored: %s", text(end.Time), g.Reason)
+			return fmt.Sprintf("the log continues after %s, but that part cannot be restored: %s", formatTime(end.Time), g.Reason)
 		}
 	}
 	return ""
 }
 
-// orLater returns the way to the newest allowed backup, without log, if it is later than the end of r; else r. A base of s does not
-// count.
+// orLater returns the route to the newest allowed backup, without log, if it is later than the end of r and no base
+// of s; else r.
 func (t Target) orLater(c catalog.Catalog, s stretch, r route, allowed func(catalog.Backup) bool) route {
 	b, ok := newestAllowed(c, t, allowed)
 	if ok && !s.has(b) && b.Started.After(r.reach.NotAfter) {

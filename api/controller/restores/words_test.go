@@ -1,0 +1,21 @@
+package restores
+
+import "testing"
+
+// TestRemediesNameFields passes remedies of the tasks on the disks, which name flags, through fields.
+func TestRemediesNameFields(t *testing.T) {
+	for text, want := range map[string]string{
+		"refused: /data/member/wal has no log: name etcd's --wal-dir with --wal-dir; if": "refused: /data/member/wal has no log: set spec.into.walDir to etcd's --wal-dir; if",
+		"--wal-dir /wal has no log: name the directory that etcd's --wal-dir names":      "spec.into.walDir /wal has no log: set it to etcd's --wal-dir",
+		"has a log: omit --wal-dir if etcd runs without it":                              "has a log: omit spec.into.walDir if etcd runs without it",
+		"name where the log is now with --wal-dir":                                       "set spec.into.walDir to where the log is now",
+		"remove /x and, if etcd has a --wal-dir, .dr-swap-*-1":                           "remove /x and, if etcd has a --wal-dir, .dr-swap-*-1",
+		"or name the members as they are with --initial-cluster: m1":                     "or name the members in spec.into.members as they are: m1",
+		"--wal-dir /wal is a mount point":                                                "spec.into.walDir /wal is a mount point",
+	} {
+		got := fields.Replace(text)
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package kubeadm_test
+
+import (
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff/kubeadm"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// host is a host with the manifests of a control plane. No kubelet reads them.
+type host struct {
+	*kubeadm.Pods
+	t      *testing.T
+	folder string
+}
+
+const (
+	etcdManifest = `
+spec:
+  securityContext: {runAsUser: 7, runAsGroup: 8}
+  containers:
+    - command: [etcd, --name=n1, --data-dir=/data/etcd, --listen-client-urls=https://127.0.0.1:2379, --listen-metrics-urls=METRICS,
+        --initial-advertise-peer-urls=https://10.0.0.1:2380, --initial-cluster=n1=https://10.0.0.1:2380,
+        --trusted-ca-file=/pki/etcd/ca.crt, --cert-file=/pki/etcd/server.crt, --key-file=/other/server.key]
+      volumeMounts: [{name: data, mountPath: /data}, {name: pki, mountPath: /pki}, {name: more, mountPath: /pki/etcd, subPath: sub}]
+  volumes:
+    - {name: data, hostPath: {path: /var/lib}}
+    - {name: pki, hostPath: {path: /etc/pki}}
+    - {name: more, hostPath: {path: /etc/more}}
+`
+	serverManifest = `
+spec:
+  containers:
+    - command: [kube-apiserver, --client-ca-file=/pki/ca.crt]
+      livenessProbe: {httpGet: {host: HOST, port: PORT, path: /livez, scheme: HTTPS}}
+      volumeMounts: [{name: pki, mountPath: /pki}]
+  volumes: [{name: pki, hostPath: {path: FOLDER}}]
+`
+)
+
+func newHost(t *testing.T, metrics, server string) host {
+	t.Helper()
+	folder := t.TempDir()
+	h := host{&kubeadm.Pods{Manifests: filepath.Join(folder, "manifests")}, t, folder}
+	address, port, _ := strings.Cut(strings.TrimPrefix(server, "https://"), ":")
+	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "METRICS", metrics))
+	h.write("manifests/kube-apiserver.yaml", strings.NewReplacer("HOST", address, "PORT", port, "FOLDER", folder).Replace(serverManifest))
+	h.write("manifests/kube-scheduler.yaml", "{}")
+	h.write("manifests/kube-controller-manager.yaml", "{}")
+	h.write("manifests/other.yaml", "{}")
+	return h
+}
+
+func (h host) write(name, text string) {
+	h.t.Helper()
+	path := filepath.Join(h.folder, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o600)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// wantManifests fails the test unless the kubelet's folder has these files.
+func (h host) wantManifests(names ...string) {
+	h.t.Helper()
+	entries, err := os.ReadDir(h.Manifests)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	if !reflect.DeepEqual(got, names) {
+		h.t.Errorf("the folder has %q, want %q", got, names)
+	}
+}
+
+// TestMember reads the manifest in the kubelet's folder and, while the pods are stopped, in the other one.
+func TestMember(t *testing.T) {
+	h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
+	want := node.Member{
+		Name: "n1", PeerURLs: []string{"https://10.0.0.1:2380"}, ClientURLs: []string{"https://127.0.0.1:2379"}, DataDir: "/var/lib/etcd",
+		CA: "/etc/more/sub/ca.crt", Cert: "/etc/more/sub/server.crt", Key: "/other/server.key", Owner: &node.Owner{UID: 7, GID: 8},
+	}
+	for range 2 {
+		got, err := h.Member(t.Context())
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+		_, err = h.Stop(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, says := range map[string]string{"": "it has no container", "[": "correct it"} {
+		h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
+		h.write("manifests/etcd.yaml", text)
+		_, err := h.Member(t.Context())
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), says) {
+			t.Errorf("the manifest %q: %v", text, err)
+		}
+	}
+	none := kubeadm.Pods{Manifests: t.TempDir()}
+	_, err := none.Member(t.Context())
+	if !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "name the kubelet's staticPodPath") {
+		t.Errorf("without a manifest: %v", err)
+	}
+}
+
+// TestOrder checks that all manifests leave the folder at once, and come back one after the other, each when the pod before it serves.
+func TestOrder(t *testing.T) {
+	code := http.StatusServiceUnavailable
+	answer := func(path string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == path {
+				w.WriteHeader(code)
+				return
+			}
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}
+	metrics := httptest.NewServer(answer("/health"))
+	defer metrics.Close()
+	server := httptest.NewTLSServer(answer("/readyz"))
+	defer server.Close()
+	h := newHost(t, metrics.URL, server.URL)
+	h.write("ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+
+	h.wantProgress("the API server still accepts connections", h.stop)
+	h.wantManifests("other")
+	runs, err := h.Runs(t.Context())
+	if err != nil || runs {
+		t.Errorf("stopped pods run: %v, %v", runs, err)
+	}
+	h.wantProgress("etcd has no leader yet", h.start)
+	h.wantManifests("etcd", "other")
+	code = http.StatusOK
+	metrics.Close() // as that of an etcd that has ended
+	h.wantProgress("etcd has no leader yet", h.start)
+	metrics = httptest.NewServer(answer("/health"))
+	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "METRICS", metrics.URL))
+	h.wantProgress("", h.start)
+	h.wantManifests("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "other")
+
+	h.wantProgress("the API server still accepts connections", h.stop)
+	server.Close()
+	h.wantProgress("", h.stop)
+	h.wantProgress("the API server is not ready yet", h.start)
+	h.wantManifests("etcd", "kube-apiserver", "other")
+	h.write("manifests/kube-scheduler.yaml", "written: meanwhile")
+	p, err := h.Enable(t.Context())
+	if err != nil || !p.Done {
+		t.Errorf("%+v, %v", p, err)
+	}
+	h.wantManifests("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "other")
+	text, err := os.ReadFile(filepath.Join(h.Manifests, "kube-scheduler.yaml"))
+	if string(text) != "written: meanwhile" {
+		t.Errorf("the manifest that was written meanwhile is %q, %v", text, err)
+	}
+}
+
+func (h host) stop() (string, error) {
+	p, err := h.Stop(h.t.Context())
+	return progress(p.Done, p.Waiting), err
+}
+
+func (h host) start() (string, error) {
+	p, err := h.Start(h.t.Context())
+	return progress(p.Done, p.Waiting), err
+}
+
+func progress(done bool, why string) string {
+	if done != (why == "") {
+		return fmt.Sprintf("done is %v, and it waits for %q", done, why)
+	}
+	return why
+}
+
+// wantProgress fails the test unless an act waits for this reason, or is done if it is "".
+func (h host) wantProgress(want string, act func() (string, error)) {
+	h.t.Helper()
+	why, err := act()
+	if err != nil || !strings.HasPrefix(why, want) || want == "" && why != "" {
+		h.t.Errorf("it waits for %q, %v, want %q", why, err, want)
+	}
+}

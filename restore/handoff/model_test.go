@@ -1,0 +1,474 @@
+package handoff_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// data is what a data dir contains.
+type data string
+
+const (
+	old     data = "old"
+	fresh   data = "new"
+	blocker data = "blocker" // etcd exits on it
+	empty   data = "empty"   // etcd starts a new, empty cluster on it
+)
+
+// fakeMember is one member of a fakeWorld.
+type fakeMember struct {
+	live, staged, aside, failed data // "": nothing
+	serves                      data // what its process serves; "": no process
+	lost                        bool // its disk no longer exists; the manager makes a new one before it starts the member
+	renewed                     bool // it has a new disk
+}
+
+// fakeWorld is a manager with its members, in memory: it behaves as a StatefulSet does, and sees faults, kills and strangers.
+type fakeWorld struct {
+	t         *testing.T
+	random    *rand.Rand
+	members   []fakeMember
+	scaled    bool // the manager starts members
+	claimed   bool
+	pinned    bool
+	suspended bool
+	touched   bool // a member was stopped
+	down      bool // the record has members stopped
+	first     data // in the data dirs at the beginning: old, or "" for none
+	sabotage  int  // faults that may still happen
+	detours   int  // obstacles that may still be met
+	forbids   bool // the API forbids everything
+	quota     int  // how often it refuses a process for each disk before that is an error; 0: it refuses none
+	saved     bool // the manager started members at the beginning
+	strikes   int  // how often the record may still be lost
+	losses    int  // disks that may still be lost; without strangers, who may start a new cluster on new ones
+}
+
+func newFakeWorld(t *testing.T, random *rand.Rand) *fakeWorld {
+	w := &fakeWorld{t: t, random: random, scaled: true, sabotage: random.IntN(12), detours: random.IntN(3)}
+	if random.IntN(4) > 0 {
+		w.first = old
+	}
+	if random.IntN(20) == 0 {
+		w.quota = 1 + random.IntN(10)
+	}
+	if random.IntN(4) == 0 {
+		w.strikes = 1 + random.IntN(2)
+	}
+	if random.IntN(4) == 0 {
+		w.losses = 1 + random.IntN(2)
+	}
+	for range 3 {
+		w.members = append(w.members, fakeMember{live: w.first, serves: w.first})
+	}
+	w.scaled = w.first == old // else the cluster is new, and not started yet
+	w.saved = w.scaled
+	return w
+}
+
+// fails reports whether a fault happens now.
+func (w *fakeWorld) fails(oneIn int) bool {
+	if w.sabotage == 0 || w.random.IntN(oneIn) > 0 {
+		return false
+	}
+	w.sabotage--
+	return true
+}
+
+// fault returns an error of a random kind now and then: one that passes, or one that does not.
+func (w *fakeWorld) fault() error {
+	switch {
+	case w.forbids:
+		return handoff.ErrForbidden
+	case w.fails(8):
+		return errors.New("the API server does not answer")
+	case w.fails(20):
+		return fmt.Errorf("%w: the disk is broken", fault.Damaged)
+	}
+	return nil
+}
+
+// run lets time pass: a stranger may scale the manager up, and the manager starts members.
+func (w *fakeWorld) run() {
+	if w.losses == 0 && !w.haveLost() && w.fails(15) {
+		w.scaled = true
+	}
+	for i := range w.members {
+		m := &w.members[i]
+		if w.scaled && m.lost {
+			*m = fakeMember{renewed: true}
+		}
+		starts := w.scaled && m.serves == "" && m.live != blocker && w.random.IntN(3) == 0
+		if starts && (m.live != "" || w.down) { // before and after it, an empty cluster is not the restore's
+			m.serves = cmp.Or(m.live, empty)
+		}
+	}
+	w.check()
+}
+
+// lose loses the disk of a stopped member now and then.
+func (w *fakeWorld) lose() {
+	m := &w.members[w.random.IntN(len(w.members))]
+	if w.losses > 0 && m.serves == "" && w.random.IntN(4) == 0 {
+		w.losses--
+		*m = fakeMember{lost: true}
+	}
+}
+
+// haveLost reports whether a disk was lost.
+func (w *fakeWorld) haveLost() bool {
+	return slices.ContainsFunc(w.members, func(m fakeMember) bool { return m.lost || m.renewed })
+}
+
+// check fails the test if two clusters serve, or an empty one. A member with a new disk serves nothing without a quorum of such members.
+func (w *fakeWorld) check() {
+	w.t.Helper()
+	serving := map[data]int{}
+	for _, m := range w.members {
+		serving[m.serves]++
+		if m.serves == empty && !m.renewed {
+			w.t.Fatalf("an empty member has started: %+v", w.members)
+		}
+	}
+	if serving[empty] > len(w.members)/2 || serving[old] > 0 && serving[fresh] > 0 {
+		w.t.Fatalf("%v serve at the same time", serving)
+	}
+}
+
+func (w *fakeWorld) Inspect(context.Context) (handoff.Handoff, error) {
+	err := w.fault()
+	return handoff.Handoff{Manager: "fake", Members: make([]handoff.Member, len(w.members)), Serves: w.first == old, Held: w.touched, Saved: fmt.Sprint(w.saved)}, err
+}
+
+func (w *fakeWorld) Fence(context.Context, handoff.Handoff) (handoff.Progress, error) {
+	err := w.fault()
+	if err != nil {
+		return handoff.Progress{}, err
+	}
+	w.scaled, w.touched = false, true
+	for i := range w.members {
+		if w.members[i].serves != "" {
+			w.members[i].serves = ""
+			return handoff.Progress{Waiting: "members run"}, nil
+		}
+	}
+	return handoff.Progress{Done: true}, nil
+}
+
+func (w *fakeWorld) Release(context.Context, handoff.Handoff) (handoff.Progress, error) {
+	w.scaled = true
+	err := w.fault()
+	return handoff.Progress{Done: err == nil}, err
+}
+
+func (w *fakeWorld) Return(_ context.Context, h handoff.Handoff) (handoff.Progress, error) {
+	w.scaled = h.Saved == "true"
+	err := w.fault()
+	return handoff.Progress{Done: err == nil}, err
+}
+
+func (w *fakeWorld) Settled(context.Context, handoff.Handoff) (handoff.Progress, error) {
+	return handoff.Progress{Done: true}, w.fault()
+}
+
+func (w *fakeWorld) Do(_ context.Context, _ handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
+	all := make([]handoff.Progress, len(w.members))
+	if w.quota > 0 {
+		return w.refuse(all, t)
+	}
+	w.lose()
+	for i := range w.members {
+		err := w.fault()
+		if err != nil {
+			return all, err
+		}
+		all[i], err = w.task(&w.members[i], t)
+		if err != nil {
+			return all, err
+		}
+		w.run()
+	}
+	return all, nil
+}
+
+// refuse refuses a process for each disk.
+func (w *fakeWorld) refuse(all []handoff.Progress, t handoff.Task) ([]handoff.Progress, error) {
+	for i := range all {
+		all[i] = handoff.Progress{Waiting: "the quota is used up", Idle: t == handoff.DoStage}
+	}
+	w.quota = max(1, w.quota-1)
+	if w.quota == 1 {
+		return all, fmt.Errorf("%w: the quota is used up", fault.Refused)
+	}
+	return all, nil
+}
+
+// task carries out a task on one disk, as package swap does.
+func (w *fakeWorld) task(m *fakeMember, t handoff.Task) (handoff.Progress, error) {
+	running := handoff.Progress{Waiting: "etcd runs"}
+	switch {
+	case m.lost && t == handoff.DoStage:
+		*m = fakeMember{renewed: true, staged: fresh, live: blocker}
+		return handoff.Progress{Done: true, Built: &handoff.Built{ClusterID: "new"}, Vacant: true}, nil
+	case m.lost && (t == handoff.DoSeal || t == handoff.DoPlace || t == handoff.DoReview):
+		return handoff.Progress{}, fmt.Errorf("%w: the disk no longer exists", fault.Refused)
+	case m.lost:
+		return handoff.Progress{Done: true, Gone: true}, nil
+	case t == handoff.DoStage && w.detours > 0 && w.random.IntN(3) == 0:
+		w.detours--
+		return handoff.Progress{Met: &handoff.Met{Obstacle: plan.Obstacle{Base: true}}}, nil
+	case t == handoff.DoStage:
+		m.staged, m.live = fresh, cmp.Or(m.live, blocker)
+		return handoff.Progress{Done: true, Built: &handoff.Built{ClusterID: "new"}, Vacant: w.first == "" || m.renewed}, nil
+	case t == handoff.DoSeal && m.live == old:
+		if m.serves != "" {
+			return running, nil
+		}
+		if w.fails(20) {
+			return handoff.Progress{Stale: true}, nil
+		}
+		m.live, m.aside = blocker, old
+	case t == handoff.DoPlace && m.live == blocker:
+		m.live, m.staged = m.staged, ""
+	case t == handoff.DoWithdraw && m.live == fresh:
+		if m.serves != "" {
+			return running, nil
+		}
+		m.live, m.failed = blocker, fresh
+	case t == handoff.DoBack && m.live == blocker && m.aside == old:
+		m.live, m.aside = old, ""
+	case t == handoff.DoBack:
+		return handoff.Progress{Done: true, Vacant: m.live == "" || m.live == blocker}, nil
+	case t == handoff.DoDiscard && m.live == old:
+		m.staged = ""
+	case t == handoff.DoDiscard && m.aside == "" && m.live != fresh:
+		m.staged, m.live = "", ""
+	case t == handoff.DoClean:
+		m.aside, m.failed, m.staged = "", "", ""
+	}
+	return handoff.Progress{Done: true}, nil
+}
+
+func (w *fakeWorld) Take(context.Context, handoff.Record) (handoff.Progress, error) {
+	return w.hold(&w.claimed, true)
+}
+
+func (w *fakeWorld) Pin(context.Context, handoff.Record) (handoff.Progress, error) {
+	return w.hold(&w.pinned, true)
+}
+
+func (w *fakeWorld) Suspend(context.Context, handoff.Record) (handoff.Progress, error) {
+	return w.hold(&w.suspended, true)
+}
+
+func (w *fakeWorld) Lift(context.Context, handoff.Record) (handoff.Progress, error) {
+	w.pinned, w.suspended = false, false
+	return w.hold(&w.claimed, false)
+}
+
+func (w *fakeWorld) hold(what *bool, held bool) (handoff.Progress, error) {
+	err := w.fault()
+	if err == nil {
+		*what = held
+	}
+	return handoff.Progress{Done: err == nil}, err
+}
+
+// verify checks that all members serve the expected data.
+func (w *fakeWorld) verify(_ context.Context, _ handoff.Handoff, b handoff.Built) (handoff.Progress, error) {
+	for _, m := range w.members {
+		if m.serves == "" && !(m.renewed && b.ClusterID == "") || b.ClusterID != "" && m.serves != fresh {
+			return handoff.Progress{Waiting: "members do not serve"}, nil
+		}
+	}
+	return handoff.Progress{Done: true}, nil
+}
+
+// TestEveryOrderEndsRight carries out restores in a fake world: with errors that pass and errors that do not, kills before a step is on
+// record, strangers who start members, and orders to go back at any time. Two clusters never serve at the same time, nor an empty one.
+// Each restore ends, and its phase tells the truth about the members.
+func TestEveryOrderEndsRight(t *testing.T) {
+	ends := map[handoff.Phase]int{}
+	for seed := range uint64(10_000) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		w := newFakeWorld(t, random)
+		ends[w.restore(seed)]++
+	}
+	t.Log(ends)
+	for _, p := range []handoff.Phase{handoff.Planned, handoff.Succeeded, handoff.Refused, handoff.Failed} {
+		if ends[p] < 100 {
+			t.Errorf("%d restores end in %s: the faults do not lead there", ends[p], p)
+		}
+	}
+}
+
+// restore carries out one restore, and returns the phase in which it has ended.
+func (w *fakeWorld) restore(seed uint64) handoff.Phase {
+	now := time.Unix(0, 0)
+	orders := handoff.Orders{DryRun: w.random.IntN(20) == 0, Limit: 10 * time.Minute, Keep: time.Hour}
+	if orders.DryRun { // it has no record
+		w.strikes = 0
+	}
+	back := w.random.IntN(400) // the step at which the order comes; most restores have ended by then
+	if w.quota > 0 {           // it could come before the first process was refused: then one has to look at each disk
+		back, w.strikes = -1, 0
+	}
+	act := handoff.Restore{
+		Manager: w, Claim: w, Verify: w.verify,
+		Plan: func(context.Context, handoff.Handoff, []handoff.Met) (plan.Plan, error) {
+			return plan.Plan{ID: "p"}, w.fault()
+		},
+	}
+	r := handoff.New("0123456789abcdef", orders, now)
+	var path []handoff.Step
+	released := false
+	for n := 0; r.Step != handoff.None; n++ {
+		if n > 1000 {
+			w.t.Fatalf("seed %d: it does not end: %s %+v, members %+v", seed, path[len(path)-20:], r, w.members)
+		}
+		orders.Back = orders.Back || n == back
+		path = append(path, r.Step)
+		next := act.Act(w.t.Context(), r, orders, func() time.Time { return now })
+		w.run()
+		w.checkRecord(seed, next)
+		if !w.fails(12) { // else it was killed before it stored the record
+			r = next
+			w.down = !r.Down.IsZero() && r.Up.IsZero()
+		}
+		r = w.strike(r, now)
+		if r.Step == handoff.Clean && now.Sub(r.Up) < orders.Keep {
+			w.t.Fatalf("seed %d: data is removed %s after the end", seed, now.Sub(r.Up))
+		}
+		released = released || r.Step == handoff.Release
+		if released && r.Phase == handoff.RollingBack && !orders.Back {
+			w.t.Fatalf("seed %d: it goes back by itself after the restored members were started: %s", seed, r.Reason)
+		}
+		now = now.Add(time.Duration(w.random.IntN(60)) * time.Second)
+	}
+	w.checkEnd(seed, r)
+	return r.Phase
+}
+
+// strike loses the record of a restore that has not ended, now and then.
+func (w *fakeWorld) strike(r handoff.Record, now time.Time) handoff.Record {
+	isOver := r.Phase.HasEnded() || w.first == "" && r.End != "" // an empty cluster that a stranger starts then is not the restore's
+	if w.strikes == 0 || isOver || r.Phase == handoff.Pending || w.random.IntN(20) > 0 {
+		return r
+	}
+	w.strikes--
+	h, err := w.Inspect(w.t.Context())
+	if err != nil {
+		return r
+	}
+	w.claimed, w.suspended = true, true // by the owner
+	return handoff.Rebuild(r.ID, r.Phase, h, now)
+}
+
+// checkRecord checks a record against the world.
+func (w *fakeWorld) checkRecord(seed uint64, r handoff.Record) {
+	w.t.Helper()
+	if r.Down.IsZero() && w.touched {
+		w.t.Fatalf("seed %d: a member was stopped, and the record does not have it: %+v", seed, r)
+	}
+	stopped := !r.Down.IsZero() && r.Up.IsZero()
+	if stopped && (!w.claimed || !w.suspended) {
+		w.t.Fatalf("seed %d: in %s the target is claimed: %t, backups are suspended: %t", seed, r.Step, w.claimed, w.suspended)
+	}
+}
+
+// checkEnd checks that the phase in which a restore has ended is true.
+func (w *fakeWorld) checkEnd(seed uint64, r handoff.Record) {
+	w.t.Helper()
+	if w.claimed || w.pinned || w.suspended {
+		w.t.Fatalf("seed %d: after the end the target is claimed: %t, pinned: %t, suspended: %t", seed, w.claimed, w.pinned, w.suspended)
+	}
+	want := w.first
+	if r.Phase == handoff.Succeeded {
+		want = fresh
+	}
+	kept := slices.DeleteFunc(slices.Clone(w.members), func(m fakeMember) bool { return m.lost || m.renewed })
+	stopped := r.Phase == handoff.Failed && len(kept) <= len(w.members)/2
+	if stopped && w.scaled {
+		w.t.Fatalf("seed %d: the disks of a majority are lost, and the members were started: %+v", seed, w.members)
+	}
+	for _, m := range kept {
+		if stopped {
+			m.serves = want
+		}
+		if m.live != want || m.serves != want && want != "" || m.staged != "" || m.aside != "" || m.failed != "" {
+			w.t.Fatalf("seed %d: after %s (%s): %+v", seed, r.Phase, r.Reason, w.members)
+		}
+	}
+	if w.touched && (r.Phase == handoff.Refused || r.Phase == handoff.Planned) {
+		w.t.Fatalf("seed %d: a member was stopped, and it ended in %s", seed, r.Phase)
+	}
+	if !r.Phase.HasEnded() || r.Phase != handoff.Succeeded && r.Phase != handoff.Planned && r.Reason == "" {
+		w.t.Fatalf("seed %d: it ended in %s, reason %q", seed, r.Phase, r.Reason)
+	}
+}
+
+// TestForbidden lets the API forbid acts, as an API server does with all at its start. For a while, that ends no restore. For ever, it does:
+// after a minute if no member is down, else by the time limit.
+func TestForbidden(t *testing.T) {
+	for _, c := range []struct {
+		forbids func(r handoff.Record, acts int) bool // acts counts those of the step
+		end     handoff.Phase
+		after   time.Duration // at least
+	}{
+		{func(_ handoff.Record, acts int) bool { return acts < 5 }, handoff.Succeeded, 0},
+		{func(r handoff.Record, acts int) bool { return acts < 20 && !r.Down.IsZero() }, handoff.Succeeded, 0},
+		{func(r handoff.Record, _ int) bool { return r.Step == handoff.Take }, handoff.Refused, time.Minute},
+		{func(r handoff.Record, _ int) bool { return r.Step == handoff.Stage }, handoff.Refused, time.Minute},
+		{func(r handoff.Record, _ int) bool { return r.Step == handoff.Seal }, handoff.Failed, time.Hour},
+	} {
+		phase, took := newCalmWorld(t).restoreWhile(c.forbids)
+		if phase != c.end || took < c.after {
+			t.Errorf("the restore is %s after %s, want %s after %s", phase, took, c.end, c.after)
+		}
+	}
+}
+
+// newCalmWorld returns a world of members that serve old data, without faults.
+func newCalmWorld(t *testing.T) *fakeWorld {
+	w := &fakeWorld{t: t, random: rand.New(rand.NewPCG(1, 1)), first: old, scaled: true, saved: true}
+	for range 3 {
+		w.members = append(w.members, fakeMember{live: old, serves: old})
+	}
+	return w
+}
+
+// restoreWhile carries out a restore, with ten seconds from act to act. It returns its end, and how long that took.
+func (w *fakeWorld) restoreWhile(forbids func(r handoff.Record, acts int) bool) (handoff.Phase, time.Duration) {
+	begin := time.Unix(0, 0)
+	now := begin
+	act := handoff.Restore{
+		Manager: w, Claim: w, Verify: w.verify,
+		Plan: func(context.Context, handoff.Handoff, []handoff.Met) (plan.Plan, error) {
+			return plan.Plan{ID: "p"}, nil
+		},
+	}
+	orders := handoff.Orders{Limit: time.Hour, Keep: time.Hour}
+	r, acts := handoff.New("0123456789abcdef", orders, now), 0
+	for !r.Phase.HasEnded() {
+		w.forbids = forbids(r, acts)
+		next := act.Act(w.t.Context(), r, orders, func() time.Time { return now })
+		w.down = !next.Down.IsZero() && next.Up.IsZero()
+		w.run()
+		acts++
+		if next.Step != r.Step {
+			acts = 0
+		}
+		r, now = next, now.Add(10*time.Second)
+	}
+	return r.Phase, now.Sub(begin)
+}

@@ -1,0 +1,144 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+var planned = plan.Plan{Members: []plan.Member{
+	{Name: "m1", PeerURLs: []string{"http://a:1", "http://a:2"}}, {Name: "m2", PeerURLs: []string{"http://b:1"}},
+}}
+
+func TestInspectFindsAnotherMember(t *testing.T) {
+	for name, test := range map[string]struct {
+		own  node.Member
+		says string // "": no finding
+	}{
+		"the plan's":         {node.Member{Name: "m1", PeerURLs: []string{"http://a:2", "http://a:1"}}, ""},
+		"of unknown URLs":    {node.Member{Name: "m2"}, ""},
+		"of other URLs":      {node.Member{Name: "m2", PeerURLs: []string{"http://c:1"}}, "runs m2 with the peer URLs http://c:1, and the plan has http://b:1"},
+		"none of the plan's": {node.Member{Name: "m3"}, "runs the member m3, and the plan has m1=http://a:1,m1=http://a:2,m2=http://b:1"},
+	} {
+		test.own.DataDir = t.TempDir()
+		m := &node.Manager{Service: &node.Commands{Own: test.own}, Plan: planned}
+		h, err := m.Inspect(t.Context())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case test.says == "" && len(h.Findings) > 0, test.says != "" && (len(h.Findings) != 1 || !h.Findings[0].Refuses || !strings.Contains(h.Findings[0].Text, test.says)):
+			t.Errorf("%s: %+v", name, h.Findings)
+		}
+		if h.Members[0].Fresh {
+			t.Errorf("%s: the data dir exists, and counts as missing", name)
+		}
+	}
+}
+
+func TestRecords(t *testing.T) {
+	r := node.Records{Dir: filepath.Join(t.TempDir(), "new")}
+	unlock, err := r.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Lock()
+	if !errors.Is(err, fault.Busy) {
+		t.Errorf("a second lock: %v", err)
+	}
+	begun := handoff.Record{ID: "0123456789abcdef", Step: handoff.Plan, Met: []handoff.Met{}}
+	later := begun
+	later.Step = handoff.Stage
+	ended := later
+	ended.Step = handoff.None
+	for _, step := range []struct {
+		before, after handoff.Record
+		fails         bool
+	}{
+		{begun, later, true}, {handoff.Record{}, begun, false}, {handoff.Record{}, later, true}, {begun, later, false}, {later, ended, false},
+	} {
+		err := r.Save(t.Context(), step.before, step.after)
+		if errors.Is(err, fault.Busy) != step.fails || err != nil && !step.fails {
+			t.Errorf("from %q to %q: %v", step.before.Step, step.after.Step, err)
+		}
+	}
+	_, err = r.Load(t.Context(), begun.ID)
+	if !errors.Is(err, fault.NotFound) {
+		t.Errorf("after the end: %v", err)
+	}
+	unlock()
+	unlock, err = r.Lock()
+	if err != nil {
+		t.Errorf("after the unlock: %v", err)
+	}
+	unlock()
+}
+
+// TestCommandsThatFail checks that a command that fails is an error with its output, and is not repeated at once.
+func TestCommandsThatFail(t *testing.T) {
+	c := &node.Commands{Own: node.Member{Name: "m1", DataDir: t.TempDir()}, ToStart: "echo no such etcd >&2; exit 3"}
+	_, err := c.Start(t.Context())
+	if !errors.Is(err, fault.Usage) || !strings.Contains(err.Error(), "exit status 3: no such etcd: correct the command") {
+		t.Errorf("got %v", err)
+	}
+	p, err := c.Start(t.Context())
+	if err != nil || p.Done || p.Waiting == "" {
+		t.Errorf("right after it: %+v, %v", p, err)
+	}
+	for _, act := range []func(context.Context) (handoff.Progress, error){c.Stop, c.Enable} {
+		p, err := act(t.Context())
+		if err != nil || !p.Done {
+			t.Errorf("an etcd that does not run: %+v, %v", p, err)
+		}
+	}
+}
+
+// TestStopCommandIsNotRepeatedAtOnce checks an etcd that closes slowly: its stop command runs once, and may fail if etcd has ended meanwhile.
+func TestStopCommandIsNotRepeatedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	database := filepath.Join(dir, "member", "snap", "db")
+	err := os.MkdirAll(filepath.Dir(database), 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Create(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX) // as etcd's database
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := filepath.Join(t.TempDir(), "runs")
+	c := &node.Commands{Own: node.Member{Name: "m1", DataDir: dir}, ToStop: "echo >>" + runs}
+	for range 3 {
+		p, err := c.Stop(t.Context())
+		if err != nil || p.Done || p.Waiting != "etcd is being stopped" {
+			t.Errorf("while etcd runs: %+v, %v", p, err)
+		}
+	}
+	text, err := os.ReadFile(runs)
+	if err != nil || len(text) != 1 {
+		t.Errorf("the command ran %d times: %v", len(text), err)
+	}
+	failing := &node.Commands{Own: c.Own, ToStop: "exit 3"}
+	_, err = failing.Stop(t.Context())
+	if !errors.Is(err, fault.Usage) {
+		t.Errorf("a command that fails while etcd runs: %v", err)
+	}
+	lock.Close()
+	p, err := c.Stop(t.Context())
+	if err != nil || !p.Done {
+		t.Errorf("after etcd's end: %+v, %v", p, err)
+	}
+}

@@ -1,0 +1,54 @@
+package statefulset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+)
+
+// disasterRecovery is the variable with which the script of bitnami's image, when it finds no healthy cluster, removes the data dir and
+// restores the newest snapshot of its own (libetcd.sh, etcd_initialize).
+const disasterRecovery = "ETCD_DISASTER_RECOVERY"
+
+// recovers reports whether a container has disasterRecovery on (libvalidations.sh, is_boolean_yes).
+func recovers(c corev1.Container) bool {
+	return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+		return e.Name == disasterRecovery && slices.Contains([]string{"1", "yes", "true"}, strings.ToLower(e.Value))
+	})
+}
+
+// hasDisasterRecovery reports whether the members would restore a snapshot of their own.
+func hasDisasterRecovery(set *appsv1.StatefulSet) bool {
+	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, recovers)
+}
+
+// checkDisasterRecovery returns the fact about the disaster recovery of set; nil: it is off.
+func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet) *handoff.Finding {
+	switch {
+	case !hasDisasterRecovery(set):
+		return nil
+	case partitionOf(set) > 0:
+		return refuse(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s), and the partition %d of %s keeps a change "+
+			"of that from its pods", disasterRecovery, partitionOf(set), m), "set the partition to 0")
+	}
+	return note(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s)", disasterRecovery),
+		fmt.Sprintf("the restore sets %s to no; turn it on again in the chart's values afterwards, if it is wanted", disasterRecovery))
+}
+
+// endDisasterRecovery turns the disaster recovery off in the pod template. While no pod runs, that restarts none.
+func (m *Manager) endDisasterRecovery(set *appsv1.StatefulSet) step {
+	after := set.DeepCopy()
+	for _, c := range after.Spec.Template.Spec.Containers {
+		for i := range c.Env {
+			if c.Env[i].Name == disasterRecovery {
+				c.Env[i].Value = "no"
+			}
+		}
+	}
+	return step{patches: []patch{{set, after}}, waiting: disasterRecovery + " is set to no"}
+}

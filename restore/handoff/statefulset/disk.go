@@ -1,0 +1,68 @@
+package statefulset
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// gone returns the name of a claim of the member that does not exist, or that ends once no pod uses it; "" if there is none. With it all of
+// the member's data is lost: a data dir is of no use without its log.
+func (r run) gone(places []place) string {
+	for _, p := range places {
+		claim := r.claims[p.claim()]
+		if p.claim() != "" && (claim == nil || claim.DeletionTimestamp != nil) {
+			return p.claim()
+		}
+	}
+	return ""
+}
+
+// without returns the progress of the task on a member's disk whose claim is gone.
+func (r run) without(claim string) (handoff.Progress, error) {
+	if slices.Contains([]handoff.Task{handoff.DoWithdraw, handoff.DoBack, handoff.DoDiscard, handoff.DoClean}, r.task) {
+		return handoff.Progress{Done: true, Gone: true}, nil
+	}
+	return handoff.Progress{}, fmt.Errorf("%w: claim %s/%s was deleted, with the data of member %s: roll this restore back, and restore again: a new restore creates a new claim",
+		fault.Refused, r.Namespace, claim, r.record.Handoff.Members[r.index].Name)
+}
+
+// occupied returns why no Job can mount the member's claims now; "" if one can.
+func (r run) occupied(places []place) string {
+	pod := podName(r.set, r.index)
+	if r.pods[pod] == nil {
+		return ""
+	}
+	for _, p := range places {
+		claim := r.claims[p.claim()]
+		if claim != nil && isExclusive(claim) {
+			return fmt.Sprintf("claim %s/%s is ReadWriteOncePod, and pod %s uses it: the restore continues while that pod does not exist: "+
+				"kubectl -n %s scale statefulset/%s --replicas=0", r.Namespace, claim.Name, pod, r.Namespace, r.Name)
+		}
+	}
+	return ""
+}
+
+// isExclusive reports whether only one pod at a time can use a claim.
+func isExclusive(claim *corev1.PersistentVolumeClaim) bool {
+	return slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
+}
+
+// unreachable returns the remedy for a disk that no Job reaches, as the end of a message; "" if such a Job ends the restore, or if the
+// member's node is not known.
+func (r run) unreachable() string {
+	member := r.record.Handoff.Members[r.index]
+	if slices.Contains([]handoff.Task{handoff.DoStage, handoff.DoSeal, handoff.DoPlace, handoff.DoReview}, r.task) || member.Node == "" {
+		return ""
+	}
+	text := fmt.Sprintf(": member %s ran on node %s: start that node if it is down", member.Name, member.Node)
+	places, err := r.places()
+	if err != nil || places[0].claim() == "" {
+		return text
+	}
+	return text + fmt.Sprintf("; if the disk is lost, kubectl -n %s delete pvc %s: the restore continues without it", r.Namespace, places[0].claim())
+}

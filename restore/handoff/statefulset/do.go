@@ -1,0 +1,204 @@
+package statefulset
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// Do carries out a task with a Job for each member, which finds its name, the member's volumes and the plan in r. A Job that exists is not
+// created again, unless it ended without a result. Jobs of other tasks are ended first: one that starts late would change a disk on which
+// the restore has gone another way. A disk that no longer exists has nothing to remove or to put back: there such a task is done.
+func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
+	all := make([]handoff.Progress, len(r.Handoff.Members))
+	one, err := m.readRun(ctx, r, t)
+	if err != nil {
+		return all, err
+	}
+	found, err := m.readJobs(ctx)
+	if err != nil {
+		return all, err
+	}
+	p, err := m.prepare(ctx, one)
+	if err == nil && p.Done {
+		_, err = m.carryOut(ctx, found.end(turn(r, t), time.Now()))
+	}
+	if err != nil || !p.Done {
+		return slices.Repeat([]handoff.Progress{p}, len(all)), err
+	}
+	for i := range all {
+		one.index = int32(i)
+		p, failure := m.doOne(ctx, one, found)
+		all[i], err = p, cmp.Or(err, failure)
+	}
+	return all, err
+}
+
+// doOne takes the next step in the task on the disk of one member. No other member waits for it.
+func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progress, error) {
+	places, err := r.places()
+	if err != nil {
+		return handoff.Progress{}, err
+	}
+	gone := r.gone(places)
+	if gone != "" && r.task != handoff.DoStage { // which has just created it
+		return r.without(gone)
+	}
+	left := found.of(podName(r.set, r.index)).end(turn(r.record, r.task), time.Now())
+	why := cmp.Or(left.waiting, r.occupied(places))
+	if why != "" {
+		return handoff.Progress{Waiting: why}, nil
+	}
+	return m.move(ctx, r, r.next(found, time.Now()))
+}
+
+// readRun returns the run of a task for the first member.
+func (m *Manager) readRun(ctx context.Context, r handoff.Record, t handoff.Task) (run, error) {
+	set, err := m.readSet(ctx)
+	if err != nil {
+		return run{}, err
+	}
+	o, err := m.readObjects(ctx, set, int32(len(r.Handoff.Members)))
+	if err != nil {
+		return run{}, err
+	}
+	c, finding := etcdContainer(set.Spec.Template.Spec, m.Into.Container)
+	if finding != nil {
+		return run{}, fmt.Errorf("%w: %s: restore with the pod template that was inspected", fault.Refused, finding)
+	}
+	was, err := decodeSaved(r.Handoff.Saved)
+	if err != nil {
+		return run{}, err
+	}
+	u, err := userOf(set, c, was.User)
+	return run{Manager: m, objects: o, container: c, user: u, record: r, task: t}, err
+}
+
+// move carries out a move.
+func (m *Manager) move(ctx context.Context, r run, next move) (handoff.Progress, error) {
+	if next.remove != nil {
+		err := m.delete(ctx, next.remove)
+		if err != nil {
+			return next.Progress, err
+		}
+	}
+	if next.attempt == 0 || next.err != nil {
+		return next.Progress, next.err
+	}
+	r.attempt = next.attempt
+	owner, err := m.owner(ctx)
+	if err != nil {
+		return next.Progress, err
+	}
+	job, err := r.job(owner)
+	if err != nil {
+		return next.Progress, err
+	}
+	err = m.client.Create(ctx, job)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return next.Progress, apiError(err, "create %s", describe(job))
+	}
+	return next.Progress, nil
+}
+
+// prepare creates the plan's ConfigMap and the missing claims, if the task is to stage.
+func (m *Manager) prepare(ctx context.Context, r run) (handoff.Progress, error) {
+	if !r.reads() || r.record.Plan == nil {
+		return handoff.Progress{Done: true}, nil
+	}
+	claims, err := r.newClaims()
+	if err != nil {
+		return handoff.Progress{}, err
+	}
+	owner, err := m.owner(ctx)
+	if err != nil {
+		return handoff.Progress{}, err
+	}
+	planned, err := r.planMap(owner)
+	if err != nil {
+		return handoff.Progress{}, err
+	}
+	return m.carryOut(ctx, step{creates: append(claims, planned)})
+}
+
+// newClaims returns the claims to create. It refuses claims on which the new data does not fit even alone. The Jobs compare the free space.
+func (r run) newClaims() (missing []client.Object, err error) {
+	var members []viewed
+	for i := range r.record.Handoff.Members {
+		r.index = int32(i)
+		places, err := r.places()
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, viewed{places: places})
+		err = r.checkSizes(places)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, claim := range missingClaims(r.objects, members) {
+		missing = append(missing, claim)
+	}
+	return missing, nil
+}
+
+// checkSizes refuses claims that are smaller than the new data of one member. The first place is that of the data dir, the next that of the
+// WAL dir if there is one.
+func (r run) checkSizes(places []place) error {
+	member := r.record.Handoff.Members[r.index]
+	placed, err := r.record.Plan.Place(plan.Into{Name: member.Name, DataDir: member.DataDir, WALDir: member.WALDir})
+	if err != nil {
+		return err
+	}
+	data, wal := restore.Need(placed)
+	err = r.checkSize(places[0], data)
+	if err != nil || member.WALDir == "" {
+		return err
+	}
+	return r.checkSize(places[1], wal)
+}
+
+func (r run) checkSize(p place, need int64) error {
+	claim := r.claims[p.claim()]
+	if claim == nil {
+		return nil
+	}
+	size := claim.Status.Capacity[corev1.ResourceStorage]
+	if size.IsZero() || size.Value() >= need {
+		return nil
+	}
+	return fmt.Errorf("%w: claim %s/%s has %d MiB, and the restore needs %d MiB next to the old data: make it larger",
+		fault.Refused, r.Namespace, claim.Name, size.Value()>>20, need>>20+1)
+}
+
+// planName returns the name of the plan's ConfigMap. Restores share no plan: its owner ends with its restore.
+func (r run) planName() string {
+	return strings.Join([]string{"etcd-dr-plan", r.ID, r.record.Plan.ID}, ".")
+}
+
+// planMap returns the ConfigMap with the plan. It contains no secret.
+func (r run) planMap(owner metav1.OwnerReference) (*corev1.ConfigMap, error) {
+	p := *r.record.Plan
+	p.Into = plan.Into{} // each Job adds its own
+	text, err := p.Encode()
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: r.planName(), OwnerReferences: []metav1.OwnerReference{owner},
+			Labels: map[string]string{nameLabel: jobName, setLabel: r.Name, restoreLabel: r.ID},
+		},
+		Immutable: new(true), Data: map[string]string{planFile: string(text)},
+	}, err
+}

@@ -1,0 +1,150 @@
+package statefulset
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// maxReverts is how often another program may scale the StatefulSet up before Fence reports a refusal.
+const maxReverts = 5
+
+// fence returns the next step towards no pod of a member being left.
+func (m *Manager) fence(o objects, was saved, now time.Time) step {
+	ending := o.endingClaim()
+	if ending != "" && o.haveLivePod() && o.set.Annotations[restoreAnnotation] != m.ID { // in a rollback it counts as lost
+		return step{err: fmt.Errorf("%w: claim %s/%s is being deleted, with its data, once no pod uses it: save the data if it is needed",
+			fault.Refused, m.Namespace, ending)}
+	}
+	owned := o.ownedClaims()
+	switch {
+	case deletesClaims(o.set):
+		return m.retain(o.set, was)
+	case was.Retention != nil && len(owned) > 0 && !hasActed(o.set):
+		return wait("the StatefulSet controller has not acted on the retention of claims yet")
+	case was.Retention != nil && len(owned) > 0:
+		return disown(o, owned)
+	case replicasOf(o.set) > 0 || !m.markFor(o.set, was).Stopped:
+		return m.scaleDown(o, was)
+	case len(o.pods) > 0:
+		return stop(o.pods, now)
+	case hasDisasterRecovery(o.set):
+		return m.endDisasterRecovery(o.set)
+	case !hasActed(o.set):
+		return wait("the StatefulSet controller has not acted on the last change yet")
+	}
+	return done()
+}
+
+// endingClaim returns the name of a claim that is being deleted; "": there is none.
+func (o objects) endingClaim() string {
+	for _, name := range slices.Sorted(maps.Keys(o.claims)) {
+		if o.claims[name].DeletionTimestamp != nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// haveLivePod reports whether a pod is not being deleted.
+func (o objects) haveLivePod() bool {
+	for _, pod := range o.pods {
+		if pod.DeletionTimestamp == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// retain keeps Kubernetes from deleting claims.
+func (m *Manager) retain(set *appsv1.StatefulSet, was saved) step {
+	const retains = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+	after := set.DeepCopy()
+	after.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: retains, WhenDeleted: retains}
+	m.markFor(set, was).annotate(after, m.ID)
+	return step{patches: []patch{{set, after}}, waiting: "the claims are kept from being deleted"}
+}
+
+// disown removes the references to owners from claims. The controller would do that too, but not while a pod is not ready.
+func disown(o objects, owned []*corev1.PersistentVolumeClaim) step {
+	s := wait("references to owners are removed from the claims")
+	for _, claim := range owned {
+		after := claim.DeepCopy()
+		after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool { return o.isOwn(r) })
+		s.patches = append(s.patches, patch{claim, after})
+	}
+	return s
+}
+
+// scaleDown sets spec.replicas to 0, and deletes the pods. If another program has undone that too often, the step returns an error too.
+func (m *Manager) scaleDown(o objects, was saved) step {
+	mark := m.markFor(o.set, was)
+	s := stop(o.pods, time.Time{})
+	if !mark.Stopped && replicasOf(o.set) > o.count {
+		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d",
+			fault.Refused, m, replicasOf(o.set), o.count, o.count)}
+	}
+	if mark.Stopped { // another program has scaled it up since
+		mark.Reverted++
+		by := cmp.Or(scalerOf(o.set), "another program")
+		s.waiting = fmt.Sprintf("%s has scaled %s up to %d again: suspend it", by, m, replicasOf(o.set))
+		if mark.Reverted >= maxReverts {
+			s.err = fmt.Errorf("%w: %s has scaled %s up %d times: stop that program, and create a new restore", fault.Refused, by, m, mark.Reverted)
+		}
+	}
+	mark.Stopped = true
+	after := o.set.DeepCopy()
+	after.Spec.Replicas = new(int32(0))
+	mark.annotate(after, m.ID)
+	s.patches = []patch{{o.set, after}}
+	return s
+}
+
+// stop deletes pods, all at once.
+func stop(pods map[string]*corev1.Pod, now time.Time) step {
+	var s step
+	var ending, late []string
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		pod := pods[name]
+		if pod.DeletionTimestamp == nil {
+			s.deletes = append(s.deletes, client.Object(pod))
+		}
+		text := lateness(pod, now)
+		if text == "" {
+			ending = append(ending, name)
+		} else {
+			late = append(late, text)
+		}
+	}
+	if len(ending) > 0 {
+		late = append(late, "waiting for the end of "+strings.Join(ending, ", "))
+	}
+	s.waiting = cmp.Or(strings.Join(late, "; "), "the pods are deleted")
+	return s
+}
+
+// lateAfter is how long a pod may exist after its grace period: the kubelet unmounts its volumes, and reports its end.
+const lateAfter = 30 * time.Second
+
+// lateness returns why a pod still exists long after its grace period, with the cure; "" if it does not.
+func lateness(pod *corev1.Pod, now time.Time) string {
+	if pod.DeletionTimestamp == nil || now.Sub(pod.DeletionTimestamp.Time) < lateAfter {
+		return ""
+	}
+	hasEnded := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if hasEnded && len(pod.Finalizers) > 0 {
+		return fmt.Sprintf("pod %s has ended, and remains for its finalizers %s: remove them", pod.Name, strings.Join(pod.Finalizers, ", "))
+	}
+	return fmt.Sprintf("node %s has not confirmed the end of pod %s, which may still run: start the node, or make sure that it stays off, then "+
+		"kubectl taint nodes %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", pod.Spec.NodeName, pod.Name, pod.Spec.NodeName)
+}

@@ -1,0 +1,143 @@
+package statefulset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+)
+
+func note(text, remedy string) *handoff.Finding { return &handoff.Finding{Text: text, Remedy: remedy} }
+
+// checkSet returns the facts about the spec and the managers of the StatefulSet.
+func (m *Manager) checkSet(o objects) (all findings) {
+	n := len(m.Backup)
+	if n > 0 && n != int(o.count) {
+		all.add(note(fmt.Sprintf("the backup has %d members, and %s runs %d: the restored cluster has %d", n, m, o.count, o.count), ""))
+	}
+	if deletesClaims(o.set) {
+		all.add(note(fmt.Sprintf("%s deletes claims by itself (persistentVolumeClaimRetentionPolicy)", m), "the restore suspends that until it has ended"))
+	}
+	if startsInOrder(o.set) {
+		all.add(note(fmt.Sprintf("%s starts its pods one after the other (OrderedReady), and each waits for the one before to be ready", m),
+			"the restore creates them all at once"))
+	}
+	s := o.set.Status
+	if s.CurrentRevision != s.UpdateRevision && replicasOf(o.set) > 0 {
+		all.add(note(fmt.Sprintf("the last change of %s has not reached all pods: the restored members may start with it", m),
+			"complete that change first, or take it back, unless it is meant"))
+	}
+	all.add(m.checkDisasterRecovery(o.set))
+	if hasPreStop(o.set) {
+		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
+			"fewer members", "for the chart of bitnami, set removeMemberOnContainerTermination to false first, if you may want a rollback"))
+	}
+	return append(all, m.checkManagers(o.set)...)
+}
+
+// hasPreStop reports whether a container runs a command of its own before it stops.
+func hasPreStop(set *appsv1.StatefulSet) bool {
+	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Exec != nil
+	})
+}
+
+// checkService returns the facts about the headless Service, by which members find one another.
+func (m *Manager) checkService(o objects, members []viewed) (all findings) {
+	name := o.set.Spec.ServiceName
+	switch {
+	case o.service == nil && usesService(members, name):
+		all.add(refuse(fmt.Sprintf("the Service %s/%s of %s does not exist, and the peer URLs need it", m.Namespace, name, m),
+			"create it, with clusterIP None and publishNotReadyAddresses"))
+	case o.service == nil && name != "":
+		all.add(note(fmt.Sprintf("the Service %s/%s of %s does not exist", m.Namespace, name, m), "create it, if members or clients use its names"))
+	case o.service == nil:
+	case o.service.Spec.ClusterIP != corev1.ClusterIPNone && usesService(members, name):
+		all.add(refuse(fmt.Sprintf("the Service %s/%s has a cluster IP, so the names of the pods in the peer URLs have no addresses", m.Namespace, name),
+			"create it again with clusterIP None"))
+	case !o.service.Spec.PublishNotReadyAddresses:
+		all.add(note(fmt.Sprintf("the Service %s/%s hides pods that are not ready, and members may be ready only after they have found one another", m.Namespace, name),
+			"the restore sets publishNotReadyAddresses until all members are ready"))
+	}
+	return all
+}
+
+// usesService reports whether a peer URL has a name below a Service.
+func usesService(members []viewed, service string) bool {
+	return service != "" && slices.ContainsFunc(members, func(v viewed) bool {
+		return slices.ContainsFunc(v.PeerURLs, func(u string) bool {
+			return strings.Contains(u, "."+service+".") || strings.Contains(u, "."+service+":")
+		})
+	})
+}
+
+// checkDisks returns the facts about the members' claims and other volumes.
+func (m *Manager) checkDisks(o objects, members []viewed) (all findings) {
+	for i, v := range members {
+		_, runs := o.pods[podName(o.set, int32(i))]
+		for _, p := range v.places {
+			if p.claim() != "" {
+				all.add(m.checkClaim(o.claims[p.claim()], p, runs))
+			}
+			if p.volume.HostPath != nil {
+				all.add(checkHostPath(v, p))
+			}
+		}
+	}
+	return all
+}
+
+// checkSpares returns the facts about claims of pods after the members'.
+func (m *Manager) checkSpares(o objects) (all findings) {
+	for _, name := range o.spares {
+		all.add(refuse(fmt.Sprintf("claim %s/%s belongs to a pod after the %d members: once that pod starts, it serves its old data", m.Namespace, name, o.count),
+			"scale the StatefulSet up to restore that member too, or delete the claim"))
+	}
+	return all
+}
+
+// checkClaim returns the fact about a claim that concerns the restore; nil: none. claim is nil if it is missing. runs means that the pod
+// of its member exists.
+func (m *Manager) checkClaim(claim *corev1.PersistentVolumeClaim, p place, runs bool) *handoff.Finding {
+	name := "claim " + m.Namespace + "/" + p.claim()
+	switch {
+	case claim == nil && p.template == nil:
+		return refuse(name+" does not exist", "create it")
+	case claim == nil:
+		return note(name+" does not exist", "the restore creates it, empty")
+	case claim.DeletionTimestamp != nil:
+		return refuse(name+" is being deleted, with its data, once no pod uses it",
+			"save the data if it is needed, delete the pod, and restore then: the restore creates a new claim")
+	case claim.Status.Phase == corev1.ClaimLost:
+		return refuse("the volume of "+name+" is lost", "delete the claim: the restore creates a new one")
+	case claim.Status.Phase != corev1.ClaimBound:
+		return note(name+" is not bound", "if its StorageClass binds at once, create a volume for it; else the first Job binds it")
+	case isExclusive(claim) && runs:
+		return refuse(name+" is ReadWriteOncePod, so no Job can build the new data while the member's pod exists",
+			fmt.Sprintf("kubectl -n %s scale statefulset/%s --replicas=0, with --initial-cluster", m.Namespace, m.Name))
+	}
+	return nil
+}
+
+// checkHostPath returns the fact about data in a folder of a node.
+func checkHostPath(v viewed, p place) *handoff.Finding {
+	if v.Node == "" {
+		return refuse(fmt.Sprintf("member %s has its data in a folder of a node (%s), and does not run: the node is unknown", v.Name, p),
+			"scale the StatefulSet up first, so that its pods show the nodes")
+	}
+	return note(fmt.Sprintf("member %s has its data in a folder of node %s (%s): on another node it would start without data", v.Name, v.Node, p),
+		"keep each pod on its node, for example with affinity")
+}
+
+// checkUser returns a finding if the user of the members' processes is not known.
+func checkUser(o objects, c corev1.Container) (all findings) {
+	_, err := userOf(o.set, c, savedOf(o, c).User)
+	if err != nil {
+		all.add(refuse(err.Error(), ""))
+	}
+	return all
+}

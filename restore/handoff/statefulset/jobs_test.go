@@ -1,0 +1,428 @@
+package statefulset_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// staging returns a world whose three Jobs have been created, a minute ago.
+func staging(t *testing.T) *world {
+	w := newWorld(t, "parallel")
+	w.plan()
+	_, err := w.do(handoff.DoStage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.age(time.Minute)
+	return w
+}
+
+// age makes all Jobs that have no UID yet as old as d, and gives them one.
+func (w *world) age(d time.Duration) {
+	for _, job := range w.jobs() {
+		if job.UID == "" {
+			w.edit(&job, func() {
+				job.UID, job.CreationTimestamp = types.UID("uid-of-"+job.Name), metav1.NewTime(time.Now().Add(-d))
+			})
+		}
+	}
+}
+
+// edit changes a Job, which the fake API server replaces: a UID cannot be changed.
+func (w *world) edit(job *batchv1.Job, change func()) {
+	w.t.Helper()
+	err := w.client.Delete(context.Background(), job)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	job.ResourceVersion = ""
+	change()
+	w.create(job)
+}
+
+// pod creates a pod of a Job, with a status.
+func (w *world) pod(job batchv1.Job, s corev1.PodStatus) {
+	w.t.Helper()
+	labels := map[string]string{batchv1.ControllerUidLabel: string(job.UID)}
+	for key, value := range job.Labels {
+		labels[key] = value
+	}
+	w.create(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name + "-x", Labels: labels}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: s,
+	})
+}
+
+func ended(with batchv1.JobConditionType, reason string, ago time.Duration) batchv1.JobStatus {
+	return batchv1.JobStatus{Conditions: []batchv1.JobCondition{{
+		Type: with, Status: corev1.ConditionTrue, Reason: reason, Message: "it ended", LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)),
+	}}}
+}
+
+// terminated is the status of a pod that has left a message.
+func terminated(message string) corev1.PodStatus {
+	state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: message}}
+	return corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{Name: "member", State: state}}}
+}
+
+func waiting(reason, message string) corev1.PodStatus {
+	state := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+	return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "member", State: state}}}
+}
+
+func unschedulable(message string) corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: message,
+	}}}
+}
+
+// TestJobsBecomeProgress checks how a Job's state becomes a member's progress, and when a Job is created again.
+func TestJobsBecomeProgress(t *testing.T) {
+	const again, once = 4, 3 // Jobs afterwards
+	running := corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+	for name, c := range map[string]struct {
+		age    time.Duration
+		status batchv1.JobStatus
+		pod    *corev1.PodStatus
+		want   string     // in the progress, or in the error
+		kind   fault.Kind // of the error; "": none
+		jobs   int
+	}{
+		"no pod":        {want: "has not started: no reason is known yet", jobs: once},
+		"image":         {pod: new(waiting("ImagePullBackOff", "no such image")), want: "has not started: ImagePullBackOff: no such image", jobs: once},
+		"unschedulable": {pod: new(unschedulable("0/3 nodes are available")), want: "has not started: Unschedulable: 0/3 nodes", jobs: once},
+		"never starts": {
+			age: 16 * time.Minute, pod: new(unschedulable("0/3 nodes are available")), want: "did not start within 15m0s: Unschedulable", kind: fault.Refused, jobs: 2,
+		},
+		"no pod for long": {age: 16 * time.Minute, want: "did not start within 15m0s: no reason", kind: fault.Refused, jobs: 2},
+		"runs for long":   {age: 16 * time.Hour, pod: &running, want: "runs on node n1", jobs: once},
+		"done":            {status: ended(batchv1.JobComplete, "", 0), pod: new(terminated(`{"done":true,"vacant":true}`)), want: "done", jobs: once},
+		"done, the Job not yet": {
+			pod: new(terminated(`{"done":true}`)), want: "done", jobs: once,
+		},
+		"refused": {
+			status: ended(batchv1.JobFailed, "", time.Hour), pod: new(terminated(`{"error":{"message":"the disk is full","kinds":["refused"]}}`)),
+			want: "the disk is full", kind: fault.Refused, jobs: once,
+		},
+		"the store is down": {
+			status: ended(batchv1.JobFailed, "", time.Second), pod: new(terminated(`{"error":{"message":"no route","kinds":["unreachable"]}}`)), want: "no route", jobs: once,
+		},
+		"the store was down": {
+			status: ended(batchv1.JobFailed, "", time.Minute), pod: new(terminated(`{"error":{"message":"no route","kinds":["unreachable"]}}`)), want: "no route", jobs: again,
+		},
+		"etcd runs":  {status: ended(batchv1.JobComplete, "", time.Second), pod: new(terminated(`{"waiting":"etcd runs"}`)), want: "etcd runs", jobs: once},
+		"etcd ended": {status: ended(batchv1.JobComplete, "", time.Minute), pod: new(terminated(`{"waiting":"etcd runs"}`)), want: "etcd runs", jobs: again},
+		"killed": {
+			status: ended(batchv1.JobFailed, "", time.Minute), pod: new(terminated("")), want: "ended without a report: it ended: exit code 1, Error", jobs: again,
+		},
+		"evicted": {
+			status: ended(batchv1.JobFailed, "", time.Minute), pod: &corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on memory"},
+			want: "Evicted: the node was low on memory", jobs: again,
+		},
+		"the pod is gone": {status: ended(batchv1.JobFailed, "", time.Minute), want: "it ended: its pod is gone", jobs: again},
+		"half a report": {
+			status: ended(batchv1.JobFailed, "", time.Minute), pod: new(terminated(`{"done":tr`)), want: `Error: {"done":tr`, jobs: again,
+		},
+		"too late": {
+			status: ended(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, time.Minute), want: "it ended: its pod is gone", kind: fault.Refused, jobs: once,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := staging(t)
+			job := w.jobs()[1]
+			w.edit(&job, func() {
+				job.Status = c.status
+				if c.age > 0 {
+					job.CreationTimestamp = metav1.NewTime(time.Now().Add(-c.age))
+				}
+			})
+			if c.pod != nil {
+				w.pod(job, *c.pod)
+			}
+			texts, err := w.do(handoff.DoStage)
+			if fault.KindOf(err) != c.kind || !strings.Contains(texts[1]+fmt.Sprint(err), c.want) {
+				t.Errorf("got %q, %v; want %q, %q", texts[1], err, c.want, c.kind)
+			}
+			if len(w.jobs()) != c.jobs {
+				t.Errorf("%d Jobs, want %d", len(w.jobs()), c.jobs)
+			}
+		})
+	}
+}
+
+// TestLostReportsAreAnError ends Jobs without a report again and again: after the third one that is an error.
+func TestLostReportsAreAnError(t *testing.T) {
+	w := staging(t)
+	for attempt := 1; ; attempt++ {
+		i := slices.IndexFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, fmt.Sprint("-0-", attempt)) })
+		job := w.jobs()[i]
+		w.edit(&job, func() { job.Status = ended(batchv1.JobFailed, "", time.Hour) })
+		_, err := w.do(handoff.DoStage)
+		w.age(time.Minute)
+		if err == nil && attempt < 3 {
+			continue
+		}
+		if fault.KindOf(err) != fault.Refused || attempt != 3 {
+			t.Fatalf("attempt %d: %v", attempt, err)
+		}
+		break
+	}
+}
+
+// TestObstacleBecomesMet checks that an obstacle is reported with the plan that has met it.
+func TestObstacleBecomesMet(t *testing.T) {
+	w := staging(t)
+	w.pod(w.jobs()[0], terminated(`{"obstacle":{"segment":7},"error":{"message":"segment 7 is damaged","kinds":["damaged"]}}`))
+	all, err := w.manager().Do(t.Context(), w.record, handoff.DoStage)
+	if err != nil || all[0].Met == nil || all[0].Met.Obstacle.Segment != 7 || all[0].Met.Plan.ID != w.record.Plan.ID {
+		t.Errorf("%+v, %v", all[0], err)
+	}
+}
+
+// TestOnlyOneTurnIsAtWork begins the next phase while Jobs of the last one have not ended: they are deleted, and the next Jobs are created
+// only after their pods are gone. The same task in a later phase has new Jobs.
+func TestOnlyOneTurnIsAtWork(t *testing.T) {
+	w := staging(t)
+	before := w.jobs()
+	w.pod(before[0], corev1.PodStatus{Phase: corev1.PodRunning})
+	ends := before[1]
+	w.edit(&ends, func() { ends.Status = ended(batchv1.JobComplete, "", time.Second) })
+	var deleted []string
+	w.intercept(deletions(&deleted, func(o client.Object) bool { return o.GetName() != before[0].Name }))
+	w.record.Since = w.record.Since.Add(time.Hour)
+	texts, err := w.do(handoff.DoDiscard)
+	if err != nil || !strings.Contains(texts[0], "waiting for the end of Job "+before[0].Name) || len(deleted) != 3 {
+		t.Fatalf("%q, %v, deleted %q", texts, err, deleted)
+	}
+	w.intercept(deletions(&deleted, nil))
+	w.age(time.Minute)
+	texts, err = w.do(handoff.DoDiscard)
+	if err != nil || strings.Contains(texts[0], "a Job is created") {
+		t.Fatalf("%q, %v", texts, err)
+	}
+	w.age(time.Minute)
+	texts, err = w.do(handoff.DoDiscard)
+	if err != nil || texts[0] != "a Job is created" {
+		t.Fatalf("%q, %v", texts, err)
+	}
+	for _, job := range w.jobs() {
+		if strings.Contains(job.Name, "discard") && slices.ContainsFunc(job.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil || v.ConfigMap != nil }) {
+			t.Errorf("Job %s has a Secret or the plan", job.Name)
+		}
+	}
+	w.record.Since = w.record.Since.Add(time.Hour)
+	for range 3 {
+		texts, err = w.do(handoff.DoStage)
+		w.age(time.Minute)
+	}
+	if err != nil || !strings.Contains(texts[0], "has not started") {
+		t.Fatalf("%q, %v", texts, err)
+	}
+}
+
+// TestReleaseWaitsForJobs checks that members are not started while a Job may still change their disks.
+func TestReleaseWaitsForJobs(t *testing.T) {
+	w := staging(t)
+	var deleted []string
+	w.intercept(deletions(&deleted, func(client.Object) bool { return false }))
+	for _, start := range []func(context.Context, handoff.Handoff) (handoff.Progress, error){w.manager().Release, w.manager().Return} {
+		p, err := start(t.Context(), w.record.Handoff)
+		if err != nil || !strings.Contains(p.Waiting, "waiting for the end of Job") || len(deleted) != 3 {
+			t.Errorf("%+v, %v, deleted %q", p, err, deleted)
+		}
+		deleted = nil
+	}
+}
+
+// TestMissingClaimsAreCreated checks that a member without a disk gets a claim as the StatefulSet would create it.
+func TestMissingClaimsAreCreated(t *testing.T) {
+	w := newWorld(t, "parallel")
+	claim := get(w, "data-etcd-1", &corev1.PersistentVolumeClaim{})
+	err := w.client.Delete(t.Context(), claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.plan()
+	_, err = w.do(handoff.DoStage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := get(w, "data-etcd-1", &corev1.PersistentVolumeClaim{})
+	if created.Labels["app"] != "etcd" || created.Labels["tier"] != "data" || *created.Spec.StorageClassName != "fast" || len(created.OwnerReferences) > 0 {
+		t.Errorf("%+v", created)
+	}
+}
+
+// TestSmallClaimsAreRefused checks that no Job is created for a disk on which the new data does not fit.
+func TestSmallClaimsAreRefused(t *testing.T) {
+	w := newWorld(t, "wal")
+	change(w, "plan-etcd-2", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) {
+		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: quantity("100Mi")}
+	})
+	w.plan()
+	_, err := w.do(handoff.DoStage)
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "claim payments/plan-etcd-2 has 100 MiB, and the restore needs 129 MiB") || len(w.jobs()) > 0 {
+		t.Errorf("%v, %d Jobs", err, len(w.jobs()))
+	}
+}
+
+// TestJobsAreNoMembers refuses labels with which the StatefulSet would select the Jobs' pods.
+func TestJobsAreNoMembers(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.options.Jobs.Labels = map[string]string{"app": "etcd"}
+	w.plan()
+	_, err := w.do(handoff.DoStage)
+	if fault.KindOf(err) != fault.Usage || len(w.jobs()) > 0 {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLongNames checks that the name of a Job stays a label.
+func TestLongNames(t *testing.T) {
+	w := newWorld(t, "parallel", func(set *appsv1.StatefulSet) { set.Name = strings.Repeat("long-", 10) + "name" })
+	w.plan()
+	_, err := w.do(handoff.DoWithdraw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, job := range w.jobs() {
+		names[job.Name] = len(job.Name) <= 63
+	}
+	if len(names) != 3 || slices.Contains([]bool{names[w.jobs()[0].Name], names[w.jobs()[1].Name]}, false) {
+		t.Errorf("%v", names)
+	}
+}
+
+// TestRefusedPodsLeaveTheDiskIdle lets the API server refuse the pod of a Job: its reason is the progress, and no process has worked on the
+// disk. It may have if the member has had another Job.
+func TestRefusedPodsLeaveTheDiskIdle(t *testing.T) {
+	w := staging(t)
+	for _, job := range w.jobs() {
+		w.create(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name}, InvolvedObject: corev1.ObjectReference{UID: job.UID},
+			Type: corev1.EventTypeWarning, Message: "exceeded quota",
+		})
+	}
+	earlier := w.jobs()[1].DeepCopy()
+	earlier.Name, earlier.UID, earlier.ResourceVersion = "earlier", "earlier", ""
+	earlier.Labels["etcd-dr.io/turn"], earlier.Status = "stage-0", ended(batchv1.JobFailed, "", time.Hour)
+	w.pod(w.jobs()[2], waiting("ContainerCreating", ""))
+	w.create(earlier)
+	all, err := w.manager().Do(t.Context(), w.record, handoff.DoStage)
+	if err != nil || !all[0].Idle || all[1].Idle || all[2].Idle || !strings.Contains(all[0].Waiting, "has not started: exceeded quota") {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// remove deletes the claim of a member.
+func (w *world) remove(claim string) {
+	w.t.Helper()
+	must(w.t, w.client.Delete(context.Background(), get(w, claim, &corev1.PersistentVolumeClaim{})))
+}
+
+// TestLostDisksAreDone deletes the claim of a member: where data is only to be removed or put back, nothing is left to do there, and the
+// other members have their Jobs. Where new data is to be placed, that ends the way there.
+func TestLostDisksAreDone(t *testing.T) {
+	for task, done := range map[handoff.Task]bool{
+		handoff.DoWithdraw: true, handoff.DoBack: true, handoff.DoDiscard: true, handoff.DoClean: true,
+		handoff.DoSeal: false, handoff.DoPlace: false, handoff.DoReview: false,
+	} {
+		w := newWorld(t, "parallel")
+		w.plan()
+		w.remove("data-etcd-1")
+		all, err := w.manager().Do(t.Context(), w.record, task)
+		if all[1].Done != done || all[1].Gone != done || all[0].Waiting != "a Job is created" || all[2].Waiting != "a Job is created" || len(w.jobs()) != 2 {
+			t.Errorf("%s: %+v, %d Jobs", task, all, len(w.jobs()))
+		}
+		if handoff.IsFinal(err) == done || !done && !strings.Contains(err.Error(), "claim payments/data-etcd-1 was deleted, with the data of member etcd-1") {
+			t.Errorf("%s: %v", task, err)
+		}
+	}
+}
+
+// TestDeadNodesHoldNoOtherMember begins the way back while a Job of before cannot end on its node: the other members have their Jobs.
+func TestDeadNodesHoldNoOtherMember(t *testing.T) {
+	w := staging(t)
+	before := w.jobs()
+	w.pod(before[1], corev1.PodStatus{Phase: corev1.PodRunning})
+	change(w, before[1].Name+"-x", &corev1.Pod{}, func(p *corev1.Pod) { p.Finalizers = []string{"x/y"} })
+	must(t, w.client.Delete(t.Context(), get(w, before[1].Name+"-x", &corev1.Pod{})))
+	for range 2 {
+		w.record.Since = time.Unix(1_800_000_000, 0)
+		texts, err := w.do(handoff.DoWithdraw)
+		must(t, err)
+		if !strings.Contains(texts[1], "waiting for the end of pod "+before[1].Name) {
+			t.Errorf("%q", texts)
+		}
+	}
+	var names []string
+	for _, job := range w.jobs() {
+		if strings.Contains(job.Name, "withdraw") {
+			names = append(names, job.Labels["etcd-dr.io/pod"])
+		}
+	}
+	if !slices.Equal(names, []string{"etcd-0", "etcd-2"}) {
+		t.Errorf("Jobs of %q", names)
+	}
+}
+
+// TestUnreachableDisksNameTheNode lets a Job find no node on the way back: the message names the node of the member, and the way on.
+func TestUnreachableDisksNameTheNode(t *testing.T) {
+	for age, prefix := range map[time.Duration]string{time.Minute: "has not started: Unschedulable", time.Hour: "did not start within 15m0s: Unschedulable"} {
+		w := newWorld(t, "parallel")
+		w.run(map[string]string{"etcd-1": "n2"})
+		w.plan()
+		must(t, w.client.Delete(t.Context(), get(w, "etcd-1", &corev1.Pod{})))
+		_, err := w.do(handoff.DoBack)
+		must(t, err)
+		w.age(age)
+		for _, i := range []int{0, 2} {
+			w.pod(w.jobs()[i], terminated(`{"done":true}`))
+		}
+		w.pod(w.jobs()[1], unschedulable("0/3 nodes are available"))
+		change(w, w.jobs()[1].Name+"-x", &corev1.Pod{}, func(p *corev1.Pod) { p.Spec.NodeName = "" })
+		texts, err := w.do(handoff.DoBack)
+		text := texts[1] + fmt.Sprint(err)
+		const want = "member etcd-1 ran on node n2: start that node if it is down; if the disk is lost, kubectl -n payments delete pvc data-etcd-1: " +
+			"the restore continues without it"
+		if !strings.Contains(text, prefix) || !strings.Contains(text, want) {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+// TestExclusiveClaimsOfRunningMembers checks that a restore of members with ReadWriteOncePod claims waits for the end of their pods, with the
+// reason, and creates no Job that could not run.
+func TestExclusiveClaimsOfRunningMembers(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	change(w, "data-etcd-1", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	})
+	w.run(map[string]string{"etcd-1": "n2"})
+	for _, task := range []handoff.Task{handoff.DoReview, handoff.DoClean} {
+		texts, err := w.do(task)
+		if err != nil || !strings.HasPrefix(texts[1], "claim payments/data-etcd-1 is ReadWriteOncePod, and pod etcd-1 uses it: ") || texts[0] == texts[1] {
+			t.Errorf("%s: %q, %v", task, texts, err)
+		}
+	}
+	for _, job := range w.jobs() {
+		if job.Labels["etcd-dr.io/pod"] == "etcd-1" {
+			t.Errorf("Job %s could not run", job.Name)
+		}
+	}
+}

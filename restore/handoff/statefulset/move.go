@@ -1,0 +1,111 @@
+package statefulset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/kubejob"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+const (
+	startTime   = 15 * time.Minute // until the pod of a new Job must run: pulling its image and attaching its volumes take minutes
+	maxAttempts = 3                // that end without a report, before that is an error
+	firstPause  = 10 * time.Second // after the first attempt; the others have longer ones
+	maxPause    = 2 * time.Minute
+)
+
+// move is the next move in a task on one member's disk.
+type move struct {
+	handoff.Progress
+	err     error        // that no repetition cures
+	attempt int          // for which to create a Job; 0: none
+	remove  *batchv1.Job // nil: none
+}
+
+// next returns the next move for the member of r. It is pure.
+func (r run) next(j jobs, now time.Time) move {
+	job, attempt := j.last(turn(r.record, r.task), podName(r.set, r.index))
+	if job == nil {
+		return move{Progress: handoff.Progress{Waiting: "a Job is created"}, attempt: 1}
+	}
+	pod, end := j.podOf(*job), kubejob.Ended(job)
+	report, found := reportOf(pod)
+	switch {
+	case found:
+		p, err := progressOf(report, r.record.Plan)
+		if err != nil || p.Done || p.Stale || p.Met != nil {
+			return move{Progress: p, err: err}
+		}
+		return again(p.Waiting, end, attempt, now)
+	case end == nil:
+		m := r.unended(*job, pod, j.refusals[job.Name], now)
+		m.Idle = j.isRefused(*job)
+		return m
+	}
+	why := fmt.Sprintf("Job %s/%s ended without a report: %s", r.Namespace, job.Name, failure(*end, pod))
+	m := again(why, end, attempt, now)
+	if attempt >= maxAttempts || end.Reason == batchv1.JobReasonDeadlineExceeded {
+		m.err = fmt.Errorf("%w: %s: see kubectl -n %s describe job %s", fault.Refused, why, r.Namespace, job.Name)
+	}
+	return m
+}
+
+// again returns the move that repeats an attempt, after a pause since its end.
+func again(why string, end *batchv1.JobCondition, attempt int, now time.Time) move {
+	m := move{Progress: handoff.Progress{Waiting: why}}
+	pause := min(firstPause*time.Duration(attempt), maxPause)
+	if end != nil && now.Sub(end.LastTransitionTime.Time) >= pause {
+		m.attempt = attempt + 1
+	}
+	return m
+}
+
+// unended returns the move for a Job that has not ended. refusal is why it has no pod, "" if that is unknown.
+func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.Time) move {
+	name := r.Namespace + "/" + job.Name
+	why, late := refusal, ""
+	if pod != nil {
+		why, late = kubejob.Reason(*pod), lateness(pod, now)
+	}
+	why = cmp.Or(why, "no reason is known yet")
+	wait := func(format string, args ...any) move {
+		return move{Progress: handoff.Progress{Waiting: fmt.Sprintf(format, args...)}}
+	}
+	switch {
+	case late != "":
+		return wait("%s", late)
+	case job.DeletionTimestamp != nil:
+		return wait("Job %s is being deleted", name)
+	case pod != nil && hasStarted(pod):
+		return wait("Job %s runs on node %s", name, pod.Spec.NodeName)
+	case now.Sub(job.CreationTimestamp.Time) > startTime:
+		err := fmt.Errorf("%w: the pod of Job %s did not start within %s: %s%s: see kubectl -n %s get events",
+			fault.Refused, name, startTime, why, r.unreachable(), r.Namespace)
+		return move{err: err, remove: &job}
+	}
+	if pod != nil && pod.Spec.NodeName == "" && now.Sub(job.CreationTimestamp.Time) > lateAfter {
+		why += r.unreachable()
+	}
+	return wait("the pod of Job %s has not started: %s", name, why)
+}
+
+// hasStarted reports whether a container of a pod runs, or has run.
+func hasStarted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil || c.State.Terminated != nil })
+}
+
+// failure returns why a Job has ended, and how its pod did.
+func failure(end batchv1.JobCondition, pod *corev1.Pod) string {
+	why := cmp.Or(end.Message, string(end.Type))
+	if pod == nil {
+		return why + ": its pod is gone"
+	}
+	return why + ": " + kubejob.Reason(*pod)
+}

@@ -1,0 +1,214 @@
+package statefulset_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// TestFenceWaitsForEveryPod checks that Fence is not done while the pod of a member exists, whoever has created it, and names the cure for
+// a pod that does not end.
+func TestFenceWaitsForEveryPod(t *testing.T) {
+	ago := func(d time.Duration) *metav1.Time { return new(metav1.NewTime(time.Now().Add(-d))) }
+	for name, c := range map[string]struct {
+		pod  func(*corev1.Pod)
+		want string
+	}{
+		"just deleted":     {func(p *corev1.Pod) { p.DeletionTimestamp = ago(-5 * time.Second) }, "waiting for the end of etcd-1"},
+		"a little late":    {func(p *corev1.Pod) { p.DeletionTimestamp = ago(20 * time.Second) }, "waiting for the end of etcd-1"},
+		"without a label":  {func(p *corev1.Pod) { p.Labels, p.DeletionTimestamp = nil, ago(0) }, "waiting for the end of etcd-1"},
+		"of another range": {func(p *corev1.Pod) { p.Name, p.DeletionTimestamp = "etcd-7", ago(0) }, "waiting for the end of etcd-7"},
+		"on a dead node": {func(p *corev1.Pod) { p.DeletionTimestamp = ago(time.Minute) }, "node n2 has not confirmed the end of pod etcd-1, which may " +
+			"still run: start the node, or make sure that it stays off, then kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"},
+		"with a finalizer": {func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Status.Phase = ago(time.Minute), corev1.PodFailed
+		}, "pod etcd-1 has ended, and remains for its finalizers example.com/kept: remove them"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etcd-1", UID: "p1", Labels: map[string]string{"app": "etcd"}},
+				Spec:       corev1.PodSpec{NodeName: "n2"},
+			}
+			c.pod(pod)
+			w := newWorldWith(t, "parallel", []*corev1.Pod{pod}, func(s *appsv1.StatefulSet) {
+				s.Annotations = map[string]string{"etcd-dr.io/restore": restoreID, "etcd-dr.io/saved": `{"replicas":3,"stopped":true}`}
+			})
+			w.plan()
+			change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(0)) })
+			p, err := w.manager().Fence(t.Context(), w.record.Handoff)
+			if err != nil || p.Done || !strings.HasPrefix(p.Waiting, c.want) {
+				t.Errorf("%+v, %v; want %q", p, err, c.want)
+			}
+		})
+	}
+}
+
+// TestFenceWaitsForTheController checks that Fence is not done before the controller knows of the replicas: it would start a member.
+func TestFenceWaitsForTheController(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Generation = 2 })
+	p, err := w.manager().Fence(t.Context(), w.record.Handoff)
+	if err != nil || p.Done || p.Waiting != "the StatefulSet controller has not acted on the last change yet" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Status.ObservedGeneration = 2 })
+	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
+}
+
+// TestFenceEndsDisasterRecovery checks that Fence is not done before bitnami's own restore is off, and that no pod is restarted by that.
+func TestFenceEndsDisasterRecovery(t *testing.T) {
+	w := newWorldWith(t, "parallel", nil, func(s *appsv1.StatefulSet) {
+		etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "Yes"})
+	})
+	w.plan()
+	w.run(map[string]string{"etcd-0": "n1"})
+	value := func() string {
+		env := etcd(w.set()).Env
+		return env[len(env)-1].Value
+	}
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	if *w.set().Spec.Replicas != 0 || value() != "Yes" {
+		t.Errorf("%d replicas, and the variable is %q", *w.set().Spec.Replicas, value())
+	}
+	p, err := w.manager().Fence(t.Context(), w.record.Handoff)
+	if err != nil || p.Done || p.Waiting != "ETCD_DISASTER_RECOVERY is set to no" || value() != "no" {
+		t.Errorf("%+v, %v, and the variable is %q", p, err, value())
+	}
+	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
+}
+
+// TestRollbackOfACopy checks that members are stopped again although the StatefulSet had none when the restore was planned, and that one
+// with more members than the plan is not.
+func TestRollbackOfACopy(t *testing.T) {
+	for replicas, refused := range map[int32]bool{3: false, 5: true} {
+		w := newWorld(t, "parallel")
+		w.plan()
+		w.record.Handoff.Saved = `{"replicas":0}`
+		change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(replicas) })
+		_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "scale it to 3") {
+			t.Errorf("with %d replicas: %v", replicas, err)
+		}
+		if !refused && *w.set().Spec.Replicas != 0 {
+			t.Errorf("there are %d replicas", *w.set().Spec.Replicas)
+		}
+	}
+}
+
+// TestRollbackWithALostClaim checks that a claim which ends keeps a rollback from nothing: the data on it is lost.
+func TestRollbackWithALostClaim(t *testing.T) {
+	w := newWorldWith(t, "parallel", nil, func(s *appsv1.StatefulSet) {
+		s.Annotations = map[string]string{"etcd-dr.io/restore": restoreID, "etcd-dr.io/saved": `{"replicas":3}`}
+	})
+	w.plan()
+	w.run(map[string]string{"etcd-0": "n1"})
+	claim := change(w, "data-etcd-2", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"x/y"} })
+	must(t, w.client.Delete(t.Context(), claim))
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	if *w.set().Spec.Replicas != 0 {
+		t.Errorf("there are %d replicas", *w.set().Spec.Replicas)
+	}
+}
+
+// TestReleaseEndsDisasterRecovery checks that no member is started with bitnami's own restore, which another program has put back.
+func TestReleaseEndsDisasterRecovery(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
+		s.Spec.Replicas = new(int32(0))
+		etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "yes"})
+	})
+	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
+	env := etcd(w.set()).Env
+	if env[len(env)-1].Value != "no" || *w.set().Spec.Replicas != 0 {
+		t.Errorf("the variable is %q, and there are %d replicas", env[len(env)-1].Value, *w.set().Spec.Replicas)
+	}
+}
+
+// TestFenceRefusesClaimsThatEnd checks that no pod is deleted while that would delete a member's data.
+func TestFenceRefusesClaimsThatEnd(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	w.run(map[string]string{"etcd-0": "n1"})
+	claim := change(w, "data-etcd-2", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"x/y"} })
+	must(t, w.client.Delete(t.Context(), claim))
+	_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "claim payments/data-etcd-2 is being deleted, with its data") || *w.set().Spec.Replicas != 3 {
+		t.Errorf("%v, replicas %d", err, *w.set().Spec.Replicas)
+	}
+	get(w, "etcd-0", &corev1.Pod{})
+}
+
+// TestSettled checks when the StatefulSet counts as content.
+func TestSettled(t *testing.T) {
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(-d)) }
+	ready := func(p *corev1.Pod, since, started time.Duration) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: ago(since)}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(started)}}}}
+	}
+	for name, c := range map[string]struct {
+		last func(*corev1.Pod) // changes etcd-2; nil: it is missing
+		want string            // "": done
+	}{
+		"calm":          {func(p *corev1.Pod) { ready(p, 31*time.Second, time.Minute) }, ""},
+		"just ready":    {func(p *corev1.Pod) { ready(p, 10*time.Second, time.Minute) }, "pod etcd-2 has been ready and unchanged for 1"},
+		"just started":  {func(p *corev1.Pod) { ready(p, time.Hour, 3*time.Second) }, "pod etcd-2 has been ready and unchanged for "},
+		"ending":        {func(p *corev1.Pod) { ready(p, time.Hour, time.Hour); p.DeletionTimestamp = new(ago(0)) }, "pod etcd-2 is ending"},
+		"missing":       {nil, "pod etcd-2 does not exist"},
+		"not ready":     {func(*corev1.Pod) {}, "pod etcd-2 is not ready: its probe fails"},
+		"cannot start":  {func(p *corev1.Pod) { p.Status = waiting("CrashLoopBackOff", "back-off 10s") }, "pod etcd-2 is not ready: CrashLoopBackOff: back-off 10s"},
+		"not scheduled": {func(p *corev1.Pod) { p.Status = unschedulable("no node") }, "pod etcd-2 is not ready: Unschedulable: no node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []*corev1.Pod
+			for _, name := range []string{"etcd-0", "etcd-1", "etcd-2"} {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": "etcd"}}}
+				switch {
+				case name != "etcd-2":
+					ready(pod, time.Hour, time.Hour)
+				case c.last == nil:
+					continue
+				default:
+					c.last(pod)
+				}
+				pods = append(pods, pod)
+			}
+			w := newWorldWith(t, "parallel", pods)
+			w.plan()
+			p, err := w.manager().Settled(t.Context(), w.record.Handoff)
+			if err != nil || !strings.HasPrefix(p.Waiting, c.want) || p.Done != (c.want == "") {
+				t.Errorf("%+v, %v; want %q", p, err, c.want)
+			}
+		})
+	}
+}
+
+// TestFenceWaitsForTheLastPodOfAClaim checks that a claim which ends with a pod on a dead node does not hide that pod.
+func TestFenceWaitsForTheLastPodOfAClaim(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "etcd-1", Labels: map[string]string{"app": "etcd"}, DeletionTimestamp: new(metav1.NewTime(time.Now().Add(-time.Minute))),
+		},
+		Spec: corev1.PodSpec{NodeName: "n2"},
+	}
+	w := newWorldWith(t, "parallel", []*corev1.Pod{pod})
+	w.plan()
+	claim := change(w, "data-etcd-1", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"x/y"} })
+	must(t, w.client.Delete(t.Context(), claim))
+	for range 2 {
+		p, err := w.manager().Fence(t.Context(), w.record.Handoff)
+		must(t, err)
+		if *w.set().Spec.Replicas == 0 && strings.Contains(p.Waiting, "node n2 has not confirmed the end of pod etcd-1") {
+			return
+		}
+	}
+	t.Error("Fence does not name the node")
+}

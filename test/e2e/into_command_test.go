@@ -1,0 +1,243 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/tools"
+)
+
+// hosts are three hosts on this machine, each with an etcd that a script starts and another one stops.
+type hosts struct {
+	job
+	dir     string
+	members []servers.Member
+	plan    string
+}
+
+func newHosts(t *testing.T, version string) *hosts {
+	t.Helper()
+	h := &hosts{job: newJob(t), dir: t.TempDir()}
+	h.plan = filepath.Join(h.dir, "plan.json")
+	urls := servers.FreeURLs(t, 6)
+	var initial []string
+	for i := range 3 {
+		name := fmt.Sprint("m", i+1)
+		h.members = append(h.members, servers.Member{Name: name, ClientURL: urls[2*i], PeerURL: urls[2*i+1], DataDir: filepath.Join(h.dir, name)})
+		initial = append(initial, name+"="+urls[2*i+1])
+	}
+	for i, m := range h.members {
+		h.script(t, "start", i, `setsid %s --name %s --data-dir %s --listen-client-urls %s --advertise-client-urls %s --listen-peer-urls %s `+
+			`--initial-advertise-peer-urls %s --initial-cluster %s >>%s.log 2>&1 </dev/null & echo $! >%s.pid`,
+			tools.Path(t, "etcd-"+version, "etcd"), m.Name, m.DataDir, m.ClientURL, m.ClientURL, m.PeerURL, m.PeerURL, strings.Join(initial, ","), m.DataDir, m.DataDir)
+		h.script(t, "stop", i, `kill $(cat %s.pid)`, m.DataDir)
+		h.run(t, "start", i)
+	}
+	t.Cleanup(func() {
+		for i := range h.members {
+			h.kill(t, i)
+		}
+	})
+	return h
+}
+
+// script writes a script of a host.
+func (h *hosts) script(t *testing.T, verb string, i int, format string, args ...any) {
+	t.Helper()
+	err := os.WriteFile(h.path(verb, i), []byte(fmt.Sprintf(format, args...)+"\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *hosts) path(verb string, i int) string { return filepath.Join(h.dir, fmt.Sprint(verb, i)) }
+
+// run runs a script of a host.
+func (h *hosts) run(t *testing.T, verb string, i int) {
+	t.Helper()
+	out, err := sh(t, h.path(verb, i))
+	if err != nil {
+		t.Fatalf("%s: %v: %s", verb, err, out)
+	}
+}
+
+func sh(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	return exec.CommandContext(context.WithoutCancel(t.Context()), "sh", args...).CombinedOutput() // at the end of the test too
+}
+
+// kill ends the etcd of a host if one runs.
+func (h *hosts) kill(t *testing.T, i int) {
+	t.Helper()
+	_, _ = sh(t, "-c", fmt.Sprintf(`kill -9 $(cat %s.pid) && while kill -0 $(cat %[1]s.pid); do sleep 0.1; done`, h.members[i].DataDir))
+}
+
+// client returns a client of all members.
+func (h *hosts) client(t *testing.T) *clientv3.Client {
+	t.Helper()
+	var endpoints []string
+	for _, m := range h.members {
+		endpoints = append(endpoints, m.ClientURL)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// into returns the command that restores on a host.
+func (h *hosts) into(i int) []string {
+	m := h.members[i]
+	return []string{"restore", "-o", "json", "--repo", "file://" + h.repo, "--identity", h.key, "--plan", h.plan, "--into", "command",
+		"--name", m.Name, "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--confirm", m.Name, "--state-dir", h.path("state", i),
+		"--stop-command", "sh " + h.path("stop", i), "--start-command", "sh " + h.path("start", i)}
+}
+
+// on starts a command on a host, without variables that --plan refuses.
+func (h *hosts) on(t *testing.T, args []string) *command.Process {
+	t.Helper()
+	return command.Start(t, nil, args...)
+}
+
+// killedAt runs the command on a host again and again, and kills it when it reaches each stage.
+func (h *hosts) killedAt(t *testing.T, i int, stages ...string) {
+	t.Helper()
+	for _, stage := range stages {
+		p := h.on(t, h.into(i))
+		if !p.Until(1, stage) {
+			t.Fatalf("it ended before %s: %s", stage, p.Wait(t))
+		}
+		p.Signal(t, syscall.SIGKILL)
+		p.Wait(t)
+	}
+}
+
+// ended waits for the command of each host, and returns the results.
+func (h *hosts) ended(t *testing.T, all ...*command.Process) (results []document.Into) {
+	t.Helper()
+	for _, p := range all {
+		var d document.Into
+		p.Wait(t).Succeeded(t, &d)
+		results = append(results, d)
+	}
+	return results
+}
+
+// TestIntoCommand restores three hosts by one command each, in any order, killed at each stage; then all go back.
+func TestIntoCommand(t *testing.T) {
+	withServers(t)
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			h := newHosts(t, version)
+			client := h.client(t)
+			put(t, client, "before", "x")
+			command.Must(t, h.env, "backup", "--endpoints", h.members[0].ClientURL)
+			put(t, client, "after", "x")
+			command.Must(t, h.env, "restore", "--plan-out", h.plan)
+
+			h.killedAt(t, 0, "pending", "planning", "staging", "fencing", "sealing")
+			first := h.on(t, h.into(0))
+			waits := func(event string) bool { return strings.Contains(event, "the old cluster still answers at ") }
+			for event, ok := first.Next(); ok && !waits(event.Message); event, ok = first.Next() {
+			}
+			put(t, client, "meanwhile", "x") // the others still serve
+			first.Signal(t, syscall.SIGKILL)
+			first.Wait(t)
+
+			second := h.on(t, h.into(1))
+			if !second.Until(1, "fencing") {
+				t.Fatalf("it ended: %s", second.Wait(t))
+			}
+			third := h.on(t, h.into(2))
+			h.killedAt(t, 0, "placing", "releasing", "verifying")
+			results := h.ended(t, h.on(t, h.into(0)), second, third)
+			for i, d := range results {
+				if d.State != document.IntoRestored || d.ClusterID != results[0].ClusterID || d.Keys != 1 || d.HashKV != results[0].HashKV {
+					t.Errorf("host %d: %+v", i, d)
+				}
+			}
+			wantKeysOf(t, client, "before")
+			h.on(t, h.into(1)).Wait(t).Ended(t, 4, "has restored", "remove the data that it keeps")
+
+			var undone, removed []*command.Process
+			for _, d := range results {
+				undone = append(undone, h.on(t, append(d.Undo[1:], "-o", "json")))
+			}
+			for i, d := range h.ended(t, undone...) {
+				if d.State != document.IntoUndone {
+					t.Errorf("host %d: %+v", i, d)
+				}
+			}
+			wantKeysOf(t, client, "after", "before", "meanwhile")
+			for _, d := range results {
+				removed = append(removed, h.on(t, append(d.Clean[1:], "-o", "json")))
+			}
+			h.ended(t, removed...)
+			wantKeysOf(t, client, "after", "before", "meanwhile")
+		})
+	}
+}
+
+// TestIntoCommandAfterLoss restores hosts that have lost their data, of which one never runs the command: two serve without it, and say so.
+func TestIntoCommandAfterLoss(t *testing.T) {
+	withServers(t)
+	h := newHosts(t, servers.Versions[len(servers.Versions)-1])
+	client := h.client(t)
+	put(t, client, "before", "x")
+	command.Must(t, h.env, "backup", "--endpoints", h.members[0].ClientURL)
+	command.Must(t, h.env, "restore", "--plan-out", h.plan)
+	for i, m := range h.members {
+		h.kill(t, i)
+		err := os.RemoveAll(m.DataDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wrong := h.into(0)
+	wrong[12] = "m9"
+	h.on(t, append(wrong, "--confirm", "m9")).Wait(t).Ended(t, 4, "runs the member m9, and the plan has")
+
+	first, second := h.on(t, h.into(0)), h.on(t, h.into(1))
+	for event, ok := first.Next(); ok && !strings.Contains(event.Message, "m3="+h.members[2].PeerURL+" has not started yet"); event, ok = first.Next() {
+	}
+	wantKeysOf(t, client, "before")
+	third := h.on(t, h.into(2))
+	h.ended(t, first, second, third)
+	wantKeysOf(t, client, "before")
+}
+
+// wantKeysOf fails the test unless the cluster has these keys. Members that have just started may have no leader yet.
+func wantKeysOf(t *testing.T, client *clientv3.Client, want ...string) {
+	t.Helper()
+	var keys []string
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		var got *clientv3.GetResponse
+		got, err = client.Get(t.Context(), "", clientv3.WithPrefix())
+		if err == nil {
+			for _, kv := range got.Kvs {
+				keys = append(keys, string(kv.Key))
+			}
+			break
+		}
+	}
+	if err != nil || !slices.Equal(keys, want) {
+		t.Errorf("keys %q, %v, want %q", keys, err, want)
+	}
+}

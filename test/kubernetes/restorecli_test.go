@@ -1,0 +1,109 @@
+package kubernetes
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/test/command"
+)
+
+// testRestoreByCommand takes a cluster back to a backup with dr restore --into, without the operator. It kills the command between the two
+// barriers, continues with the same command, which reaches the members through the API server, goes back to the old data, and removes what is aside.
+func (s *site) testRestoreByCommand(t *testing.T) {
+	t.Parallel()
+	const namespace = "till"
+	s.startEtcd(t, namespace, "3.6")
+	journal := s.journal(t, namespace, "sale", 30)
+	s.backUp(t, namespace)
+	s.put(t, namespace, "late", "it came after the backup")
+	claims := s.claims(t, namespace)
+
+	planned := dr[document.IntoPlan](t, s, s.intoArgs(namespace, "--dry-run")...)
+	if planned.Target != "StatefulSet till/etcd" || len(planned.Members) != 3 || len(planned.Acts) == 0 {
+		t.Errorf("the plan is %+v", planned)
+	}
+	s.wantFailure(t, 4, "to confirm that, pass --confirm etcd", s.intoArgs(namespace)...)
+	confirmed := s.intoArgs(namespace, "--confirm", "etcd", "--port-forward")
+	s.killAt(t, "sealing", confirmed...)
+	restored := s.restoreWithoutDNS(t, confirmed...)
+	if restored.State != document.IntoRestored || restored.ID != planned.ID || restored.HashKV == "" || restored.Downtime == 0 {
+		t.Errorf("the result is %+v", restored)
+	}
+	s.wantServed(t, namespace, journal)
+	s.wantFailure(t, 4, "--clean "+planned.ID, confirmed...)
+
+	undone := dr[document.Into](t, s, restored.Undo[1:]...)
+	if undone.State != document.IntoUndone {
+		t.Errorf("the result is %+v", undone)
+	}
+	journal["late"] = "it came after the backup"
+	s.wantServed(t, namespace, journal)
+	dr[document.Into](t, s, undone.Clean[1:]...)
+	s.Eventually(t, "", "-n", namespace, "get", "jobs,configmaps", "-l", "app.kubernetes.io/name=etcd-dr-restore", "-o", "name")
+	if !maps.Equal(claims, s.claims(t, namespace)) {
+		t.Errorf("the claims were %v, and are %v", claims, s.claims(t, namespace))
+	}
+}
+
+// backUp takes an encrypted backup of a namespace's etcd, without the operator, into a bucket of its own.
+func (s *site) backUp(t *testing.T, namespace string) {
+	t.Helper()
+	s.urls.set(namespace, s.store.Bucket(t, namespace))
+	s.credentials(t, namespace)
+	s.Kubectl(t, "", "-n", namespace, "create", "secret", "generic", "backups-key", "--from-file=key.txt="+s.identity)
+	dr[document.BackupResult](t, s, "backup", "--recipient", s.recipient, "--repo", s.urls.of(namespace), "--cluster", namespace+".etcd",
+		"--endpoints", "http://etcd-0.etcd."+namespace+".svc.cluster.local:2379")
+}
+
+// restoreWithoutDNS runs dr where no name of a member resolves, as outside of the cluster.
+func (s *site) restoreWithoutDNS(t *testing.T, args ...string) (result document.Into) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	err := os.WriteFile(file, []byte("nameserver 192.0.2.1\noptions timeout:1 attempts:1\n"), 0o644) // an address of no host (RFC 5737)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `mount --bind "$RESOLV" /etc/resolv.conf && exec "$@" -o json`
+	cmd := s.Command(append(s.store.Env(), "RESOLV="+file), append([]string{"unshare", "--mount", "bash", "-c", script, "bash", command.Path()}, args...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	command.Output{Args: args, Stdout: string(out)}.Decode(t, &result)
+	return result
+}
+
+// intoArgs returns the arguments of dr that restore the newest backup in place.
+func (s *site) intoArgs(namespace string, more ...string) []string {
+	return append([]string{
+		"restore", "--into", "statefulset/etcd", "-n", namespace, "--repo", s.urls.of(namespace), "--cluster", namespace + ".etcd",
+		"--job-image", s.image, "--credentials-secret", "backups-s3", "--identity-secret", "backups-key", "--job-memory", "256MiB",
+	}, more...)
+}
+
+// wantFailure runs dr, and fails the test unless it ends with this code and message.
+func (s *site) wantFailure(t *testing.T, code int, message string, args ...string) {
+	t.Helper()
+	out, err := s.Command(s.store.Env(), append([]string{command.Path()}, args...)...).CombinedOutput()
+	ended, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || ended.ExitCode() != code || !strings.Contains(string(out), message) {
+		t.Errorf("dr %s: %v, want code %d and %q:\n%s", strings.Join(args, " "), err, code, message, out)
+	}
+}
+
+// killAt kills a run of dr once it has begun a stage.
+func (s *site) killAt(t *testing.T, stage string, args ...string) {
+	t.Helper()
+	const script = `coproc DR { exec "$@" -o json; }; grep -m1 "\"stage\":\"$STAGE\"" <&"${DR[0]}" && kill -9 "$DR_PID"`
+	cmd := s.Command(append(s.store.Env(), "STAGE="+stage), append([]string{"bash", "-c", script, "bash", command.Path()}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
