@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Protected", "--timeout="+patience.String(), "etcdbackup/etcd")
 	before := s.put(t, namespace, "order", "before")
 	s.waitStored(t, namespace, segments, time.Time{})
+	operators := s.operatorPods(t)
 
 	s.StopComponent(t, "kube-apiserver")
 	for minute := range 3 {
@@ -44,9 +46,11 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
 	if from == 0 || from > before {
 		t.Errorf("the window begins at revision %d, want %d or before", from, before)
 	}
-	restarts := s.Kubectl(t, "", "-n", "etcd-dr", "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
-	if restarts != "0 0" {
-		t.Errorf("the operators were started again: %s", restarts)
+	after := s.operatorPods(t)
+	for pod, restarts := range operators {
+		if after[pod] != restarts {
+			t.Errorf("%s was started again or removed, want the pods and restarts %v, have %v", pod, operators, after)
+		}
 	}
 	s.wantPoint(t, namespace, "3.7")
 }
@@ -72,6 +76,24 @@ func (s *site) testAPIServerIsKilled(t *testing.T) {
 	}
 	t.Logf("the API server was killed during %q", killed)
 	s.wantRestored(t, namespace, "outage", restored)
+}
+
+// operatorPods returns the number of restarts of each operator, by the name of its pod. Pods that are being deleted are left out.
+func (s *site) operatorPods(t *testing.T) map[string]string {
+	t.Helper()
+	out := s.Kubectl(t, "", "-n", "etcd-dr", "get", "pods", "-o",
+		`jsonpath={range .items[*]}{.metadata.name}={.status.containerStatuses[*].restartCount}={.metadata.deletionTimestamp}{"\n"}{end}`)
+	pods := map[string]string{}
+	for line := range strings.Lines(out) {
+		fields := strings.Split(strings.TrimSpace(line), "=")
+		if len(fields) == 3 && fields[2] == "" {
+			pods[fields[0]] = fields[1]
+		}
+	}
+	if len(pods) == 0 {
+		t.Fatalf("no operator runs: %q", out)
+	}
+	return pods
 }
 
 // Objects of a cluster in the store.
