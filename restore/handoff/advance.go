@@ -171,7 +171,7 @@ func (a Restore) task(ctx context.Context, r Record, t Task) (Record, Outcome) {
 	if len(waiting) > 0 {
 		return r, Outcome{Waits, strings.Join(waiting, "; ")}
 	}
-	if t == DoStage {
+	if t == DoStage && !r.isDown() { // disks that are lost later have had old data
 		r.Vacant = !slices.ContainsFunc(all, func(p Progress) bool { return !p.Vacant })
 	}
 	return r, Outcome{Verdict: Done}

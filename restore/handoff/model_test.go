@@ -220,6 +220,8 @@ func (w *fakeWorld) task(m *fakeMember, t handoff.Task) (handoff.Progress, error
 	case m.lost && t == handoff.DoStage:
 		*m = fakeMember{renewed: true, staged: fresh, live: blocker}
 		return handoff.Progress{Done: true, Built: &handoff.Built{ClusterID: "new"}, Vacant: true}, nil
+	case m.renewed && m.staged == "" && t == handoff.DoSeal:
+		return handoff.Progress{Stale: true}, nil
 	case m.lost && (t == handoff.DoSeal || t == handoff.DoPlace || t == handoff.DoReview):
 		return handoff.Progress{}, fmt.Errorf("%w: the disk no longer exists", fault.Refused)
 	case m.lost:
@@ -438,6 +440,28 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestDisksLostBeforeAnotherBuild exchanges all disks for new ones while the old data is being sealed, and orders the restore back once the
+// new data was built again. The new disks do not count as disks without old data: no member is started on them.
+func TestDisksLostBeforeAnotherBuild(t *testing.T) {
+	w := newCalmWorld(t)
+	builds := 0
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		switch {
+		case r.Step == handoff.Seal && builds == 0:
+			for i := range w.members {
+				w.members[i] = fakeMember{renewed: true}
+			}
+			builds++
+		case r.Step == handoff.Seal && w.members[0].staged == fresh:
+			orders.Back = true
+		}
+	})
+	if r.Phase != handoff.Failed || len(r.Lost) != 3 || w.scaled {
+		t.Errorf("the restore is %s without the disks of %v, and members are started: %t; want Failed, without all, and none started",
+			r.Phase, r.Lost, w.scaled)
+	}
+}
+
 // newCalmWorld returns a world of members that serve old data, without faults.
 func newCalmWorld(t *testing.T) *fakeWorld {
 	w := &fakeWorld{t: t, random: rand.New(rand.NewPCG(1, 1)), first: old, scaled: true, saved: true}
@@ -447,10 +471,22 @@ func newCalmWorld(t *testing.T) *fakeWorld {
 	return w
 }
 
-// restoreWhile carries out a restore, with ten seconds from act to act. It returns its end, and how long that took.
+// restoreWhile carries out a restore. It returns its end, and how long that took.
 func (w *fakeWorld) restoreWhile(forbids func(r handoff.Record, acts int) bool) (handoff.Phase, time.Duration) {
-	begin := time.Unix(0, 0)
-	now := begin
+	acts, step := 0, handoff.None
+	r := w.restoreWith(func(r handoff.Record, _ *handoff.Orders) {
+		if r.Step != step {
+			acts, step = 0, r.Step
+		}
+		w.forbids = forbids(r, acts)
+		acts++
+	})
+	return r.Phase, r.Since.Sub(time.Unix(0, 0))
+}
+
+// restoreWith carries out a restore, with ten seconds from act to act, and calls before ahead of each. It returns the record at the end.
+func (w *fakeWorld) restoreWith(before func(handoff.Record, *handoff.Orders)) handoff.Record {
+	now := time.Unix(0, 0)
 	act := handoff.Restore{
 		Manager: w, Claim: w, Verify: w.verify,
 		Plan: func(context.Context, handoff.Handoff, []handoff.Met) (plan.Plan, error) {
@@ -458,17 +494,13 @@ func (w *fakeWorld) restoreWhile(forbids func(r handoff.Record, acts int) bool) 
 		},
 	}
 	orders := handoff.Orders{Limit: time.Hour, Keep: time.Hour}
-	r, acts := handoff.New("0123456789abcdef", orders, now), 0
+	r := handoff.New("0123456789abcdef", orders, now)
 	for !r.Phase.HasEnded() {
-		w.forbids = forbids(r, acts)
-		next := act.Act(w.t.Context(), r, orders, func() time.Time { return now })
-		w.down = !next.Down.IsZero() && next.Up.IsZero()
+		before(r, &orders)
+		r = act.Act(w.t.Context(), r, orders, func() time.Time { return now })
+		w.down = !r.Down.IsZero() && r.Up.IsZero()
 		w.run()
-		acts++
-		if next.Step != r.Step {
-			acts = 0
-		}
-		r, now = next, now.Add(10*time.Second)
+		now = now.Add(10 * time.Second)
 	}
-	return r.Phase, now.Sub(begin)
+	return r
 }
