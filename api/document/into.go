@@ -35,6 +35,9 @@ type Into struct {
 	PlanID string `json:"planID,omitempty"` // absent if there was no plan yet
 	Backup string `json:"backup,omitempty"` // id of the backup
 
+	// Without has the names of the members whose hosts are lost: they may not serve the restored data.
+	Without []string `json:"without,omitempty"`
+
 	ClusterID    string  `json:"clusterID,omitempty"`    // of the restored cluster, in hex
 	Revision     int64   `json:"revision,omitempty"`     // from which it continues
 	Keys         int64   `json:"keys,omitempty"`         // in the restored key space

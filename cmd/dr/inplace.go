@@ -335,6 +335,9 @@ func (r *inPlace) printEnd(record handoff.Record) error {
 	if hasEnded(record) {
 		d.Clean = r.command("clean")
 	}
+	if d.State == document.IntoRestored {
+		d.Without = r.flags.into.without
+	}
 	if hasEnded(record) && record.End == handoff.Succeeded {
 		d.Undo = r.command("undo")
 	}
@@ -347,7 +350,12 @@ func (r *inPlace) printEnd(record handoff.Record) error {
 
 // printInto prints the result of a restore.
 func (r *inPlace) printInto(d document.Into) {
-	r.printf("%s: %s (restore %s)\n", d.Target, stateWords[d.State], d.ID)
+	words, compared := stateWords[d.State], "all members"
+	if len(d.Without) > 0 {
+		compared = "the other members"
+		words = "all members but " + strings.Join(d.Without, ", ") + " serve the restored data"
+	}
+	r.printf("%s: %s (restore %s)\n", d.Target, words, d.ID)
 	var facts []string
 	if d.State == document.IntoRestored {
 		facts = []string{
@@ -357,7 +365,7 @@ func (r *inPlace) printInto(d document.Into) {
 		}
 	}
 	if d.HashKV != "" {
-		facts = append(facts, "HashKV", fmt.Sprintf("%s on all members, at revision %d", d.HashKV, d.HashRevision))
+		facts = append(facts, "HashKV", fmt.Sprintf("%s on %s, at revision %d", d.HashKV, compared, d.HashRevision))
 	}
 	if d.Downtime > 0 {
 		facts = append(facts, "downtime", seconds(d.Downtime))
@@ -366,6 +374,9 @@ func (r *inPlace) printInto(d document.Into) {
 		facts = append(facts, "avoided", obstacle)
 	}
 	facts = append(facts, "took", phases(d.Phases))
+	if len(d.Without) > 0 {
+		facts = append(facts, "left", strings.Join(d.Without, ", ")+": if the host comes back, run the same command there; else remove the member with etcdctl member remove")
+	}
 	if d.Undo != nil {
 		facts = append(facts, "to go back", shellescape.QuoteCommand(d.Undo)+", which loses every write since the restore")
 	}

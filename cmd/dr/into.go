@@ -39,6 +39,8 @@ type intoFlags struct {
 	endpoints       []string // client URLs of the member on this host
 	records         string   // directory of node.Records
 
+	without []string // names of members
+
 	ofSet, ofNode, ofAll []string // names of these flags but the first, by the targets that take them
 }
 
@@ -63,6 +65,7 @@ func (f *intoFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.toStart, "start-command", "", "with --into command: starts etcd, in a shell, and returns without waiting for it")
 	flags.StringVar(&f.records, "state-dir", node.DefaultDir, "with --into systemd, kubeadm or command: directory for the progress of the restore")
 	flags.StringSliceVar(&f.endpoints, "endpoints", nil, "with --into systemd, kubeadm or command: client URLs of the member on this host (default: those of the service, or of the plan)")
+	flags.StringSliceVar(&f.without, "without", nil, "with --into systemd, kubeadm or command: members whose hosts are lost: at the end the command does not wait for them")
 	f.ofNode = addSet(cmd, "", flags)
 
 	flags = pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -248,7 +251,7 @@ func atEndOfSet() []string {
 
 // atEndOfNode returns those that they accept with --into for this host.
 func atEndOfNode() []string {
-	return append(accessNames(), "repo", "cluster", "name", "data-dir", "wal-dir", "stop-command", "start-command", "endpoints", "state-dir")
+	return append(accessNames(), "repo", "cluster", "name", "data-dir", "wal-dir", "stop-command", "start-command", "endpoints", "state-dir", "without")
 }
 
 // accessNames returns those that they accept with every --into.

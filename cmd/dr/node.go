@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,9 @@ func (a *app) restoreNode(cmd *cobra.Command, f *restoreFlags, args []string) er
 		err = r.find(cmd, args)
 	} else {
 		err = r.findEnd(cmd, args)
+	}
+	if err == nil {
+		err = r.checkWithout(cmd.Context())
 	}
 	if err == nil {
 		r.members, err = f.into.members.Access(a.getenv, a.ask)
@@ -198,11 +202,31 @@ func (r *intoNode) findEnd(cmd *cobra.Command, args []string) error {
 	return r.checkEnd()
 }
 
+// checkWithout refuses to go on without this host, a member that the plan does not have, or so many that the others are no quorum.
+func (r *intoNode) checkWithout(ctx context.Context) error {
+	own, err := r.service.Member(ctx)
+	if err == nil && slices.Contains(r.flags.into.without, own.Name) {
+		return usagef("--without %s: %s runs that member: omit it", own.Name, r.target)
+	}
+	without := slices.Compact(slices.Sorted(slices.Values(r.flags.into.without)))
+	for _, name := range without {
+		isNamed := func(m plan.Member) bool { return m.Name == name }
+		if !slices.ContainsFunc(r.planned.Members, isNamed) {
+			return usagef("--without %s: the plan has no such member, it has %s: correct the name", name, r.planned.InitialCluster())
+		}
+	}
+	if len(without) > 0 && 2*len(without) >= len(r.planned.Members) {
+		return usagef("--without %s: the other members are no quorum of %d: make a plan with the members that are left: pass --initial-cluster",
+			strings.Join(without, ","), len(r.planned.Members))
+	}
+	return nil
+}
+
 // restore returns the restore. One that ends needs no repository.
 func (r *intoNode) restore() *inplace.Restore {
 	one := &inplace.Restore{
 		ID: r.id, By: "dr restore --into, restore " + r.id, Name: r.name, Confirmed: r.flags.into.confirm != "" || r.orders.Back,
-		DryRun: r.orders.DryRun, Reach: reach.Anywhere, Given: &r.planned,
+		DryRun: r.orders.DryRun, Reach: reach.Anywhere, Given: &r.planned, Without: r.flags.into.without,
 		Manage: func([]plan.Member) inplace.Target {
 			return &node.Manager{Service: r.service, Records: r.records, Plan: r.planned, Endpoints: r.flags.into.endpoints, Run: r.build, Access: r.access}
 		},

@@ -44,6 +44,7 @@ type Member struct {
 	Disk    string `json:"disk"`             // where the data dir is: such as a claim's name
 	Node    string `json:"node,omitempty"`   // on which the member runs, or ran last; "": unknown
 	Fresh   bool   `json:"fresh,omitempty"`  // the disk does not exist yet, so it holds no data
+	Away    bool   `json:"-"`                // of Restore.Verify: the check does not wait for the member
 }
 
 // Act is one change of the manager's objects.

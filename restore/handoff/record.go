@@ -119,7 +119,7 @@ func (r Record) follow(w Orders, now time.Time) Record {
 		r.End, r.Up, r.KeepUntil = Failed, now, time.Time{}
 		if r.hasLostQuorum() {
 			r.Reason += fmt.Sprintf("; the old data of %s is lost, and the other members are no quorum, so all stay stopped: "+
-				"restore them by another restore", strings.Join(r.Lost, ", "))
+				"restore them by another restore, and let no other program start them before that", strings.Join(r.Lost, ", "))
 		}
 	case Lift:
 		if r.KeepUntil.IsZero() {

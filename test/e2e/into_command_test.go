@@ -194,7 +194,8 @@ func TestIntoCommand(t *testing.T) {
 	}
 }
 
-// TestIntoCommandAfterLoss restores hosts that have lost their data, of which one never runs the command: two serve without it, and say so.
+// TestIntoCommandAfterLoss restores hosts that have lost their data, of which one does not run the command: two serve without it, and wait
+// for it until they are told that it is lost. Later it comes back.
 func TestIntoCommandAfterLoss(t *testing.T) {
 	withServers(t)
 	h := newHosts(t, servers.Versions[len(servers.Versions)-1])
@@ -217,9 +218,38 @@ func TestIntoCommandAfterLoss(t *testing.T) {
 	for event, ok := first.Next(); ok && !strings.Contains(event.Message, "m3="+h.members[2].PeerURL+" has not started yet"); event, ok = first.Next() {
 	}
 	wantKeysOf(t, client, "before")
+	h.wantWithout(t, first, second)
 	third := h.on(t, h.into(2))
-	h.ended(t, first, second, third)
+	h.ended(t, third)
 	wantKeysOf(t, client, "before")
+}
+
+// wantWithout ends the commands on the first two hosts, and runs them again without the third one, which is lost. They end, the backups are
+// not suspended any more, and the data that is aside can be removed. A majority cannot be left out.
+func (h *hosts) wantWithout(t *testing.T, waiting ...*command.Process) {
+	t.Helper()
+	for _, p := range waiting {
+		p.Signal(t, syscall.SIGTERM)
+		p.Wait(t)
+	}
+	h.on(t, append(h.into(0), "--without", "m2,m3")).Wait(t).Ended(t, 2, "are no quorum of 3")
+	h.on(t, append(h.into(0), "--without", "m1")).Wait(t).Ended(t, 2, "runs that member")
+	var again []*command.Process
+	for i := range waiting {
+		again = append(again, h.on(t, append(h.into(i), "--without", "m3")))
+	}
+	var removed []*command.Process
+	for i, d := range h.ended(t, again...) {
+		if d.State != document.IntoRestored || !slices.Equal(d.Without, []string{"m3"}) {
+			t.Errorf("host %d: %+v", i, d)
+		}
+		removed = append(removed, h.on(t, append(d.Clean[1:], "-o", "json")))
+	}
+	h.ended(t, removed...)
+	resumed := command.Must(t, h.env, "resume")
+	if !strings.Contains(resumed, "is not suspended") {
+		t.Errorf("the backups were suspended: %s", resumed)
+	}
 }
 
 // wantKeysOf fails the test unless the cluster has these keys. Members that have just started may have no leader yet.

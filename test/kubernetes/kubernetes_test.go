@@ -36,7 +36,7 @@ func (m atOnce) Run() int {
 // site is a Kubernetes with a store, in which docs/kubernetes.md is followed.
 type site struct {
 	*cluster.Cluster
-	store               *cluster.Store
+	store, minio        *cluster.Store        // versitygw, and MinIO with the same credentials; minio is nil in some tests
 	urls                byNamespace[string]   // of the repositories
 	flags               byNamespace[[]string] // of etcdctl; nil: none
 	identities          byNamespace[string]   // files that open the backups; "": none is needed
@@ -61,9 +61,8 @@ func TestOnKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	s := &site{Cluster: cluster.Start(t), identity: filepath.Join(t.TempDir(), "identity.txt")}
-	s.store, s.image = s.StartStore(t), s.LoadDR(t)
-	s.recipient = regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", s.identity))
+	s := newSite(t)
+	s.minio = s.StartMinio(t)
 	installed := t.Run("FirstBackup", s.testFirstBackup)
 	if !installed {
 		return
@@ -92,6 +91,15 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("AllLost", s.testAllLost)
 	t.Run("Uninstall", s.testUninstall)
 	t.Run("Helm", s.testHelm)
+}
+
+// newSite starts a Kubernetes with a store.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{Cluster: cluster.Start(t), identity: filepath.Join(t.TempDir(), "identity.txt")}
+	s.store, s.image = s.StartStore(t), s.LoadDR(t)
+	s.recipient = regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", s.identity))
+	return s
 }
 
 // startEtcd runs an etcd of three members in a new namespace, and waits until it is ready.

@@ -2,12 +2,15 @@ package kubernetes
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
@@ -48,6 +51,36 @@ func (s *site) testRestoreByCommand(t *testing.T) {
 	s.Eventually(t, "", "-n", namespace, "get", "jobs,configmaps", "-l", "app.kubernetes.io/name=etcd-dr-restore", "-o", "name")
 	if !maps.Equal(claims, s.claims(t, namespace)) {
 		t.Errorf("the claims were %v, and are %v", claims, s.claims(t, namespace))
+	}
+}
+
+// TestSoakDowntime restores a database of 200 MB in place. From the stop of the members to the first write that etcd confirms again, 20 s pass
+// at most.
+func TestSoakDowntime(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("measures durations: set ETCD_DR_SOAK on a quiet machine")
+	}
+	const namespace, value, values, limit = "bulk", 1 << 20, 200, 20 * time.Second
+	s := newSite(t)
+	s.startEtcd(t, namespace, "3.6")
+	w := s.startWorkload(t, namespace)
+	random := rand.NewChaCha8([32]byte{})
+	for i := range values {
+		text := make([]byte, value)
+		_, _ = random.Read(text) // never fails
+		_, err := w.client.Put(t.Context(), fmt.Sprintf("bulk-%03d", i), string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.backUp(t, namespace)
+	w.waitFor(t, 10)
+	restored := dr[document.Into](t, s, s.intoArgs(namespace, "--confirm", "etcd")...)
+	w.waitFor(t, 10)
+	down := w.longestPause()
+	t.Logf("the client waited for %s; the phases: %+v; downtime %.1f s", down, restored.Phases, restored.Downtime)
+	if down > limit {
+		t.Errorf("etcd was down for %s, want at most %s", down, limit)
 	}
 }
 

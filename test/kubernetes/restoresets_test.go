@@ -78,7 +78,7 @@ func (s *site) loseQuorum(t *testing.T, namespace string) {
 }
 
 // testRestoreSecured restores an etcd of user 1001 that requires certificates and a login. Its data is in a folder of its volumes, and its
-// log on volumes of its own. With a wrong password the members cannot be checked: the restore waits, and goes back when it is ordered to.
+// log on volumes of its own. Its backups are in MinIO. With a wrong password the members cannot be checked: the restore waits, and goes back when it is ordered to.
 // A full volume refuses a restore. With the right password, and with room, it succeeds.
 func (s *site) testRestoreSecured(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func (s *site) testRestoreSecured(t *testing.T) {
 		"    spec:\n      terminationGracePeriodSeconds: 5", "    spec:\n      terminationGracePeriodSeconds: 5\n      securityContext: {runAsUser: 1001, runAsGroup: 1001, fsGroup: 1001}",
 		"  volumeClaimTemplates:", "  volumeClaimTemplates:\n    - metadata: {name: log}\n      spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 500Mi}}}",
 		"        accessModes: [ReadWriteOnce]\n", "        accessModes: [ReadWriteOnce]\n        storageClassName: local\n", "storage: 1Gi", "storage: 500Mi")
-	url := s.store.Bucket(t, namespace)
+	url := s.minio.Bucket(t, namespace)
 	s.urls.set(namespace, url)
 	s.credentials(t, namespace)
 	s.Kubectl(t, secured(object(namespace, url, "schedule: {cron: '@yearly'}")), "apply", "-f", "-")

@@ -16,7 +16,7 @@ func (s *site) testSecuredEtcd(t *testing.T) {
 	s.startSecured(t, namespace, "3.5")
 
 	s.credentials(t, namespace)
-	s.urls.set(namespace, s.StartMinio(t).Bucket(t, namespace))
+	s.urls.set(namespace, s.minio.Bucket(t, namespace))
 	s.Kubectl(t, secured(object(namespace, s.urls.of(namespace), "schedule: {cron: '* * * * *'}\n  archive: {flush: 1s}")), "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Protected", "--timeout="+patience.String(), "etcdbackup/etcd")
 	s.wantPoint(t, namespace, "3.5", servers.As("root", password))

@@ -135,6 +135,15 @@ func (w *workload) last() write {
 	return all[len(all)-1]
 }
 
+// longestPause returns the longest time between two confirmed writes.
+func (w *workload) longestPause() (longest time.Duration) {
+	all := w.journal()
+	for i := range all[1:] {
+		longest = max(longest, all[i+1].at.Sub(all[i].at))
+	}
+	return longest
+}
+
 // waitFor waits until etcd has confirmed more writes.
 func (w *workload) waitFor(t *testing.T, more int) {
 	t.Helper()

@@ -128,14 +128,18 @@ func (r *Restore) verify(ctx context.Context, h handoff.Handoff, b handoff.Built
 		}
 		h.Members = nil
 		for _, m := range r.Given.Members {
-			h.Members = append(h.Members, handoff.Member{Member: m})
+			h.Members = append(h.Members, handoff.Member{Member: m, Away: slices.Contains(r.Without, m.Name)})
 		}
 	}
 	access, err := r.Access(ctx)
 	if err != nil {
 		return handoff.Progress{}, err
 	}
-	return serving.Check(ctx, access, h, b)
+	p, err := serving.Check(ctx, access, h, b)
+	if r.Given != nil && p.Waiting != "" {
+		p.Waiting += ": run the same command on each host; if one is lost, run this command again with --without and the name of its member"
+	}
+	return p, err
 }
 
 // startAgain starts the member of this host if it has ended: a reboot, or a time limit of its service while the other hosts were not ready,

@@ -16,7 +16,7 @@ import (
 )
 
 // Check is done if the members of h, and no others, form the cluster of b, have a leader and no alarm, are at its revision or later, and
-// agree: then it returns the revision and the hash. If b is zero, it is done if any cluster answers that has a leader. access is how to
+// agree; those that are away need not answer. Then it returns the revision and the hash. If b is zero, it is done if any cluster answers that has a leader. access is how to
 // connect; its endpoints are replaced by those of h.
 func Check(ctx context.Context, access cluster.Config, h handoff.Handoff, b handoff.Built) (handoff.Progress, error) {
 	access.Endpoints = h.Endpoints
@@ -56,14 +56,14 @@ func difference(c *cluster.Cluster, members []handoff.Member, b handoff.Built) s
 	switch {
 	case !catalog.SameClusterID(id, b.ClusterID):
 		return fmt.Sprintf("cluster %s answers at %s, expected the restored one, %s", id, c.Servers[0].Endpoint, b.ClusterID)
-	case len(c.Silent) > 0:
-		return "not all members answer: " + describe(c.Silent)
+	case len(silent(c, members)) > 0:
+		return "not all members answer: " + describe(silent(c, members))
 	case !sameMembers(c.Members, members):
 		return fmt.Sprintf("the members are %s, expected %s", listed(c.Members), expected(members))
 	case c.Leader() == nil:
 		return "the members have no leader"
-	case len(absent(c)) > 0: // it has not told the others where it serves, so none of its endpoints is silent
-		return fmt.Sprintf("%s has not started yet, or not joined the others", listed(absent(c)))
+	case len(absent(c, members)) > 0: // it has not told the others where it serves, so none of its endpoints is silent
+		return fmt.Sprintf("%s has not started yet, or not joined the others", listed(absent(c, members)))
 	}
 	for _, s := range c.Servers {
 		switch {
@@ -76,15 +76,32 @@ func difference(c *cluster.Cluster, members []handoff.Member, b handoff.Built) s
 	return ""
 }
 
-// absent returns the members that serve at no known endpoint.
-func absent(c *cluster.Cluster) (members []catalog.Member) {
+// absent returns the members that serve at no known endpoint, without those that are away.
+func absent(c *cluster.Cluster, members []handoff.Member) (found []catalog.Member) {
 	for _, m := range c.Members {
 		serves := func(s *cluster.Server) bool { return s.ID() == m.ID }
-		if !slices.ContainsFunc(c.Servers, serves) {
-			members = append(members, m)
+		if !slices.ContainsFunc(c.Servers, serves) && !isAway(members, m.Name) {
+			found = append(found, m)
 		}
 	}
-	return members
+	return found
+}
+
+// silent returns the endpoints that do not answer, without those of members that are away.
+func silent(c *cluster.Cluster, members []handoff.Member) (found []cluster.Silence) {
+	for _, s := range c.Silent {
+		ofAway := func(m catalog.Member) bool {
+			return isAway(members, m.Name) && slices.Contains(m.ClientURLs, s.Endpoint)
+		}
+		if !slices.ContainsFunc(c.Members, ofAway) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func isAway(members []handoff.Member, name string) bool {
+	return slices.ContainsFunc(members, func(m handoff.Member) bool { return m.Away && m.Name == name })
 }
 
 // sameMembers reports whether the members of a cluster are the expected ones, none of them a learner.

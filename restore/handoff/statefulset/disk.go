@@ -24,7 +24,7 @@ func (r run) gone(places []place) string {
 
 // without returns the progress of the task on a member's disk whose claim is gone.
 func (r run) without(claim string) (handoff.Progress, error) {
-	if slices.Contains([]handoff.Task{handoff.DoWithdraw, handoff.DoBack, handoff.DoDiscard, handoff.DoClean}, r.task) {
+	if bearsLoss(r.task) {
 		return handoff.Progress{Done: true, Gone: true}, nil
 	}
 	return handoff.Progress{}, fmt.Errorf("%w: claim %s/%s was deleted, with the data of member %s: roll this restore back, and restore again: a new restore creates a new claim",
@@ -52,11 +52,10 @@ func isExclusive(claim *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
 }
 
-// unreachable returns the remedy for a disk that no Job reaches, as the end of a message; "" if such a Job ends the restore, or if the
-// member's node is not known.
+// unreachable returns the remedy for a disk that no Job reaches, as the end of a message; "" if the member's node is not known.
 func (r run) unreachable() string {
 	member := r.record.Handoff.Members[r.index]
-	if slices.Contains([]handoff.Task{handoff.DoStage, handoff.DoSeal, handoff.DoPlace, handoff.DoReview}, r.task) || member.Node == "" {
+	if member.Node == "" {
 		return ""
 	}
 	text := fmt.Sprintf(": member %s ran on node %s: start that node if it is down", member.Name, member.Node)
@@ -64,5 +63,18 @@ func (r run) unreachable() string {
 	if err != nil || places[0].claim() == "" {
 		return text
 	}
-	return text + fmt.Sprintf("; if the disk is lost, kubectl -n %s delete pvc %s: the restore continues without it", r.Namespace, places[0].claim())
+	remove := fmt.Sprintf("kubectl -n %s delete pvc %s", r.Namespace, places[0].claim())
+	switch {
+	case r.task == handoff.DoStage: // the member's pod has the claim until it is gone
+		return text + fmt.Sprintf("; if the disk is lost, and the node stays off, %s --wait=false && kubectl -n %s delete pod %s --force: "+
+			"the member is built on a new disk", remove, r.Namespace, podName(r.set, r.index))
+	case bearsLoss(r.task):
+		return text + fmt.Sprintf("; if the disk is lost, %s: the restore continues without it", remove)
+	}
+	return text
+}
+
+// bearsLoss reports whether a task is done on a disk that no longer exists: there is nothing to remove or to put back.
+func bearsLoss(t handoff.Task) bool {
+	return slices.Contains([]handoff.Task{handoff.DoWithdraw, handoff.DoBack, handoff.DoDiscard, handoff.DoClean}, t)
 }
