@@ -138,7 +138,7 @@ func number(b *bolt.Bucket, key []byte) uint64 {
 func (r *run) checkAlarms() error {
 	for _, alarm := range r.facts.alarms {
 		if alarm.Alarm == pb.AlarmType_CORRUPT && !r.plan.AllowCorrupt {
-			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or --allow-corrupt", fault.Refused, r.name())
+			return fmt.Errorf("%w: the alarm CORRUPT is raised in %s: take an older backup, or pass --allow-corrupt", fault.Refused, r.name())
 		}
 	}
 	return nil

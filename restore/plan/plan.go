@@ -157,7 +157,7 @@ func (p *Plan) follow(c catalog.Catalog, r route) {
 // checkNew checks a new plan: all that validateCommon checks, and that a backup with the alarm CORRUPT is allowed.
 func (p Plan) checkNew() error {
 	if p.Backup != nil && slices.Contains(p.Backup.Alarms, "CORRUPT") && !p.AllowCorrupt {
-		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or --allow-corrupt",
+		return fmt.Errorf("%w: backup %s was taken from a cluster with the alarm CORRUPT: take an older one, or pass --allow-corrupt",
 			fault.Refused, p.Backup.ID)
 	}
 	return p.validateCommon()

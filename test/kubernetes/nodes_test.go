@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +32,7 @@ func (s *site) testNodeStopped(t *testing.T) {
 	s.WaitNode(t, node, "Unknown")
 
 	r := s.beginRestore(t, namespace)
-	r.wait(t, "node "+node+" has not confirmed the end of pod etcd-2")
+	r.wait(t, "member etcd-2 ran on node "+node+": if that node is down, start it, or make sure that it stays off, then kubectl taint nodes "+node)
 	s.Kubectl(t, "", "taint", "nodes", node, outOfService)
 	r.wantRestored(t)
 	s.wantServed(t, namespace, journal)
@@ -113,7 +112,7 @@ func (b *syncBuffer) String() string {
 }
 
 // testNodePartitioned restores members on local volumes. A node is cut off, and its member runs on. Its disk counts as lost once its claim
-// is deleted: the member is built on another node. The old member returns, and changes nothing.
+// is deleted: the member is built on another node. The node returns with the old member, which changes nothing.
 func (s *site) testNodePartitioned(t *testing.T) {
 	const namespace = "weir"
 	s.LocalVolumes(t, namespace, 512<<20, 2)
@@ -127,9 +126,11 @@ func (s *site) testNodePartitioned(t *testing.T) {
 	s.WaitNode(t, node, "Unknown")
 
 	r := s.beginRestore(t, namespace)
-	r.wait(t, "on node "+node)
-	_ = os.Stdout
+	r.wait(t, "if the disk is lost, kubectl -n weir delete pvc data-etcd-2 --wait=false before that")
+	s.Kubectl(t, "", "-n", namespace, "delete", "pvc", "data-etcd-2", "--wait=false")
+	s.Kubectl(t, "", "taint", "nodes", node, outOfService)
 	r.wantRestored(t)
+	s.Kubectl(t, "", "taint", "nodes", node, outOfService+"-")
 	s.Heal(t, node)
 	s.WaitNode(t, node, "True")
 	s.wantServed(t, namespace, journal)

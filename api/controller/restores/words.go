@@ -32,7 +32,7 @@ var fields = strings.NewReplacer(
 	"use --bump-revision ", "use spec.bumpRevision ",
 	"use a smaller --bump-revision", "use a smaller spec.bumpRevision",
 	"--bump-revision ", "spec.bumpRevision ",
-	"take an older one, or --allow-corrupt", "take an older one",
+	"take an older one, or pass --allow-corrupt", "take an older one",
 	"unsigned: --trust was not given", "unsigned: no key is trusted (trust, or signKeySecret, of the repository)",
 	"check --repo and --cluster, name an imported one by its ID (dr list), or take one with dr backup",
 	"check the repository's url and the name of the cluster, or name an imported one in spec.target.backup (dr list)",

@@ -58,20 +58,23 @@ func (r run) unreachable() string {
 	if member.Node == "" {
 		return ""
 	}
-	text := fmt.Sprintf(": member %s ran on node %s: start that node if it is down", member.Name, member.Node)
+	text := fmt.Sprintf(": member %s ran on node %s: ", member.Name, member.Node)
 	places, err := r.places()
-	if err != nil || places[0].claim() == "" {
-		return text
-	}
-	remove := fmt.Sprintf("kubectl -n %s delete pvc %s", r.Namespace, places[0].claim())
+	hasClaim := err == nil && places[0].claim() != ""
 	switch {
-	case r.task == handoff.DoStage: // the member's pod has the claim until it is gone
-		return text + fmt.Sprintf("; if the disk is lost, and the node stays off, %s --wait=false && kubectl -n %s delete pod %s --force: "+
-			"the member is built on a new disk", remove, r.Namespace, podName(r.set, r.index))
-	case bearsLoss(r.task):
-		return text + fmt.Sprintf("; if the disk is lost, %s: the restore continues without it", remove)
+	case r.task == handoff.DoStage && hasClaim: // the member's pod has the claim until the pod is gone
+		return text + fmt.Sprintf("if that node is down, %s; if the disk is lost, kubectl -n %s delete pvc %s --wait=false before that: "+
+			"the member is built on a new disk", putOutOfService(member.Node), r.Namespace, places[0].claim())
+	case bearsLoss(r.task) && hasClaim:
+		return text + fmt.Sprintf("start that node if it is down; if the disk is lost, kubectl -n %s delete pvc %s: the restore continues without it",
+			r.Namespace, places[0].claim())
 	}
-	return text
+	return text + "start that node if it is down"
+}
+
+// putOutOfService returns what ends the pods of a node that does not report.
+func putOutOfService(node string) string {
+	return fmt.Sprintf("start it, or make sure that it stays off, then kubectl taint nodes %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", node)
 }
 
 // bearsLoss reports whether a task is done on a disk that no longer exists: there is nothing to remove or to put back.

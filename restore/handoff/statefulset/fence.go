@@ -145,6 +145,5 @@ func lateness(pod *corev1.Pod, now time.Time) string {
 	if hasEnded && len(pod.Finalizers) > 0 {
 		return fmt.Sprintf("pod %s has ended, and remains for its finalizers %s: remove them", pod.Name, strings.Join(pod.Finalizers, ", "))
 	}
-	return fmt.Sprintf("node %s has not confirmed the end of pod %s, which may still run: start the node, or make sure that it stays off, then "+
-		"kubectl taint nodes %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", pod.Spec.NodeName, pod.Name, pod.Spec.NodeName)
+	return fmt.Sprintf("node %s has not confirmed the end of pod %s, which may still run: %s", pod.Spec.NodeName, pod.Name, putOutOfService(pod.Spec.NodeName))
 }

@@ -426,3 +426,44 @@ func TestExclusiveClaimsOfRunningMembers(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsFollowTheirMember takes a member from a node that is away: its Job, which waits for that node, is replaced by one for the node on
+// which the member runs now. A Job on the member's own node stays, even if it does not start.
+func TestJobsFollowTheirMember(t *testing.T) {
+	for moved, want := range map[string]int{"": 1, "n3": 1, "n2": 0} {
+		w := newWorld(t, "parallel")
+		w.run(map[string]string{"etcd-1": "n2"})
+		w.plan()
+		_, err := w.do(handoff.DoStage)
+		must(t, err)
+		w.age(time.Minute)
+		w.pod(w.jobs()[1], unschedulable("0/3 nodes are available"))
+		change(w, w.jobs()[1].Name+"-x", &corev1.Pod{}, func(p *corev1.Pod) { p.Spec.NodeName = "" })
+		texts, err := w.do(handoff.DoStage)
+		must(t, err)
+		const away = "member etcd-1 ran on node n2: if that node is down, start it, or make sure that it stays off, then kubectl taint nodes n2 " +
+			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; if the disk is lost, kubectl -n payments delete pvc data-etcd-1 --wait=false before that: "
+		if !strings.Contains(texts[1], away) {
+			t.Errorf("%q", texts[1])
+		}
+
+		must(t, w.client.Delete(t.Context(), get(w, "etcd-1", &corev1.Pod{})))
+		if moved != "" {
+			w.run(map[string]string{"etcd-1": moved})
+		}
+		_, err = w.do(handoff.DoStage)
+		must(t, err)
+		w.age(time.Minute)
+		_, err = w.do(handoff.DoStage) // the new Job is for the right place
+		must(t, err)
+		replaced := 0
+		for _, job := range w.jobs() {
+			if job.Labels["etcd-dr.io/attempt"] == "2" {
+				replaced++
+			}
+		}
+		if replaced != want || len(w.jobs()) != 3 {
+			t.Errorf("member on %q: %d of %d Jobs were replaced, want %d of 3", moved, replaced, len(w.jobs()), want)
+		}
+	}
+}

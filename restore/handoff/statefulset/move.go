@@ -44,6 +44,10 @@ func (r run) next(j jobs, now time.Time) move {
 			return move{Progress: p, err: err}
 		}
 		return again(p.Waiting, end, attempt, now)
+	case end == nil && r.isMisplaced(*job, pod):
+		why := fmt.Sprintf("member %s runs on another node than that for which Job %s/%s was created: the Job is replaced",
+			r.record.Handoff.Members[r.index].Name, r.Namespace, job.Name)
+		return move{Progress: handoff.Progress{Waiting: why}, attempt: attempt + 1, remove: job}
 	case end == nil:
 		m := r.unended(*job, pod, j.refusals[job.Name], now)
 		m.Idle = j.isRefused(*job)
@@ -94,6 +98,20 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 		why += r.unreachable()
 	}
 	return wait("the pod of Job %s has not started: %s", name, why)
+}
+
+// isMisplaced reports whether a Job, whose pod has not started, waits for a node on which it does not reach the member's disk any more: the
+// member's pod runs on another one, or no longer exists.
+func (r run) isMisplaced(job batchv1.Job, pod *corev1.Pod) bool {
+	places, err := r.places()
+	if err != nil || pod != nil && hasStarted(pod) {
+		return false
+	}
+	node, required := r.node(places), requiredNode(job.Spec.Template.Spec)
+	if required == "" && pod != nil && node != "" {
+		required = pod.Spec.NodeName
+	}
+	return required != "" && required != node
 }
 
 // hasStarted reports whether a container of a pod runs, or has run.

@@ -41,6 +41,21 @@ func require(pod *corev1.PodSpec, node string) {
 	}
 }
 
+// requiredNode returns the node that require has set; "" if there is none.
+func requiredNode(pod corev1.PodSpec) string {
+	if pod.Affinity == nil || pod.Affinity.NodeAffinity == nil || pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, is := range term.MatchFields {
+			if is.Key == metav1.ObjectNameField && len(is.Values) == 1 {
+				return is.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
 // spread adapts the rules by which the pods of a StatefulSet keep away from one another, or keep together. A member with volumes has its
 // place, and the Job joins it there. For a member without volumes the Job decides where they will be: it keeps away from the other Jobs as
 // its member would from the other members.

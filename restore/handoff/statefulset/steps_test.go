@@ -25,7 +25,7 @@ func TestFenceWaitsForEveryPod(t *testing.T) {
 		"without a label":  {func(p *corev1.Pod) { p.Labels, p.DeletionTimestamp = nil, ago(0) }, "waiting for the end of etcd-1"},
 		"of another range": {func(p *corev1.Pod) { p.Name, p.DeletionTimestamp = "etcd-7", ago(0) }, "waiting for the end of etcd-7"},
 		"on a dead node": {func(p *corev1.Pod) { p.DeletionTimestamp = ago(time.Minute) }, "node n2 has not confirmed the end of pod etcd-1, which may " +
-			"still run: start the node, or make sure that it stays off, then kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"},
+			"still run: start it, or make sure that it stays off, then kubectl taint nodes n2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"},
 		"with a finalizer": {func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Status.Phase = ago(time.Minute), corev1.PodFailed
 		}, "pod etcd-1 has ended, and remains for its finalizers example.com/kept: remove them"},
