@@ -21,6 +21,7 @@ func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
+	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
 	c := controlPlane{cluster.StartStatic(t, 3)}
 	c.Kubectl(t, "", "create", "configmap", "before")
 	c.dr(t, "n1", "backup", "--repo", "file:///var/lib/backups", "--cluster", "prod", "--plain", "--endpoints", "https://127.0.0.1:2379",
