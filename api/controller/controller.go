@@ -1,9 +1,9 @@
-// Package controller keeps the custom resources of a Kubernetes cluster and a scheduler.Service in step: the settings of EtcdBackups
-// become the Service's Specs, and its Status becomes theirs.
+// Package controller connects the custom resources of a Kubernetes cluster with a scheduler.Service: it makes the Service's Specs from
+// EtcdBackups, and writes the Service's Status into the status of the EtcdBackups.
 //
-// The Service works on while the API server does not answer, with the last settings. Of several operators all run the Service, whose
-// leases in the repositories keep them from doing a job twice; one of them, the leader, writes status and requests backups that are
-// taken once.
+// While the API server is unreachable, the Service continues with the last settings. If several operators run, each runs the Service,
+// and leases in the repositories prevent two of them from doing the same job. Only the leader writes status, requests the backups that
+// are taken once, and carries out EtcdRestores.
 package controller
 
 import (
@@ -47,31 +47,31 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrAPIServer is the error of an API server that cannot be used.
+// ErrAPIServer matches the errors of Run whose cause is the access to the API server.
 var ErrAPIServer = fault.New(fault.Unreachable, "cannot work with the API server")
 
-// Options hold how the operator runs.
+// Options configures Run.
 type Options struct {
-	Kubeconfig  string // file; "": that of the pod's service account
-	Namespace   string // whose EtcdBackups are served; "": those of all namespaces
+	Kubeconfig  string // file; "": the pod's service account gives access
+	Namespace   string // whose custom resources are served; "": those of all namespaces
 	Election    Election
 	Concurrency int           // backups at a time
-	Lease       time.Duration // of jobs in the repositories: how long another operator waits before it takes over
-	Loopback    bool          // EtcdBackups may lead to the operator's own host and link: see package reach
-	Spool       string        // folder in which archived logs wait while a store is unreachable, and limited backups; "": logs wait in memory alone
-	// SpoolBackups is the most bytes of Spool that limited backups take, those of all namespaces together.
+	Lease       time.Duration // how long a job's lease in a repository lasts without a renewal: then another operator takes the job over
+	Loopback    bool          // allows EtcdBackups to name addresses of the operator's own host and link: see package reach
+	Spool       string        // folder for logs whose store is unreachable and for backups with a limit; "": logs wait in memory, and a limit is refused
+	// SpoolBackups is the number of bytes that the backups of all namespaces may take together in Spool.
 	SpoolBackups int64
-	// Ambient are the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in them is the
-	// EtcdBackup's. nil: each repository needs a Secret.
+	// Ambient lists the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in a URL
+	// stands for the EtcdBackup's namespace. nil: each repository needs a Secret.
 	Ambient  []string
-	JobImage string        // of dr, for the Jobs of drills and restores; "": neither is run
-	Drills   int           // Jobs of drills at a time, not counting those that run for more than an hour; at least 1
-	Door     server.Door   // without addresses nothing is served
-	Patience time.Duration // how long running jobs may take to end
+	JobImage string        // image of dr for the Jobs of drills and restores; "": neither is run
+	Drills   int           // how many Jobs of drills run at a time, at least 1; those that have run for more than an hour do not count
+	Door     server.Door   // of the API; without addresses nothing is served
+	Patience time.Duration // how long Run waits for running jobs after ctx has ended
 	Identity jobs.Identity
 }
 
-// Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer or ErrPrefix, or report that Door cannot be listened at.
+// Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer, ErrPrefix or server.ErrListen.
 func Run(ctx context.Context, o Options, report storage.Report) error {
 	err := checkPrefixes(o.Ambient)
 	if err != nil {
@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options, report storage.Report) error {
 	return op.run(ctx, access, manager)
 }
 
-// operator is one Run.
+// operator is the state of one Run.
 type operator struct {
 	Options
 	report     storage.Report
@@ -128,15 +128,16 @@ func newOperator(o Options, report storage.Report) *operator {
 	return op
 }
 
-// DefaultSpoolBackups is the default of Options.SpoolBackups, in bytes: enough for a database of the default quota of etcd, 2 GiB.
+// DefaultSpoolBackups is the default of Options.SpoolBackups, in bytes. A single backup may take half of it, which is enough for a
+// database of etcd's default quota, 2 GiB.
 const DefaultSpoolBackups = 5 << 30
 
-// DefaultDrills is the default of Options.Drills. A Job takes the memory of its own namespace, but all download from the stores, and an
-// operator that starts may have hundreds of drills due.
+// DefaultDrills is the default of Options.Drills. Jobs take the memory of their own namespaces, but all download from the same stores,
+// and when an operator starts, hundreds of drills may be due.
 const DefaultDrills = 8
 
-// manager returns the manager with the reconciler of EtcdBackups. It serves nothing itself, and elects no leader: a manager that loses its
-// lease would end the process, and with it the backups, just when the API server is in trouble.
+// manager returns a manager with the reconcilers of EtcdBackups and EtcdRestores. The manager serves no metrics and elects no leader: if
+// it lost its lease, it would end the process and the running backups, just when the API server is in trouble.
 func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))
 	scheme := runtime.NewScheme()
@@ -161,7 +162,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	}
 	op.reconciler.client, op.reconciler.uncached, op.reconciler.events = m.GetClient(), m.GetAPIReader(), m.GetEventRecorder("etcd-dr")
 	op.drills.Client = m.GetClient()
-	err = m.Add(manager.RunnableFunc(op.reconciler.list)) // without an EtcdBackup nothing else calls it
+	err = m.Add(manager.RunnableFunc(op.reconciler.list)) // otherwise only a reconcile calls it: an operator without EtcdBackups would never be ready
 	if err == nil {
 		err = op.addRestores(m, access)
 	}
@@ -180,19 +181,19 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 func (op *operator) run(ctx context.Context, access *rest.Config, manager ctrl.Manager) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	elector, err := op.leader.elector(access, op.Election, func() {
 		op.waker.wake(op.reconciler.names())
 		op.wakeRestores(ctx, manager.GetClient())
 	})
 	if err != nil {
-		return fmt.Errorf("%w: the election: %w", ErrAPIServer, err)
+		return fmt.Errorf("%w: the leader election: %w", ErrAPIServer, err)
 	}
-	beside.Go(func() { campaign(ctx, elector) })
+	background.Go(func() { campaign(ctx, elector) })
 	changes := make(chan spec.Config)
-	beside.Go(func() { op.feed(ctx, changes) })
-	beside.Go(func() { op.scheduler.Run(ctx, op.config(), changes) })
+	background.Go(func() { op.feed(ctx, changes) })
+	background.Go(func() { op.scheduler.Run(ctx, op.config(), changes) })
 	err = manager.Start(ctx)
 	cancel()
 	if err != nil {
@@ -206,7 +207,7 @@ func (op *operator) config() spec.Config {
 	return op.reconciler.table.config(spec.Config{Concurrency: op.Concurrency, Lease: op.Lease})
 }
 
-// gather is how long feed collects changes before it passes them on, so that many EtcdBackups at the start are one change.
+// gather is how long feed collects changes before it passes them on: the many EtcdBackups that are read at the start become one change.
 const gather = 200 * time.Millisecond
 
 // feed passes the Specs to the service after each change, until ctx ends.

@@ -346,7 +346,7 @@ func TestFaultsNameTheFieldAndNoSecret(t *testing.T) {
 		{"bad cron of drills", "spec.drill.schedule.cron: bad schedule", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "61 * * * *"}})},
 		{"bad time zone of drills", "spec.drill.schedule.timeZone: unknown time zone", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily", TimeZone: "Mars"}})},
 		{"bad jitter of drills", "spec.drill.schedule.jitter: ", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily", Jitter: "soon"}})},
-		{"an unknown repository of drills", `spec.drill.repository: repository "away" is not one`, drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Repository: "away"})},
+		{"an unknown repository of drills", `spec.drill.repository: repository "away" is not in the cluster's`, drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Repository: "away"})},
 		{"a bad assertion", "spec.drill.assert: ", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Assert: []string{"order"}})},
 		{"little memory for drills", "spec.drill.memory: 64Mi is too little", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Memory: new(resource.MustParse("64Mi"))})},
 		{"no scratch for drills", "spec.drill.scratch: it must be above 0", drills(v1alpha1.Drill{Schedule: v1alpha1.Schedule{Cron: "@daily"}, Scratch: new(resource.MustParse("0"))})},

@@ -6,10 +6,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 )
 
-// The metrics of EtcdRestores, of which only dr operator has any.
+// The metrics of EtcdRestores. Only dr operator has EtcdRestores.
 var (
-	restoresNow     = describe("restores", "EtcdRestores that exist, by the phase that they are in.", "cluster", "phase")
-	restoreEnded    = describe("restore_last_end_timestamp_seconds", "When the last EtcdRestore ended in the phase.", "cluster", "phase")
+	restoresNow     = describe("restores", "Number of EtcdRestores in the phase.", "cluster", "phase")
+	restoreEnded    = describe("restore_last_end_timestamp_seconds", "Unix time at which an EtcdRestore last ended in the phase.", "cluster", "phase")
 	restoreDowntime = describe("restore_last_downtime_seconds",
 		"Time from the first member's stop until all members served, in the last EtcdRestore that stopped members.", "cluster")
 )
@@ -20,7 +20,7 @@ func describeRestores(to chan<- *prometheus.Desc) {
 	}
 }
 
-// collectRestores sends the metrics of all EtcdRestores. Their names are no labels: each restore has a new one.
+// collectRestores calls put for each metric of all EtcdRestores. Their names are not labels, because every restore would add a time series.
 func collectRestores(all []document.ServedRestore, put func(*prometheus.Desc, float64, ...string)) {
 	type group struct{ cluster, phase string }
 	count, ended, stopped := map[group]float64{}, map[group]document.ServedRestore{}, map[string]document.ServedRestore{}

@@ -1,4 +1,4 @@
-// Package service runs one scheduler.Service with the settings of a configuration file, follows changes of the file, and serves the
+// Package service runs one scheduler.Service with the settings of a configuration file, applies changes of the file, and serves the
 // API.
 package service
 
@@ -24,15 +24,15 @@ import (
 // Options are the settings of Run.
 type Options struct {
 	Path     string        // of the configuration file
-	Config   config.Config // as it was loaded from Path
+	Config   config.Config // loaded from Path by the caller
 	Getenv   func(string) string
-	Reload   <-chan os.Signal // loads the file again; it is also loaded when it changes
-	Door     server.Door      // without addresses nothing is served
+	Reload   <-chan os.Signal // each signal makes Run load the file again, as a change of the file does
+	Door     server.Door      // of the API; without addresses nothing is served
 	Patience time.Duration    // how long Run waits for running jobs after ctx has ended
 	Identity jobs.Identity
 }
 
-// Run runs the service until ctx ends and its jobs have ended. It returns an error only if it cannot listen at Door.
+// Run runs the service until ctx ends and its jobs have ended. Its error matches server.ErrListen.
 func Run(ctx context.Context, o Options, report storage.Report) error {
 	r := &running{
 		Options: o, report: report, scheduler: jobs.NewService(o.Identity, nil, report), latest: o.Config,
@@ -85,7 +85,8 @@ func (r *running) run(ctx context.Context) {
 	r.scheduler.Run(ctx, r.Config.Config, r.changes)
 }
 
-// change applies c, or reports err if the file cannot be used. Clusters whose part of c is refused keep their previous settings.
+// change applies c or, if err is not nil, reports it and changes nothing. Clusters whose section of c is refused keep their previous
+// settings.
 func (r *running) change(ctx context.Context, c config.Config, err error) {
 	if err != nil {
 		r.refuse(err)
@@ -102,7 +103,7 @@ func (r *running) change(ctx context.Context, c config.Config, err error) {
 	}
 }
 
-// refuse records why the file is not in effect.
+// refuse records and reports why the file's new content is not in effect.
 func (r *running) refuse(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +111,7 @@ func (r *running) refuse(err error) {
 	r.say(storage.Warning, "refused, the old one stays in effect: %v", err)
 }
 
-// use records that c is in effect, and which of its clusters are refused.
+// use records that c is in effect. It records and reports which of its clusters are refused.
 func (r *running) use(c config.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,11 +16,12 @@ import (
 // different segments, because a segment's name can be created only once.
 const leaseJob = "archive"
 
-// errBreach means that this source does not continue the repository's log. It ends a turn and not the agent.
+// errBreach means that this source does not continue the repository's log. It ends the agent's turn, not the agent.
 var errBreach = errors.New("the log in the repository cannot be continued")
 
-// waitForLease waits until this agent may work: its member has a leader, no other agent holds the lease and, after a breach, the other
-// agents have had time to take over. Meanwhile it keeps those files of the member's log open that are not completely stored.
+// waitForLease acquires the lease once no other agent holds it and, after a breach, the other agents have had time to take over.
+// Meanwhile it keeps open the files of the member's log that are not completely stored. It returns an error if no leader confirms a read
+// of the member.
 func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, error) {
 	a.released = lease.LogEnd{}
 	for {
@@ -56,9 +57,9 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 	}
 }
 
-// releaseStored closes the files of a member's log that this agent would not read after a takeover: the working agent's last
-// stored segment, which the lease names in end, is after them, or of another history. It reads this segment only while more than
-// one file is open. If the segment cannot be read, the files stay open, and the status reports their size.
+// releaseStored closes the files of a member's log that this agent would not read after a takeover: those before the last segment that
+// the working agent has stored, which the lease names in end, or all but the newest if that segment is of another history. It reads the
+// segment only while more than one file is open. If the segment cannot be read, the files stay open, and the status reports their size.
 func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.LogEnd) {
 	if end == nil || *end == a.released || from.headroom().Files < 2 {
 		return
@@ -76,9 +77,9 @@ func (a *archiver) releaseStored(ctx context.Context, from source, end *lease.Lo
 	}
 }
 
-// yieldReason returns why this agent must not work yet, "" if it may: after a breach, agents whose members have the missing part get
-// time to take over. The time runs only while no other agent holds the lease, because the holder may be stuck. theirs is the lease
-// that is held now; zero if none is, or if there was no breach.
+// yieldReason returns why this agent must not work yet; "" if it may. After a breach, agents whose members have the missing part get
+// two lease times to take over. Time while another agent holds the lease does not count, because that agent may be stuck. theirs is the
+// lease that is held now; zero if none is, or if there was no breach.
 func (a *archiver) yieldReason(ctx context.Context) (theirs lease.Lease, problem string, err error) {
 	if a.breach == nil {
 		return theirs, "", nil
@@ -99,8 +100,9 @@ func (a *archiver) yieldReason(ctx context.Context) (theirs lease.Lease, problem
 
 func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, a.writer) }
 
-// keep renews the lease until ctx ends, and then releases it. If another agent has taken the lease, keep calls lost, which ends the
-// turn. While the store is unreachable it retries: no other agent can take the lease there either.
+// keep renews the lease in the background until ctx ends, and then releases it; the caller waits for that with the WaitGroup. If another
+// agent has taken the lease, keep calls lost, which ends the turn. While the store is unreachable it retries: no other agent can take
+// the lease there either.
 func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
 	held.Reached = a.logEnd.Load
@@ -109,7 +111,7 @@ func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.Cance
 		if errors.Is(err, lease.ErrLost) {
 			lost(err)
 		} else if err != nil {
-			a.warn("cannot release the lease, other agents wait until it expires: %v", err)
+			a.warn("cannot release the lease: other agents take over only when it expires: %v", err)
 		}
 	})
 	return &keeping

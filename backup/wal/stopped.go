@@ -14,8 +14,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Stopped is the log of a member that does not run any more, and whose disk may be the only one left. It is read once,
-// to its end. It yields the raft log in its last state: the entries known to be committed, and those after them.
+// Stopped reads the log of a stopped member once, to its end. It yields each entry in its last version: first the entries
+// known to be committed, then those after them, because this disk may be the only one left.
 type Stopped struct {
 	log    *Log
 	damage error // returned by Damage
@@ -38,9 +38,8 @@ func (e Entry) End() segment.End {
 	return item{index: e.Position, term: e.Term, data: e.Data}.end()
 }
 
-// OpenStopped opens the log of the member with the data dir dir, without a lock. It begins with the newest file that etcd
-// had begun at or before entry after, so that damage in older files does not matter. With 0 it begins with the oldest
-// file.
+// OpenStopped opens the log of the member with the data dir dir, without a lock. It skips the files that are not needed
+// for the entries from index after on, so that damage in them does not matter; 0 skips none.
 func OpenStopped(dir string, after uint64) (*Stopped, error) {
 	l := &Log{dir: filepath.Join(dir, "member", "wal"), next: 1, anywhere: true, started: true}
 	l.history.loose = true
@@ -74,8 +73,8 @@ func (s *Stopped) Damage() error { return s.damage }
 // Torn reports whether the last record is incomplete, as after a crash: its write was never acknowledged.
 func (s *Stopped) Torn() bool { return s.torn }
 
-// Entries yields the log in order, up to its end or to the first damage, which Damage returns. Another error ends the
-// sequence. Memory is bounded by the entries that are not known to be committed.
+// Entries yields the log in order, up to its end or to the first damage, which Damage returns. Any other error is
+// yielded and ends the sequence. Memory holds only the entries that are not yet known to be committed.
 func (s *Stopped) Entries(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for more := true; more && s.damage == nil; {
@@ -126,7 +125,7 @@ func (s *Stopped) yieldReady(yield func(Entry, error) bool, committed bool) bool
 // checkTail checks the bytes after the last readable record, to find out whether the log ends there. A running member
 // may be about to finish a record, but a stopped one is not. etcd fills its files with zeros in advance, and removes a
 // torn record when it starts. So in an intact log only zeros follow, or one record that lacks sectors and then zeros.
-// Other bytes are entries that were written, were perhaps acknowledged to clients, and are lost.
+// Any other bytes are lost entries, which may have been acknowledged to clients.
 func (l *Log) checkTail() (torn bool, err error) {
 	f := l.files[len(l.files)-1]
 	info, err := f.Stat()
@@ -149,7 +148,7 @@ func (l *Log) checkTail() (torn bool, err error) {
 	case zero && (torn || size == 0):
 		return torn, nil
 	}
-	return false, f.damaged(f.offset, errors.New("the rest is unreadable"))
+	return false, f.damaged(f.offset, errors.New("unreadable bytes follow the last record: they may be entries that are lost"))
 }
 
 // onlyZeros reads r to its end and reports whether all bytes are zero.

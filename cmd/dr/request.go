@@ -20,7 +20,7 @@ func (f *requestFlags) add(cmd *cobra.Command, a *app) {
 	flags.StringToStringVar((*map[string]string)(&f.request.Labels), "label", nil, "name=value, stored with the backup; may be given several times")
 	f.request.Grace = grace
 	flags.Var((*when.Span)(&f.request.Grace), "grace", "remove leftovers of killed backups that are older than this")
-	flags.StringVar(&f.require, "require", string(backup.All), "all or any: which of several repositories must have the backup")
+	flags.StringVar(&f.require, "require", string(backup.All), "all or any: which of several repositories must store the backup for the command to succeed")
 	f.encryption.add(cmd, a.getenv)
 	f.repos = a.repositoriesFlags(cmd)
 	a.store.trustFlags(cmd, a.getenv)
@@ -29,7 +29,7 @@ func (f *requestFlags) add(cmd *cobra.Command, a *app) {
 	a.outputFlag(cmd)
 }
 
-// load checks the flags, and completes f.request with them and the recipients.
+// load checks the flags and completes f.request with them, and with the recipients that it reads.
 func (f *requestFlags) load() (err error) {
 	f.request.Require = backup.Require(f.require)
 	switch {
@@ -43,8 +43,8 @@ func (f *requestFlags) load() (err error) {
 	return err
 }
 
-// printStored prints the backup in r, and returns the error of printing or err. Without an ID the backup was not stored, and is not
-// printed.
+// printStored prints the backup in r, unless it has no ID and so was not stored. It returns the error of printing, or err, the error of
+// the backup.
 func (a *app) printStored(r backup.Result, err error) error {
 	if r.ID == "" {
 		return err

@@ -32,7 +32,7 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	case r.Put != nil && !m.alarmed && !m.auth.IsAuthEnabled() && plain(r.Put):
 		m.put(r.Put)
 		return nil
-	case m.checkOldRules(r):
+	case m.oldRulesRefuse(r):
 		return nil
 	case r.Compaction != nil:
 		m.compact(r)

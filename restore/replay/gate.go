@@ -18,9 +18,9 @@ type gate struct {
 	auth.AuthStore
 	be    auth.AuthBackend
 	rules rules
-	lift  bool // grants every permission: checkOldRules has already decided by an older rule
+	lift  bool // permits everything: an older rule has already permitted the request
 
-	// unknown is called with each user whose password the members of 3.4 did not know; nil: nothing is called.
+	// unknown is called with each user whose password a newer member hashed, so that the members of 3.4 ignored it. May be nil.
 	unknown func(user string)
 }
 
@@ -52,9 +52,9 @@ func (g *gate) IsAdminPermitted(who *auth.AuthInfo) error {
 	return g.AuthStore.IsAdminPermitted(who)
 }
 
-// checkOldRules reports whether an older rule refuses r. If an older rule permits r and a newer one might refuse it, checkOldRules
-// sets lift.
-func (m *member) checkOldRules(r *pb.InternalRaftRequest) bool {
+// oldRulesRefuse reports whether a rule of the older version refuses r. If such a rule permits r and today's might refuse it,
+// oldRulesRefuse sets lift.
+func (m *member) oldRulesRefuse(r *pb.InternalRaftRequest) bool {
 	m.auth.lift = false
 	if !m.auth.IsAuthEnabled() {
 		return false
@@ -67,18 +67,18 @@ func (m *member) checkOldRules(r *pb.InternalRaftRequest) bool {
 	case m.rules.alarmLiftsAuth && m.alarmed:
 		m.auth.lift = true
 	case r.Txn != nil && m.rules.txnPutKeyOnly:
-		if m.auth.oldTxn(who, r.Txn) != nil {
+		if m.auth.checkOldTxn(who, r.Txn) != nil {
 			return true
 		}
 		m.auth.lift = true
 	case r.LeaseRevoke != nil && m.rules.leaseKeysAlways:
-		return m.leaseKeys(who, lease.LeaseID(r.LeaseRevoke.ID)) != nil
+		return m.checkLeaseKeys(who, lease.LeaseID(r.LeaseRevoke.ID)) != nil
 	}
 	return false
 }
 
-// oldTxn checks the permissions that a transaction needed in 3.4.23 (etcdserver/apply_auth.go, checkTxnAuth).
-func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
+// checkOldTxn checks the permissions that a transaction needed in 3.4.23 (etcdserver/apply_auth.go, checkTxnAuth).
+func (g *gate) checkOldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
 	for _, c := range t.Compare {
 		err := g.IsRangePermitted(who, c.Key, c.RangeEnd)
 		if err != nil {
@@ -87,7 +87,7 @@ func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
 	}
 	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
 		for _, op := range ops {
-			err := g.oldOp(who, op)
+			err := g.checkOldOp(who, op)
 			if err != nil {
 				return err
 			}
@@ -96,7 +96,8 @@ func (g *gate) oldTxn(who *auth.AuthInfo, t *pb.TxnRequest) error {
 	return nil
 }
 
-func (g *gate) oldOp(who *auth.AuthInfo, op *pb.RequestOp) error {
+// checkOldOp checks the permissions that one operation of a transaction needed.
+func (g *gate) checkOldOp(who *auth.AuthInfo, op *pb.RequestOp) error {
 	r := op.GetRequestRange()
 	if r != nil {
 		return g.IsRangePermitted(who, r.Key, r.RangeEnd)
@@ -117,13 +118,13 @@ func (g *gate) oldOp(who *auth.AuthInfo, op *pb.RequestOp) error {
 	}
 	t := op.GetRequestTxn()
 	if t != nil && !g.rules.nestedTxnUnchecked {
-		return g.oldTxn(who, t)
+		return g.checkOldTxn(who, t)
 	}
 	return nil
 }
 
-// leaseKeys checks the permission to write each key of a lease.
-func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
+// checkLeaseKeys checks the permission to write each key of a lease.
+func (m *member) checkLeaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 	held := m.lessor.Lookup(id)
 	if held == nil {
 		return nil
@@ -137,39 +138,39 @@ func (m *member) leaseKeys(who *auth.AuthInfo, id lease.LeaseID) error {
 	return nil
 }
 
-// UserAdd hashes an empty password in a log of 3.4, where an empty and an absent password look the same. A request that a
-// member of 3.5 or later accepted in a mixed cluster contains a hash of the password that the client set. UserAdd keeps this
-// hash, although the members of 3.4 ignored it and gave the user the empty password.
+// UserAdd stores a hash of the empty password for a request of 3.4 without a password: 3.4 logs an empty and an absent password
+// alike. In a mixed cluster a request that a member of 3.5 or later accepted contains a hash of the password that the client set.
+// UserAdd keeps this hash, although the members of 3.4 ignored it and gave the user the empty password.
 func (g *gate) UserAdd(r *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" && !r.GetOptions().GetNoPassword() {
 		r = proto.Clone(r).(*pb.AuthUserAddRequest)
-		r.HashedPassword = hashOfNothing()
+		r.HashedPassword = hashOfEmpty()
 	} else {
 		g.checkMixed(r.Name, r.HashedPassword)
 	}
 	return g.AuthStore.UserAdd(r)
 }
 
-// UserChangePassword treats passwords like UserAdd.
+// UserChangePassword treats passwords as UserAdd does.
 func (g *gate) UserChangePassword(r *pb.AuthUserChangePasswordRequest) (*pb.AuthUserChangePasswordResponse, error) {
 	if g.rules.hashesPasswords && r.Password == "" && r.HashedPassword == "" {
 		r = proto.Clone(r).(*pb.AuthUserChangePasswordRequest)
-		r.HashedPassword = hashOfNothing()
+		r.HashedPassword = hashOfEmpty()
 	} else {
 		g.checkMixed(r.Name, r.HashedPassword)
 	}
 	return g.AuthStore.UserChangePassword(r)
 }
 
-// checkMixed calls g.unknown for a hash in a log of 3.4: a member of 3.5 or later made it.
+// checkMixed calls g.unknown if a request in a log of 3.4 contains a hash, which only a member of 3.5 or later makes.
 func (g *gate) checkMixed(user, hash string) {
 	if g.rules.hashesPasswords && hash != "" && g.unknown != nil {
 		g.unknown(user)
 	}
 }
 
-// hashOfNothing returns a hash of the empty password, as the auth store keeps it.
-func hashOfNothing() string {
+// hashOfEmpty returns a hash of the empty password, encoded as in the auth store.
+func hashOfEmpty() string {
 	hash, err := bcrypt.GenerateFromPassword(nil, bcryptCost)
 	if err != nil {
 		panic(err) // impossible: the cost is valid and the empty password is short enough
@@ -177,8 +178,8 @@ func hashOfNothing() string {
 	return base64.StdEncoding.EncodeToString(hash)
 }
 
-// RoleGrantPermission grants a permission. If the rules allow an empty range, which today's store refuses, it writes that
-// permission as the store of 3.4.23 did.
+// RoleGrantPermission grants a permission. Today's store refuses one for an empty range. If the rules allow it,
+// RoleGrantPermission writes it as the store of 3.4.23 did.
 func (g *gate) RoleGrantPermission(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGrantPermissionResponse, error) {
 	response, err := g.AuthStore.RoleGrantPermission(r)
 	if err == auth.ErrInvalidAuthMgmt && g.rules.emptyPermissions {
@@ -213,7 +214,8 @@ func (g *gate) grantEmpty(r *pb.AuthRoleGrantPermissionRequest) (*pb.AuthRoleGra
 	return &pb.AuthRoleGrantPermissionResponse{}, nil
 }
 
-// byKey sorts permissions as etcd does. sort.Sort is not stable, so etcd's order of equal keys needs the same algorithm.
+// byKey sorts permissions by key for sort.Sort. etcd uses it too: as it is not stable, another algorithm could order equal keys
+// differently.
 type byKey []*authpb.Permission
 
 func (p byKey) Len() int           { return len(p) }

@@ -24,7 +24,7 @@ import (
 
 // The limits of a Cluster's fields.
 const (
-	minObserve   = 10 * time.Second // a shorter interval would mean reading without a pause
+	minObserve   = 10 * time.Second // with a shorter interval the service would read without a pause
 	minFlush     = 100 * time.Millisecond
 	minSpool     = 8 * spec.SegmentSize // bytes; the agent's buffer in memory must fit into the spool
 	defaultSpool = 2 << 30              // bytes
@@ -33,7 +33,8 @@ const (
 )
 
 // Build returns the Spec of the named cluster, and the faults of its declaration. If there are faults, the Spec must not
-// be used. Without a schedule, triggers and drills it runs jobs only on request. BuildRepositories returns the faults of the repositories themselves.
+// be used. A Spec without a schedule, triggers and drills runs jobs only on request. Build does not check the repositories
+// themselves: BuildRepositories returns their faults.
 func Build(name string, c Cluster, all Repositories) (spec.Spec, []Fault) {
 	b := &builder{}
 	err := catalog.ValidCluster(name)
@@ -63,7 +64,7 @@ func digest(name string, c Cluster, all Repositories) string {
 	}
 	data, err := json.Marshal(written)
 	if err != nil {
-		panic(err) // only numbers, texts and times
+		panic(err) // impossible: the declarations contain only values that JSON can represent
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
@@ -74,7 +75,7 @@ func (b *builder) etcd(e spec.Etcd) {
 	case len(e.Endpoints) == 0:
 		b.fault(errors.New("no endpoints: name one or more members"), "etcd", "endpoints")
 	case strings.Contains(e.User, ":"):
-		b.fault(errors.New("user must be a name alone: set the password with passwordFile or passwordEnv"), "etcd", "user")
+		b.fault(errors.New("user must not contain a colon: set the password with passwordFile or passwordEnv"), "etcd", "user")
 	case e.User != "" && e.Password == "":
 		b.fault(errors.New("user without a password: set passwordFile or passwordEnv"), "etcd", "user")
 	case e.DialTimeout <= 0 || e.CommandTimeout <= 0:
@@ -104,7 +105,7 @@ func (b *builder) backup(c Cluster) spec.Backup {
 		}
 	}
 	if r.Plain && r.To.Seal().Encryption != "" {
-		b.fault(errors.New("plain excludes recipients and a passphrase: use one of them"), "backup", "plain")
+		b.fault(errors.New("plain contradicts recipients and a passphrase: remove plain, or remove them"), "backup", "plain")
 	}
 	return r
 }
@@ -139,7 +140,7 @@ func (b *builder) recipients(c Cluster) (to seal.Recipients) {
 	return to
 }
 
-// schedule returns the schedule declared at path.
+// schedule returns the schedule declared at path; never, if it has no cron. seed determines the jitter.
 func (b *builder) schedule(seed string, d Schedule, path ...string) spec.Schedule {
 	if d.Cron == "" {
 		return spec.Schedule{}
@@ -211,7 +212,7 @@ func (b *builder) archive(a spec.Archive, to seal.Recipients) spec.Archive {
 	case a.Spool != "" && a.SpoolMax < minSpool:
 		b.fault(fmt.Errorf("spoolMax must be at least %s", humanize.IBytes(minSpool)), "archive", "spoolMax")
 	case to.Passphrase():
-		b.fault(errors.New("a passphrase costs a second of CPU for each segment of the log: use recipients"), "archive")
+		b.fault(errors.New("the log cannot be encrypted with a passphrase, which costs a second of CPU for each segment: use recipients"), "archive")
 	}
 	return a
 }
@@ -228,7 +229,7 @@ func (b *builder) drill(c Cluster, s spec.Spec) spec.Drill {
 		Assertions: d.Assert, Keys: b.drillKeys(d), AllowPlain: d.AllowPlain, Dir: d.ScratchDir, Memory: d.Memory, Nice: d.Nice,
 	}
 	if !slices.ContainsFunc(s.Repositories, func(in spec.Repository) bool { return in.Name == r.Repository }) {
-		b.fault(fmt.Errorf("repository %q is not one of the cluster's", r.Repository), "drill", "repository")
+		b.fault(fmt.Errorf("repository %q is not in the cluster's repositories: name one of them, or add it", r.Repository), "drill", "repository")
 	}
 	for _, text := range d.Assert {
 		_, err := assertion.Parse(text)
@@ -245,7 +246,7 @@ func (b *builder) drill(c Cluster, s spec.Spec) spec.Drill {
 	return r
 }
 
-// drillKeys returns the keys that open the backups.
+// drillKeys returns the keys with which drills open the backups.
 func (b *builder) drillKeys(d Drill) (keys seal.Keys) {
 	for _, text := range d.Identities {
 		more, err := seal.ParseKeys(strings.NewReader(text))

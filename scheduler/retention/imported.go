@@ -8,8 +8,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// RemoveImported returns the decisions that remove the imported backups called ids, and nothing else: no rule counts or removes such
-// backups. The errors match catalog.ErrNotFound, or fault.Refused for a backup of the live cluster.
+// RemoveImported returns the decisions that remove the imported backups with these ids, and nothing else. Retention rules neither count
+// nor remove imported backups. The errors match catalog.ErrNotFound, or fault.Refused for a backup of the live cluster.
 func RemoveImported(c catalog.Catalog, ids []catalog.ID) (d Decisions, err error) {
 	for _, b := range c.All() {
 		d.Kept += b.Stored.Size
@@ -25,7 +25,7 @@ func RemoveImported(c catalog.Catalog, ids []catalog.ID) (d Decisions, err error
 			return Decisions{}, err
 		}
 		if b.Origin == nil {
-			return Decisions{}, fmt.Errorf("%w: backup %s was taken of the live cluster: only the rules of a retention remove it", fault.Refused, id)
+			return Decisions{}, fmt.Errorf("%w: backup %s was taken from the live cluster, not imported: use retention rules to remove it", fault.Refused, id)
 		}
 		d.Backups = append(d.Backups, Decision{Backup: b, Reasons: []string{"an imported backup, removed by hand"}})
 		d.Kept -= b.Stored.Size

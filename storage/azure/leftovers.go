@@ -17,26 +17,26 @@ import (
 // Azure drops uncommitted blocks a week after the newest one arrived. The only way to remove them earlier is to commit
 // an empty list, which creates an empty blob, and to delete that blob.
 //
-// The empty blob exists for a moment, or for longer if the process dies before it deletes the blob, and carries a mark.
-// All methods treat a marked blob as missing, and a Put with IfAbsent replaces it by its ETag. So it is never visible
-// and blocks no key.
+// The empty blob carries a mark. It exists for a moment, or for longer if the process dies before it deletes the blob.
+// All methods treat a marked blob as missing, and a Put with IfAbsent replaces it, on the condition that its ETag is
+// unchanged. So it is never visible and blocks no key.
 //
-// A failed Put of a new key leaves no blocks, unless another writer has blocks under that key. Blocks stay for Azure's
-// week, and Leftovers does not list them, in three cases: under a key that has an object, as only its replacement would
-// remove them; in a container with a policy or hold of its own; and in one whose properties the caller must not read.
-// In the last two the empty blob might not be removable. An empty commit also discards the blocks of a Put that began
-// after the list of blocks was read. That Put fails and may be repeated.
+// A failed Put of a new key leaves no blocks, unless another writer has blocks under that key. In three cases blocks stay
+// for Azure's week, and Leftovers does not list them: under a key that has an object, because only replacing the object
+// would remove them; in a container with a policy or hold of its own; and in a container whose properties the caller may
+// not read. In the last two the empty blob might not be removable. An empty commit also discards the blocks of a Put that
+// began after the list of blocks was read. That Put fails, and the caller may repeat it.
 
 // mark is the value of idKey in the metadata of an abandoned blob.
 const mark = "abandoned"
 
 func abandoned(metadata map[string]*string) bool { return valueOf(metadata, idKey) == mark }
 
-// lateTime is how long the store may need for a block that it had received completely when its connection broke.
+// lateTime is how long the store may take to list a block that it had received completely when the connection broke.
 const lateTime = 100 * time.Millisecond
 
-// Abort implements storage.Upload. It checks twice, because a block that was in flight may arrive after the first
-// check.
+// Abort implements storage.Upload. If a request was cut off, it clears twice, because the block in flight may arrive after
+// the first time.
 func (u *upload) Abort(ctx context.Context) error {
 	ours := func(id blockID) bool { return id.Put == u.id }
 	err := u.b.clear(ctx, u.key, ours)
@@ -66,10 +66,10 @@ func (b *Bucket) clear(ctx context.Context, key string, ours func(blockID) bool)
 			return nil
 		}
 	}
-	abandoned := mark
+	value := mark
 	u := upload{o: storage.PutOptions{IfAbsent: true}}
 	resp, err := b.container.NewBlockBlobClient(key).CommitBlockList(ctx, nil, &blockblob.CommitBlockListOptions{
-		Metadata:         map[string]*string{idKey: &abandoned},
+		Metadata:         map[string]*string{idKey: &value},
 		AccessConditions: u.conditions(),
 	})
 	err = explain(err)
@@ -96,8 +96,8 @@ func (b *Bucket) uncommitted(ctx context.Context, key string) ([]string, error) 
 	return ids, err
 }
 
-// deleteAbandoned deletes an abandoned blob, and the version that remains in an account with versions. A default policy
-// may have locked that version. It is invisible even then, so deleteAbandoned ignores that error.
+// deleteAbandoned deletes an abandoned blob and, in an account with versioning, the version that remains. If a default
+// policy has locked that version, the second deletion fails; deleteAbandoned ignores it, because the version is invisible.
 func (b *Bucket) deleteAbandoned(ctx context.Context, key, versioned, current string) error {
 	err := b.deleteOnly(ctx, key, current)
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *Bucket) deleteAbandoned(ctx context.Context, key, versioned, current st
 	return nil
 }
 
-// Leftovers implements storage.Sweeper. A piece is everything under one key.
+// Leftovers implements storage.Sweeper. One piece stands for all leftovers under one key.
 func (b *Bucket) Leftovers(ctx context.Context, prefix string) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		t, err := b.loadTraits(ctx)
@@ -194,7 +194,7 @@ func (b *Bucket) sweep(ctx context.Context, piece storage.Object) error {
 	return b.clear(ctx, piece.Key, func(id blockID) bool { return !time.Unix(id.Sent, 0).After(piece.ModTime) })
 }
 
-// items yields the blobs of a listing. It checks their order, because its callers rely on it.
+// items yields the blobs that o selects, by ascending key. It checks the order, because its callers rely on it.
 func (b *Bucket) items(
 	ctx context.Context, o storage.ListOptions, include container.ListBlobsInclude,
 ) iter.Seq2[*container.BlobItem, error] {
@@ -213,8 +213,8 @@ func (b *Bucket) items(
 			for _, item := range page.Segment.BlobItems {
 				key := deref(item.Name)
 				if key < last {
-					yield(nil, fmt.Errorf("%w: %q is listed after %q, as accounts with a hierarchical namespace do: use an account "+
-						"without one", storage.ErrUnsupported, key, last))
+					yield(nil, fmt.Errorf("%w: %q is listed after %q, so the account seems to have a hierarchical namespace: "+
+						"use an account without one", storage.ErrUnsupported, key, last))
 					return
 				}
 				last = key

@@ -10,23 +10,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// Lineage is one history of a cluster as its log is stored. Each of its Stretches can be replayed without a gap.
+// Lineage is the stored log of one history of a cluster. Each of its Stretches can be replayed without a gap.
 type Lineage struct {
 	ID       string
-	Segments []Segment // those with a valid header that belongs here; ascending by Seq
+	Segments []Segment // those whose header is valid and matches the segment's name; ascending by Seq
 	Faults   []Fault   // ascending by Seq
-	// Pruned is the seq up to which its segments were pruned; 0 if none were. These segments are not in Segments and not in
+	// Pruned is the seq of the last segment that was pruned; 0 if none was. Pruned segments are neither in Segments nor in
 	// Faults.
 	Pruned uint64
 }
 
-// Segment is one object of the log, described by its header, or several that are folded into one.
+// Segment describes one object of the log by its header. A folded Segment describes a run of such objects.
 type Segment struct {
 	segment.Header
 	Digest string // of the header's document; equals Previous of the next segment
 	Size   int64  // of the object, in bytes
-	// Folded is the number of segments directly before this one that it includes. First, Requests, Size and Hashes then cover
-	// all of them, and Marks has about one a minute. 0 for a single segment.
+	// Folded is the number of segments directly before this one that it includes; 0 for a single segment. First, Requests, Size
+	// and Hashes then cover all of them, and Marks contains about one mark a minute.
 	Folded uint64
 }
 
@@ -42,27 +42,26 @@ func SegmentOf(e segment.Encoded) Segment {
 }
 
 // Fault is a segment, or a run of segments, that cannot be used. Err names the key. It matches ErrNotFound if the segment is
-// missing, and ErrDamaged if it is damaged, doubled, belongs elsewhere or breaks the chain of digests. A tombstone or an
-// index that cannot be used is a Fault with Seq 0.
+// missing, and ErrDamaged if it is damaged, is a duplicate, belongs elsewhere or breaks the chain of digests. A tombstone or
+// an index that cannot be used is a Fault with Seq 0.
 type Fault struct {
-	Key   string // of the first
-	Seq   uint64 // of the first
-	Upto  uint64 // seq of the last one; Seq if it is one segment
+	Key   string // of the first segment
+	Seq   uint64 // of the first segment
+	Upto  uint64 // seq of the last segment; equals Seq if there is only one
 	First uint64 // the covered positions First to Last, both inclusive; 0 if unknown
 	Last  uint64
 	Err   error
 }
 
-// Stretch is a run of segments without a gap: seqs, positions and the chain of digests are unbroken. It has at least one
-// segment.
+// Stretch is a run of at least one segment without a gap: seqs, positions and the chain of digests are unbroken.
 type Stretch struct {
 	Lineage  string
 	Segments []Segment
 	after    time.Time // the cluster reached the first segment after this time; zero if unknown
 }
 
-// Stretches returns the longest runs of l's segments that can be replayed without a gap, oldest first. Segments that are
-// missing, damaged or doubled, belong elsewhere or break the chain are in none of them.
+// Stretches splits l at its gaps and returns the runs of segments between them, oldest first. Segments that are missing,
+// damaged or duplicates, belong elsewhere or break the chain are in none of them.
 func (l Lineage) Stretches() []Stretch {
 	kept, _ := l.partition()
 	var stretches []Stretch
@@ -84,7 +83,7 @@ func (l Lineage) Stretches() []Stretch {
 	return stretches
 }
 
-// joins reports whether b continues directly after a. The two must be neighbors among the segments that partition kept.
+// joins reports whether there is no gap between a and b, two neighbors among the segments that partition kept.
 func joins(a, b *Segment) bool { return b.FirstSeq() == a.Seq+1 && b.First == a.Last+1 }
 
 // partition separates the segments that belong to this history from those that do not.
@@ -145,26 +144,26 @@ func (t *tip) check(lineage string, s *Segment) error {
 	case seq <= last.Seq:
 		return fmt.Errorf("seq %d follows seq %d: it is a duplicate", seq, last.Seq)
 	case s.Cluster != last.Cluster || !SameClusterID(s.ClusterID, last.ClusterID):
-		return fmt.Errorf("it is of cluster %s (%s), the one before it of %s (%s)",
+		return fmt.Errorf("it is of cluster %s (%s), but the segment before it is of %s (%s)",
 			s.Cluster, s.ClusterID, last.Cluster, last.ClusterID)
 	case s.Source != last.Source:
-		return fmt.Errorf("its source is %s, that of the one before it %s", s.Source, last.Source)
+		return fmt.Errorf("its source is %s, but that of the segment before it is %s", s.Source, last.Source)
 	case seq == last.Seq+1 && s.Previous != last.Digest:
-		return fmt.Errorf("it continues a segment with header %.12s, the one before it has %.12s", s.Previous, last.Digest)
+		return fmt.Errorf("it continues a segment with header digest %.12s, but that of the segment before it is %.12s", s.Previous, last.Digest)
 	case s.First <= last.Last:
-		return fmt.Errorf("it begins at position %d, the one before it ends at %d", s.First, last.Last)
+		return fmt.Errorf("it begins at position %d, but the segment before it ends at %d", s.First, last.Last)
 	case seq == last.Seq+1 && s.First != last.Last+1 && s.Reason == "":
-		return fmt.Errorf("positions %d to %d are left out without a reason", last.Last+1, s.First-1)
+		return fmt.Errorf("positions %d to %d are missing before it, and it records no reason", last.Last+1, s.First-1)
 	case s.End.Term < last.End.Term:
-		return fmt.Errorf("it ends in term %d, the one before it in term %d", s.End.Term, last.End.Term)
+		return fmt.Errorf("it ends in term %d, but the segment before it ends in term %d", s.End.Term, last.End.Term)
 	}
 	if t.mark != nil && len(s.Marks) > 0 && goesBack(*t.mark, s.Marks[0]) {
-		return errors.New("its marks are older than those before it")
+		return errors.New("its first mark is older than the last mark before it")
 	}
 	return nil
 }
 
-// goesBack reports whether mark b is before mark a, by position or time.
+// goesBack reports whether mark b, which follows mark a, has a lower position or an earlier time.
 func goesBack(a, b segment.Mark) bool {
 	return b.Position < a.Position || b.NotBefore.Before(a.NotBefore) || b.NotAfter.Before(a.NotAfter)
 }
@@ -202,7 +201,7 @@ func (l Lineage) indexOf(seq uint64) int {
 }
 
 // Without returns l with segment seq replaced by a fault with the error why. If the segment is folded, the fault covers all
-// segments that it includes; see Catalog.Unfold. It returns l itself if seq is missing.
+// segments that it includes; see Catalog.Unfold. If l has no such segment, it returns l.
 func (l Lineage) Without(seq uint64, why error) Lineage {
 	i := l.indexOf(seq)
 	if i < 0 {
@@ -226,20 +225,20 @@ func (s Segment) CheckPlace(cluster, lineage string, seq uint64) error {
 	return nil
 }
 
-// Begun returns the time at which the first segment was written; zero if there are no segments.
-func (l Lineage) Begun() time.Time {
+// FirstWritten returns when the first of l's segments was written; zero if there are no segments.
+func (l Lineage) FirstWritten() time.Time {
 	if len(l.Segments) == 0 {
 		return time.Time{}
 	}
 	return l.Segments[0].Written
 }
 
-// IndexSeq returns the seq of the index that s, a folded segment, was read from. Fold does not merge the first segment of an
-// index.
+// IndexSeq returns the seq of the index from which s, a folded segment, was read: that of the index's first segment, which is
+// directly before s because Fold does not merge it.
 func (s Segment) IndexSeq() uint64 { return s.FirstSeq() - 1 }
 
 // IsFoldOf reports whether s was folded from segments, of which there must be at least one. It compares both ends of the
-// chain of digests and checks each link between them. The digests depend on all headers.
+// chain of digests and checks each link between them. Equal chains mean equal headers: each digest is of a whole header.
 func (s Segment) IsFoldOf(segments []Segment) bool {
 	first, last := segments[0], segments[len(segments)-1]
 	if first.Previous != s.Previous || last.Digest != s.Digest {
@@ -253,7 +252,7 @@ func (s Segment) IsFoldOf(segments []Segment) bool {
 	return true
 }
 
-// Began returns the earliest time that the marks of s name: NotBefore of the first. Without marks it returns s.Written.
+// Began returns the NotBefore of s's first mark, the earliest time in s. Without marks it returns s.Written.
 func (s Segment) Began() time.Time {
 	if len(s.Marks) > 0 {
 		return s.Marks[0].NotBefore

@@ -34,7 +34,7 @@ func (l Lineage) reaching(t time.Time) int {
 func (c Catalog) followed(id string, t time.Time) bool {
 	return slices.ContainsFunc(c.Lineages, func(l Lineage) bool {
 		after := l.After()
-		return after != nil && after.Lineage == id && l.Begun().Before(t)
+		return after != nil && after.Lineage == id && l.FirstWritten().Before(t)
 	})
 }
 

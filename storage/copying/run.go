@@ -387,7 +387,7 @@ func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 func isSegment(r io.Reader, s segmentCopy) error {
 	_, digest, err := segment.Check(r)
 	if err == nil && digest != s.segment.Digest { // the digest covers the signature too
-		err = fmt.Errorf("%w: its header is not the one in the catalog", catalog.ErrDamaged)
+		err = fmt.Errorf("%w: its header differs from the one in the catalog", catalog.ErrDamaged)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.key, err)

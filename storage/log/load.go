@@ -513,7 +513,7 @@ func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 // comes after the one that it follows, even if the clocks differed.
 func sortByHistory(lineages []catalog.Lineage) []catalog.Lineage {
 	slices.SortStableFunc(lineages, func(a, b catalog.Lineage) int {
-		return cmp.Or(a.Begun().Compare(b.Begun()), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(a.FirstWritten().Compare(b.FirstWritten()), cmp.Compare(a.ID, b.ID))
 	})
 	waiting := map[string]bool{}
 	for _, l := range lineages {

@@ -116,7 +116,7 @@ func (log *Log) OpenSegment(ctx context.Context, s catalog.Segment, keys seal.Ke
 	opened := &SegmentReader{r, key, source}
 	if r.Digest != s.Digest {
 		opened.Close()
-		return nil, fmt.Errorf("%s: %w: its header is not the one in the catalog", key, catalog.ErrDamaged)
+		return nil, fmt.Errorf("%s: %w: its header differs from the one in the catalog", key, catalog.ErrDamaged)
 	}
 	return opened, nil
 }

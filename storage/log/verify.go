@@ -16,42 +16,41 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-// verifiers is how many segments are read at the same time: each takes a few MiB, and a core to decrypt.
+// verifiers is the number of segments that are verified at the same time. Each takes a few MiB of memory, and a core to decrypt.
 const verifiers = 4
 
-// VerifyOptions has the options of Verify.
+// VerifyOptions configures Verify.
 type VerifyOptions struct {
-	Keys   seal.Keys // none: encrypted segments are not opened, only compared with their digests
+	Keys   seal.Keys // none: encrypted segments are not decrypted, only compared with their digests
 	Report storage.Report
-	// Check reads the records of each segment that is opened; it must not be nil. An error that matches catalog.ErrDamaged,
+	// Check reads the records of each segment that Verify decodes; it must not be nil. An error that matches catalog.ErrDamaged,
 	// catalog.ErrNotFound or seal.ErrWrongKey becomes a fault of the segment; any other ends Verify. Several goroutines call it at the same time.
 	Check func(ctx context.Context, s catalog.Segment, records iter.Seq2[segment.Record, error]) error
 }
 
-// Verify reads every segment of l to its end and returns l with a fault for each that is missing, is damaged or does not open
-// with the keys. It opens and decodes the segments. Without keys it only compares the stored bytes of encrypted segments with
-// their digests.
+// Verify decrypts and decodes every segment of l. It returns l with a fault in place of each segment that is missing, is damaged
+// or does not open with the keys. Without keys it only compares the stored bytes of encrypted segments with their digests.
 func (log *Log) Verify(ctx context.Context, l catalog.Lineage, with VerifyOptions) (catalog.Lineage, error) {
 	v := verifying{log: log, with: with, bad: map[uint64]error{}}
 	for _, s := range l.Segments {
 		v.total += s.Size
 	}
-	var whole []catalog.Segment // those of l, each chunk with a bad segment unfolded
-	for some := range slices.Chunk(l.Segments, foldedAtOnce) {
-		left, err := v.read(ctx, some)
+	var segments []catalog.Segment // those of l, but unfolded near a bad one, so that Without removes the bad one alone
+	for chunk := range slices.Chunk(l.Segments, foldedAtOnce) {
+		read, err := v.read(ctx, chunk)
 		if err != nil {
 			return catalog.Lineage{}, fmt.Errorf("verify lineage %s of cluster %s: %w", l.ID, log.store.Cluster, err)
 		}
-		whole = append(whole, left...)
+		segments = append(segments, read...)
 	}
-	l.Segments = whole
+	l.Segments = segments
 	for _, seq := range slices.Sorted(maps.Keys(v.bad)) {
 		l = l.Without(seq, v.bad[seq])
 	}
 	return l, nil
 }
 
-// foldedAtOnce is how many segments of the catalog are unfolded in memory at the same time. Each can be a whole index.
+// foldedAtOnce is the number of the catalog's segments that are unfolded in memory at the same time. Each can stand for a whole index.
 const foldedAtOnce = 16
 
 // verifying is the state of one Verify.
@@ -61,13 +60,13 @@ type verifying struct {
 
 	mu          sync.Mutex       // guards done and bad
 	done, total int64            // bytes
-	bad         map[uint64]error // by seq
+	bad         map[uint64]error // by seq: why a segment is missing, damaged or does not open
 }
 
-// read reads all segments that some include. It returns some, or all of these segments if one of them is bad.
-func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog.Segment, error) {
+// read verifies all segments that chunk includes. It returns chunk or, if one of these segments is bad, all of them unfolded.
+func (v *verifying) read(ctx context.Context, chunk []catalog.Segment) ([]catalog.Segment, error) {
 	var segments []catalog.Segment
-	for _, s := range some {
+	for _, s := range chunk {
 		unfolded, err := v.log.Unfold(ctx, s)
 		if err != nil {
 			return nil, err
@@ -79,10 +78,10 @@ func (v *verifying) read(ctx context.Context, some []catalog.Segment) ([]catalog
 	if len(v.bad) > before {
 		return segments, err
 	}
-	return some, err
+	return chunk, err
 }
 
-// readOne reads one segment and records it in v.bad if it is missing, is damaged or does not open.
+// readOne verifies one segment and records it in v.bad if it is missing, is damaged or does not open.
 func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	err := v.log.verifySegment(ctx, s, v.with)
 	v.mu.Lock()
@@ -97,7 +96,7 @@ func (v *verifying) readOne(ctx context.Context, s catalog.Segment) error {
 	return err
 }
 
-// verifySegment reads one segment to its end. If the segment itself and with.Check fail, it returns the error of the segment.
+// verifySegment reads one segment to its end. If the segment cannot be read, it returns that error and not the error of with.Check.
 func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with VerifyOptions) error {
 	if with.Keys.None() && s.Seal.Encryption != "" {
 		return log.checkSegment(ctx, s)
@@ -107,17 +106,17 @@ func (log *Log) verifySegment(ctx context.Context, s catalog.Segment, with Verif
 		return err
 	}
 	defer r.Close()
-	var unread error // why the segment cannot be read to its end
+	var readErr error
 	err = with.Check(ctx, s, func(yield func(segment.Record, error) bool) {
 		for record, err := range r.Records() {
-			unread = err
+			readErr = err
 			if !yield(record, err) || err != nil {
 				return
 			}
 		}
 	})
-	if unread != nil {
-		return unread
+	if readErr != nil {
+		return readErr
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq), err)
@@ -141,7 +140,7 @@ func (log *Log) checkSegment(ctx context.Context, s catalog.Segment) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if digest != s.Digest {
-		return fmt.Errorf("%s: %w: its header is not the one in the catalog", key, catalog.ErrDamaged)
+		return fmt.Errorf("%s: %w: its header differs from the one in the catalog", key, catalog.ErrDamaged)
 	}
 	return nil
 }

@@ -16,12 +16,12 @@ import (
 const (
 	dialTime      = 15 * time.Second
 	handshakeTime = 15 * time.Second
-	keepTime      = 45 * time.Second // shorter than silence, so that no connection is reused that is about to break
-	silence       = time.Minute      // how long a connection may be idle in the middle of a request
+	idleTime      = 45 * time.Second // after which an unused connection is closed; less than silence, or one could fail when it is reused
+	silence       = time.Minute      // how long a connection may transfer nothing in the middle of a request
 )
 
-// WithRoots returns a transport that trusts roots; nil means the system's. Proxies come from the environment
-// (HTTPS_PROXY, NO_PROXY), as for every client in Go.
+// WithRoots returns a transport that trusts roots; nil means the system's. It uses the proxies in the environment
+// (HTTPS_PROXY, NO_PROXY), as Go's default transport does.
 //
 // A connection that transfers no byte for a minute in the middle of a request is closed, so that a network which drops
 // packets causes an error. A slow connection stays open: every byte restarts the minute. Requests use HTTP/1.1, each on
@@ -38,7 +38,7 @@ func Trusting(r reach.Reach, pem []byte) (*http.Transport, error) {
 	return within(r, roots), nil
 }
 
-// within is WithRoots for connections to the addresses in r, a proxy's among them.
+// within returns the transport that WithRoots describes. It connects only to addresses in r, even if the address is a proxy's.
 func within(r reach.Reach, roots *x509.CertPool) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second, Control: r.Control}
 	http1 := new(http.Protocols)
@@ -57,7 +57,7 @@ func within(r reach.Reach, roots *x509.CertPool) *http.Transport {
 		TLSHandshakeTimeout:   handshakeTime,
 		ResponseHeaderTimeout: silence,
 		ExpectContinueTimeout: time.Second,
-		IdleConnTimeout:       keepTime,
+		IdleConnTimeout:       idleTime,
 		MaxIdleConns:          100,
 		MaxIdleConnsPerHost:   100,
 		DisableCompression:    true, // an object is read as stored, with the length that the store announces

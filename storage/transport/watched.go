@@ -10,15 +10,15 @@ import (
 type watched struct {
 	net.Conn
 	limit time.Duration
-	until atomic.Int64 // when it fails, in nanoseconds of Unix time
+	until atomic.Int64 // the current deadline, in nanoseconds of Unix time
 }
 
 // step is the number of bytes that Write sends at a time. A whole part sent at once would have to arrive within the
 // limit, and a slow connection would look like a dead one.
 const step = 64 << 10
 
-// Read extends the deadline of both directions: while the client reads the answer it does not write, and the other way
-// round.
+// Read extends the deadline of reads and of writes, as Write does: a client that receives a response sends nothing
+// meanwhile, and one that sends a body receives nothing.
 func (w *watched) Read(p []byte) (int, error) {
 	err := w.extendDeadline()
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *watched) Write(p []byte) (int, error) {
 		if err != nil {
 			return sent, err
 		}
-		// Each step also extends the deadline of the Read that waits for the answer.
+		// This is also the deadline of the Read that waits for the response in another goroutine.
 		err = w.extendDeadline()
 		if err != nil || sent == len(p) {
 			return sent, err
@@ -47,7 +47,7 @@ func (w *watched) Write(p []byte) (int, error) {
 	}
 }
 
-// extendDeadline extends the deadline, unless the extension is tiny: setting a deadline costs as much as a small read.
+// extendDeadline sets the deadline to limit from now. It omits a tiny extension, because that costs as much as a small read.
 func (w *watched) extendDeadline() error {
 	end := time.Now().Add(w.limit)
 	if end.UnixNano()-w.until.Load() < int64(w.limit)/64 {

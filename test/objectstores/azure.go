@@ -17,23 +17,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
-// AzureServer is a running Azurite and the credentials of one user. It has no versions, and it accepts immutability
-// policies without applying them.
+// AzureServer is a running Azurite and the credentials of one user. Azurite does not support versioning, and it accepts
+// immutability policies without applying them.
 type AzureServer struct {
-	Endpoint string // URL of the service: its path is the account, which in the real service is part of the host
+	Endpoint string // URL of the service. Its path is the account; in the real service the account is part of the host
 	CAFile   string // PEM of the authority to trust; empty over plain http
 	Account  string
 	Key      string // base64; empty for a user with fewer rights
-	SAS      string // shared access signature, the query of a URL; else empty
+	SAS      string // shared access signature, as the query of a URL; empty if Key or identity is used
 
-	identity string // URL of the fake of the managed identity's endpoint; else empty
+	identity string // URL of a fake of the managed identity's endpoint; empty if Key or SAS is used
 }
 
 const azureAccount = "etcddr"
 
 var azuriteTLS, azuritePlain once[*AzureServer]
 
-// Azure returns Azurite over TLS, which the SDK requires before it sends a token.
+// Azure returns an Azurite that serves TLS, without which the SDK sends no token.
 func Azure(t testing.TB) *AzureServer {
 	t.Helper()
 	needServers(t)
@@ -41,7 +41,7 @@ func Azure(t testing.TB) *AzureServer {
 	return copyOf(azuriteTLS.get(t, func() (*AzureServer, error) { return startAzure(modules, true) }))
 }
 
-// AzurePlain returns Azurite over plain http, without tokens.
+// AzurePlain returns an Azurite that serves plain http and accepts no tokens.
 func AzurePlain(t testing.TB) *AzureServer {
 	t.Helper()
 	needServers(t)
@@ -67,7 +67,7 @@ func startAzure(modules string, tls bool) (*AzureServer, error) {
 			cmd.Env = []string{"AZURITE_ACCOUNTS=" + s.Account + ":" + s.Key}
 			return cmd
 		},
-		ready: answering("/", http.StatusBadRequest), // it is up when it returns this error
+		ready: answering("/", http.StatusBadRequest), // Azurite serves once it rejects this request
 		tls:   tls,
 	}.start()
 	if err != nil {
@@ -88,7 +88,7 @@ func azurite(modules, dir string, port int) *exec.Cmd {
 		"--skipApiVersionCheck", "--disableTelemetry", "--disableProductStyleUrl")
 }
 
-// Bucket creates an empty container with a random name. It has no options: Azurite has neither versions nor locks.
+// Bucket creates an empty container and returns its name, which is random.
 func (s *AzureServer) Bucket(t testing.TB) string {
 	t.Helper()
 	name := randomName()
@@ -99,7 +99,7 @@ func (s *AzureServer) Bucket(t testing.TB) string {
 	return name
 }
 
-// As returns the same server for the bearer of a signature with some rights in one container and none elsewhere.
+// As returns s with a shared access signature in place of the key. The signature grants rights in container and nowhere else.
 func (s *AzureServer) As(t testing.TB, container string, rights Rights) *AzureServer {
 	t.Helper()
 	key, err := azblob.NewSharedKeyCredential(s.Account, s.Key)
@@ -125,7 +125,7 @@ func permissions(rights Rights) string {
 	case NoDelete:
 		p.Create, p.Write = true, true
 	case Nothing:
-		p = sas.ContainerPermissions{Tag: true} // a signature has to allow something
+		p = sas.ContainerPermissions{Tag: true} // a signature must grant at least one permission
 	}
 	return p.String()
 }
@@ -146,8 +146,8 @@ func (s *AzureServer) URL(container, prefix string) string {
 	return repositoryURL("azblob", container, prefix, query)
 }
 
-// Env returns the key or the signature in the variables of Azure's command line, or the managed identity. It clears the
-// machine's own variables.
+// Env returns environment variables with the credentials in s, in the form that Azure's own tools read. It sets all others
+// of Azure's variables to "", so that the machine's own have no effect.
 func (s *AzureServer) Env() []string {
 	env := map[string]string{
 		"AZURE_STORAGE_ACCOUNT": s.Account, "AZURE_STORAGE_KEY": s.Key, "AZURE_STORAGE_SAS_TOKEN": s.SAS,
@@ -167,7 +167,7 @@ func (s *AzureServer) Env() []string {
 	return entries
 }
 
-// Client returns the SDK's own client, to inspect the store.
+// Client returns a client of the SDK, with which a test inspects the store.
 func (s *AzureServer) Client(t testing.TB) *azblob.Client {
 	t.Helper()
 	options := &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: clientFor(t)}}

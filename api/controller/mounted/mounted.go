@@ -1,4 +1,4 @@
-// Package mounted describes the repositories of custom resources as Jobs open them, with Secrets that they mount. It is pure.
+// Package mounted converts the repositories of custom resources for Jobs, which mount the Secrets. It is pure.
 package mounted
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/declared"
 )
 
-// Repository returns r as a Job opens it for a cluster. Of Secrets it contains the names. identity opens encrypted backups; nil: none does.
+// Repository returns r in the form in which a Job opens it for cluster. It contains the names of Secrets, not their values. identity
+// names the Secret that decrypts backups; nil: there is none.
 func Repository(r v1alpha1.Repository, cluster string, identity *v1alpha1.IdentitySecret) kubejob.Repository {
 	k := kubejob.Repository{URL: strings.ReplaceAll(r.URL, declared.Placeholder, cluster), Cluster: cluster}
 	if r.CredentialsSecret != nil {

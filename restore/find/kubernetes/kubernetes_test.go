@@ -193,7 +193,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"a list", `[1]`, kubernetes.ErrNoObject, ""},
 		{"encrypted", "k8s:enc:aescbc:v1:key1:\x00\x01", kubernetes.ErrEncrypted, `with aescbc, key "key1"`},
 		{"encrypted by KMS", "k8s:enc:kms:v2:vault:\x00\x01", kubernetes.ErrEncrypted, `with kms, key "vault"`},
-		{"cut off", "k8s:enc:aes", kubernetes.ErrEncrypted, "does not name"},
+		{"cut off", "k8s:enc:aes", kubernetes.ErrEncrypted, "unknown provider"},
 		{"CBOR", "\xd9\xd9\xf7\xa1", kubernetes.ErrVersion, "it is CBOR"},
 		{"no envelope", "k8s\x00\xff\xff", kubernetes.ErrVersion, "envelope"},
 		{"another kind", string(unheard), kubernetes.ErrVersion, "apps/v1 Unheard"},

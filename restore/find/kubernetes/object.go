@@ -14,11 +14,11 @@ import (
 
 // Errors of Decode, to be matched with errors.Is.
 var (
-	// ErrNoObject matches the error for a value that no API server writes.
-	ErrNoObject = errors.New("no Kubernetes object")
-	// ErrEncrypted matches the error for a value that only the API server's EncryptionConfiguration decrypts.
+	// ErrNoObject means that the value is not one that an API server writes.
+	ErrNoObject = errors.New("not a Kubernetes object")
+	// ErrEncrypted means that decrypting the value takes a key of the API server's EncryptionConfiguration.
 	ErrEncrypted = errors.New("encrypted by Kubernetes")
-	// ErrVersion matches the error for an object of a kind or encoding that this version does not know.
+	// ErrVersion means that the object has a kind or an encoding that this version does not know.
 	ErrVersion = errors.New("this version of dr cannot decode the Kubernetes object")
 )
 
@@ -50,12 +50,13 @@ func Decode(value []byte) (Object, error) {
 	return decodeJSON(value)
 }
 
-// provider describes the encryption of a value by the names in the API server's EncryptionConfiguration.
+// provider returns which provider and key of the API server's EncryptionConfiguration encrypted a value. rest is the value
+// without the prefix encrypted.
 func provider(rest []byte) string {
 	const longest = 256 // bytes to search for the names; the encrypted bytes follow them
 	parts := strings.SplitN(string(rest[:min(len(rest), longest)]), ":", 4)
 	if len(parts) < 4 {
-		return "in a way that it does not name"
+		return "with an unknown provider"
 	}
 	return fmt.Sprintf("with %s, key %q", parts[0], parts[2])
 }
@@ -64,7 +65,7 @@ func decodeProtobuf(data []byte) (Object, error) {
 	var envelope runtime.Unknown
 	err := envelope.Unmarshal(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its envelope: %w", ErrVersion, err)
+		return nil, fmt.Errorf("%w: invalid envelope: %w", ErrVersion, err)
 	}
 	if envelope.ContentEncoding != "" {
 		return nil, fmt.Errorf("%w: it is encoded as %q", ErrVersion, envelope.ContentEncoding)
@@ -76,7 +77,7 @@ func decodeProtobuf(data []byte) (Object, error) {
 	}
 	message, ok := typed.(interface{ Unmarshal([]byte) error })
 	if !ok {
-		return nil, fmt.Errorf("%w: %s %s has no protobuf", ErrVersion, envelope.APIVersion, envelope.Kind)
+		return nil, fmt.Errorf("%w: %s %s has no protobuf encoding", ErrVersion, envelope.APIVersion, envelope.Kind)
 	}
 	err = message.Unmarshal(envelope.Raw)
 	if err != nil {
@@ -110,20 +111,20 @@ func decodeJSON(text []byte) (Object, error) {
 	return o, nil
 }
 
-// setByServer are the metadata fields that the API server sets. The server refuses to create an object with a resourceVersion,
-// and to apply one with managedFields on the server side. A uid that differs from that of an existing object with the same name
-// is a conflict. ownerReferences name an owner by its uid: if the owner is missing or was created again, the garbage collector
-// would delete the object right after its creation. Controllers adopt objects without owners that their selectors match. The
-// server overwrites the other fields.
+// setByServer lists the metadata fields that the API server sets, and ownerReferences. The server refuses to create an object with
+// a resourceVersion, and server-side apply refuses one with managedFields. A uid that differs from that of an existing object with
+// the same name is a conflict. ownerReferences name an owner by its uid: if the owner is missing or was created again, the garbage
+// collector would delete the object right after its creation. Without them, controllers adopt the objects that their selectors
+// match. The server overwrites the other fields.
 var setByServer = []string{
 	"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink",
 	"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
 }
 
 // Applicable returns a copy of o that kubectl apply accepts: without the fields that the API server sets, and in the version
-// that the server serves. The copy has no status if the kind is built in: the server ignores it, and controllers write it again.
-// It keeps the status of a custom resource, which may exist nowhere else. It has no references by uid, so that objects bind to
-// each other by name.
+// that the server serves. The copy has no references by uid, so that objects bind to each other by name. If the kind is built in,
+// the copy has no status: the server ignores it, and controllers write it again. The status of a custom resource is kept, because
+// it may exist nowhere else.
 func (o Object) Applicable() Object {
 	clean := Object{}
 	for field, value := range o {
@@ -155,15 +156,15 @@ func (o Object) groupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(version, kind)
 }
 
-// HasName reports whether o is an object of the API. Internal records of an API server, such as the addresses that it has
-// allocated and its own address, have no name, and no request can create them.
+// HasName reports whether o has a name. Internal records of an API server, such as the addresses that it has allocated and its
+// own address, have none, and no request can create them.
 func (o Object) HasName() bool {
 	metadata, _ := o["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
 	return name != ""
 }
 
-// withoutEmptyTimes returns a deep copy of value without the null creation times of templates within objects.
+// withoutEmptyTimes returns a deep copy of value without the fields creationTimestamp that are null, as in pod templates.
 func withoutEmptyTimes(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
