@@ -462,6 +462,24 @@ func TestDisksLostBeforeAnotherBuild(t *testing.T) {
 	}
 }
 
+// TestPauseAfterTheStop orders a pause while members are down, and exchanges a disk, so that the restore builds again: it does not wait.
+func TestPauseAfterTheStop(t *testing.T) {
+	w, acts := newCalmWorld(t), 0
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		if r.Step == handoff.Seal && !orders.Pause {
+			orders.Pause = true
+			w.members[1] = fakeMember{renewed: true}
+		}
+		acts++
+		if acts > 100 {
+			t.Fatalf("the restore waits in %s, with members down since %s", r.Step, r.Down)
+		}
+	})
+	if r.Phase != handoff.Succeeded {
+		t.Errorf("the restore is %s: %s", r.Phase, r.Reason)
+	}
+}
+
 // newCalmWorld returns a world of members that serve old data, without faults.
 func newCalmWorld(t *testing.T) *fakeWorld {
 	w := &fakeWorld{t: t, random: rand.New(rand.NewPCG(1, 1)), first: old, scaled: true, saved: true}

@@ -162,13 +162,16 @@ func (r Record) Obey(w Orders, now time.Time) Record {
 // Due returns the step to carry out now; None if no step is due.
 func (r Record) Due(w Orders, now time.Time) Step {
 	switch {
-	case r.Step == Suspend && w.Pause:
+	case r.IsPaused(w):
 		return None
 	case r.Step == Keep && now.Before(r.KeepUntil) && !w.Clean:
 		return None
 	}
 	return r.Step
 }
+
+// IsPaused reports whether r waits for the end of the orders' pause, which has no effect once members are stopped.
+func (r Record) IsPaused(w Orders) bool { return r.Step == Suspend && w.Pause && !r.isDown() }
 
 // After returns r after its step has ended with the outcome o. It is pure.
 func (r Record) After(o Outcome, w Orders, now time.Time) Record {
