@@ -175,7 +175,7 @@ func (r Record) IsPaused(w Orders) bool { return r.Step == Suspend && w.Pause &&
 
 // After returns r after its step has ended with the outcome o. It is pure.
 func (r Record) After(o Outcome, w Orders, now time.Time) Record {
-	leaves := rows[r.Step].leaves && !(r.Vacant && r.isDown())
+	leaves := r.Leaves()
 	r = r.forbid(o.Verdict, now)
 	switch {
 	case o.Verdict == Done:
@@ -192,6 +192,9 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 	r.Waiting = o.Text
 	return r
 }
+
+// Leaves reports whether a permanent error of r's step ends the restore or begins the rollback. Else the step is repeated.
+func (r Record) Leaves() bool { return rows[r.Step].leaves && !(r.Vacant && r.isDown()) }
 
 // forbid returns r with the time since which the manager's API forbids the step.
 func (r Record) forbid(v Verdict, now time.Time) Record {

@@ -89,8 +89,8 @@ func (m *Manager) readRun(ctx context.Context, r handoff.Record, t handoff.Task)
 
 // move carries out a move.
 func (m *Manager) move(ctx context.Context, r run, next move) (handoff.Progress, error) {
-	if next.remove != nil {
-		err := m.delete(ctx, next.remove)
+	for _, job := range next.remove {
+		err := m.delete(ctx, &job)
 		if err != nil {
 			return next.Progress, err
 		}

@@ -72,15 +72,24 @@ func (j jobs) isRefused(job batchv1.Job) bool {
 	return j.refusals[job.Name] != "" && !slices.ContainsFunc(j.jobs, isOther)
 }
 
-// last returns the Job of the last attempt in a turn for a member's pod; nil and 0 if there is none.
-func (j jobs) last(turn, pod string) (last *batchv1.Job, attempt int) {
-	for i, job := range j.jobs {
-		n, err := strconv.Atoi(job.Labels[attemptLabel])
-		if err == nil && n > attempt && job.Labels[turnLabel] == turn && job.Labels[podLabel] == pod {
-			last, attempt = &j.jobs[i], n
+// tries returns the Jobs of a turn for a member's pod, the last attempt at the end.
+func (j jobs) tries(turn, pod string) (all []batchv1.Job) {
+	for _, job := range j.jobs {
+		if attemptOf(job) > 0 && job.Labels[turnLabel] == turn && job.Labels[podLabel] == pod {
+			all = append(all, job)
 		}
 	}
-	return last, attempt
+	slices.SortFunc(all, func(a, b batchv1.Job) int { return attemptOf(a) - attemptOf(b) })
+	return all
+}
+
+// attemptOf returns the attempt of a Job, from 1 on; 0 if it has none.
+func attemptOf(job batchv1.Job) int {
+	n, err := strconv.Atoi(job.Labels[attemptLabel])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // of returns those for the pod of one member.

@@ -167,9 +167,7 @@ func TestJobsBecomeProgress(t *testing.T) {
 func TestLostReportsAreAnError(t *testing.T) {
 	w := staging(t)
 	for attempt := 1; ; attempt++ {
-		i := slices.IndexFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, fmt.Sprint("-0-", attempt)) })
-		job := w.jobs()[i]
-		w.edit(&job, func() { job.Status = ended(batchv1.JobFailed, "", time.Hour) })
+		w.end(fmt.Sprint("-0-", attempt), time.Hour, nil)
 		_, err := w.do(handoff.DoStage)
 		w.age(time.Minute)
 		if err == nil && attempt < 3 {
@@ -180,6 +178,53 @@ func TestLostReportsAreAnError(t *testing.T) {
 		}
 		break
 	}
+}
+
+// TestRepeatedTasksHaveFurtherAttempts ends Jobs with an error for good, or without a report, in steps that are only repeated: the error is
+// what the restore waits for, and another Job follows after a pause. Those of long before are removed.
+func TestRepeatedTasksHaveFurtherAttempts(t *testing.T) {
+	refused := terminated(`{"error":{"message":"/data is not empty: move it aside","kinds":["refused"]}}`)
+	for step, task := range map[handoff.Step]handoff.Task{
+		handoff.Withdraw: handoff.DoWithdraw, handoff.Back: handoff.DoBack, handoff.Discard: handoff.DoDiscard, handoff.Clean: handoff.DoClean,
+		handoff.Place: handoff.DoPlace, // of members without old data, which are down
+	} {
+		for want, pod := range map[string]*corev1.PodStatus{"/data is not empty: move it aside": &refused, "it ended: its pod is gone": nil} {
+			w := newWorld(t, "parallel")
+			w.plan()
+			w.record.Step, w.record.Vacant, w.record.Down = step, step == handoff.Place, w.record.Since
+			_, err := w.do(task)
+			must(t, err)
+			for attempt := 1; attempt <= 5; attempt++ {
+				w.age(time.Minute)
+				w.end(fmt.Sprint("-0-", attempt), 0, pod)
+				texts, err := w.do(task)
+				if err != nil || !strings.Contains(texts[0], want) || w.has(fmt.Sprint("-0-", attempt+1)) {
+					t.Fatalf("%s, at the end of attempt %d: %q, %v", task, attempt, texts, err)
+				}
+				w.end(fmt.Sprint("-0-", attempt), time.Hour, nil)
+				texts, err = w.do(task)
+				if err != nil || !strings.Contains(texts[0], want) || !w.has(fmt.Sprint("-0-", attempt+1)) || len(w.jobs()) != 4 {
+					t.Fatalf("%s, after attempt %d: %q, %v, %d Jobs", task, attempt, texts, err, len(w.jobs()))
+				}
+			}
+		}
+	}
+}
+
+// end ends the Job whose name has a suffix, some time ago, with a pod if that is not nil.
+func (w *world) end(suffix string, ago time.Duration, pod *corev1.PodStatus) {
+	w.t.Helper()
+	i := slices.IndexFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, suffix) })
+	job := w.jobs()[i]
+	w.edit(&job, func() { job.Status = ended(batchv1.JobFailed, "", ago) })
+	if pod != nil {
+		w.pod(job, *pod)
+	}
+}
+
+// has reports whether there is a Job whose name has a suffix.
+func (w *world) has(suffix string) bool {
+	return slices.ContainsFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, suffix) })
 }
 
 // TestObstacleBecomesMet checks that an obstacle is reported with the plan that has met it.
