@@ -50,9 +50,7 @@ func (r run) next(j jobs, now time.Time) move {
 			r.record.Handoff.Members[r.index].Name, r.Namespace, job.Name)
 		return move{Progress: handoff.Progress{Waiting: why}, attempt: attemptOf(job) + 1, remove: []batchv1.Job{job}}
 	case end == nil:
-		m := r.unended(job, pod, j.refusals[job.Name], now)
-		m.Idle = j.isRefused(job)
-		return m
+		return r.unended(job, pod, j.refusals[job.Name], now)
 	}
 	why := fmt.Sprintf("Job %s/%s ended without a report: %s", r.Namespace, job.Name, failure(*end, pod))
 	var err error
@@ -102,6 +100,9 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 	case now.Sub(job.CreationTimestamp.Time) > startTime:
 		err := fmt.Errorf("%w: the pod of Job %s did not start within %s: %s%s: see kubectl -n %s get events",
 			fault.Refused, name, startTime, why, r.unreachable(), r.Namespace)
+		if r.record.Leaves() { // the next task removes the Job
+			return move{err: err}
+		}
 		return move{err: err, remove: []batchv1.Job{job}}
 	}
 	if pod != nil && pod.Spec.NodeName == "" && now.Sub(job.CreationTimestamp.Time) > lateAfter {
