@@ -142,8 +142,8 @@ func (a Restore) check(ctx context.Context, r Record, b Built, now func() time.T
 func (a Restore) task(ctx context.Context, r Record, t Task) (Record, Outcome) {
 	all, err := a.Manager.Do(ctx, r, t)
 	r.Members = all
-	if t == DoStage {
-		r.Staged = slices.ContainsFunc(all, func(p Progress) bool { return !p.Idle })
+	if t == DoStage || t == DoDiscard {
+		r = r.touch(all)
 	}
 	if err != nil {
 		return r, outcomeOf(Progress{}, err)

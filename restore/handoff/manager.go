@@ -19,7 +19,8 @@ type Manager interface {
 	Inspect(ctx context.Context) (Handoff, error)
 	// Fence takes one step towards stopping all members and keeping them stopped. It is done once that is proven.
 	Fence(ctx context.Context, h Handoff) (Progress, error)
-	// Do carries out a task on each member's disk. It returns the progress of each, in the order of h.Members.
+	// Do carries out a task on each member's disk. It returns the progress of each, in the order of h.Members. On the disks of the members
+	// of r.Untouched, DoDiscard has nothing to do once no process of DoStage can start there any more.
 	Do(ctx context.Context, r Record, t Task) ([]Progress, error)
 	// Release takes one step towards the manager running all members.
 	Release(ctx context.Context, h Handoff) (Progress, error)
@@ -37,7 +38,7 @@ type Progress struct {
 	Met     *Met   `json:"-"`                 // of DoStage: the obstacle that stopped the plan; nil: none
 	Built   *Built `json:"built,omitempty"`   // of DoStage: the new data, once it is done
 	Vacant  bool   `json:"vacant,omitempty"`  // of DoStage and DoBack: there is no old data
-	Idle    bool   `json:"idle,omitempty"`    // of DoStage: no process has worked on the disk, because none could be started
+	Idle    bool   `json:"idle,omitempty"`    // of DoStage and DoDiscard: no process of DoStage is known to have worked on the disk, and none can have without a trace
 	Gone    bool   `json:"gone,omitempty"`    // the disk no longer exists, with all data on it; a task that only removes or puts back data is done
 	Agreed  Agreed `json:"-"`                 // of Restore.Verify, once it is done
 }

@@ -49,6 +49,7 @@ type fakeWorld struct {
 	detours   int  // obstacles that may still be met
 	forbids   bool // the API forbids everything
 	quota     int  // how often it refuses a process for each disk before that is an error; 0: it refuses none
+	away      int  // the number of a member whose node starts no process, from 1 on; 0: none
 	saved     bool // the manager started members at the beginning
 	strikes   int  // how often the record may still be lost
 	losses    int  // disks that may still be lost; without strangers, who may start a new cluster on new ones
@@ -67,6 +68,9 @@ func newFakeWorld(t *testing.T, random *rand.Rand) *fakeWorld {
 	}
 	if random.IntN(4) == 0 {
 		w.losses = 1 + random.IntN(2)
+	}
+	if random.IntN(20) == 0 {
+		w.away, w.strikes, w.losses = 1+random.IntN(3), 0, 0
 	}
 	for range 3 {
 		w.members = append(w.members, fakeMember{live: w.first, serves: w.first})
@@ -147,7 +151,11 @@ func (w *fakeWorld) check() {
 
 func (w *fakeWorld) Inspect(context.Context) (handoff.Handoff, error) {
 	err := w.fault()
-	return handoff.Handoff{Manager: "fake", Members: make([]handoff.Member, len(w.members)), Serves: w.first == old, Held: w.touched, Saved: fmt.Sprint(w.saved)}, err
+	members := make([]handoff.Member, len(w.members))
+	for i := range members {
+		members[i].Name = fmt.Sprint("m", i)
+	}
+	return handoff.Handoff{Manager: "fake", Members: members, Serves: w.first == old, Held: w.touched, Saved: fmt.Sprint(w.saved)}, err
 }
 
 func (w *fakeWorld) Fence(context.Context, handoff.Handoff) (handoff.Progress, error) {
@@ -181,10 +189,13 @@ func (w *fakeWorld) Settled(context.Context, handoff.Handoff) (handoff.Progress,
 	return handoff.Progress{Done: true}, w.fault()
 }
 
-func (w *fakeWorld) Do(_ context.Context, _ handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
+func (w *fakeWorld) Do(_ context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	all := make([]handoff.Progress, len(w.members))
 	if w.quota > 0 {
-		return w.refuse(all, t)
+		return w.refuse(all, r, t)
+	}
+	if w.away > 0 {
+		all[w.away-1].Idle = true
 	}
 	w.lose()
 	for i := range w.members {
@@ -192,7 +203,11 @@ func (w *fakeWorld) Do(_ context.Context, _ handoff.Record, t handoff.Task) ([]h
 		if err != nil {
 			return all, err
 		}
-		all[i], err = w.task(&w.members[i], t)
+		if w.away == i+1 {
+			all[i], err = w.unreached(r, i, t)
+		} else {
+			all[i], err = w.task(&w.members[i], t)
+		}
 		if err != nil {
 			return all, err
 		}
@@ -201,13 +216,27 @@ func (w *fakeWorld) Do(_ context.Context, _ handoff.Record, t handoff.Task) ([]h
 	return all, nil
 }
 
+// unreached returns the progress of a task on the disk of a member whose node starts no process.
+func (w *fakeWorld) unreached(r handoff.Record, i int, t handoff.Task) (handoff.Progress, error) {
+	switch {
+	case t == handoff.DoDiscard && slices.Contains(r.Untouched, r.Handoff.Members[i].Name):
+		return handoff.Progress{Done: true, Idle: true}, nil
+	case t == handoff.DoStage && w.random.IntN(10) == 0:
+		return handoff.Progress{Idle: true}, fmt.Errorf("%w: the node is down", fault.Refused)
+	}
+	return handoff.Progress{Waiting: "the node is down", Idle: t == handoff.DoStage}, nil
+}
+
 // refuse refuses a process for each disk.
-func (w *fakeWorld) refuse(all []handoff.Progress, t handoff.Task) ([]handoff.Progress, error) {
+func (w *fakeWorld) refuse(all []handoff.Progress, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	for i := range all {
 		all[i] = handoff.Progress{Waiting: "the quota is used up", Idle: t == handoff.DoStage}
+		if t == handoff.DoDiscard && slices.Contains(r.Untouched, r.Handoff.Members[i].Name) {
+			all[i] = handoff.Progress{Done: true, Idle: true}
+		}
 	}
 	w.quota = max(1, w.quota-1)
-	if w.quota == 1 {
+	if w.quota == 1 && t != handoff.DoDiscard {
 		return all, fmt.Errorf("%w: the quota is used up", fault.Refused)
 	}
 	return all, nil
@@ -322,8 +351,8 @@ func (w *fakeWorld) restore(seed uint64) handoff.Phase {
 		w.strikes = 0
 	}
 	back := w.random.IntN(400) // the step at which the order comes; most restores have ended by then
-	if w.quota > 0 {           // it could come before the first process was refused: then one has to look at each disk
-		back, w.strikes = -1, 0
+	if w.quota > 0 {           // a lost record does not show that no process was started
+		w.strikes = 0
 	}
 	act := handoff.Restore{
 		Manager: w, Claim: w, Verify: w.verify,
@@ -459,6 +488,24 @@ func TestDisksLostBeforeAnotherBuild(t *testing.T) {
 	if r.Phase != handoff.Failed || len(r.Lost) != 3 || w.scaled {
 		t.Errorf("the restore is %s without the disks of %v, and members are started: %t; want Failed, without all, and none started",
 			r.Phase, r.Lost, w.scaled)
+	}
+}
+
+// TestPauseAfterTheStop orders a pause while members are down, and exchanges a disk, so that the restore builds again: it does not wait.
+func TestPauseAfterTheStop(t *testing.T) {
+	w, acts := newCalmWorld(t), 0
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		if r.Step == handoff.Seal && !orders.Pause {
+			orders.Pause = true
+			w.members[1] = fakeMember{renewed: true}
+		}
+		acts++
+		if acts > 100 {
+			t.Fatalf("the restore waits in %s, with members down since %s", r.Step, r.Down)
+		}
+	})
+	if r.Phase != handoff.Succeeded {
+		t.Errorf("the restore is %s: %s", r.Phase, r.Reason)
 	}
 }
 

@@ -3,6 +3,7 @@ package handoff
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ type Record struct {
 
 	Since     time.Time `json:"since"`              // when the phase began
 	Took      Took      `json:"took,omitempty"`     // durations of the earlier phases
-	Staged    bool      `json:"staged,omitempty"`   // Stage has begun, and a process may have written new data to a disk
+	Staged    bool      `json:"staged,omitempty"`   // Stage has begun
 	Vacant    bool      `json:"vacant,omitempty"`   // no disk had old data, so there is nothing to go back to
 	Down      time.Time `json:"down,omitzero"`      // when Fence began; zero: no member was stopped
 	Sealed    bool      `json:"sealed,omitempty"`   // Seal has begun: old data may have been moved aside
@@ -34,6 +35,8 @@ type Record struct {
 	Reason  string     `json:"reason,omitempty"`  // why the restore was refused, or was rolled back
 	Members []Progress `json:"members,omitempty"` // of the last task, in the order of Handoff.Members
 	Lost    []string   `json:"lost,omitempty"`    // names of the members whose disks were found without old data on the way back
+
+	Untouched []string `json:"untouched,omitempty"` // once Staged: names of the members on whose disks no process of Stage has worked
 
 	Handoff Handoff    `json:"handoff,omitzero"` // since Plan
 	Plan    *plan.Plan `json:"plan,omitempty"`   // since Plan
@@ -75,6 +78,9 @@ func (r Record) begin(s Step, now time.Time) Record {
 	r.Step, r.Waiting, r.Forbidden = s, "", time.Time{}
 	switch s {
 	case Stage:
+		if !r.Staged {
+			r.Untouched = namesOf(r.Handoff.Members)
+		}
 		r.Staged = true
 	case Fence, Refence:
 		if !r.isDown() {
@@ -95,6 +101,27 @@ func (r Record) enter(p Phase, now time.Time) Record {
 	}
 	r.Phase, r.Since, r.Took = p, now, took
 	return r
+}
+
+// touch returns r without the untouched members of which a task did not find that no process has worked on their disks.
+func (r Record) touch(all []Progress) Record {
+	isIdle := func(name string) bool {
+		for i, m := range r.Handoff.Members {
+			if m.Name == name && i < len(all) {
+				return all[i].Idle
+			}
+		}
+		return false
+	}
+	r.Untouched = slices.DeleteFunc(slices.Clone(r.Untouched), func(name string) bool { return !isIdle(name) })
+	return r
+}
+
+func namesOf(members []Member) (names []string) {
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	return names
 }
 
 // isDown reports whether members may be stopped.

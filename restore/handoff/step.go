@@ -162,7 +162,7 @@ func (r Record) Obey(w Orders, now time.Time) Record {
 // Due returns the step to carry out now; None if no step is due.
 func (r Record) Due(w Orders, now time.Time) Step {
 	switch {
-	case r.Step == Suspend && w.Pause:
+	case r.IsPaused(w):
 		return None
 	case r.Step == Keep && now.Before(r.KeepUntil) && !w.Clean:
 		return None
@@ -170,9 +170,12 @@ func (r Record) Due(w Orders, now time.Time) Step {
 	return r.Step
 }
 
+// IsPaused reports whether r waits for the end of the orders' pause, which has no effect once members are stopped.
+func (r Record) IsPaused(w Orders) bool { return r.Step == Suspend && w.Pause && !r.isDown() }
+
 // After returns r after its step has ended with the outcome o. It is pure.
 func (r Record) After(o Outcome, w Orders, now time.Time) Record {
-	leaves := rows[r.Step].leaves && !(r.Vacant && r.isDown())
+	leaves := r.Leaves()
 	r = r.forbid(o.Verdict, now)
 	switch {
 	case o.Verdict == Done:
@@ -189,6 +192,9 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 	r.Waiting = o.Text
 	return r
 }
+
+// Leaves reports whether a permanent error of r's step ends the restore or begins the rollback. Else the step is repeated.
+func (r Record) Leaves() bool { return rows[r.Step].leaves && !(r.Vacant && r.isDown()) }
 
 // forbid returns r with the time since which the manager's API forbids the step.
 func (r Record) forbid(v Verdict, now time.Time) Record {

@@ -35,7 +35,7 @@ func describePending(e *v1alpha1.EtcdRestore, why string) {
 // messageOf returns the explanation of the phase; "" if there is none.
 func messageOf(e *v1alpha1.EtcdRestore, r handoff.Record) string {
 	switch {
-	case r.Step == handoff.Suspend && e.Spec.Suspend:
+	case r.IsPaused(handoff.Orders{Pause: e.Spec.Suspend}):
 		return "the new data is built, and no member is stopped until spec.suspend is removed"
 	case r.Waiting != "" && (r.Phase == handoff.RollingBack || r.Reason != "" && r.End == handoff.Refused):
 		return r.Reason + "; " + r.Waiting

@@ -1,6 +1,24 @@
 package restores
 
-import "testing"
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+)
+
+// TestSuspendedMessage checks that the message names spec.suspend while it has an effect, and not once members are down.
+func TestSuspendedMessage(t *testing.T) {
+	e := &v1alpha1.EtcdRestore{Spec: v1alpha1.EtcdRestoreSpec{Suspend: true}}
+	for down, waits := range map[time.Time]bool{{}: true, time.Unix(1, 0): false} {
+		describe(e, handoff.Record{Phase: handoff.Staging, Step: handoff.Suspend, Down: down})
+		if strings.Contains(e.Status.Message, "spec.suspend") != waits {
+			t.Errorf("down since %s: %q", down, e.Status.Message)
+		}
+	}
+}
 
 // TestRemediesNameFields passes remedies of the tasks on the disks, which name flags, through fields.
 func TestRemediesNameFields(t *testing.T) {

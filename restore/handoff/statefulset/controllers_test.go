@@ -59,6 +59,7 @@ func TestWithControllers(t *testing.T) {
 		"PodsAreTwins":         testPodsAreTwins,
 		"Restore":              testRestore,
 		"WayBack":              testWayBack,
+		"NothingStarted":       testNothingStarted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Kubectl(t, "", "create", "namespace", namespace)
@@ -368,6 +369,24 @@ func (s *site) reportAll() {
 		s.report[task] = `{"done":true}`
 	}
 	s.report[handoff.DoStage] = `{"done":true,"built":{"clusterID":"cafe","revision":7,"keys":3,"seconds":1}}`
+}
+
+// testNothingStarted orders a restore back whose Jobs have pods that no node has: it ends without another Job, and those are gone.
+func testNothingStarted(s *site) {
+	s.inOrder()
+	waits := 0
+	path := s.restore(func(step handoff.Step) handoff.Orders {
+		if step == handoff.Stage {
+			waits++
+		}
+		return handoff.Orders{Limit: time.Hour, Back: waits > 20}
+	})
+	var jobs batchv1.JobList
+	s.check(s.client.List(s.t.Context(), &jobs, client.InNamespace(namespace)))
+	want := []handoff.Step{handoff.Plan, handoff.Pin, handoff.Stage, handoff.Discard, handoff.Lift, handoff.None}
+	if s.record.Phase != handoff.Refused || !slices.Equal(path, want) || len(jobs.Items) > 0 || len(s.pods("")) != 3 {
+		s.t.Errorf("%s: %+v, %d Jobs, %d pods", path, s.record, len(jobs.Items), len(s.pods("")))
+	}
 }
 
 // testRestore restores a StatefulSet that starts in order, needs a quorum, hides members that are not ready and deletes claims. Afterwards

@@ -65,7 +65,7 @@ func (r run) unreachable() string {
 	case r.task == handoff.DoStage && hasClaim: // the member's pod has the claim until the pod is gone
 		return text + fmt.Sprintf("if that node is down, %s; if the disk is lost, kubectl -n %s delete pvc %s --wait=false before that: "+
 			"the member is built on a new disk", putOutOfService(member.Node), r.Namespace, places[0].claim())
-	case bearsLoss(r.task) && hasClaim:
+	case bearsLoss(r.task) && r.task != handoff.DoDiscard && hasClaim: // the data that DoDiscard leaves is in use
 		return text + fmt.Sprintf("start that node if it is down; if the disk is lost, kubectl -n %s delete pvc %s: the restore continues without it",
 			r.Namespace, places[0].claim())
 	}

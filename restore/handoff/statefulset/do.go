@@ -23,7 +23,7 @@ import (
 // created again, unless it ended without a result. Jobs of other tasks are ended first: one that starts late would change a disk on which
 // the restore has gone another way. A disk that no longer exists has nothing to remove or to put back: there such a task is done.
 func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
-	all := make([]handoff.Progress, len(r.Handoff.Members))
+	all := slices.Repeat([]handoff.Progress{{Idle: true}}, len(r.Handoff.Members))
 	one, err := m.readRun(ctx, r, t)
 	if err != nil {
 		return all, err
@@ -32,16 +32,25 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 	if err != nil {
 		return all, err
 	}
+	for i := range all {
+		one.index = int32(i)
+		all[i].Idle = one.isIdle(found.ofMember(one), time.Now()) // before Jobs are deleted
+	}
 	p, err := m.prepare(ctx, one)
 	if err == nil && p.Done {
-		_, err = m.carryOut(ctx, found.end(turn(r, t), time.Now()))
+		reached := found.of(func(pod string) bool { return !one.spares(pod) })
+		_, err = m.carryOut(ctx, reached.end(turn(r, t), time.Now()))
 	}
 	if err != nil || !p.Done {
-		return slices.Repeat([]handoff.Progress{p}, len(all)), err
+		for i := range all {
+			all[i].Waiting = p.Waiting
+		}
+		return all, err
 	}
 	for i := range all {
 		one.index = int32(i)
 		p, failure := m.doOne(ctx, one, found)
+		p.Idle = all[i].Idle
 		all[i], err = p, cmp.Or(err, failure)
 	}
 	return all, err
@@ -49,6 +58,10 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 
 // doOne takes the next step in the task on the disk of one member. No other member waits for it.
 func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progress, error) {
+	mine := found.ofMember(r)
+	if r.spares(podName(r.set, r.index)) {
+		return m.spare(ctx, r, mine)
+	}
 	places, err := r.places()
 	if err != nil {
 		return handoff.Progress{}, err
@@ -57,7 +70,7 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 	if gone != "" && r.task != handoff.DoStage { // which has just created it
 		return r.without(gone)
 	}
-	left := found.of(podName(r.set, r.index)).end(turn(r.record, r.task), time.Now())
+	left := mine.end(turn(r.record, r.task), time.Now())
 	why := cmp.Or(left.waiting, r.occupied(places))
 	if why != "" {
 		return handoff.Progress{Waiting: why}, nil
@@ -89,8 +102,8 @@ func (m *Manager) readRun(ctx context.Context, r handoff.Record, t handoff.Task)
 
 // move carries out a move.
 func (m *Manager) move(ctx context.Context, r run, next move) (handoff.Progress, error) {
-	if next.remove != nil {
-		err := m.delete(ctx, next.remove)
+	for _, job := range next.remove {
+		err := m.delete(ctx, &job)
 		if err != nil {
 			return next.Progress, err
 		}

@@ -66,29 +66,37 @@ func (j jobs) podOf(job batchv1.Job) *corev1.Pod {
 	return nil
 }
 
-// isRefused reports whether the API server has refused all pods of a Job, and the Job's member has no other one.
-func (j jobs) isRefused(job batchv1.Job) bool {
-	isOther := func(o batchv1.Job) bool { return o.Name != job.Name && o.Labels[podLabel] == job.Labels[podLabel] }
-	return j.refusals[job.Name] != "" && !slices.ContainsFunc(j.jobs, isOther)
-}
-
-// last returns the Job of the last attempt in a turn for a member's pod; nil and 0 if there is none.
-func (j jobs) last(turn, pod string) (last *batchv1.Job, attempt int) {
-	for i, job := range j.jobs {
-		n, err := strconv.Atoi(job.Labels[attemptLabel])
-		if err == nil && n > attempt && job.Labels[turnLabel] == turn && job.Labels[podLabel] == pod {
-			last, attempt = &j.jobs[i], n
+// tries returns the Jobs of a turn for a member's pod, the last attempt at the end.
+func (j jobs) tries(turn, pod string) (all []batchv1.Job) {
+	for _, job := range j.jobs {
+		if attemptOf(job) > 0 && job.Labels[turnLabel] == turn && job.Labels[podLabel] == pod {
+			all = append(all, job)
 		}
 	}
-	return last, attempt
+	slices.SortFunc(all, func(a, b batchv1.Job) int { return attemptOf(a) - attemptOf(b) })
+	return all
 }
 
-// of returns those for the pod of one member.
-func (j jobs) of(pod string) jobs {
-	isOther := func(o client.Object) bool { return o.GetLabels()[podLabel] != pod }
+// attemptOf returns the attempt of a Job, from 1 on; 0 if it has none.
+func attemptOf(job batchv1.Job) int {
+	n, err := strconv.Atoi(job.Labels[attemptLabel])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// of returns those for the pods of members that match.
+func (j jobs) of(match func(pod string) bool) jobs {
+	isOther := func(o client.Object) bool { return !match(o.GetLabels()[podLabel]) }
 	j.jobs = slices.DeleteFunc(slices.Clone(j.jobs), func(job batchv1.Job) bool { return isOther(&job) })
 	j.pods = slices.DeleteFunc(slices.Clone(j.pods), func(pod corev1.Pod) bool { return isOther(&pod) })
 	return j
+}
+
+// ofMember returns those for the member of r.
+func (j jobs) ofMember(r run) jobs {
+	return j.of(func(pod string) bool { return pod == podName(r.set, r.index) })
 }
 
 // end returns the step that ends all Jobs but those of a turn. Their disks must not change any more.

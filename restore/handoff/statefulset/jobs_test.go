@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -105,9 +106,9 @@ func TestJobsBecomeProgress(t *testing.T) {
 		"image":         {pod: new(waiting("ImagePullBackOff", "no such image")), want: "has not started: ImagePullBackOff: no such image", jobs: once},
 		"unschedulable": {pod: new(unschedulable("0/3 nodes are available")), want: "has not started: Unschedulable: 0/3 nodes", jobs: once},
 		"never starts": {
-			age: 16 * time.Minute, pod: new(unschedulable("0/3 nodes are available")), want: "did not start within 15m0s: Unschedulable", kind: fault.Refused, jobs: 2,
+			age: 16 * time.Minute, pod: new(unschedulable("0/3 nodes are available")), want: "did not start within 15m0s: Unschedulable", kind: fault.Refused, jobs: once,
 		},
-		"no pod for long": {age: 16 * time.Minute, want: "did not start within 15m0s: no reason", kind: fault.Refused, jobs: 2},
+		"no pod for long": {age: 16 * time.Minute, want: "did not start within 15m0s: no reason", kind: fault.Refused, jobs: once},
 		"runs for long":   {age: 16 * time.Hour, pod: &running, want: "runs on node n1", jobs: once},
 		"done":            {status: ended(batchv1.JobComplete, "", 0), pod: new(terminated(`{"done":true,"vacant":true}`)), want: "done", jobs: once},
 		"done, the Job not yet": {
@@ -167,9 +168,7 @@ func TestJobsBecomeProgress(t *testing.T) {
 func TestLostReportsAreAnError(t *testing.T) {
 	w := staging(t)
 	for attempt := 1; ; attempt++ {
-		i := slices.IndexFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, fmt.Sprint("-0-", attempt)) })
-		job := w.jobs()[i]
-		w.edit(&job, func() { job.Status = ended(batchv1.JobFailed, "", time.Hour) })
+		w.end(fmt.Sprint("-0-", attempt), time.Hour, nil)
 		_, err := w.do(handoff.DoStage)
 		w.age(time.Minute)
 		if err == nil && attempt < 3 {
@@ -180,6 +179,53 @@ func TestLostReportsAreAnError(t *testing.T) {
 		}
 		break
 	}
+}
+
+// TestRepeatedTasksHaveFurtherAttempts ends Jobs with an error for good, or without a report, in steps that are only repeated: the error is
+// what the restore waits for, and another Job follows after a pause. Those of long before are removed.
+func TestRepeatedTasksHaveFurtherAttempts(t *testing.T) {
+	refused := terminated(`{"error":{"message":"/data is not empty: move it aside","kinds":["refused"]}}`)
+	for step, task := range map[handoff.Step]handoff.Task{
+		handoff.Withdraw: handoff.DoWithdraw, handoff.Back: handoff.DoBack, handoff.Discard: handoff.DoDiscard, handoff.Clean: handoff.DoClean,
+		handoff.Place: handoff.DoPlace, // of members without old data, which are down
+	} {
+		for want, pod := range map[string]*corev1.PodStatus{"/data is not empty: move it aside": &refused, "it ended: its pod is gone": nil} {
+			w := newWorld(t, "parallel")
+			w.plan()
+			w.record.Step, w.record.Vacant, w.record.Down = step, step == handoff.Place, w.record.Since
+			_, err := w.do(task)
+			must(t, err)
+			for attempt := 1; attempt <= 5; attempt++ {
+				w.age(time.Minute)
+				w.end(fmt.Sprint("-0-", attempt), 0, pod)
+				texts, err := w.do(task)
+				if err != nil || !strings.Contains(texts[0], want) || w.has(fmt.Sprint("-0-", attempt+1)) {
+					t.Fatalf("%s, at the end of attempt %d: %q, %v", task, attempt, texts, err)
+				}
+				w.end(fmt.Sprint("-0-", attempt), time.Hour, nil)
+				texts, err = w.do(task)
+				if err != nil || !strings.Contains(texts[0], want) || !w.has(fmt.Sprint("-0-", attempt+1)) || len(w.jobs()) != 4 {
+					t.Fatalf("%s, after attempt %d: %q, %v, %d Jobs", task, attempt, texts, err, len(w.jobs()))
+				}
+			}
+		}
+	}
+}
+
+// end ends the Job whose name has a suffix, some time ago, with a pod if that is not nil.
+func (w *world) end(suffix string, ago time.Duration, pod *corev1.PodStatus) {
+	w.t.Helper()
+	i := slices.IndexFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, suffix) })
+	job := w.jobs()[i]
+	w.edit(&job, func() { job.Status = ended(batchv1.JobFailed, "", ago) })
+	if pod != nil {
+		w.pod(job, *pod)
+	}
+}
+
+// has reports whether there is a Job whose name has a suffix.
+func (w *world) has(suffix string) bool {
+	return slices.ContainsFunc(w.jobs(), func(j batchv1.Job) bool { return strings.HasSuffix(j.Name, suffix) })
 }
 
 // TestObstacleBecomesMet checks that an obstacle is reported with the plan that has met it.
@@ -307,24 +353,125 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestRefusedPodsLeaveTheDiskIdle lets the API server refuse the pod of a Job: its reason is the progress, and no process has worked on the
-// disk. It may have if the member has had another Job.
-func TestRefusedPodsLeaveTheDiskIdle(t *testing.T) {
-	w := staging(t)
-	for _, job := range w.jobs() {
-		w.create(&corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name}, InvolvedObject: corev1.ObjectReference{UID: job.UID},
-			Type: corev1.EventTypeWarning, Message: "exceeded quota",
+// unscheduled gives the Job of a member a pod that no node has.
+func (w *world) unscheduled(job batchv1.Job) {
+	w.t.Helper()
+	w.pod(job, unschedulable("0/3 nodes are available"))
+	change(w, job.Name+"-x", &corev1.Pod{}, func(p *corev1.Pod) { p.Spec.NodeName = "" })
+}
+
+// TestUnstartedJobsLeaveTheDiskIdle checks for which Jobs it is proven that no process has worked on a member's disk.
+func TestUnstartedJobsLeaveTheDiskIdle(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(w *world, job batchv1.Job)
+		idle    bool
+	}{
+		"the API server refuses the pod": {func(w *world, job batchv1.Job) {
+			w.create(&corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job.Name}, InvolvedObject: corev1.ObjectReference{UID: job.UID},
+				Type: corev1.EventTypeWarning, Message: "exceeded quota",
+			})
+		}, true},
+		"no node has the pod":       {(*world).unscheduled, true},
+		"a node has it":             {func(w *world, job batchv1.Job) { w.pod(job, waiting("ContainerCreating", "")) }, false},
+		"the Job has counted it":    {func(w *world, job batchv1.Job) { w.edit(&job, func() { job.Status.Failed = 1 }) }, false},
+		"the Job has ended":         {func(w *world, job batchv1.Job) { w.end("-1-1", time.Second, nil) }, false},
+		"the Job has replaced one":  {func(w *world, job batchv1.Job) { w.edit(&job, func() { job.Labels["etcd-dr.io/attempt"] = "2" }) }, false},
+		"there was an earlier turn": {func(w *world, job batchv1.Job) { w.edit(&job, func() { job.Labels["etcd-dr.io/turn"] = "stage-0" }) }, false},
+		"it is long ago":            {func(w *world, _ batchv1.Job) { w.record.Since = w.record.Since.Add(-25 * time.Hour) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := stagingNow(t, time.Minute)
+			c.happens(w, w.jobs()[1])
+			all, err := w.manager().Do(t.Context(), w.record, handoff.DoStage)
+			if err != nil || all[1].Idle != c.idle {
+				t.Errorf("%+v, %v", all[1], err)
+			}
 		})
 	}
-	earlier := w.jobs()[1].DeepCopy()
-	earlier.Name, earlier.UID, earlier.ResourceVersion = "earlier", "earlier", ""
-	earlier.Labels["etcd-dr.io/turn"], earlier.Status = "stage-0", ended(batchv1.JobFailed, "", time.Hour)
-	w.pod(w.jobs()[2], waiting("ContainerCreating", ""))
-	w.create(earlier)
+}
+
+// stagingNow is staging, with a phase that has just begun and Jobs of this age.
+func stagingNow(t *testing.T, age time.Duration) *world {
+	w := newWorld(t, "parallel")
+	w.record.Since = time.Now()
+	w.plan()
 	all, err := w.manager().Do(t.Context(), w.record, handoff.DoStage)
-	if err != nil || !all[0].Idle || all[1].Idle || all[2].Idle || !strings.Contains(all[0].Waiting, "has not started: exceeded quota") {
-		t.Errorf("%+v, %v", all, err)
+	if err != nil || !all[1].Idle {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	w.age(age)
+	return w
+}
+
+// TestUntouchedDisksNeedNoDiscard removes staged data while the node of a member is down, on which no Job has started: that member is done
+// once its Job and its pod are gone, and has no other Job.
+func TestUntouchedDisksNeedNoDiscard(t *testing.T) {
+	w := stagingNow(t, time.Hour)
+	w.unscheduled(w.jobs()[1])
+	for _, i := range []int{0, 2} {
+		w.pod(w.jobs()[i], terminated(`{"done":true}`))
+	}
+	_, err := w.do(handoff.DoStage)
+	if fault.KindOf(err) != fault.Refused || !w.has("-1-1") {
+		t.Fatal("the Job that does not start is no error, or is removed without a proof: ", err)
+	}
+	w.record.Untouched = []string{"etcd-1"}
+	var all []handoff.Progress
+	for _, want := range []string{"waiting for the end of Job payments/etcd-0123456789abcdef-stage-", "waiting for the end of Pod payments/etcd-0123456789abcdef-stage-", ""} {
+		all, err = w.manager().Do(t.Context(), w.record, handoff.DoDiscard)
+		w.age(time.Minute)
+		if err != nil || !all[1].Idle || !strings.HasPrefix(all[1].Waiting, want) || all[1].Done != (want == "") {
+			t.Fatalf("%+v, %v; want %q", all[1], err, want)
+		}
+	}
+	w.record.Members, w.record.Since = all, w.record.Since.Add(-25*time.Hour) // the others take long
+	all, err = w.manager().Do(t.Context(), w.record, handoff.DoDiscard)
+	if err != nil || !all[1].Done || !all[1].Idle || w.has("-1-1") {
+		t.Errorf("%+v, %v", all[1], err)
+	}
+}
+
+// TestLateStartsAreDiscarded lets the Job of an untouched member start when the staged data is to be removed already: its pod and its Job stay
+// until that is on record, and the member has a Job then.
+func TestLateStartsAreDiscarded(t *testing.T) {
+	for _, late := range []bool{false, true} { // the Job is gone
+		w := stagingNow(t, time.Minute)
+		w.unscheduled(w.jobs()[1])
+		pod := w.jobs()[1].Name + "-x"
+		w.record.Untouched = []string{"etcd-1"}
+		if late {
+			_, err := w.do(handoff.DoDiscard)
+			must(t, err)
+			w.age(time.Minute)
+		}
+		w.intercept(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if o.GetName() == pod || !late && strings.Contains(o.GetName(), "-1-1") {
+				change(w, pod, &corev1.Pod{}, func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+			}
+			return c.Delete(ctx, o, options...)
+		}})
+		_, err := w.do(handoff.DoDiscard)
+		must(t, err)
+		w.age(time.Minute)
+		get(w, pod, &corev1.Pod{})
+		w.intercept(interceptor.Funcs{})
+		all, err := w.manager().Do(t.Context(), w.record, handoff.DoDiscard)
+		if err != nil || all[1].Done || all[1].Idle {
+			t.Errorf("%+v, %v", all[1], err)
+		}
+		w.age(time.Minute)
+		get(w, pod, &corev1.Pod{})
+		w.record.Untouched = nil
+		for range 3 {
+			_, err = w.do(handoff.DoDiscard)
+			must(t, err)
+			w.age(time.Minute)
+		}
+		texts, err := w.do(handoff.DoDiscard)
+		if err != nil || !strings.Contains(texts[1], "-discard-") || !w.has("-1-1") {
+			t.Errorf("the disk of etcd-1 has no Job: %q, %v", texts, err)
+		}
 	}
 }
 
@@ -402,6 +549,21 @@ func TestUnreachableDisksNameTheNode(t *testing.T) {
 		if !strings.Contains(text, prefix) || !strings.Contains(text, want) {
 			t.Errorf("%s", text)
 		}
+	}
+}
+
+// TestDiscardKeepsTheClaim lets the removal of staged data wait for a node: the old data on the claim is in use, so no message ends it.
+func TestDiscardKeepsTheClaim(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.run(map[string]string{"etcd-1": "n2"})
+	w.plan()
+	_, err := w.do(handoff.DoDiscard)
+	must(t, err)
+	w.age(2 * time.Minute)
+	w.unscheduled(w.jobs()[1])
+	texts, err := w.do(handoff.DoDiscard)
+	if err != nil || !strings.HasSuffix(texts[1], "member etcd-1 ran on node n2: start that node if it is down") {
+		t.Errorf("%q, %v", texts, err)
 	}
 }
 

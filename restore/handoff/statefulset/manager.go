@@ -108,13 +108,13 @@ func (m *Manager) Fence(ctx context.Context, h handoff.Handoff) (handoff.Progres
 // Release takes one step towards all members running. It is done when their pods exist. With OrderedReady the controller would wait for
 // the first member, which waits for a quorum: Release creates the pods that the controller would create, and the controller adopts them.
 func (m *Manager) Release(ctx context.Context, h handoff.Handoff) (handoff.Progress, error) {
-	return m.start(ctx, h, func(saved) int32 { return int32(len(h.Members)) })
+	return m.start(ctx, h, func(o objects, was saved) step { return m.scaleUp(o, was, int32(len(h.Members))) })
 }
 
-// Return takes one step towards as many members running as Inspect found. Settled and Lift put back the other values: until then the
-// members may need them to find one another.
+// Return takes one step towards as many members running as Inspect found, if this restore has stopped them. Settled and Lift put back the
+// other values: until then the members may need them to find one another.
 func (m *Manager) Return(ctx context.Context, h handoff.Handoff) (handoff.Progress, error) {
-	return m.start(ctx, h, func(was saved) int32 { return was.Replicas })
+	return m.start(ctx, h, m.putBack)
 }
 
 // Settled is done once all pods have been ready and unchanged for half a minute, and the Service and the retention policy are as Inspect

@@ -24,49 +24,57 @@ const (
 // move is the next move in a task on one member's disk.
 type move struct {
 	handoff.Progress
-	err     error        // that no repetition cures
-	attempt int          // for which to create a Job; 0: none
-	remove  *batchv1.Job // nil: none
+	err     error         // that no repetition cures
+	attempt int           // for which to create a Job; 0: none
+	remove  []batchv1.Job // to delete before that
 }
 
 // next returns the next move for the member of r. It is pure.
 func (r run) next(j jobs, now time.Time) move {
-	job, attempt := j.last(turn(r.record, r.task), podName(r.set, r.index))
-	if job == nil {
+	tries := j.tries(turn(r.record, r.task), podName(r.set, r.index))
+	if len(tries) == 0 {
 		return move{Progress: handoff.Progress{Waiting: "a Job is created"}, attempt: 1}
 	}
-	pod, end := j.podOf(*job), kubejob.Ended(job)
+	job := tries[len(tries)-1]
+	pod, end := j.podOf(job), kubejob.Ended(&job)
 	report, found := reportOf(pod)
 	switch {
 	case found:
 		p, err := progressOf(report, r.record.Plan)
-		if err != nil || p.Done || p.Stale || p.Met != nil {
-			return move{Progress: p, err: err}
+		if err == nil && (p.Done || p.Stale || p.Met != nil) {
+			return move{Progress: p}
 		}
-		return again(p.Waiting, end, attempt, now)
-	case end == nil && r.isMisplaced(*job, pod):
+		return r.again(p.Waiting, err, tries, now)
+	case end == nil && r.isMisplaced(job, pod):
 		why := fmt.Sprintf("member %s runs on another node than that for which Job %s/%s was created: the Job is replaced",
 			r.record.Handoff.Members[r.index].Name, r.Namespace, job.Name)
-		return move{Progress: handoff.Progress{Waiting: why}, attempt: attempt + 1, remove: job}
+		return move{Progress: handoff.Progress{Waiting: why}, attempt: attemptOf(job) + 1, remove: []batchv1.Job{job}}
 	case end == nil:
-		m := r.unended(*job, pod, j.refusals[job.Name], now)
-		m.Idle = j.isRefused(*job)
-		return m
+		return r.unended(job, pod, j.refusals[job.Name], now)
 	}
 	why := fmt.Sprintf("Job %s/%s ended without a report: %s", r.Namespace, job.Name, failure(*end, pod))
-	m := again(why, end, attempt, now)
-	if attempt >= maxAttempts || end.Reason == batchv1.JobReasonDeadlineExceeded {
-		m.err = fmt.Errorf("%w: %s: see kubectl -n %s describe job %s", fault.Refused, why, r.Namespace, job.Name)
+	var err error
+	if attemptOf(job) >= maxAttempts || end.Reason == batchv1.JobReasonDeadlineExceeded {
+		err = fmt.Errorf("%w: %s: see kubectl -n %s describe job %s", fault.Refused, why, r.Namespace, job.Name)
 	}
-	return m
+	return r.again(why, err, tries, now)
 }
 
-// again returns the move that repeats an attempt, after a pause since its end.
-func again(why string, end *batchv1.JobCondition, attempt int, now time.Time) move {
+// again returns the move after the last of these attempts: to repeat it, after a pause since its end. An error is returned if it ends the
+// step; else the attempt is repeated, because a person may have cured the cause. Only the last two Jobs stay.
+func (r run) again(why string, err error, tries []batchv1.Job, now time.Time) move {
+	if err != nil && r.record.Leaves() {
+		return move{err: err}
+	}
+	if err != nil {
+		why = err.Error()
+	}
 	m := move{Progress: handoff.Progress{Waiting: why}}
+	earlier, last := tries[:len(tries)-1], tries[len(tries)-1]
+	end, attempt := kubejob.Ended(&last), attemptOf(last)
 	pause := min(firstPause*time.Duration(attempt), maxPause)
 	if end != nil && now.Sub(end.LastTransitionTime.Time) >= pause {
-		m.attempt = attempt + 1
+		m.attempt, m.remove = attempt+1, earlier
 	}
 	return m
 }
@@ -92,7 +100,10 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 	case now.Sub(job.CreationTimestamp.Time) > startTime:
 		err := fmt.Errorf("%w: the pod of Job %s did not start within %s: %s%s: see kubectl -n %s get events",
 			fault.Refused, name, startTime, why, r.unreachable(), r.Namespace)
-		return move{err: err, remove: &job}
+		if r.record.Leaves() { // the next task removes the Job
+			return move{err: err}
+		}
+		return move{err: err, remove: []batchv1.Job{job}}
 	}
 	if pod != nil && pod.Spec.NodeName == "" && now.Sub(job.CreationTimestamp.Time) > lateAfter {
 		why += r.unreachable()

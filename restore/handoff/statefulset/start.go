@@ -16,13 +16,26 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// start takes one step towards as many members running as replicas returns. No Job of the restore may still be at work on their disks.
-func (m *Manager) start(ctx context.Context, h handoff.Handoff, replicas func(saved) int32) (handoff.Progress, error) {
+// start takes the step towards running members that decide returns. No Job of the restore may still be at work on their disks.
+func (m *Manager) start(ctx context.Context, h handoff.Handoff, decide func(objects, saved) step) (handoff.Progress, error) {
 	p, err := m.endJobs(ctx)
 	if err != nil || !p.Done {
 		return p, err
 	}
-	return m.step(ctx, h, func(o objects, was saved) step { return m.scaleUp(o, was, replicas(was)) })
+	return m.step(ctx, h, decide)
+}
+
+// putBack returns the next step towards as many members running as before the restore. What it has not changed stays: a cluster may have
+// grown since Inspect, which Fence refuses.
+func (m *Manager) putBack(o objects, was saved) step {
+	n := replicasOf(o.set)
+	switch {
+	case o.set.Annotations[restoreAnnotation] != m.ID:
+		return done()
+	case m.markFor(o.set, was).Stopped || n == 0:
+		n = was.Replicas
+	}
+	return m.scaleUp(o, was, n)
 }
 
 // scaleUp returns the next step towards n members running.

@@ -55,14 +55,14 @@ func (m *Manager) carryOut(ctx context.Context, s step) (handoff.Progress, error
 	return handoff.Progress{Done: s.waiting == "" && s.err == nil, Waiting: s.waiting}, s.err
 }
 
-// delete deletes an object, unless another one has its name by now. A Job stays until its pods have ended.
-func (m *Manager) delete(ctx context.Context, object client.Object) error {
+// delete deletes an object, unless another one has its name by now. A Job stays until its pods have ended. The last options prevail.
+func (m *Manager) delete(ctx context.Context, object client.Object, more ...client.DeleteOption) error {
 	options := []client.DeleteOption{client.Preconditions{UID: new(object.GetUID())}}
 	_, isJob := object.(*batchv1.Job)
 	if isJob {
 		options = append(options, client.PropagationPolicy(metav1.DeletePropagationForeground))
 	}
-	err := m.client.Delete(ctx, object, options...)
+	err := m.client.Delete(ctx, object, append(options, more...)...)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -103,6 +103,52 @@ func TestRollbackOfACopy(t *testing.T) {
 	}
 }
 
+// deletesClaims lets Kubernetes delete the claims of a StatefulSet that is scaled down, which Fence changes first.
+func deletesClaims(set *appsv1.StatefulSet) {
+	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType, WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+	}
+}
+
+// TestReturnKeepsAGrownCluster lets a cluster grow after the plan, so that Fence refuses: Return does not scale it down.
+func TestReturnKeepsAGrownCluster(t *testing.T) {
+	for name, edit := range map[string]func(*appsv1.StatefulSet){"nothing was changed": func(*appsv1.StatefulSet) {}, "the retention was": deletesClaims} {
+		w := newWorld(t, "parallel", edit)
+		w.plan()
+		w.run(map[string]string{"etcd-0": "n1"})
+		change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(5)) })
+		_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+		if err == nil {
+			_, err = w.manager().Fence(t.Context(), w.record.Handoff)
+		}
+		if fault.KindOf(err) != fault.Refused {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, err = w.manager().Return(t.Context(), w.record.Handoff)
+		if err != nil || *w.set().Spec.Replicas != 5 {
+			t.Errorf("%s: %v, replicas %d", name, err, *w.set().Spec.Replicas)
+		}
+	}
+}
+
+// TestReturnUndoesHalfOfFence kills Fence after each of its steps: Return starts the members that it has stopped.
+func TestReturnUndoesHalfOfFence(t *testing.T) {
+	for steps := range 4 {
+		w := newWorld(t, "parallel", deletesClaims)
+		w.plan()
+		w.run(map[string]string{"etcd-0": "n1", "etcd-1": "n2", "etcd-2": "n3"})
+		for range steps {
+			_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+			must(t, err)
+		}
+		wantDone(t, steps < 2)(w.manager().Return(t.Context(), w.record.Handoff))
+		mark := w.set().Annotations["etcd-dr.io/saved"]
+		if *w.set().Spec.Replicas != 3 || strings.Contains(mark, "stopped") {
+			t.Errorf("after %d steps: replicas %d, mark %s", steps, *w.set().Spec.Replicas, mark)
+		}
+	}
+}
+
 // TestRollbackWithALostClaim checks that a claim which ends keeps a rollback from nothing: the data on it is lost.
 func TestRollbackWithALostClaim(t *testing.T) {
 	w := newWorldWith(t, "parallel", nil, func(s *appsv1.StatefulSet) {
