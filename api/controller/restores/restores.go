@@ -27,6 +27,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -40,7 +41,7 @@ const Finalizer = "etcd-dr.io/restore"
 
 // Reconciler carries out EtcdRestores.
 type Reconciler struct {
-	Client   client.Client // writes EtcdRestores
+	Client   client.Client // writes EtcdRestores, and reads their phases, perhaps from a cache
 	Uncached client.Client // reads EtcdRestores, reads and changes StatefulSets and their objects; must not cache
 	Image    string        // of dr, for the Jobs
 	Leads    func() bool   // whether this operator carries out restores
@@ -83,14 +84,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !r.Leads() {
 		return reconcile.Result{}, nil
 	}
-	if !r.turns.take(request.Namespace) {
+	var e v1alpha1.EtcdRestore
+	err := r.Client.Get(ctx, request.NamespacedName, &e)
+	if err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	k := turnOf(request.Namespace, handoff.Phase(e.Status.Phase))
+	if !r.turns.take(k) {
 		return reconcile.Result{RequeueAfter: turnAfter}, nil
 	}
-	defer r.turns.give(request.Namespace)
+	defer r.turns.give(k)
 	ctx, cancel := context.WithTimeout(ctx, inplace.ActTime)
 	defer cancel()
-	var e v1alpha1.EtcdRestore
-	err := r.Uncached.Get(ctx, request.NamespacedName, &e) // a cache may lack the last step: its events would be recorded again
+	e = v1alpha1.EtcdRestore{}
+	err = r.Uncached.Get(ctx, request.NamespacedName, &e) // a cache may lack the last step: its events would be recorded again
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
