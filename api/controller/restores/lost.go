@@ -47,7 +47,7 @@ func (r *run) rebuild(ctx context.Context) (time.Duration, error) {
 
 // continueWith stores a rebuilt record. If the EtcdRestore was deleted while the restored members were verified, it ends the restore instead.
 func (r *run) continueWith(ctx context.Context, record handoff.Record) (time.Duration, error) {
-	record.Settings = r.settings.encode()
+	record.Settings = r.encode()
 	if r.restore.DeletionTimestamp != nil && handoff.Phase(r.restore.Status.Phase) == handoff.Verifying {
 		return r.leaveRestored(ctx, handoff.Record{}, record)
 	}

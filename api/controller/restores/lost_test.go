@@ -25,7 +25,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
-	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -86,14 +85,17 @@ func newWorld(t *testing.T, phase handoff.Phase) *world {
 	w.must(v1alpha1.AddToScheme(scheme))
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.EtcdRestore{}).WithObjects(w.objects(phase)...).Build()
 	w.reconciler = &restores.Reconciler{
-		Client: w.client, Uncached: w.client, Leads: func() bool { return true }, Events: w, Sources: w,
+		Client: w.client, Uncached: w.client, Image: "dr:v1", Leads: func() bool { return true }, Events: w, Sources: w,
 		Open:   func(context.Context, spec.Repository) (storage.Bucket, error) { return w.bucket, nil },
-		Target: func(o statefulset.Options) inplace.Target { return target{statefulset.New(o), w} },
+		Target: func(o statefulset.Options) restores.Target { return target{statefulset.New(o), w} },
 	}
-	_, err := w.store.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: time.Now(), By: "EtcdRestore payments/nightly, restore " + id()})
+	_, err := w.store.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: time.Now(), By: author})
 	w.must(err)
 	return w
 }
+
+// author is the author of the restore's suspension.
+var author = "EtcdRestore payments/nightly, restore " + id() + " of StatefulSet payments/etcd"
 
 // id returns the id of the restore.
 func id() string {

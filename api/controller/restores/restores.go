@@ -48,8 +48,8 @@ type Reconciler struct {
 	Events   Recorder
 	Sources  Sources
 	Open     func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
-	Reach    reach.Reach                              // the addresses to which client URLs in manifests may lead
-	Target   func(statefulset.Options) inplace.Target // NewTarget, or another one in tests
+	Reach    reach.Reach                      // the addresses to which client URLs in manifests may lead
+	Target   func(statefulset.Options) Target // NewTarget, or another one in tests
 
 	turns turns
 }
@@ -145,7 +145,7 @@ func (r *Reconciler) advance(ctx context.Context, e *v1alpha1.EtcdRestore) (time
 		return 0, err
 	}
 	one := &run{Reconciler: r, before: e.DeepCopy(), restore: e, id: idOf(e)}
-	record, err := one.manage(nil).Load(ctx, one.id)
+	record, err := one.load(ctx)
 	switch {
 	case errors.Is(err, fault.NotFound):
 		return one.begin(ctx)

@@ -40,12 +40,7 @@ func (m *Manager) Take(ctx context.Context, r handoff.Record) (handoff.Progress,
 	case holder == m.ID:
 		return handoff.Progress{Done: true}, nil
 	case holder != "":
-		phase := "unknown"
-		other, err := decodeRecord(held.Data[holder])
-		if err == nil {
-			phase = string(other.Phase)
-		}
-		return handoff.Progress{Waiting: fmt.Sprintf("restore %s (phase %s) has claimed %s: wait for its end, or order it to go back", holder, phase, m)}, nil
+		return handoff.Progress{Waiting: m.claimed(holder, held.Data[holder])}, nil
 	}
 	held.Data[holderKey] = m.ID
 	err = m.writeMap(ctx, held, found)
@@ -53,6 +48,21 @@ func (m *Manager) Take(ctx context.Context, r handoff.Record) (handoff.Progress,
 		return handoff.Progress{Waiting: fmt.Sprintf("another restore claims %s at the same time", m)}, nil
 	}
 	return handoff.Progress{Done: err == nil}, apiError(err, "claim %s", m)
+}
+
+// claimed returns why Take waits for a restore, of which text is the record.
+func (m *Manager) claimed(holder, text string) string {
+	phase, begun := "unknown", "order it to go back"
+	other, err := decodeRecord(text)
+	if err == nil {
+		phase = string(other.Phase)
+	}
+	found, err := decodeOrdered(other)
+	if err == nil && found.Owner != nil {
+		begun = fmt.Sprintf("set spec.rollback of EtcdRestore %s, or, if that no longer exists", found.Owner.Name)
+	}
+	return fmt.Sprintf("restore %s (phase %s) has claimed %s: wait for its end, or %s: dr restore --into statefulset/%s --namespace %s --undo %s",
+		holder, phase, m, begun, m.Name, m.Namespace, holder)
 }
 
 // checkOrigin refuses an order that was carried out before. A restore that goes back after its success is not a new one.
