@@ -155,7 +155,8 @@ func (r *Reconciler) advance(ctx context.Context, e *v1alpha1.EtcdRestore) (time
 	return one.resume(ctx, record)
 }
 
-// dropIfTerminating removes e's finalizer if its namespace is being deleted: its members and their disks are deleted too.
+// dropIfTerminating removes e's finalizer if its namespace is being deleted: its members and their disks are deleted too. The pin and the
+// suspension are not, so it tries once to end them: the Secret with the credentials may be deleted already.
 func (r *Reconciler) dropIfTerminating(ctx context.Context, e *v1alpha1.EtcdRestore) (bool, error) {
 	if e.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(e, Finalizer) {
 		return false, nil
@@ -165,6 +166,7 @@ func (r *Reconciler) dropIfTerminating(ctx context.Context, e *v1alpha1.EtcdRest
 	if err != nil || namespace.DeletionTimestamp == nil {
 		return false, err
 	}
+	(&run{Reconciler: r, before: e.DeepCopy(), restore: e, id: idOf(e)}).tryLift(ctx)
 	return true, r.hold(ctx, e, false)
 }
 

@@ -93,7 +93,7 @@ func (c claim) suspend(ctx context.Context) error {
 	}
 	now, err := store.Services().Read(ctx)
 	if err == nil && now.Suspended && (now.By == c.By || !haveSameTarget(now.By, c.By)) {
-		return nil // by this restore, or by a person or another target's restore, who also ends it
+		return nil // whose author also ends it; an earlier restore of this target no longer does, because it has lost the claim
 	}
 	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return err
