@@ -92,7 +92,7 @@ func (r *intoSet) connect() (err error) {
 	return nil
 }
 
-// findRecord sets the id of the restore, and its record if an earlier run has begun it.
+// findRecord sets the id of the restore, and its record if an earlier run has begun it. A record that was deleted since is made again.
 func (r *intoSet) findRecord(ctx context.Context) (err error) {
 	r.id, err = statefulset.New(r.options).OrderID(ctx, r.order)
 	r.options.ID = r.id
@@ -101,7 +101,9 @@ func (r *intoSet) findRecord(ctx context.Context) (err error) {
 	}
 	r.stored, err = statefulset.New(r.options).Load(ctx, r.options.ID)
 	if errors.Is(err, fault.NotFound) {
-		return nil
+		r.options.Into = r.order.Into
+		r.stored, err = statefulset.New(r.options).Rebuild(ctx, r.order.Encode())
+		return err
 	}
 	if err != nil {
 		return err

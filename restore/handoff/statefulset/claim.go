@@ -87,12 +87,12 @@ func (m *Manager) Lift(ctx context.Context, r handoff.Record) (handoff.Progress,
 	if err != nil || !p.Done {
 		return p, err
 	}
-	exists, err := m.Exists(ctx)
+	h, err := m.changed(ctx, r)
 	if err != nil {
 		return handoff.Progress{}, err
 	}
-	if exists && !r.Down.IsZero() {
-		p, err = m.step(ctx, r.Handoff, func(o objects, was saved) step { return m.lift(o, was, r.End == handoff.Succeeded) })
+	if h.Saved != "" {
+		p, err = m.step(ctx, h, func(o objects, was saved) step { return m.lift(o, was, r.End == handoff.Succeeded) })
 		if err != nil || !p.Done {
 			return p, err
 		}
@@ -107,6 +107,27 @@ func (m *Manager) Lift(ctx context.Context, r handoff.Record) (handoff.Progress,
 		return handoff.Progress{Waiting: "the claim was changed at the same time: it is read again"}, nil
 	}
 	return handoff.Progress{Done: err == nil}, apiError(err, "end the claim on %s", m)
+}
+
+// changed returns the handoff of r, with the values to put back. If r is a new record in place of one that was lost, they are in an annotation.
+// It returns the zero Handoff if nothing was changed, or the StatefulSet does not exist.
+func (m *Manager) changed(ctx context.Context, r handoff.Record) (handoff.Handoff, error) {
+	set, err := m.readSet(ctx)
+	if fault.KindOf(err) == fault.NotFound {
+		return handoff.Handoff{}, nil
+	}
+	if err != nil {
+		return handoff.Handoff{}, err
+	}
+	found, ok := markOf(set)
+	switch {
+	case !r.Down.IsZero():
+		return r.Handoff, nil
+	case !ok || set.Annotations[restoreAnnotation] != m.ID || found.Stopped: // the way back of stopped members needs the annotation
+		return handoff.Handoff{}, nil
+	}
+	r.Handoff.Saved = encode(found.saved)
+	return r.Handoff, nil
 }
 
 // lift returns the next step towards the values and annotations as they are after a restore.
