@@ -176,9 +176,13 @@ func (m *Manager) Load(ctx context.Context, id string) (handoff.Record, error) {
 	}
 	text, found := held.Data[id]
 	if !found || id == "" {
-		return handoff.Record{}, fmt.Errorf("%w: no such restore of %s: see kubectl -n %s get configmap %s", fault.NotFound, m, m.Namespace, m.mapName())
+		return handoff.Record{}, m.errNoRecord()
 	}
 	return decodeRecord(text)
+}
+
+func (m *Manager) errNoRecord() error {
+	return fmt.Errorf("%w: no such restore of %s: see kubectl -n %s get configmap %s", fault.NotFound, m, m.Namespace, m.mapName())
 }
 
 // Save replaces the record before by after. The zero before means that there is none yet; an after with the step None removes the record.

@@ -125,7 +125,7 @@ func (m *Manager) Find(ctx context.Context, o Owner) (handoff.Record, error) {
 	if err != nil {
 		return handoff.Record{}, err
 	}
-	err = fmt.Errorf("%w: no record of EtcdRestore %s/%s", fault.NotFound, m.Namespace, o.Name)
+	err = m.errNoRecord()
 	var again handoff.Record
 	for _, text := range held.Data {
 		r, _ := decodeRecord(text) // the holder is no record

@@ -29,7 +29,7 @@ func (m *Manager) Rebuild(ctx context.Context, settings string) (handoff.Record,
 		return handoff.Record{}, err
 	}
 	if len(h.Members) == 0 { // the first finding is why
-		return handoff.Record{}, fmt.Errorf("%w: %s, and cannot be made again: %s", fault.Refused, lost, h.Findings[0])
+		return handoff.Record{}, fmt.Errorf("%w: %s, and cannot be made again: %s: once that is cured, run the same command again", fault.Refused, lost, h.Findings[0])
 	}
 	record := handoff.Rebuild(m.ID, handoff.Placing, h, time.Now().UTC())
 	record.Settings = settings
