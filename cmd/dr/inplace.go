@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ func (r *intoSet) connect() (err error) {
 	return nil
 }
 
-// findRecord sets the id of the restore, and its record if an earlier run has begun it.
+// findRecord sets the id of the restore, and its record if an earlier run has begun it. A record that was deleted since is made again.
 func (r *intoSet) findRecord(ctx context.Context) (err error) {
 	r.id, err = statefulset.New(r.options).OrderID(ctx, r.order)
 	r.options.ID = r.id
@@ -100,7 +101,9 @@ func (r *intoSet) findRecord(ctx context.Context) (err error) {
 	}
 	r.stored, err = statefulset.New(r.options).Load(ctx, r.options.ID)
 	if errors.Is(err, fault.NotFound) {
-		return nil
+		r.options.Into = r.order.Into
+		r.stored, err = statefulset.New(r.options).Rebuild(ctx, r.order.Encode())
+		return err
 	}
 	if err != nil {
 		return err
@@ -176,7 +179,7 @@ func (r *intoSet) restore() (*inplace.Restore, error) {
 	o := r.order
 	r.options.Into, r.options.Jobs = o.Into, statefulset.Jobs{Image: o.Image, Repository: o.Repository, Memory: o.Memory}
 	one := &inplace.Restore{
-		ID: r.id, By: "dr restore --into, restore " + r.id, Name: r.name,
+		ID: r.id, By: cmp.Or(o.By, inplace.Author("dr restore --into", r.id, r.target)), Name: r.name,
 		Confirmed: r.flags.into.confirm != "" || r.orders.Back, DryRun: r.orders.DryRun, Clone: o.Clone, Reach: reach.Anywhere, Point: o.Point, Layout: o.Layout,
 		Manage: func(backup []plan.Member) inplace.Target {
 			described := r.options
@@ -273,7 +276,7 @@ func (r *intoSet) loadRecord(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.order, err = statefulset.OrderOf(r.stored)
+	r.order, err = statefulset.New(r.options).OrderToEnd(ctx, r.stored)
 	if err == nil {
 		err = r.checkEnd()
 	}

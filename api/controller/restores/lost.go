@@ -2,6 +2,7 @@ package restores
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (r *run) rebuild(ctx context.Context) (time.Duration, error) {
 
 // continueWith stores a rebuilt record. If the EtcdRestore was deleted while the restored members were verified, it ends the restore instead.
 func (r *run) continueWith(ctx context.Context, record handoff.Record) (time.Duration, error) {
-	record.Settings = r.settings.encode()
+	record.Settings = r.encode()
 	if r.restore.DeletionTimestamp != nil && handoff.Phase(r.restore.Status.Phase) == handoff.Verifying {
 		return r.leaveRestored(ctx, handoff.Record{}, record)
 	}
@@ -139,6 +140,26 @@ func (r *run) folders() string {
 		disks = append(disks, m.Disk)
 	}
 	return fmt.Sprintf("on %s in folders whose names begin with .dr-swap- and end with %s", strings.Join(disks, ", "), r.id)
+}
+
+// liftTime bounds tryLift: a store that does not answer must not delay the end of a namespace.
+const liftTime = 20 * time.Second
+
+// tryLift tries once to end all that the restore holds. If it cannot, an event names the remedy.
+func (r *run) tryLift(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, liftTime)
+	defer cancel()
+	record, err := r.load(ctx)
+	if err == nil {
+		err = json.Unmarshal([]byte(record.Settings), &r.settings)
+	} else {
+		record = r.unknown()
+		_, err = r.check(ctx)
+	}
+	restore, wrong := r.inPlace()
+	if err == nil && wrong == nil {
+		_, _ = restore.Steps().Claim.Lift(ctx, record) // it records the event
+	}
 }
 
 // isOrphan reports whether the StatefulSet of a restore that has not ended was deleted, after new data may have come onto its disks.

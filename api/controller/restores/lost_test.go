@@ -25,10 +25,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
-	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
@@ -86,14 +86,17 @@ func newWorld(t *testing.T, phase handoff.Phase) *world {
 	w.must(v1alpha1.AddToScheme(scheme))
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.EtcdRestore{}).WithObjects(w.objects(phase)...).Build()
 	w.reconciler = &restores.Reconciler{
-		Client: w.client, Uncached: w.client, Leads: func() bool { return true }, Events: w, Sources: w,
+		Client: w.client, Uncached: w.client, Image: "dr:v1", Leads: func() bool { return true }, Events: w, Sources: w,
 		Open:   func(context.Context, spec.Repository) (storage.Bucket, error) { return w.bucket, nil },
-		Target: func(o statefulset.Options) inplace.Target { return target{statefulset.New(o), w} },
+		Target: func(o statefulset.Options) restores.Target { return target{statefulset.New(o), w} },
 	}
-	_, err := w.store.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: time.Now(), By: "EtcdRestore payments/nightly, restore " + id()})
+	_, err := w.store.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: time.Now(), By: author})
 	w.must(err)
 	return w
 }
+
+// author is the author of the restore's suspension.
+var author = "EtcdRestore payments/nightly, restore " + id() + " of StatefulSet payments/etcd"
 
 // id returns the id of the restore.
 func id() string {
@@ -272,6 +275,35 @@ func TestDeletedStatefulSet(t *testing.T) {
 		w.must(w.client.List(t.Context(), &maps))
 		if len(maps.Items) > 0 {
 			t.Errorf("recorded: %t: %+v", recorded, maps.Items)
+		}
+	}
+}
+
+// TestDeletedNamespace deletes the namespace in the middle of a restore, with or without its record: the backups are taken again. Without the
+// repository, which may have no credentials any more, the EtcdRestore goes all the same.
+func TestDeletedNamespace(t *testing.T) {
+	for name, test := range map[string]struct{ recorded, reachable bool }{
+		"with a record": {true, true}, "without a record": {false, true}, "without the repository": {true, false},
+	} {
+		w := newWorld(t, handoff.Sealing)
+		if test.recorded {
+			w.reconcile(func(v1alpha1.EtcdRestore, *appsv1.StatefulSet) bool { return len(w.tasks) > 0 })
+		}
+		if !test.reachable {
+			w.reconciler.Open = func(context.Context, spec.Repository) (storage.Bucket, error) { return nil, fault.Denied }
+		}
+		var home corev1.Namespace
+		w.must(w.client.Get(t.Context(), types.NamespacedName{Name: namespace}, &home))
+		home.Finalizers = []string{"example.com/kept"}
+		w.must(w.client.Update(t.Context(), &home))
+		w.must(w.client.Delete(t.Context(), &home))
+		w.must(w.client.Delete(t.Context(), &v1alpha1.EtcdRestore{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nightly"}}))
+		w.reconcile(func(e v1alpha1.EtcdRestore, _ *appsv1.StatefulSet) bool { return e.Name == "" })
+		warned := slices.ContainsFunc(w.events, func(e string) bool {
+			return strings.HasPrefix(e, "SuspensionNotEnded") && strings.Contains(e, "dr resume")
+		})
+		if w.isSuspended() == test.reachable || warned == test.reachable {
+			t.Errorf("%s: suspended: %t, events %q", name, w.isSuspended(), w.events)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
@@ -40,15 +41,15 @@ const Finalizer = "etcd-dr.io/restore"
 
 // Reconciler carries out EtcdRestores.
 type Reconciler struct {
-	Client   client.Client // writes EtcdRestores
+	Client   client.Client // writes EtcdRestores, and reads their phases, perhaps from a cache
 	Uncached client.Client // reads EtcdRestores, reads and changes StatefulSets and their objects; must not cache
 	Image    string        // of dr, for the Jobs
 	Leads    func() bool   // whether this operator carries out restores
 	Events   Recorder
 	Sources  Sources
 	Open     func(ctx context.Context, r spec.Repository) (storage.Bucket, error)
-	Reach    reach.Reach                              // the addresses to which client URLs in manifests may lead
-	Target   func(statefulset.Options) inplace.Target // NewTarget, or another one in tests
+	Reach    reach.Reach                      // the addresses to which client URLs in manifests may lead
+	Target   func(statefulset.Options) Target // NewTarget, or another one in tests
 
 	turns turns
 }
@@ -83,14 +84,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !r.Leads() {
 		return reconcile.Result{}, nil
 	}
-	if !r.turns.take(request.Namespace) {
+	var e v1alpha1.EtcdRestore
+	err := r.Client.Get(ctx, request.NamespacedName, &e)
+	if err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	k := turnOf(request.Namespace, handoff.Phase(e.Status.Phase))
+	if !r.turns.take(k) {
 		return reconcile.Result{RequeueAfter: turnAfter}, nil
 	}
-	defer r.turns.give(request.Namespace)
+	defer r.turns.give(k)
 	ctx, cancel := context.WithTimeout(ctx, inplace.ActTime)
 	defer cancel()
-	var e v1alpha1.EtcdRestore
-	err := r.Uncached.Get(ctx, request.NamespacedName, &e) // a cache may lack the last step: its events would be recorded again
+	e = v1alpha1.EtcdRestore{}
+	err = r.Uncached.Get(ctx, request.NamespacedName, &e) // a cache may lack the last step: its events would be recorded again
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -138,7 +145,7 @@ func (r *Reconciler) advance(ctx context.Context, e *v1alpha1.EtcdRestore) (time
 		return 0, err
 	}
 	one := &run{Reconciler: r, before: e.DeepCopy(), restore: e, id: idOf(e)}
-	record, err := one.manage(nil).Load(ctx, one.id)
+	record, err := one.load(ctx)
 	switch {
 	case errors.Is(err, fault.NotFound):
 		return one.begin(ctx)
@@ -148,7 +155,8 @@ func (r *Reconciler) advance(ctx context.Context, e *v1alpha1.EtcdRestore) (time
 	return one.resume(ctx, record)
 }
 
-// dropIfTerminating removes e's finalizer if its namespace is being deleted: its members and their disks are deleted too.
+// dropIfTerminating removes e's finalizer if its namespace is being deleted: its members and their disks are deleted too. The pin and the
+// suspension are not, so it tries once to end them: the Secret with the credentials may be deleted already.
 func (r *Reconciler) dropIfTerminating(ctx context.Context, e *v1alpha1.EtcdRestore) (bool, error) {
 	if e.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(e, Finalizer) {
 		return false, nil
@@ -158,6 +166,7 @@ func (r *Reconciler) dropIfTerminating(ctx context.Context, e *v1alpha1.EtcdRest
 	if err != nil || namespace.DeletionTimestamp == nil {
 		return false, err
 	}
+	(&run{Reconciler: r, before: e.DeepCopy(), restore: e, id: idOf(e)}).tryLift(ctx)
 	return true, r.hold(ctx, e, false)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -30,8 +31,51 @@ type run struct {
 }
 
 // manage returns the target. backup holds the members of the backup; nil: they are not known yet.
-func (r *run) manage(backup []plan.Member) inplace.Target {
-	return r.Target(r.optionsOf(r.restore, r.settings, backup))
+func (r *run) manage(backup []plan.Member) inplace.Target { return r.target(backup) }
+
+func (r *run) target(backup []plan.Member) Target {
+	return r.Target(r.optionsOf(r.restore, r.id, r.settings, backup))
+}
+
+// by returns the author of the pin and the suspension.
+func (r *run) by() string {
+	e := r.restore
+	return inplace.Author(fmt.Sprintf("EtcdRestore %s/%s", e.Namespace, e.Name), r.id, fmt.Sprintf("StatefulSet %s/%s", e.Namespace, e.Spec.Into.StatefulSet.Name))
+}
+
+// load returns the record of the restore. It may have the id of an earlier EtcdRestore of this origin, which no longer exists: then that
+// becomes the id of r. The error matches fault.NotFound if there is none.
+func (r *run) load(ctx context.Context) (handoff.Record, error) {
+	target := r.target(nil)
+	record, err := target.Load(ctx, r.id)
+	if !errors.Is(err, fault.NotFound) {
+		return record, err
+	}
+	record, err = target.Find(ctx, ownerOf(r.restore))
+	if err == nil {
+		r.id = record.ID
+	}
+	return record, err
+}
+
+// encode returns the settings of the restore as its record has them: with the EtcdRestore that has begun it, and the order with which the
+// command line can end it if that no longer exists.
+func (r *run) encode() string {
+	o := r.optionsOf(r.restore, r.id, r.settings, nil)
+	text, err := json.Marshal(struct {
+		Settings
+		Order statefulset.Order `json:"order"`
+		Owner statefulset.Owner `json:"etcdRestore"`
+	}{
+		r.settings,
+		statefulset.Order{Into: o.Into, URL: o.Jobs.Repository.URL, Repository: o.Jobs.Repository, Image: o.Jobs.Image, Memory: o.Jobs.Memory,
+			Clone: r.restore.Spec.Clone, By: r.by()},
+		ownerOf(r.restore),
+	})
+	if err != nil {
+		panic(err) // only texts, numbers and quantities
+	}
+	return string(text)
 }
 
 // inPlace returns the restore with r's settings. The error names the field at fault.
@@ -39,9 +83,9 @@ func (r *run) inPlace() (*inplace.Restore, error) {
 	e := r.restore
 	point, err := targetOf(e.Spec, time.Now().UTC())
 	return &inplace.Restore{
-		ID: r.id, By: fmt.Sprintf("EtcdRestore %s/%s, restore %s", e.Namespace, e.Name, r.id), Name: e.Spec.Into.StatefulSet.Name,
+		ID: r.id, By: r.by(), Name: e.Spec.Into.StatefulSet.Name,
 		Confirmed: e.Spec.Confirm != "", DryRun: e.Spec.DryRun, Clone: e.Spec.Clone, Abandoned: e.DeletionTimestamp != nil,
-		Reach: r.Reach, Point: point, Layout: layoutOf(e), Known: r.known,
+		Reach: r.Reach, Point: point, Layout: layoutOf(e, r.id), Known: r.known,
 		Manage: r.manage, Open: r.open, Access: r.access,
 		Warn: func(w inplace.Warning, text string) { r.record(e, event{corev1.EventTypeWarning, string(w), text}) },
 	}, err
@@ -72,7 +116,7 @@ func (r *run) begin(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	record := handoff.New(r.id, w, time.Now())
-	record.Settings = r.settings.encode()
+	record.Settings = r.encode()
 	if w.DryRun {
 		return r.rehearse(ctx, record, w)
 	}
@@ -152,7 +196,9 @@ func (r *run) resume(ctx context.Context, record handoff.Record) (time.Duration,
 	case r.restore.DeletionTimestamp != nil && record.Phase == handoff.Verifying:
 		return r.leaveRestored(ctx, record, record)
 	}
-	return r.step(ctx, record, record)
+	adopted := record
+	adopted.Settings = r.encode()
+	return r.step(ctx, record, adopted)
 }
 
 // step carries out the due step of record, stores the result in place of stored, and writes it into the status. stored is zero if nothing

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -25,15 +26,6 @@ type Settings struct {
 	Access     v1alpha1.Access     `json:"access,omitzero"` // unless the EtcdRestore has its own
 }
 
-// encode returns s as a record has it.
-func (s Settings) encode() string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // only texts and quantities
-	}
-	return string(text)
-}
-
 // accessTo returns the access to the members of e.
 func (s Settings) accessTo(e *v1alpha1.EtcdRestore) v1alpha1.Access {
 	if e.Spec.Access != nil {
@@ -42,10 +34,15 @@ func (s Settings) accessTo(e *v1alpha1.EtcdRestore) v1alpha1.Access {
 	return s.Access
 }
 
-// idOf returns the id of the restore that e orders. It is always the same.
+// idOf returns the id of a restore that e begins.
 func idOf(e *v1alpha1.EtcdRestore) string {
 	sum := sha256.Sum256([]byte(e.UID))
 	return hex.EncodeToString(sum[:8])
+}
+
+// ownerOf returns e as the record of its restore has it.
+func ownerOf(e *v1alpha1.EtcdRestore) statefulset.Owner {
+	return statefulset.Owner{Name: e.Name, UID: e.UID, Origin: originOf(e)}
 }
 
 // originOf returns the name of e with a digest of its spec, without the fields that can change. A StatefulSet remembers it: the same
@@ -105,11 +102,11 @@ func targetOf(s v1alpha1.EtcdRestoreSpec, now time.Time) (t plan.Target, err err
 	return t, nil
 }
 
-// layoutOf returns the layout of the restored cluster, without its members.
-func layoutOf(e *v1alpha1.EtcdRestore) plan.Layout {
+// layoutOf returns the layout of the cluster that a restore with an id restores, without its members.
+func layoutOf(e *v1alpha1.EtcdRestore, id string) plan.Layout {
 	return plan.Layout{
 		Bump:      cmp.Or(e.Spec.BumpRevision, "auto"),
-		Salt:      idOf(e), // one plan serves all members, and a forgotten member of another restore cannot join
-		OldIsDead: true,    // the old members are stopped after the data is built, and the Manager proves that
+		Salt:      id,   // one plan serves all members, and a forgotten member of another restore cannot join
+		OldIsDead: true, // the old members are stopped after the data is built, and the Manager proves that
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
@@ -16,6 +17,19 @@ import (
 
 // pinFor is how long the pin of a restore lasts that never lifts it.
 const pinFor = 30 * 24 * time.Hour
+
+// Author returns the author of the pin and the suspension of a restore with an id: by, such as "EtcdRestore payments/nightly", restores a
+// target, such as "StatefulSet payments/etcd".
+func Author(by, id, target string) string { return fmt.Sprintf("%s, restore %s of %s", by, id, target) }
+
+// isRestore matches an Author with its target. Members of hosts are no targets: each host has a claim of its own.
+var isRestore = regexp.MustCompile(`, restore [0-9a-f]{16} of (StatefulSet \S+)$`)
+
+// haveSameTarget reports whether two authors are restores of the same target.
+func haveSameTarget(a, b string) bool {
+	of, with := isRestore.FindStringSubmatch(a), isRestore.FindStringSubmatch(b)
+	return of != nil && with != nil && of[1] == with[1]
+}
 
 // claim is the handoff.Claim of a restore: the target's own claim, and a pin and a suspension in the repository. A repository that may
 // only be read from has neither, which is a warning: it must not refuse the restore.
@@ -78,8 +92,8 @@ func (c claim) suspend(ctx context.Context) error {
 		return err
 	}
 	now, err := store.Services().Read(ctx)
-	if err == nil && now.Suspended {
-		return nil // by this restore, or by a person, who also ends it
+	if err == nil && now.Suspended && (now.By == c.By || !haveSameTarget(now.By, c.By)) {
+		return nil // whose author also ends it; an earlier restore of this target no longer does, because it has lost the claim
 	}
 	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return err

@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/storage/suspension"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -303,6 +304,35 @@ func TestSuspensionsOfOthersStay(t *testing.T) {
 			t.Errorf("it ended in %s and holds %q: %v", r.End, w.holds(), err)
 		}
 	})
+}
+
+// A suspension of an earlier restore of the same target ends with the next one: that restore has lost its claim, and ends nothing any more.
+func TestSuspensionOfAnEarlierRestoreEnds(t *testing.T) {
+	earlier := func(target string) string {
+		return inplace.Author("EtcdRestore payments/nightly", "fedcba9876543210", target)
+	}
+	for by, stays := range map[string]bool{
+		earlier("StatefulSet payments/etcd"):   false,
+		earlier("StatefulSet payments/etcd-2"): true,
+		"a person, restore 0123456789abcdef":   true,
+		"a person":                             true,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.restore.By = inplace.Author("dr restore --into", restoreID, "StatefulSet payments/etcd")
+			_, err := w.store.Services().Write(t.Context(), suspension.Suspension{Suspended: true, Time: time.Now(), By: by, Reason: "it is being restored"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.runTo(handoff.Fence)
+			held := w.holds()
+			w.orders.Back = true
+			_, err = w.run(handoff.None)
+			if err != nil || len(held) != 2 || (len(w.holds()) > 0) != stays {
+				t.Errorf("%s: during the restore it held %q, and then %q: %v", by, held, w.holds(), err)
+			}
+		})
+	}
 }
 
 // Without a confirmation the restore ends before it stops a member, unless no disk has data.

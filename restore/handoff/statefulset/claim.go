@@ -40,12 +40,7 @@ func (m *Manager) Take(ctx context.Context, r handoff.Record) (handoff.Progress,
 	case holder == m.ID:
 		return handoff.Progress{Done: true}, nil
 	case holder != "":
-		phase := "unknown"
-		other, err := decodeRecord(held.Data[holder])
-		if err == nil {
-			phase = string(other.Phase)
-		}
-		return handoff.Progress{Waiting: fmt.Sprintf("restore %s (phase %s) has claimed %s: wait for its end, or order it to go back", holder, phase, m)}, nil
+		return handoff.Progress{Waiting: m.claimed(holder, held.Data[holder])}, nil
 	}
 	held.Data[holderKey] = m.ID
 	err = m.writeMap(ctx, held, found)
@@ -53,6 +48,21 @@ func (m *Manager) Take(ctx context.Context, r handoff.Record) (handoff.Progress,
 		return handoff.Progress{Waiting: fmt.Sprintf("another restore claims %s at the same time", m)}, nil
 	}
 	return handoff.Progress{Done: err == nil}, apiError(err, "claim %s", m)
+}
+
+// claimed returns why Take waits for a restore, of which text is the record.
+func (m *Manager) claimed(holder, text string) string {
+	phase, begun := "unknown", "order it to go back"
+	other, err := decodeRecord(text)
+	if err == nil {
+		phase = string(other.Phase)
+	}
+	found, err := decodeOrdered(other)
+	if err == nil && found.Owner != nil {
+		begun = fmt.Sprintf("set spec.rollback of EtcdRestore %s, or, if that no longer exists", found.Owner.Name)
+	}
+	return fmt.Sprintf("restore %s (phase %s) has claimed %s: wait for its end, or %s: dr restore --into statefulset/%s --namespace %s --undo %s",
+		holder, phase, m, begun, m.Name, m.Namespace, holder)
 }
 
 // checkOrigin refuses an order that was carried out before. A restore that goes back after its success is not a new one.
@@ -77,12 +87,12 @@ func (m *Manager) Lift(ctx context.Context, r handoff.Record) (handoff.Progress,
 	if err != nil || !p.Done {
 		return p, err
 	}
-	exists, err := m.Exists(ctx)
+	h, err := m.changed(ctx, r)
 	if err != nil {
 		return handoff.Progress{}, err
 	}
-	if exists && !r.Down.IsZero() {
-		p, err = m.step(ctx, r.Handoff, func(o objects, was saved) step { return m.lift(o, was, r.End == handoff.Succeeded) })
+	if h.Saved != "" {
+		p, err = m.step(ctx, h, func(o objects, was saved) step { return m.lift(o, was, r.End == handoff.Succeeded) })
 		if err != nil || !p.Done {
 			return p, err
 		}
@@ -97,6 +107,27 @@ func (m *Manager) Lift(ctx context.Context, r handoff.Record) (handoff.Progress,
 		return handoff.Progress{Waiting: "the claim was changed at the same time: it is read again"}, nil
 	}
 	return handoff.Progress{Done: err == nil}, apiError(err, "end the claim on %s", m)
+}
+
+// changed returns the handoff of r, with the values to put back. If r is a new record in place of one that was lost, they are in an annotation.
+// It returns the zero Handoff if nothing was changed, or the StatefulSet does not exist.
+func (m *Manager) changed(ctx context.Context, r handoff.Record) (handoff.Handoff, error) {
+	set, err := m.readSet(ctx)
+	if fault.KindOf(err) == fault.NotFound {
+		return handoff.Handoff{}, nil
+	}
+	if err != nil {
+		return handoff.Handoff{}, err
+	}
+	found, ok := markOf(set)
+	switch {
+	case !r.Down.IsZero():
+		return r.Handoff, nil
+	case !ok || set.Annotations[restoreAnnotation] != m.ID || found.Stopped: // the way back of stopped members needs the annotation
+		return handoff.Handoff{}, nil
+	}
+	r.Handoff.Saved = encode(found.saved)
+	return r.Handoff, nil
 }
 
 // lift returns the next step towards the values and annotations as they are after a restore.
@@ -145,9 +176,13 @@ func (m *Manager) Load(ctx context.Context, id string) (handoff.Record, error) {
 	}
 	text, found := held.Data[id]
 	if !found || id == "" {
-		return handoff.Record{}, fmt.Errorf("%w: no such restore of %s: see kubectl -n %s get configmap %s", fault.NotFound, m, m.Namespace, m.mapName())
+		return handoff.Record{}, m.errNoRecord()
 	}
 	return decodeRecord(text)
+}
+
+func (m *Manager) errNoRecord() error {
+	return fmt.Errorf("%w: no such restore of %s: see kubectl -n %s get configmap %s", fault.NotFound, m, m.Namespace, m.mapName())
 }
 
 // Save replaces the record before by after. The zero before means that there is none yet; an after with the step None removes the record.
