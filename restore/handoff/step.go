@@ -23,7 +23,7 @@ const (
 	Planned   Phase = "Planned"   // a dry run has ended
 	Succeeded Phase = "Succeeded" // the members serve the restored data
 	Refused   Phase = "Refused"   // the members were not touched
-	Failed    Phase = "Failed"    // the old data is in place again
+	Failed    Phase = "Failed"    // the old data is in place again, except for that which is lost: Record.Reason names it
 )
 
 // HasEnded reports whether p is a final phase.
