@@ -506,7 +506,7 @@ func TestOldDataGoneBeforeSeal(t *testing.T) {
 		if r.Phase != handoff.Failed || len(r.Lost) != gone || r.StaysStopped() != (gone > 1) || w.members[0].live != guard {
 			t.Errorf("%d gone: the restore is %s without the disks of %v: %+v", gone, r.Phase, r.Lost, w.members)
 		}
-		if !strings.Contains(r.Reason, "the old data of m0") || !strings.Contains(r.Reason, "another restore") {
+		if !strings.Contains(r.Reason, "the old data of m0") || !strings.Contains(r.Reason, "restore again") {
 			t.Errorf("%d gone: the reason is %q", gone, r.Reason)
 		}
 	}

@@ -114,7 +114,7 @@ func (r Record) loss() string {
 	if r.StaysStopped() && len(r.Lost) < len(r.Handoff.Members) {
 		text += "; the other members are no quorum, so all stay stopped"
 	}
-	return text + ": another restore builds them anew"
+	return text + ": restore again to build new data there"
 }
 
 // follow returns r after its step is done.

@@ -230,6 +230,29 @@ func (p place) blockLive() error {
 // guard puts a guard at the live path, which is missing or has a file.
 func (p place) guard() error { return filesystem.WriteFile(p.live, []byte(guardText), 0o444) }
 
+// IsGuard reports whether a guard is at path.
+func IsGuard(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	_, guard, err := blockerID(path)
+	return err == nil && guard
+}
+
+// MoveGuard puts the empty directory empty in the place of the data dir dir, which is a guard. The guard is then in it, where etcd exits too.
+func MoveGuard(dir, empty string) error {
+	err := os.Link(dir, filepath.Join(empty, member))
+	if err != nil {
+		return err
+	}
+	err = filesystem.Exchange(dir, empty)
+	if err != nil {
+		return err
+	}
+	return os.Remove(empty)
+}
+
 // unblock removes the blocker at the live path.
 func (p place) unblock() error {
 	err := os.Remove(p.live)
