@@ -30,7 +30,7 @@ type Into struct {
 	ID     string    `json:"id"`     // of the restore, for --undo and --clean
 	Target string    `json:"target"` // such as "StatefulSet payments/etcd"
 	State  IntoState `json:"state"`
-	// Why is the reason why the restore was undone or refused; absent in the other states.
+	// Why is the reason why the restore was undone or refused, with the old data that is lost; absent in the other states.
 	Why    string `json:"why,omitempty"`
 	PlanID string `json:"planID,omitempty"` // absent if there was no plan yet
 	Backup string `json:"backup,omitempty"` // id of the backup
@@ -58,6 +58,7 @@ type IntoState string
 const (
 	IntoRestored IntoState = "restored" // the members serve the restored data
 	IntoUndone   IntoState = "undone"   // the old data is in place again
+	IntoStopped  IntoState = "stopped"  // all members stay stopped: the old data of so many is lost that the others are no quorum
 	IntoRefused  IntoState = "refused"  // no member was touched
 	IntoRemoved  IntoState = "removed"  // the data that was moved aside is removed
 )
@@ -106,6 +107,9 @@ func intoState(r handoff.Record) IntoState {
 		return IntoRemoved
 	case r.End == handoff.Succeeded:
 		return IntoRestored
+	}
+	if r.StaysStopped() {
+		return IntoStopped
 	}
 	return IntoUndone
 }

@@ -46,6 +46,7 @@ func TestIntoState(t *testing.T) {
 	for want, r := range map[document.IntoState]handoff.Record{
 		document.IntoRestored: {End: handoff.Succeeded, Step: handoff.Keep},
 		document.IntoUndone:   {End: handoff.Failed, Step: handoff.Keep},
+		document.IntoStopped:  {End: handoff.Failed, Step: handoff.Keep, Lost: []string{"m1"}, Handoff: handoff.Handoff{Members: make([]handoff.Member, 2)}},
 		document.IntoRefused:  {End: handoff.Refused},
 		document.IntoRemoved:  {End: handoff.Succeeded},
 	} {

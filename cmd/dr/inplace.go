@@ -376,6 +376,9 @@ func (r *inPlace) printInto(d document.Into) {
 	for _, obstacle := range d.Obstacles {
 		facts = append(facts, "avoided", obstacle)
 	}
+	if d.State == document.IntoUndone || d.State == document.IntoStopped {
+		facts = append(facts, "why", d.Why)
+	}
 	facts = append(facts, "took", phases(d.Phases))
 	if len(d.Without) > 0 {
 		facts = append(facts, "left", strings.Join(d.Without, ", ")+": if the host comes back, run the same command there; else remove the member with etcdctl member remove")
@@ -391,7 +394,7 @@ func (r *inPlace) printInto(d document.Into) {
 
 var stateWords = map[document.IntoState]string{
 	document.IntoRestored: "all members serve the restored data", document.IntoUndone: "the old data is in place",
-	document.IntoRefused: "no member was touched", document.IntoRemoved: "the data that was aside is removed",
+	document.IntoStopped: "all members stay stopped", document.IntoRefused: "no member was touched", document.IntoRemoved: "the data that was aside is removed",
 }
 
 func phases(all []document.Phase) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"slices"
 	"strings"
@@ -75,6 +76,28 @@ func TestIntoRefusesFlagsOfOtherWays(t *testing.T) {
 			t.Errorf("dr %s: exit code %d, %s", strings.Join(args, " "), out.code, out.stderr)
 		}
 	})
+}
+
+// TestIntoSaysWhyItWasUndone checks that a restore that was ordered back names old data that is lost, and that one that left all members
+// stopped is an error.
+func TestIntoSaysWhyItWasUndone(t *testing.T) {
+	for lost, want := range map[string]string{
+		"m1":    "the old data is in place",
+		"m1 m2": "no member was started",
+	} {
+		var out bytes.Buffer
+		r := &inPlace{app: &app{world: world{stdout: &checkedWriter{Writer: &out}}, output: "text"}, flags: &restoreFlags{}, orders: handoff.Orders{Back: true}}
+		err := r.printEnd(handoff.Record{
+			End: handoff.Failed, Step: handoff.Keep, Reason: "ordered to go back; the old data of m1 is lost", Lost: strings.Fields(lost),
+			Handoff: handoff.Handoff{Members: make([]handoff.Member, 3)},
+		})
+		if err != nil {
+			out.WriteString(err.Error())
+		}
+		if (err != nil) != (lost != "m1") || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "the old data of m1 is lost") {
+			t.Errorf("%s lost: %v: %s", lost, err, &out)
+		}
+	}
 }
 
 // TestIntoReportsWhatItWaitsFor checks that each phase is reported once, a changed reason as progress and, now and then, as a note, which

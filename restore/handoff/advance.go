@@ -65,14 +65,14 @@ func (a Restore) do(ctx context.Context, r Record, s Step, now func() time.Time)
 	case Release:
 		return one(a.Manager.Release(ctx, r.Handoff))
 	case Return:
-		if r.hasLostQuorum() {
+		if r.StaysStopped() {
 			return r, Outcome{Verdict: Done}
 		}
 		return one(a.Manager.Return(ctx, r.Handoff))
 	case Verify:
 		return a.observe(ctx, r, now)
 	case Recheck:
-		if r.Vacant || !r.Handoff.Serves || r.hasLostQuorum() {
+		if !r.mustServe() {
 			return r, Outcome{Verdict: Done}
 		}
 		return a.check(ctx, r, Built{}, now) // not Settled: a member may have been unready before
@@ -81,7 +81,10 @@ func (a Restore) do(ctx context.Context, r Record, s Step, now func() time.Time)
 	case Keep:
 		return r, Outcome{Verdict: Done}
 	}
-	if s == Seal || s == Place || s == Withdraw || s == Back {
+	if s == Block && len(r.Lost) == 0 {
+		return r, Outcome{Verdict: Done}
+	}
+	if s == Seal || s == Place || s == Withdraw || s == Back || s == Block {
 		p, err := a.Manager.Fence(ctx, r.Handoff) // again: another program may have started members meanwhile
 		if err != nil || !p.Done {
 			return one(p, err)
@@ -91,7 +94,7 @@ func (a Restore) do(ctx context.Context, r Record, s Step, now func() time.Time)
 }
 
 var tasks = map[Step]Task{
-	Stage: DoStage, Seal: DoSeal, Place: DoPlace, Review: DoReview, Withdraw: DoWithdraw, Back: DoBack, Discard: DoDiscard, Clean: DoClean,
+	Stage: DoStage, Seal: DoSeal, Place: DoPlace, Review: DoReview, Withdraw: DoWithdraw, Back: DoBack, Block: DoBlock, Discard: DoDiscard, Clean: DoClean,
 }
 
 // plan inspects the target, and makes a plan that avoids the obstacles that were met. Once members are down, it does not inspect the
@@ -126,6 +129,15 @@ func (a Restore) observe(ctx context.Context, r Record, now func() time.Time) (R
 	return r, outcomeOf(p, err)
 }
 
+// mustServe reports whether the members must have a leader again after a rollback: if they had one, or if old data is lost, which they can
+// do without only if they have a quorum.
+func (r Record) mustServe() bool {
+	if r.Vacant || r.Handoff.Stopped || r.StaysStopped() {
+		return false
+	}
+	return r.Handoff.Serves || len(r.Lost) > 0
+}
+
 // check checks that the members serve b, or any data if b is zero. It records when they first did.
 func (a Restore) check(ctx context.Context, r Record, b Built, now func() time.Time) (Record, Outcome) {
 	p, err := a.Verify(ctx, r.Handoff, b)
@@ -148,8 +160,11 @@ func (a Restore) task(ctx context.Context, r Record, t Task) (Record, Outcome) {
 	if err != nil {
 		return r, outcomeOf(Progress{}, err)
 	}
-	if t == DoBack && !r.Vacant {
-		r.Lost = lostOf(r.Handoff.Members, all)
+	switch {
+	case t == DoBack && !r.Vacant:
+		r.Lost = lostOf(r.Handoff.Members, all, nil)
+	case t == DoBlock:
+		r.Lost = lostOf(r.Handoff.Members, all, r.Lost)
 	}
 	var waiting []string
 	for _, p := range all {
@@ -177,10 +192,10 @@ func (a Restore) task(ctx context.Context, r Record, t Task) (Record, Outcome) {
 	return r, Outcome{Verdict: Done}
 }
 
-// lostOf returns the names of the members whose old data could not be put back.
-func lostOf(members []Member, all []Progress) (names []string) {
+// lostOf returns the names of the members whose old data is lost: those that are known, and those whose disks were found without it.
+func lostOf(members []Member, all []Progress, known []string) (names []string) {
 	for i, p := range all {
-		if p.Gone || p.Vacant {
+		if p.Gone || p.Vacant || slices.Contains(known, members[i].Name) {
 			names = append(names, members[i].Name)
 		}
 	}

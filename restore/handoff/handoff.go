@@ -13,6 +13,9 @@
 // Staging builds the new data next to the old, which may still serve. Fencing stops all members. Sealing replaces each old data dir with a
 // file on which etcd exits: an empty data dir would start a new, empty cluster. Placing replaces that file with the new data.
 //
+// In a rollback, a disk without its old data gets such a file too: with its old identity, an empty member would vote against what it had
+// acknowledged.
+//
 // Barriers keep two clusters from serving at the same time, even if another program starts members meanwhile: no data dir is sealed
 // before all are staged, and none is placed before all are sealed. In a rollback no old data is put back before all new data is moved aside.
 //
@@ -32,6 +35,7 @@ type Handoff struct {
 	Acts      []Act     `json:"acts,omitempty"`     // that the restore will carry out on the manager, in their order
 	Findings  []Finding `json:"findings,omitempty"` // that concern the restore
 	Serves    bool      `json:"serves,omitempty"`   // the members had a leader before the restore: after a rollback they must have one again
+	Stopped   bool      `json:"stopped,omitempty"`  // the manager ran no member before the restore, and runs none after a rollback
 	Held      bool      `json:"held,omitempty"`     // this restore has changed the manager's objects: it may have stopped members
 	Saved     string    `json:"saved,omitempty"`    // the manager's own record of the values that Fence changes and Release puts back
 }

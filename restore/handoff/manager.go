@@ -69,6 +69,7 @@ const (
 	DoReview   Task = "review"   // check that the old data can be put back
 	DoWithdraw Task = "withdraw" // replace new data with a file on which etcd exits
 	DoBack     Task = "back"     // put the old data back
+	DoBlock    Task = "block"    // put a file on which etcd exits on each disk of Record.Lost, on a new disk if need be; it stays after the restore
 	DoDiscard  Task = "discard"  // remove new data that was never in use
 	DoClean    Task = "clean"    // remove the data that was moved aside
 )

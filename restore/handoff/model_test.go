@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	old     data = "old"
 	fresh   data = "new"
 	blocker data = "blocker" // etcd exits on it
+	guard   data = "guard"   // likewise; it outlives the restore
 	empty   data = "empty"   // etcd starts a new, empty cluster on it
 )
 
@@ -51,8 +53,9 @@ type fakeWorld struct {
 	quota     int  // how often it refuses a process for each disk before that is an error; 0: it refuses none
 	away      int  // the number of a member whose node starts no process, from 1 on; 0: none
 	saved     bool // the manager started members at the beginning
+	serves    bool // its members had a leader then
 	strikes   int  // how often the record may still be lost
-	losses    int  // disks that may still be lost; without strangers, who may start a new cluster on new ones
+	losses    int  // disks that may still be lost
 }
 
 func newFakeWorld(t *testing.T, random *rand.Rand) *fakeWorld {
@@ -72,11 +75,15 @@ func newFakeWorld(t *testing.T, random *rand.Rand) *fakeWorld {
 	if random.IntN(20) == 0 {
 		w.away, w.strikes, w.losses = 1+random.IntN(3), 0, 0
 	}
+	w.scaled = w.first == old && random.IntN(8) > 0 // else the cluster is new, and not started yet, or stopped
 	for range 3 {
-		w.members = append(w.members, fakeMember{live: w.first, serves: w.first})
+		m := fakeMember{live: w.first}
+		if w.scaled {
+			m.serves = m.live
+		}
+		w.members = append(w.members, m)
 	}
-	w.scaled = w.first == old // else the cluster is new, and not started yet
-	w.saved = w.scaled
+	w.saved, w.serves = w.scaled, w.scaled && random.IntN(8) > 0
 	return w
 }
 
@@ -104,7 +111,7 @@ func (w *fakeWorld) fault() error {
 
 // run lets time pass: a stranger may scale the manager up, and the manager starts members.
 func (w *fakeWorld) run() {
-	if w.losses == 0 && !w.haveLost() && w.fails(15) {
+	if !w.isExposed() && w.fails(15) {
 		w.scaled = true
 	}
 	for i := range w.members {
@@ -112,7 +119,7 @@ func (w *fakeWorld) run() {
 		if w.scaled && m.lost {
 			*m = fakeMember{renewed: true}
 		}
-		starts := w.scaled && m.serves == "" && m.live != blocker && w.random.IntN(3) == 0
+		starts := w.scaled && m.serves == "" && m.live != blocker && m.live != guard && w.random.IntN(3) == 0
 		if starts && (m.live != "" || w.down) { // before and after it, an empty cluster is not the restore's
 			m.serves = cmp.Or(m.live, empty)
 		}
@@ -123,40 +130,43 @@ func (w *fakeWorld) run() {
 // lose loses the disk of a stopped member now and then.
 func (w *fakeWorld) lose() {
 	m := &w.members[w.random.IntN(len(w.members))]
-	if w.losses > 0 && m.serves == "" && w.random.IntN(4) == 0 {
+	if w.losses > 0 && m.serves == "" && !w.scaled && w.random.IntN(4) == 0 {
 		w.losses--
 		*m = fakeMember{lost: true}
 	}
 }
 
-// haveLost reports whether a disk was lost.
-func (w *fakeWorld) haveLost() bool {
-	return slices.ContainsFunc(w.members, func(m fakeMember) bool { return m.lost || m.renewed })
+// isExposed reports whether a disk was lost that is not blocked yet: a stranger who scales up then starts an empty member, and no restore
+// can prevent that.
+func (w *fakeWorld) isExposed() bool {
+	return slices.ContainsFunc(w.members, func(m fakeMember) bool { return m.lost || m.renewed && m.live == "" })
 }
 
-// check fails the test if two clusters serve, or an empty one. A member with a new disk serves nothing without a quorum of such members.
+// check fails the test if two clusters serve, or an empty member.
 func (w *fakeWorld) check() {
 	w.t.Helper()
 	serving := map[data]int{}
 	for _, m := range w.members {
 		serving[m.serves]++
-		if m.serves == empty && !m.renewed {
+		if m.serves == empty {
 			w.t.Fatalf("an empty member has started: %+v", w.members)
 		}
 	}
-	if serving[empty] > len(w.members)/2 || serving[old] > 0 && serving[fresh] > 0 {
+	if serving[old] > 0 && serving[fresh] > 0 {
 		w.t.Fatalf("%v serve at the same time", serving)
 	}
 }
 
 func (w *fakeWorld) Inspect(context.Context) (handoff.Handoff, error) {
 	err := w.fault()
-	members := make([]handoff.Member, len(w.members))
-	for i := range members {
-		members[i].Name = fmt.Sprint("m", i)
+	h := handoff.Handoff{Manager: "fake", Serves: w.serves, Stopped: !w.saved, Held: w.touched, Saved: fmt.Sprint(w.saved)}
+	for i := range w.members {
+		h.Members = append(h.Members, handoff.Member{Member: plan.Member{Name: name(i)}})
 	}
-	return handoff.Handoff{Manager: "fake", Members: members, Serves: w.first == old, Held: w.touched, Saved: fmt.Sprint(w.saved)}, err
+	return h, err
 }
+
+func name(i int) string { return fmt.Sprintf("m%d", i) }
 
 func (w *fakeWorld) Fence(context.Context, handoff.Handoff) (handoff.Progress, error) {
 	err := w.fault()
@@ -203,10 +213,15 @@ func (w *fakeWorld) Do(_ context.Context, r handoff.Record, t handoff.Task) ([]h
 		if err != nil {
 			return all, err
 		}
+		m := &w.members[i]
+		if t == handoff.DoBlock && !slices.Contains(r.Lost, name(i)) {
+			all[i] = handoff.Progress{Done: !m.lost, Gone: m.lost}
+			continue
+		}
 		if w.away == i+1 {
 			all[i], err = w.unreached(r, i, t)
 		} else {
-			all[i], err = w.task(&w.members[i], t)
+			all[i], err = w.task(m, t)
 		}
 		if err != nil {
 			return all, err
@@ -249,7 +264,13 @@ func (w *fakeWorld) task(m *fakeMember, t handoff.Task) (handoff.Progress, error
 	case m.lost && t == handoff.DoStage:
 		*m = fakeMember{renewed: true, staged: fresh, live: blocker}
 		return handoff.Progress{Done: true, Built: &handoff.Built{ClusterID: "new"}, Vacant: true}, nil
-	case m.renewed && m.staged == "" && t == handoff.DoSeal:
+	case m.lost && t == handoff.DoBlock:
+		*m = fakeMember{renewed: true, live: guard}
+	case t == handoff.DoBlock && (m.live == "" || m.live == blocker || m.live == guard):
+		m.live = guard
+	case t == handoff.DoBlock:
+		return handoff.Progress{Waiting: "there is other data"}, nil
+	case t == handoff.DoSeal && m.live == "" && !m.lost:
 		return handoff.Progress{Stale: true}, nil
 	case m.lost && (t == handoff.DoSeal || t == handoff.DoPlace || t == handoff.DoReview):
 		return handoff.Progress{}, fmt.Errorf("%w: the disk no longer exists", fault.Refused)
@@ -279,8 +300,8 @@ func (w *fakeWorld) task(m *fakeMember, t handoff.Task) (handoff.Progress, error
 	case t == handoff.DoBack && m.live == blocker && m.aside == old:
 		m.live, m.aside = old, ""
 	case t == handoff.DoBack:
-		return handoff.Progress{Done: true, Vacant: m.live == "" || m.live == blocker}, nil
-	case t == handoff.DoDiscard && m.live == old:
+		return handoff.Progress{Done: true, Vacant: m.live == "" || m.live == blocker || m.live == guard}, nil
+	case t == handoff.DoDiscard && (m.live == old || m.live == guard):
 		m.staged = ""
 	case t == handoff.DoDiscard && m.aside == "" && m.live != fresh:
 		m.staged, m.live = "", ""
@@ -318,7 +339,7 @@ func (w *fakeWorld) hold(what *bool, held bool) (handoff.Progress, error) {
 // verify checks that all members serve the expected data.
 func (w *fakeWorld) verify(_ context.Context, _ handoff.Handoff, b handoff.Built) (handoff.Progress, error) {
 	for _, m := range w.members {
-		if m.serves == "" && !(m.renewed && b.ClusterID == "") || b.ClusterID != "" && m.serves != fresh {
+		if m.serves == "" && !(m.live == guard && b.ClusterID == "") || b.ClusterID != "" && m.serves != fresh {
 			return handoff.Progress{Waiting: "members do not serve"}, nil
 		}
 	}
@@ -326,7 +347,8 @@ func (w *fakeWorld) verify(_ context.Context, _ handoff.Handoff, b handoff.Built
 }
 
 // TestEveryOrderEndsRight carries out restores in a fake world: with errors that pass and errors that do not, kills before a step is on
-// record, strangers who start members, and orders to go back at any time. Two clusters never serve at the same time, nor an empty one.
+// record, strangers who start members, disks that are lost, and orders to go back at any time. Two clusters never serve at the same time, nor an
+// empty member.
 // Each restore ends, and its phase tells the truth about the members.
 func TestEveryOrderEndsRight(t *testing.T) {
 	ends := map[handoff.Phase]int{}
@@ -427,13 +449,14 @@ func (w *fakeWorld) checkEnd(seed uint64, r handoff.Record) {
 	if r.Phase == handoff.Succeeded {
 		want = fresh
 	}
-	kept := slices.DeleteFunc(slices.Clone(w.members), func(m fakeMember) bool { return m.lost || m.renewed })
-	stopped := r.Phase == handoff.Failed && len(kept) <= len(w.members)/2
-	if stopped && w.scaled {
-		w.t.Fatalf("seed %d: the disks of a majority are lost, and the members were started: %+v", seed, w.members)
-	}
-	for _, m := range kept {
-		if stopped {
+	for _, m := range w.members {
+		isLost := m.lost || m.renewed
+		switch {
+		case m.renewed && r.Phase == handoff.Failed && r.Sealed && w.first == old && m.live != guard:
+			w.t.Fatalf("seed %d: after %s a new disk is not blocked: %+v", seed, r.Phase, w.members)
+		case isLost, w.first == "" && r.Rebuilt && m.live == guard: // no record says that there was no old data
+			continue
+		case r.Phase != handoff.Succeeded && (r.StaysStopped() || !w.saved || !w.serves && len(r.Lost) == 0):
 			m.serves = want
 		}
 		if m.live != want || m.serves != want && want != "" || m.staged != "" || m.aside != "" || m.failed != "" {
@@ -485,7 +508,7 @@ func TestDisksLostBeforeAnotherBuild(t *testing.T) {
 			orders.Back = true
 		}
 	})
-	if r.Phase != handoff.Failed || len(r.Lost) != 3 || w.scaled {
+	if r.Phase != handoff.Failed || !r.StaysStopped() || len(r.Lost) != 3 || w.scaled {
 		t.Errorf("the restore is %s without the disks of %v, and members are started: %t; want Failed, without all, and none started",
 			r.Phase, r.Lost, w.scaled)
 	}
@@ -509,9 +532,51 @@ func TestPauseAfterTheStop(t *testing.T) {
 	}
 }
 
+// TestOldDataGoneBeforeSeal removes the live data of members after the new data was built, and orders the restore back. Nothing is there to
+// put back, so no such member is started.
+func TestOldDataGoneBeforeSeal(t *testing.T) {
+	for gone := 1; gone <= 3; gone++ {
+		w := newCalmWorld(t)
+		r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+			if r.Step != handoff.Seal {
+				return
+			}
+			orders.Back = true
+			for i := range gone {
+				w.members[i].live = ""
+			}
+		})
+		if r.Phase != handoff.Failed || len(r.Lost) != gone || r.StaysStopped() != (gone > 1) || w.members[0].live != guard {
+			t.Errorf("%d gone: the restore is %s without the disks of %v: %+v", gone, r.Phase, r.Lost, w.members)
+		}
+		if !strings.Contains(r.Reason, "the old data of m0") || !strings.Contains(r.Reason, "restore again") {
+			t.Errorf("%d gone: the reason is %q", gone, r.Reason)
+		}
+	}
+}
+
+// TestLostDiskNeedsALeader loses one disk of a cluster that had no leader: with a lost disk, the restore ends only once the others have one.
+func TestLostDiskNeedsALeader(t *testing.T) {
+	w := newCalmWorld(t)
+	w.serves = false
+	rechecks := 0
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		switch {
+		case r.Step == handoff.Seal:
+			orders.Back, w.members[0] = true, fakeMember{lost: true}
+		case r.Step == handoff.Recheck && rechecks < 20:
+			w.members[1].serves = ""
+			rechecks++
+		}
+	})
+	if r.Phase != handoff.Failed || rechecks != 20 || w.members[1].serves != old {
+		t.Errorf("the restore is %s after %d checks: %+v", r.Phase, rechecks, w.members)
+	}
+}
+
 // newCalmWorld returns a world of members that serve old data, without faults.
 func newCalmWorld(t *testing.T) *fakeWorld {
-	w := &fakeWorld{t: t, random: rand.New(rand.NewPCG(1, 1)), first: old, scaled: true, saved: true}
+	w := &fakeWorld{t: t, random: rand.New(rand.NewPCG(1, 1)), first: old, scaled: true, saved: true, serves: true}
 	for range 3 {
 		w.members = append(w.members, fakeMember{live: old, serves: old})
 	}

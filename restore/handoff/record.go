@@ -127,10 +127,21 @@ func namesOf(members []Member) (names []string) {
 // isDown reports whether members may be stopped.
 func (r Record) isDown() bool { return !r.Down.IsZero() && r.Up.IsZero() }
 
-// hasLostQuorum reports whether the old data of so many members is lost that the others are no quorum. Then members must not be started:
-// those without data would form a new, empty cluster.
-func (r Record) hasLostQuorum() bool {
+// StaysStopped reports whether a rollback starts no member, because the old data of so many is lost that the others are no quorum.
+func (r Record) StaysStopped() bool {
 	return 2*len(r.Lost) >= len(r.Handoff.Members) && len(r.Lost) > 0
+}
+
+// loss describes the old data that is lost, as the end of a reason; "" if none is.
+func (r Record) loss() string {
+	if len(r.Lost) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; the old data of %s is lost, and a file keeps etcd from starting there", strings.Join(r.Lost, ", "))
+	if r.StaysStopped() && len(r.Lost) < len(r.Handoff.Members) {
+		text += "; the other members are no quorum, so all stay stopped"
+	}
+	return text + ": restore again to build new data there"
 }
 
 // follow returns r after its step is done.
@@ -144,10 +155,7 @@ func (r Record) follow(w Orders, now time.Time) Record {
 		r.End, r.Up = Succeeded, now
 	case Recheck:
 		r.End, r.Up, r.KeepUntil = Failed, now, time.Time{}
-		if r.hasLostQuorum() {
-			r.Reason += fmt.Sprintf("; the old data of %s is lost, and the other members are no quorum, so all stay stopped: "+
-				"restore them by another restore, and let no other program start them before that", strings.Join(r.Lost, ", "))
-		}
+		r.Reason += r.loss()
 	case Lift:
 		if r.KeepUntil.IsZero() {
 			r.KeepUntil = now.Add(w.Keep)

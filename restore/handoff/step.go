@@ -23,7 +23,7 @@ const (
 	Planned   Phase = "Planned"   // a dry run has ended
 	Succeeded Phase = "Succeeded" // the members serve the restored data
 	Refused   Phase = "Refused"   // the members were not touched
-	Failed    Phase = "Failed"    // the old data is in place again
+	Failed    Phase = "Failed"    // the old data is in place again, except for that which is lost: Record.Reason names it
 )
 
 // HasEnded reports whether p is a final phase.
@@ -56,6 +56,7 @@ const (
 	Refence   Step = "refence"   // like Fence
 	Withdraw  Step = "withdraw"  // a task on each disk: moves new data aside
 	Back      Step = "back"      // a task on each disk: puts the old data back
+	Block     Step = "block"     // a task on each disk whose old data is lost: keeps etcd from starting there
 	Return    Step = "return"    // makes the manager's objects as they were
 	Recheck   Step = "recheck"   // checks that the members serve again
 )
@@ -96,7 +97,8 @@ var rows = map[Step]row{
 	Resuspend: {RollingBack, Refence, true},
 	Refence:   {RollingBack, Withdraw, false},
 	Withdraw:  {RollingBack, Back, false},
-	Back:      {RollingBack, Return, false},
+	Back:      {RollingBack, Block, false},
+	Block:     {RollingBack, Return, false},
 	Return:    {RollingBack, Recheck, false},
 	Recheck:   {RollingBack, Discard, false},
 

@@ -33,6 +33,28 @@ func (s *Swap) Withdraw() error { return s.reach(Withdraw) }
 // until Discard or Clean. Undo refuses while etcd runs.
 func (s *Swap) Undo() error { return s.reach(Undo) }
 
+// Block puts a guard at the live path of data that is lost, in the place of a blocker. It refuses if anything else is there.
+func (s *Swap) Block() error {
+	err := os.MkdirAll(filepath.Dir(s.data.live), 0o700) // on a new disk
+	if err != nil {
+		return err
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f, err := s.facts()
+	switch {
+	case err != nil || f.Data.Live == Guard:
+		return err
+	case f.Data.Live != Missing && f.Data.Live != Blocker:
+		return fmt.Errorf("restore %s of %s: %w: the old data is lost, and %s (%s) is in its place: if nothing there is needed, move it aside; "+
+			"else keep etcd from starting there, and restore again", s.ID, s.DataDir, fault.Refused, s.data.live, f.Data.Live)
+	}
+	return s.data.guard()
+}
+
 // reach carries out one action after the other until the disk is at goal.
 func (s *Swap) reach(goal Goal) error {
 	unlock, err := s.lock()

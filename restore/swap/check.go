@@ -134,6 +134,9 @@ func (s *Swap) checkLive() error {
 				"and restore without --replace", fault.Refused, p.live, s.DataDir)
 		case kind == Missing:
 			return fmt.Errorf("%w: %s is missing, there is nothing to replace: restore without --replace", fault.Refused, p.live)
+		case kind == Guard:
+			return fmt.Errorf("%w: the old data of %s is lost, and a file keeps etcd from starting there: move that file aside, and restore without --replace",
+				fault.Refused, p.live)
 		case kind != OtherDir:
 			return fmt.Errorf("%w: %s is not a directory: %w", fault.Refused, p.live, errNotDir)
 		}

@@ -59,7 +59,7 @@ func useOf(state State, same, unused bool) use {
 			return proceed
 		}
 		return keep
-	case Undone, Superseded, Vacated:
+	case Undone, Superseded, Vacated, Guarded:
 		return keep
 	case Unstaged, Stale:
 		return remove

@@ -65,8 +65,8 @@ func finishCleans(dataDir string, report storage.Report) error {
 	return nil
 }
 
-// Discard removes the new data with the folders if etcd cannot have started on it. If there was no old data, it removes the blockers, and
-// keeps new data in failed. In all other states, and without a folder, it does nothing.
+// Discard removes the new data with the folders if etcd cannot have started on it. If there was no old data, it removes the blockers, but no
+// guard, and keeps new data in failed. In all other states, and without a folder, it does nothing.
 func (s *Swap) Discard() error {
 	if !exists(s.data.folder) {
 		return finishClean(s.ID, s.DataDir, s.WALDir, nil)
@@ -115,7 +115,8 @@ func (s *Swap) locked(do func(Facts) error) error {
 	return do(f)
 }
 
-// unblock removes the blockers at live paths that had no old data. It removes that of the data dir last: until then etcd does not start.
+// unblock removes the blockers at live paths that had no old data. It removes that of the data dir last: until then etcd does not start. If
+// there was a guard, it puts one there instead.
 func (s *Swap) unblock(f Facts) error {
 	if f.Log != nil && f.Log.isVacant() && f.Log.Live == Blocker {
 		err := s.log.unblock()
@@ -123,10 +124,13 @@ func (s *Swap) unblock(f Facts) error {
 			return err
 		}
 	}
-	if f.Data.isVacant() && f.Data.Live == Blocker {
-		return s.data.unblock()
+	switch {
+	case !f.Data.isVacant() || f.Data.Live != Blocker:
+		return nil
+	case s.isGuarded():
+		return s.data.guard()
 	}
-	return nil
+	return s.data.unblock()
 }
 
 // needed returns why the directories of s, in the state f, are still needed, and what the operator can do.

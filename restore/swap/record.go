@@ -29,6 +29,8 @@ type Record struct {
 	// The directories that are exchanged: of the data, and of the log if it has a directory of its own.
 	Old []filesystem.Identity `json:"old,omitempty"` // nil: there was no old data
 	New []filesystem.Identity `json:"new,omitempty"` // nil: the new data is not complete
+
+	Guarded bool `json:"guarded,omitempty"` // there was a guard in place of old data
 }
 
 // identities returns the identities for both slots: of the data, then of the log. Those that are not recorded are zero.

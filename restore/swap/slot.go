@@ -1,6 +1,7 @@
 package swap
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -69,10 +70,12 @@ func (p place) kind(path string, ids identities) (Kind, error) {
 	case !info.Mode().IsRegular():
 		return Other, nil
 	}
-	id, err := blockerID(path)
+	id, guard, err := blockerID(path)
 	switch {
 	case err != nil:
 		return "", err
+	case guard:
+		return Guard, nil
 	case id == p.id:
 		return Blocker, nil
 	case id != "":
@@ -95,23 +98,23 @@ func (ids identities) kind(path string) (Kind, error) {
 	return OtherDir, nil
 }
 
-// blockerID returns the id of the restore to which the blocker at path belongs; "" if the file is no blocker. The rest of the blocker's
-// text is not compared: the data dir may have another path in a container or on a rescue system.
-func blockerID(path string) (string, error) {
+// blockerID returns the id of the restore to which the blocker at path belongs; "" if the file is no blocker. guard means that it is a guard
+// instead. The rest of the text is not compared: the data dir may have another path in a container or on a rescue system.
+func blockerID(path string) (id string, guard bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer f.Close()
 	begin, err := io.ReadAll(io.LimitReader(f, 128))
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	match := blockerBegin.FindSubmatch(begin)
 	if match == nil {
-		return "", nil
+		return "", bytes.HasPrefix(begin, []byte(guardBegin)), nil
 	}
-	return string(match[1]), nil
+	return string(match[1]), false, nil
 }
 
 // exchange exchanges the live path with the one that is kept aside as name, and makes the exchange durable.
@@ -205,12 +208,15 @@ func (p place) block(path string) error {
 	return filesystem.Sync(filepath.Dir(path))
 }
 
-// blockLive makes a blocker at the live path of a slot without old data. It removes an empty directory there, in which etcd would begin a
-// new log.
+// blockLive makes a blocker at the live path of a slot without old data, in the place of a guard. It removes an empty directory there, in
+// which etcd would begin a new log.
 func (p place) blockLive() error {
 	kind, err := p.kind(p.live, identities{})
 	if err != nil || kind == Blocker {
 		return err
+	}
+	if kind == Guard {
+		return filesystem.WriteFile(p.live, []byte(p.text), 0o444)
 	}
 	if kind == OtherDir {
 		err := os.Remove(p.live)
@@ -219,6 +225,32 @@ func (p place) blockLive() error {
 		}
 	}
 	return p.block(p.live)
+}
+
+// guard puts a guard at the live path, which is missing or has a file.
+func (p place) guard() error { return filesystem.WriteFile(p.live, []byte(guardText), 0o444) }
+
+// IsGuard reports whether a guard is at path.
+func IsGuard(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	_, guard, err := blockerID(path)
+	return err == nil && guard
+}
+
+// MoveGuard puts the empty directory empty in the place of the data dir dir, which is a guard. The guard is then in it, where etcd exits too.
+func MoveGuard(dir, empty string) error {
+	err := os.Link(dir, filepath.Join(empty, member))
+	if err != nil {
+		return err
+	}
+	err = filesystem.Exchange(dir, empty)
+	if err != nil {
+		return err
+	}
+	return os.Remove(empty)
 }
 
 // unblock removes the blocker at the live path.

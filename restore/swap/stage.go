@@ -45,7 +45,7 @@ func (s *Swap) complete(r Record) error {
 	if err != nil {
 		return err
 	}
-	r.Old = before.Old
+	r.Old, r.Guarded = before.Old, before.Guarded
 	r.New, err = identify(s.aside(newName))
 	if err != nil {
 		return err
@@ -132,7 +132,8 @@ func (s *Swap) startOver(p plan.Plan) error {
 		return err
 	}
 	// Written before the removal, because no record may call data complete while it is being removed.
-	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Old: old})
+	guarded := f.Data.Live == Guard || f.Data.Live == Blocker && s.isGuarded()
+	err = s.write(Record{ID: s.ID, DataDir: s.DataDir, WALDir: s.WALDir, Plan: p, Old: old, Guarded: guarded})
 	if err != nil {
 		return err
 	}
@@ -156,10 +157,16 @@ func (s *Swap) startOver(p plan.Plan) error {
 	return s.blockLive()
 }
 
+// isGuarded reports whether a guard was live when the new data was built.
+func (s *Swap) isGuarded() bool {
+	r, err := s.Record()
+	return err == nil && r.Guarded
+}
+
 // unstageable returns the reason why no new data can be built in the state f, and what the operator can do.
 func (s *Swap) unstageable(f Facts) error {
 	switch f.State() {
-	case Blocked, Unknown, Superseded, Undone, Bare, Emptied:
+	case Blocked, Unknown, Superseded, Undone, Bare, Emptied, Guarded:
 		return s.refusal(Place, f.State(), fmt.Errorf("%w: cannot build new data: %w", fault.Refused, f.remedy()))
 	}
 	return fmt.Errorf("%w: restore %s of %s is %s: run %s first", fault.Refused, s.ID, s.DataDir, f.State(), s.undoText())

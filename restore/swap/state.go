@@ -21,6 +21,7 @@ const (
 	OtherDir Kind = "other directory"
 	Blocker  Kind = "blocker" // the file of this restore that keeps etcd from starting
 	Foreign  Kind = "foreign" // the blocker of another restore
+	Guard    Kind = "guard"   // the file that keeps etcd from starting where old data is lost; it belongs to no restore
 	Other    Kind = "other"   // anything else, such as a symbolic link
 )
 
@@ -58,6 +59,7 @@ const (
 	Stale      State = "stale"      // the new data was built for a directory that is not live any more
 	Superseded State = "superseded" // after Place or Undo, data of another restore or of an operator became live
 	Blocked    State = "blocked"    // another restore of the same data dir has put its blocker there
+	Guarded    State = "guarded"    // the old data is lost, and a guard is live
 	Unknown    State = "unknown"    // none that this package makes
 
 	none State = "" // of the log, if it has no slot
@@ -90,6 +92,7 @@ var layouts = []struct {
 	state                  State
 }{
 	{kinds{Foreign}, nil, nil, nil, Blocked},
+	{kinds{Guard}, nil, noneAside, nil, Guarded},
 	{kinds{Missing}, nil, kinds{OldDir}, nil, Exposed},
 	{kinds{OldDir}, kinds{NewDir}, unused, unused, Staged},
 	{kinds{Blocker}, kinds{NewDir}, kinds{OldDir}, unused, Closed},
@@ -141,6 +144,9 @@ func (f Facts) State() State {
 	p := f.pair()
 	if p.log == none || p.log == p.data {
 		return p.data
+	}
+	if p.data == Guarded && f.Log.Old != OldDir {
+		return Guarded
 	}
 	for _, s := range []State{Blocked, Exposed, Unknown} {
 		if p.has(s) {
@@ -286,6 +292,8 @@ func next(goal Goal, f Facts) (action, error) {
 		return action{do: block, part: log}, nil
 	case goal == Withdraw && p.isBefore(): // the new data was never live
 		return action{}, nil
+	case (goal == Withdraw || goal == Undo) && f.State() == Guarded: // no data is live, and there is no old data
+		return action{}, nil
 	}
 	a, ok := moves[goal][p]
 	if !ok {
@@ -311,6 +319,7 @@ var remedies = map[State]error{
 		"Check its data, then run dr restore --replace again, which builds again"),
 	Vacant: errBlocked, Ready: errBlocked,
 	Bare: errEmptied, Emptied: errEmptied,
+	Guarded: errors.New("its old data is lost, and a file keeps etcd from starting: begin another restore"),
 	Blocked: errors.New("another restore of the data dir is not complete: complete or undo that one first, " +
 		"its id is in the file at the path of the data dir or of member"),
 	Superseded: errors.New("another restore or an operator has replaced the data of this restore: stop etcd, move what is in the place of " +
@@ -343,9 +352,9 @@ func (f Facts) remedy() error {
 // isStrange reports whether the live entry is unknown: neither data of this restore nor a blocker.
 func (s Slot) isStrange() bool { return s.Live == OtherDir || s.Live == Other }
 
-// isVacant reports whether there is no old data, and none of another restore or of an operator.
+// isVacant reports whether there is no old data, or none any more, and none of another restore or of an operator.
 func (s Slot) isVacant() bool {
-	return s.Old == NoOld && kinds{Missing, Blocker, NewDir}.has(s.Live)
+	return s.Old == NoOld && kinds{Missing, Blocker, NewDir}.has(s.Live) || noneAside.has(s.Old) && kinds{Missing, Guard}.has(s.Live)
 }
 
 // slot returns one slot. For the log, f.Log must not be nil.
@@ -370,7 +379,7 @@ func (s Slot) at(name string) Kind {
 // stageable reports whether new data can be built: etcd has not started on new data of this restore, and the live path is as the
 // restore has found it.
 func (f Facts) stageable() bool {
-	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready}, f.State()) && f.Data.New != Blocker
+	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Guarded}, f.State()) && f.Data.New != Blocker
 }
 
 // cleanable reports whether the directories that are aside can be removed. In these states they are those of the record, and the live path
@@ -381,5 +390,5 @@ func (f Facts) cleanable() bool {
 
 // discardable reports whether new data is neither live, nor kept because etcd may have started on it and old data is live again.
 func (f Facts) discardable() bool {
-	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Emptied}, f.State())
+	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Emptied, Guarded}, f.State())
 }

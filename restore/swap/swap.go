@@ -18,6 +18,9 @@
 //
 // Clean removes the directories that are aside.
 //
+// If old data was lost meanwhile, Block puts a guard at the live path: a file on which etcd exits, which belongs to no restore. A later
+// restore treats such a disk as one without old data. If that one is taken back, the guard is there again.
+//
 // If the data dir is missing or contains nothing of etcd's, etcd with --initial-cluster-state=new starts on it as a new, empty cluster. So
 // the live path is never missing. While old and new data change places, a blocker is there: a regular file, on which etcd exits. Each step
 // exchanges two names in one operation of the file system (filesystem.Exchange), so a kill or a power failure leaves a state of the table
@@ -96,7 +99,7 @@ func dataPlace(id, dir string, inside bool) place {
 }
 
 // isInside reports whether only member in dir is exchanged. If the folder of id exists, its path shows that. For a new id only member is
-// exchanged if dir is a mount point, contains anything besides member, such as certificates, or is empty.
+// exchanged if dir is a mount point, contains anything besides the directory member, such as certificates, or is empty.
 func isInside(id, dir string) (bool, error) {
 	for _, inside := range []bool{true, false} {
 		p := dataPlace(id, dir, inside)
@@ -112,7 +115,7 @@ func isInside(id, dir string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
-	return err == nil && (len(entries) != 1 || entries[0].Name() != member), err
+	return err == nil && (len(entries) != 1 || entries[0].Name() != member || !entries[0].IsDir()), err
 }
 
 func exists(path string) bool {
@@ -181,6 +184,13 @@ func blockerText(id, dataDir string) string {
 
 // blockerBegin matches the beginning of every blocker.
 var blockerBegin = regexp.MustCompile(`^dr restore ([0-9a-f]{8,32}) is replacing the data dir `)
+
+// A guard has no id: each restore may replace it.
+const (
+	guardBegin = "dr restore has found no data here."
+	guardText  = guardBegin + " This file keeps etcd from starting on an empty data dir, as a member that has forgotten all.\n" +
+		"Restore the cluster again, which builds this member too. Or move this file away, and add the member as a new one.\n"
+)
 
 // Find returns all Swaps of a data dir that are on its disk. A Swap whose blocker is live comes first: the others cannot see any live data
 // until it is completed or undone. Find includes a Swap with a damaged record; its Record returns the error.

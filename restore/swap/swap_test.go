@@ -326,6 +326,48 @@ func TestVacantDisk(t *testing.T) {
 	}
 }
 
+// TestGuard blocks a disk without data. Another restore replaces the guard, and taking that one back puts it there again. The guard is live
+// until the new data is in place.
+func TestGuard(t *testing.T) {
+	for _, f := range vacantForms {
+		t.Run(string(f), func(t *testing.T) {
+			d := newDisk(t, f)
+			first, err := swap.New("fedcba98", d.data, d.wal)
+			if err != nil {
+				t.Fatal(err)
+			}
+			must(t, first.Block)
+			d.wantBoots(t, "")
+			wantState(t, d.open(t), swap.Guarded)
+			err = d.open(t).Check(t.Context(), d.plan())
+			if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "a file keeps etcd from starting there: move that file aside") {
+				t.Errorf("--replace: %v", err)
+			}
+			d.stage(t)
+			s := d.open(t)
+			for _, step := range []struct {
+				do    func() error
+				state swap.State
+				boots string
+			}{
+				{s.Discard, swap.Guarded, ""},
+				{s.Undo, swap.Guarded, ""},
+				{first.Block, swap.Guarded, ""},
+				{first.Discard, swap.Guarded, ""},
+				{func() error { d.stage(t); return s.Place() }, swap.Placed, newData},
+				{s.Withdraw, swap.Emptied, ""},
+				{s.Discard, swap.Guarded, ""},
+				{s.Block, swap.Guarded, ""},
+				{func() error { return swap.Clean(id, d.data, "") }, swap.Guarded, ""},
+			} {
+				must(t, step.do)
+				wantState(t, s, step.state)
+				d.wantBoots(t, step.boots)
+			}
+		})
+	}
+}
+
 // wantNothing fails the test unless the disk has nothing but lost+found.
 func (d disk) wantNothing(t testing.TB) {
 	t.Helper()

@@ -30,7 +30,7 @@ var phaseEvents = map[handoff.Phase]event{
 	handoff.RollingBack: {corev1.EventTypeWarning, eventGoingBack, "the old data is put back"},
 	handoff.Succeeded:   {corev1.EventTypeNormal, eventRestored, "all members serve the restored data"},
 	handoff.Refused:     {corev1.EventTypeWarning, eventRefused, "no member was touched"},
-	handoff.Failed:      {corev1.EventTypeWarning, eventWentBack, "the old data is in place again"},
+	handoff.Failed:      {corev1.EventTypeWarning, eventWentBack, "the restore has gone back"}, // the message says if old data is lost
 }
 
 // eventsOf returns the events that a change of the status means. They are derived from the status, so that after a restart of the operator

@@ -502,15 +502,19 @@ func TestErr(t *testing.T) {
 		end  handoff.Phase
 		back bool
 		want fault.Kind
+		lost []string
 	}{
-		"restored":                   {handoff.Succeeded, false, ""},
-		"refused":                    {handoff.Refused, false, fault.Refused},
-		"failed":                     {handoff.Failed, false, fault.Internal},
-		"ordered back":               {handoff.Failed, true, ""},
-		"ordered back in time":       {handoff.Refused, true, ""},
-		"ordered back, and restored": {handoff.Succeeded, true, fault.Internal},
+		"restored":                      {end: handoff.Succeeded},
+		"refused":                       {end: handoff.Refused, want: fault.Refused},
+		"failed":                        {end: handoff.Failed, want: fault.Internal},
+		"ordered back":                  {end: handoff.Failed, back: true},
+		"ordered back in time":          {end: handoff.Refused, back: true},
+		"ordered back, and restored":    {end: handoff.Succeeded, back: true, want: fault.Internal},
+		"ordered back, one disk lost":   {end: handoff.Failed, back: true, lost: []string{"m1"}},
+		"ordered back, a majority lost": {end: handoff.Failed, back: true, lost: []string{"m1", "m2"}, want: fault.Internal},
 	} {
-		err := inplace.Err(handoff.Record{End: c.end, Reason: "refused: the disk is full"}, handoff.Orders{Back: c.back})
+		h := handoff.Handoff{Members: make([]handoff.Member, 3)}
+		err := inplace.Err(handoff.Record{End: c.end, Reason: "refused: the disk is full", Handoff: h, Lost: c.lost}, handoff.Orders{Back: c.back})
 		if fault.KindOf(err) != c.want || err != nil && strings.Count(err.Error(), "refused: ") > 1 {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -37,6 +37,7 @@ var acts = map[handoff.Task]func(Work, context.Context, *swap.Swap) (handoff.Rep
 	handoff.DoReview:   Work.review,
 	handoff.DoWithdraw: Work.withdraw,
 	handoff.DoBack:     Work.back,
+	handoff.DoBlock:    Work.block,
 	handoff.DoDiscard:  Work.discard,
 	handoff.DoClean:    Work.clean,
 }
@@ -99,7 +100,7 @@ func (w Work) seal(ctx context.Context, s *swap.Swap) (handoff.Report, error) {
 	switch {
 	case err != nil:
 		return handoff.Report{}, err
-	case slices.Contains([]swap.State{swap.Unstaged, swap.Stale, swap.Vacated, swap.Vacant}, v.State), isNew(v):
+	case slices.Contains([]swap.State{swap.Unstaged, swap.Stale, swap.Vacated, swap.Vacant, swap.Guarded}, v.State), isNew(v):
 		return handoff.Report{Stale: true}, nil
 	case v.State == swap.Staged && !v.Running:
 		err := s.CheckLive(ctx)
@@ -149,6 +150,15 @@ func (w Work) back(_ context.Context, s *swap.Swap) (handoff.Report, error) {
 		return report, err
 	}
 	return report, s.Undo()
+}
+
+// block keeps etcd from starting where the old data is lost. If it finds other data, it waits for a person.
+func (w Work) block(_ context.Context, s *swap.Swap) (handoff.Report, error) {
+	err := s.Block()
+	if errors.Is(err, fault.Refused) {
+		return handoff.Report{Waiting: err.Error()}, nil
+	}
+	return done(err)
 }
 
 func (w Work) discard(_ context.Context, s *swap.Swap) (handoff.Report, error) {

@@ -20,7 +20,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-const id = "0123456789abcdef"
+// The ids of two restores.
+const (
+	id      = "0123456789abcdef"
+	another = "fedcba9876543210"
+)
 
 // What is on a disk, by the content of its files.
 const (
@@ -34,15 +38,27 @@ const (
 type disk struct {
 	data string
 	wal  string // "": in the data dir
+	id   string // of the restore
 }
 
 // form describes a new disk.
-type form struct{ vacant, mounted, withLog bool }
+type form struct{ vacant, mounted, withLog, guarded bool }
 
 func allForms() (all []form) {
 	for _, vacant := range []bool{false, true} {
 		for _, mounted := range []bool{false, true} {
-			all = append(all, form{vacant, mounted, false}, form{vacant, mounted, true})
+			all = append(all, form{vacant: vacant, mounted: mounted}, form{vacant: vacant, mounted: mounted, withLog: true})
+		}
+	}
+	return all
+}
+
+// guardedForms returns those of disks whose data was lost, and on which another restore keeps etcd from starting.
+func guardedForms() (all []form) {
+	for _, f := range allForms() {
+		f.guarded = true
+		if f.vacant {
+			all = append(all, f)
 		}
 	}
 	return all
@@ -50,7 +66,7 @@ func allForms() (all []form) {
 
 func newDisk(t *testing.T, f form) disk {
 	t.Helper()
-	d := disk{data: filepath.Join(t.TempDir(), "etcd")}
+	d := disk{data: filepath.Join(t.TempDir(), "etcd"), id: id}
 	if f.withLog {
 		d.wal = filepath.Join(t.TempDir(), "wal")
 	}
@@ -64,6 +80,15 @@ func newDisk(t *testing.T, f form) disk {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if f.guarded {
+		d.as(another).do(t, handoff.DoBlock, handoff.DoDiscard, handoff.DoClean)
+	}
+	return d
+}
+
+// as returns d for the tasks of another restore.
+func (d disk) as(id string) disk {
+	d.id = id
 	return d
 }
 
@@ -111,6 +136,13 @@ func (d disk) left() (all []string) {
 	return all
 }
 
+func (d disk) removeLeft() (err error) {
+	for _, folder := range d.left() {
+		err = errors.Join(err, os.RemoveAll(folder))
+	}
+	return err
+}
+
 func (d disk) plan() plan.Plan {
 	return plan.Plan{
 		ID: "plan1", File: "/snapshot.db", Token: "token",
@@ -121,7 +153,7 @@ func (d disk) plan() plan.Plan {
 // work returns a task on d that builds newData.
 func (d disk) work(task handoff.Task) member.Work {
 	p := d.plan()
-	return member.Work{Task: task, Restore: id, Place: plan.Into{Name: "m1", DataDir: d.data, WALDir: d.wal}, Plan: &p, Run: build}
+	return member.Work{Task: task, Restore: d.id, Place: plan.Into{Name: "m1", DataDir: d.data, WALDir: d.wal}, Plan: &p, Run: build}
 }
 
 // build builds newData, in the place of the restore engine.
@@ -168,7 +200,14 @@ type step struct {
 
 // cycle returns all tasks of a restore that goes forward and back, after which nothing of it is left.
 func (f form) cycle() []step {
-	if f.vacant {
+	switch {
+	case f.guarded:
+		return []step{
+			{handoff.DoStage, blocked}, {handoff.DoSeal, blocked}, {handoff.DoWithdraw, blocked}, {handoff.DoBack, blocked}, {handoff.DoDiscard, blocked},
+			{handoff.DoStage, blocked}, {handoff.DoSeal, blocked}, {handoff.DoPlace, newData}, {handoff.DoReview, newData}, {handoff.DoWithdraw, blocked},
+			{handoff.DoBack, blocked}, {handoff.DoBlock, blocked}, {handoff.DoDiscard, blocked}, {handoff.DoClean, blocked},
+		}
+	case f.vacant:
 		return []step{
 			{handoff.DoStage, blocked}, {handoff.DoSeal, blocked}, {handoff.DoWithdraw, blocked}, {handoff.DoBack, blocked},
 			{handoff.DoSeal, blocked}, {handoff.DoPlace, newData}, {handoff.DoReview, newData}, {handoff.DoWithdraw, blocked},
@@ -184,7 +223,7 @@ func (f form) cycle() []step {
 
 // Each task is done once and again, on each kind of disk.
 func TestTasks(t *testing.T) {
-	for _, f := range allForms() {
+	for _, f := range append(allForms(), guardedForms()...) {
 		d := newDisk(t, f)
 		for _, s := range f.cycle() {
 			for range 2 {
@@ -336,6 +375,78 @@ func TestSealFindsStaleData(t *testing.T) {
 	}
 	d.do(t, handoff.DoStage, handoff.DoSeal, handoff.DoPlace, handoff.DoWithdraw, handoff.DoBack)
 	d.wantBoots(t, "empty")
+}
+
+// Where the old data is lost, the way back leaves a file on which etcd exits, which outlives the restore. Another restore builds that member,
+// and if it goes back, the file is there again.
+func TestLostData(t *testing.T) {
+	for name, lose := range map[string]func(d disk) error{
+		"a new disk":        func(d disk) error { return errors.Join(os.RemoveAll(d.data+"/member"), d.removeLeft()) },
+		"a new, empty disk": func(d disk) error { return errors.Join(os.RemoveAll(d.data), d.removeLeft()) },
+		"no data dir":       func(d disk) error { return os.RemoveAll(d.data) },
+		"no data":           func(d disk) error { return os.RemoveAll(d.data + "/member") },
+	} {
+		for _, f := range allForms() {
+			if f.vacant || f.mounted && name == "no data dir" || !f.mounted && name == "no data" {
+				continue
+			}
+			d := newDisk(t, f)
+			d.do(t, handoff.DoStage)
+			must(t, lose(d))
+			if d.wal != "" {
+				must(t, os.RemoveAll(d.wal))
+			}
+			r := member.Do(t.Context(), d.work(handoff.DoSeal))
+			back := d.do(t, handoff.DoWithdraw, handoff.DoBack)
+			if !r.Stale || !back.Vacant {
+				t.Errorf("%s, %+v: seal: %s, back: %s", name, f, r.Encode(), back.Encode())
+			}
+			for _, task := range []handoff.Task{handoff.DoBlock, handoff.DoBlock, handoff.DoWithdraw, handoff.DoBack, handoff.DoDiscard, handoff.DoClean} {
+				r := d.do(t, task)
+				d.wantBoots(t, blocked)
+				if task == handoff.DoBack && !r.Vacant {
+					t.Errorf("%s, %+v: back: %s", name, f, r.Encode())
+				}
+			}
+			d.wantRebuilt(t)
+		}
+	}
+}
+
+// wantRebuilt restores a disk without data by another restore: one that is refused, one that goes back, and one that succeeds.
+func (d disk) wantRebuilt(t *testing.T) {
+	t.Helper()
+	d = d.as(another)
+	for _, way := range [][]handoff.Task{
+		{handoff.DoStage, handoff.DoDiscard},
+		{handoff.DoStage, handoff.DoSeal, handoff.DoBack, handoff.DoDiscard, handoff.DoClean},
+		{handoff.DoStage, handoff.DoSeal, handoff.DoPlace, handoff.DoWithdraw, handoff.DoBack, handoff.DoDiscard, handoff.DoClean},
+	} {
+		r := d.do(t, way[0])
+		d.do(t, way[1:]...)
+		d.wantBoots(t, blocked)
+		if !r.Vacant || len(d.left()) > 0 {
+			t.Errorf("stage: %s, left: %q", r.Encode(), d.left())
+		}
+	}
+	d.do(t, handoff.DoStage, handoff.DoSeal, handoff.DoPlace, handoff.DoClean)
+	d.wantBoots(t, newData)
+}
+
+// Other data in the place of lost data is left as it is: the task waits for a person.
+func TestBlockLeavesOtherData(t *testing.T) {
+	for _, f := range allForms() {
+		d := newDisk(t, f)
+		must(t, writeMember(plan.Into{DataDir: d.data, WALDir: d.wal}, "other"))
+		r := member.Do(t.Context(), d.work(handoff.DoBlock))
+		if r.Done || r.Err() != nil || !strings.Contains(r.Waiting, "move it aside") || namesACommand(r) {
+			t.Errorf("%+v: %s", f, r.Encode())
+		}
+		d.wantBoots(t, "other")
+		must(t, errors.Join(os.RemoveAll(d.data), os.RemoveAll(d.wal)))
+		d.do(t, handoff.DoBlock)
+		d.wantBoots(t, blocked)
+	}
 }
 
 // A blocker that an operator removed is made again before anything else.

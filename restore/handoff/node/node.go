@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff/member"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/salvage"
+	"github.com/etcd-dr/etcd-dr/restore/swap"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
 )
@@ -215,9 +216,11 @@ func (m *Manager) identify(ctx context.Context, url string) string {
 	return fmt.Sprintf("%x", c.ID)
 }
 
-// makeDataDir makes a data dir that is missing, for the user that runs etcd: the restored data gets the owner of the directory.
+// makeDataDir makes a data dir that is missing, for the user that runs etcd: the restored data gets the owner of the directory. A guard in
+// its place goes into it.
 func (m *Manager) makeDataDir(ctx context.Context, dir string) error {
-	if !isMissing(dir) {
+	guarded := swap.IsGuard(dir)
+	if !isMissing(dir) && !guarded {
 		return nil
 	}
 	own, err := m.Member(ctx)
@@ -232,8 +235,11 @@ func (m *Manager) makeDataDir(ctx context.Context, dir string) error {
 	if err == nil && own.Owner != nil {
 		err = filesystem.ChangeOwner(made, own.Owner.UID, own.Owner.GID)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case guarded:
+		return swap.MoveGuard(dir, made)
 	}
 	return os.Rename(made, dir)
 }

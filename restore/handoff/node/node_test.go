@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -42,6 +44,41 @@ func TestInspectFindsAnotherMember(t *testing.T) {
 		if h.Members[0].Fresh {
 			t.Errorf("%s: the data dir exists, and counts as missing", name)
 		}
+	}
+}
+
+// TestLostDataDir checks that a data dir that was lost stays blocked, and that the next restore builds it for the user that runs etcd.
+func TestLostDataDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	own := node.Member{Name: "m1", DataDir: dir, Owner: &node.Owner{UID: os.Geteuid(), GID: os.Getegid()}}
+	if os.Geteuid() == 0 {
+		own.Owner = &node.Owner{UID: 1234, GID: 1234}
+	}
+	m := &node.Manager{
+		Service: &node.Commands{Own: own}, Plan: planned,
+		Run: func(context.Context, plan.Plan) (restore.Result, error) { return restore.Result{}, fault.Damaged },
+	}
+	h, err := m.Inspect(t.Context())
+	must(t, err)
+	_, err = m.Do(t.Context(), handoff.Record{ID: "0123456789abcdef", Handoff: h, Lost: []string{"m1"}}, handoff.DoBlock)
+	must(t, err)
+	later := handoff.Record{ID: "fedcba9876543210", Handoff: h, Plan: &planned}
+	for _, task := range []handoff.Task{handoff.DoStage, handoff.DoDiscard} {
+		_, err = m.Do(t.Context(), later, task)
+		info, statErr := os.Stat(filepath.Join(dir, "member"))
+		must(t, statErr)
+		uid, _, ownerErr := filesystem.OwnerOf(dir)
+		must(t, ownerErr)
+		if (err != nil) != (task == handoff.DoStage) || !info.Mode().IsRegular() || uid != own.Owner.UID {
+			t.Errorf("%s: %v; member is a file: %t, the owner is %d", task, err, info.Mode().IsRegular(), uid)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

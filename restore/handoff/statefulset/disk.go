@@ -31,6 +31,24 @@ func (r run) without(claim string) (handoff.Progress, error) {
 		fault.Refused, r.Namespace, claim, r.record.Handoff.Members[r.index].Name)
 }
 
+// isLost reports whether the old data of the member is lost.
+func (r run) isLost() bool {
+	return slices.Contains(r.record.Lost, r.record.Handoff.Members[r.index].Name)
+}
+
+// beforeBlock returns the progress of DoBlock on a disk that no Job can block, or need not: gone is the name of a claim that is gone, "" if
+// there is none.
+func (r run) beforeBlock(gone string) handoff.Progress {
+	if gone == "" {
+		return handoff.Progress{Done: true}
+	}
+	why := fmt.Sprintf("claim %s/%s is gone: a new one is created", r.Namespace, gone)
+	if r.claims[gone] != nil {
+		why = fmt.Sprintf("claim %s/%s is being deleted: waiting for its end", r.Namespace, gone)
+	}
+	return handoff.Progress{Waiting: why, Gone: true}
+}
+
 // occupied returns why no Job can mount the member's claims now; "" if one can.
 func (r run) occupied(places []place) string {
 	pod := podName(r.set, r.index)
@@ -65,7 +83,7 @@ func (r run) unreachable() string {
 	case r.task == handoff.DoStage && hasClaim: // the member's pod has the claim until the pod is gone
 		return text + fmt.Sprintf("if that node is down, %s; if the disk is lost, kubectl -n %s delete pvc %s --wait=false before that: "+
 			"the member is built on a new disk", putOutOfService(member.Node), r.Namespace, places[0].claim())
-	case bearsLoss(r.task) && r.task != handoff.DoDiscard && hasClaim: // the data that DoDiscard leaves is in use
+	case (bearsLoss(r.task) && r.task != handoff.DoDiscard || r.task == handoff.DoBlock) && hasClaim: // the data that DoDiscard leaves is in use
 		return text + fmt.Sprintf("start that node if it is down; if the disk is lost, kubectl -n %s delete pvc %s: the restore continues without it",
 			r.Namespace, places[0].claim())
 	}

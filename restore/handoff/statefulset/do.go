@@ -21,7 +21,8 @@ import (
 
 // Do carries out a task with a Job for each member, which finds its name, the member's volumes and the plan in r. A Job that exists is not
 // created again, unless it ended without a result. Jobs of other tasks are ended first: one that starts late would change a disk on which
-// the restore has gone another way. A disk that no longer exists has nothing to remove or to put back: there such a task is done.
+// the restore has gone another way. A disk that no longer exists has nothing to remove or to put back: there such a task is done. To block a
+// lost disk, Do creates a new claim.
 func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	all := slices.Repeat([]handoff.Progress{{Idle: true}}, len(r.Handoff.Members))
 	one, err := m.readRun(ctx, r, t)
@@ -67,7 +68,10 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 		return handoff.Progress{}, err
 	}
 	gone := r.gone(places)
-	if gone != "" && r.task != handoff.DoStage { // which has just created it
+	switch {
+	case r.task == handoff.DoBlock && (gone != "" || !r.isLost()):
+		return r.beforeBlock(gone), nil
+	case gone != "" && r.task != handoff.DoStage: // which has just created it
 		return r.without(gone)
 	}
 	left := mine.end(turn(r.record, r.task), time.Now())
@@ -127,14 +131,18 @@ func (m *Manager) move(ctx context.Context, r run, next move) (handoff.Progress,
 	return next.Progress, nil
 }
 
-// prepare creates the plan's ConfigMap and the missing claims, if the task is to stage.
+// prepare creates the missing claims, if the task is to stage or to block, and the plan's ConfigMap, if it is to stage.
 func (m *Manager) prepare(ctx context.Context, r run) (handoff.Progress, error) {
-	if !r.reads() || r.record.Plan == nil {
+	isStage := r.reads() && r.record.Plan != nil
+	if !isStage && r.task != handoff.DoBlock {
 		return handoff.Progress{Done: true}, nil
 	}
 	claims, err := r.newClaims()
 	if err != nil {
 		return handoff.Progress{}, err
+	}
+	if !isStage {
+		return m.carryOut(ctx, step{creates: claims})
 	}
 	owner, err := m.owner(ctx)
 	if err != nil {
@@ -147,20 +155,23 @@ func (m *Manager) prepare(ctx context.Context, r run) (handoff.Progress, error) 
 	return m.carryOut(ctx, step{creates: append(claims, planned)})
 }
 
-// newClaims returns the claims to create. It refuses claims on which the new data does not fit even alone. The Jobs compare the free space.
+// newClaims returns the claims to create: to block, those of lost disks. To stage, it refuses claims on which the new data does not fit even
+// alone. The Jobs compare the free space.
 func (r run) newClaims() (missing []client.Object, err error) {
 	var members []viewed
 	for i := range r.record.Handoff.Members {
 		r.index = int32(i)
+		if r.task == handoff.DoBlock && !r.isLost() {
+			continue
+		}
 		places, err := r.places()
+		if err == nil && r.reads() {
+			err = r.checkSizes(places)
+		}
 		if err != nil {
 			return nil, err
 		}
 		members = append(members, viewed{places: places})
-		err = r.checkSizes(places)
-		if err != nil {
-			return nil, err
-		}
 	}
 	for _, claim := range missingClaims(r.objects, members) {
 		missing = append(missing, claim)

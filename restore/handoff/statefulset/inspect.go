@@ -32,7 +32,7 @@ func (m *Manager) inspect(o objects) handoff.Handoff {
 	c, finding := etcdContainer(o.set.Spec.Template.Spec, m.Into.Container)
 	all.add(finding)
 	was := savedOf(o, c)
-	h.Saved = encode(was)
+	h.Saved, h.Stopped = encode(was), was.Replicas == 0
 	if all.refuse() {
 		h.Findings = all
 		return h

@@ -501,6 +501,37 @@ func TestLostDisksAreDone(t *testing.T) {
 	}
 }
 
+// TestBlockOfLostDisks checks that only disks whose old data is lost have Jobs that block them, on a new claim if the old one is gone. A
+// claim that a person deletes meanwhile is lost too.
+func TestBlockOfLostDisks(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	w.record.Lost, w.record.Plan = []string{"etcd-1"}, nil // the plan may be lost with an earlier record
+	w.remove("data-etcd-1")
+	texts, err := w.do(handoff.DoBlock)
+	want := []string{"done", "claim payments/data-etcd-1 is gone: a new one is created", "done"}
+	if err != nil || !slices.Equal(texts, want) || len(w.jobs()) != 0 {
+		t.Fatalf("%q, %v, %d Jobs", texts, err, len(w.jobs()))
+	}
+	get(w, "data-etcd-1", &corev1.PersistentVolumeClaim{})
+	w.remove("data-etcd-2")
+	all, err := w.manager().Do(t.Context(), w.record, handoff.DoBlock)
+	if err != nil || all[1].Waiting != "a Job is created" || all[2].Done || !all[2].Gone {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	args := strings.Join(w.jobs()[0].Spec.Template.Spec.Containers[0].Args, " ")
+	if len(w.jobs()) != 1 || !strings.HasPrefix(args, "member block --restore="+restoreID+" --name=etcd-1 ") {
+		t.Errorf("%d Jobs, the first with %s", len(w.jobs()), args)
+	}
+	w.pod(w.jobs()[0], terminated(`{"done":true}`))
+	w.record.Lost = []string{"etcd-1", "etcd-2"}
+	texts, err = w.do(handoff.DoBlock)
+	if err != nil || texts[1] != "done" || !strings.HasPrefix(texts[2], "claim payments/data-etcd-2 is gone") {
+		t.Errorf("%q, %v", texts, err)
+	}
+	get(w, "data-etcd-2", &corev1.PersistentVolumeClaim{})
+}
+
 // TestDeadNodesHoldNoOtherMember begins the way back while a Job of before cannot end on its node: the other members have their Jobs.
 func TestDeadNodesHoldNoOtherMember(t *testing.T) {
 	w := staging(t)

@@ -55,7 +55,7 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 		mark.Stopped, mark.Reverted = false, 0
 		mark.annotate(after, m.ID)
 		return step{patches: []patch{{o.set, after}}, waiting: fmt.Sprintf("%s is scaled to %d", m, n)}
-	case len(missing) > 0 && startsInOrder(o.set):
+	case len(missing) > 0 && o.createsPods():
 		return o.createPods(missing)
 	case len(missing) > 0:
 		return wait("the StatefulSet controller has not created %s yet", podName(o.set, missing[0]))
@@ -79,7 +79,23 @@ func (o objects) missingPods(n int32) (indices []int32) {
 func startsInOrder(set *appsv1.StatefulSet) bool {
 	pod := set.Spec.Template.Spec
 	probed := func(c corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
-	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && (slices.ContainsFunc(pod.Containers, probed) || len(pod.ReadinessGates) > 0)
+	return isOrdered(set) && (slices.ContainsFunc(pod.Containers, probed) || len(pod.ReadinessGates) > 0)
+}
+
+func isOrdered(set *appsv1.StatefulSet) bool {
+	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
+}
+
+// createsPods reports whether the StatefulSet controller would wait with the next pod: for one that becomes ready late, or for one whose
+// container ends again and again, such as that of a member whose old data is lost.
+func (o objects) createsPods() bool {
+	restarts := func(c corev1.ContainerStatus) bool { return c.RestartCount > 0 }
+	for _, pod := range o.pods {
+		if isOrdered(o.set) && slices.ContainsFunc(pod.Status.ContainerStatuses, restarts) {
+			return true
+		}
+	}
+	return startsInOrder(o.set)
 }
 
 // createPods creates the pods of members as the StatefulSet controller would. It takes them for its own: they have its reference.
@@ -158,7 +174,7 @@ func podVolumes(set *appsv1.StatefulSet, others []corev1.Volume, pod string) (al
 
 // readTemplates reads the pod templates of the current revisions, if pods are to be created of them.
 func (m *Manager) readTemplates(ctx context.Context, o *objects) error {
-	if !startsInOrder(o.set) || len(o.missingPods(replicasOf(o.set))) == 0 {
+	if !o.createsPods() || len(o.missingPods(replicasOf(o.set))) == 0 {
 		return nil
 	}
 	found := map[string]*appsv1.ControllerRevision{}

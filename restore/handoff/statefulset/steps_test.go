@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -177,6 +178,27 @@ func TestReleaseEndsDisasterRecovery(t *testing.T) {
 	if env[len(env)-1].Value != "no" || *w.set().Spec.Replicas != 0 {
 		t.Errorf("the variable is %q, and there are %d replicas", env[len(env)-1].Value, *w.set().Spec.Replicas)
 	}
+}
+
+// TestReturnWithAMemberThatEnds checks that a member on whose disk etcd exits does not keep the pods after it from being created.
+func TestReturnWithAMemberThatEnds(t *testing.T) {
+	w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) {
+		s.Spec.PodManagementPolicy, etcd(s).ReadinessProbe = appsv1.OrderedReadyPodManagement, nil
+		s.Status.CurrentRevision, s.Status.UpdateRevision = "etcd-a", "etcd-a"
+	})
+	w.create(&appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etcd-a"}, Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{}}}`)},
+	})
+	w.plan()
+	w.run(map[string]string{"etcd-0": "n1", "etcd-1": "n2"})
+	p, err := w.manager().Return(t.Context(), w.record.Handoff)
+	if err != nil || p.Waiting != "the StatefulSet controller has not created etcd-2 yet" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	change(w, "etcd-1", &corev1.Pod{}, func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} })
+	wantDone(t, false)(w.manager().Return(t.Context(), w.record.Handoff))
+	get(w, "etcd-2", &corev1.Pod{})
+	wantDone(t, true)(w.manager().Return(t.Context(), w.record.Handoff))
 }
 
 // TestFenceRefusesClaimsThatEnd checks that no pod is deleted while that would delete a member's data.
