@@ -30,7 +30,6 @@ func (silent) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ..
 type crowd struct {
 	*testing.T
 	reconciler *restores.Reconciler
-	end        context.CancelFunc
 	ended      chan time.Duration // after what time each comes back
 }
 

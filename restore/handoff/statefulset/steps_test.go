@@ -185,6 +185,7 @@ func TestReturnWithAMemberThatEnds(t *testing.T) {
 	w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) {
 		s.Spec.PodManagementPolicy, etcd(s).ReadinessProbe = appsv1.OrderedReadyPodManagement, nil
 		s.Status.CurrentRevision, s.Status.UpdateRevision = "etcd-a", "etcd-a"
+		s.Annotations = map[string]string{"etcd-dr.io/restore": restoreID, "etcd-dr.io/saved": `{"replicas":3}`}
 	})
 	w.create(&appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etcd-a"}, Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{}}}`)},
