@@ -93,6 +93,7 @@ func unschedulable(message string) corev1.PodStatus {
 // TestJobsBecomeProgress checks how a Job's state becomes a member's progress, and when a Job is created again.
 func TestJobsBecomeProgress(t *testing.T) {
 	const again, once = 4, 3 // Jobs afterwards
+	const now = -time.Minute // the test may take longer than the pause
 	running := corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
 	for name, c := range map[string]struct {
 		age    time.Duration
@@ -119,12 +120,12 @@ func TestJobsBecomeProgress(t *testing.T) {
 			want: "the disk is full", kind: fault.Refused, jobs: once,
 		},
 		"the store is down": {
-			status: ended(batchv1.JobFailed, "", time.Second), pod: new(terminated(`{"error":{"message":"no route","kinds":["unreachable"]}}`)), want: "no route", jobs: once,
+			status: ended(batchv1.JobFailed, "", now), pod: new(terminated(`{"error":{"message":"no route","kinds":["unreachable"]}}`)), want: "no route", jobs: once,
 		},
 		"the store was down": {
 			status: ended(batchv1.JobFailed, "", time.Minute), pod: new(terminated(`{"error":{"message":"no route","kinds":["unreachable"]}}`)), want: "no route", jobs: again,
 		},
-		"etcd runs":  {status: ended(batchv1.JobComplete, "", time.Second), pod: new(terminated(`{"waiting":"etcd runs"}`)), want: "etcd runs", jobs: once},
+		"etcd runs":  {status: ended(batchv1.JobComplete, "", now), pod: new(terminated(`{"waiting":"etcd runs"}`)), want: "etcd runs", jobs: once},
 		"etcd ended": {status: ended(batchv1.JobComplete, "", time.Minute), pod: new(terminated(`{"waiting":"etcd runs"}`)), want: "etcd runs", jobs: again},
 		"killed": {
 			status: ended(batchv1.JobFailed, "", time.Minute), pod: new(terminated("")), want: "ended without a report: it ended: exit code 1, Error", jobs: again,
