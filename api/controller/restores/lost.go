@@ -145,16 +145,21 @@ func (r *run) folders() string {
 // liftTime bounds tryLift: a store that does not answer must not delay the end of a namespace.
 const liftTime = 20 * time.Second
 
-// tryLift tries once to end all that the restore holds. If it cannot, an event names the remedy.
+// tryLift tries once to end all that the restore holds. If it cannot, an event names the remedy. If its settings are deleted already, its
+// suspension ends with the next restore of the StatefulSet.
 func (r *run) tryLift(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, liftTime)
 	defer cancel()
+	why := ""
 	record, err := r.load(ctx)
 	if err == nil {
 		err = json.Unmarshal([]byte(record.Settings), &r.settings)
 	} else {
 		record = r.unknown()
-		_, err = r.check(ctx)
+		why, err = r.check(ctx)
+	}
+	if why != "" {
+		return
 	}
 	restore, wrong := r.inPlace()
 	if err == nil && wrong == nil {

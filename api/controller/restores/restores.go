@@ -166,8 +166,12 @@ func (r *Reconciler) dropIfTerminating(ctx context.Context, e *v1alpha1.EtcdRest
 	if err != nil || namespace.DeletionTimestamp == nil {
 		return false, err
 	}
-	(&run{Reconciler: r, before: e.DeepCopy(), restore: e, id: idOf(e)}).tryLift(ctx)
-	return true, r.hold(ctx, e, false)
+	gone := &run{Reconciler: r, before: e.DeepCopy(), restore: e.DeepCopy(), id: idOf(e)}
+	err = r.hold(ctx, e, false) // first: nothing may keep the namespace
+	if err == nil {
+		gone.tryLift(ctx)
+	}
+	return true, err
 }
 
 // hold adds the finalizer to e if held is true, else removes it.
