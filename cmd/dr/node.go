@@ -204,6 +204,9 @@ func (r *intoNode) findEnd(cmd *cobra.Command, args []string) error {
 
 // checkWithout refuses to go on without this host, a member that the plan does not have, or so many that the others are no quorum.
 func (r *intoNode) checkWithout(ctx context.Context) error {
+	if len(r.flags.into.without) == 0 {
+		return nil
+	}
 	own, err := r.service.Member(ctx)
 	if err == nil && slices.Contains(r.flags.into.without, own.Name) {
 		return usagef("--without %s: %s runs that member: omit it", own.Name, r.target)
@@ -215,7 +218,7 @@ func (r *intoNode) checkWithout(ctx context.Context) error {
 			return usagef("--without %s: the plan has no such member, it has %s: correct the name", name, r.planned.InitialCluster())
 		}
 	}
-	if len(without) > 0 && 2*len(without) >= len(r.planned.Members) {
+	if 2*len(without) >= len(r.planned.Members) {
 		return usagef("--without %s: the other members are no quorum of %d: make a plan with the members that are left: pass --initial-cluster",
 			strings.Join(without, ","), len(r.planned.Members))
 	}
