@@ -13,8 +13,8 @@
 // Staging builds the new data next to the old, which may still serve. Fencing stops all members. Sealing replaces each old data dir with a
 // file on which etcd exits: an empty data dir would start a new, empty cluster. Placing replaces that file with the new data.
 //
-// In a rollback, a disk without its old data gets such a file too: with its old identity, an empty member would vote against what it had
-// acknowledged.
+// In a rollback, a disk whose old data is lost gets such a file too. An empty member would keep its old identity, and its vote could elect
+// a leader without writes that it had acknowledged before.
 //
 // Barriers keep two clusters from serving at the same time, even if another program starts members meanwhile: no data dir is sealed
 // before all are staged, and none is placed before all are sealed. In a rollback no old data is put back before all new data is moved aside.

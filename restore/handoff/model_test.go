@@ -349,7 +349,7 @@ func (w *fakeWorld) verify(_ context.Context, _ handoff.Handoff, b handoff.Built
 // TestEveryOrderEndsRight carries out restores in a fake world: with errors that pass and errors that do not, kills before a step is on
 // record, strangers who start members, disks that are lost, and orders to go back at any time. Two clusters never serve at the same time, nor an
 // empty member.
-// Each restore ends, and its phase tells the truth about the members.
+// Each restore ends, and its last phase agrees with the state of the members.
 func TestEveryOrderEndsRight(t *testing.T) {
 	ends := map[handoff.Phase]int{}
 	for seed := range uint64(10_000) {

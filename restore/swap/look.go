@@ -72,7 +72,7 @@ func (s *Swap) lookLive(v *View) error {
 	return err
 }
 
-// HasBegun reports whether Stage has recorded what is live. Before that, s has neither moved nor blocked anything.
+// HasBegun reports whether Stage has recorded what is live. Before that, the restore has not changed the live path.
 func (s *Swap) HasBegun() (bool, error) {
 	_, err := s.Record()
 	if errors.Is(err, fault.NotFound) {

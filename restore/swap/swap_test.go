@@ -442,7 +442,7 @@ func TestDiscardOtherLiveData(t *testing.T) {
 	}
 }
 
-// TestStagedAgainForOtherData stages again after the live data has gone, or has come: the new data is then for what is there.
+// TestStagedAgainForOtherData stages again after live data was removed, or added: the second build is for the data that is there now.
 func TestStagedAgainForOtherData(t *testing.T) {
 	for _, c := range []struct{ before, after form }{{plain, newDir}, {newDir, plain}, {withLog, newLog}, {newLog, withLog}} {
 		d := newDisk(t, c.before)

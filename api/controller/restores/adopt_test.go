@@ -93,7 +93,7 @@ func TestCommandEndsTheRestoreOfALostEtcdRestore(t *testing.T) {
 	}
 }
 
-// forbidding is an API server that lets nobody read EtcdRestores.
+// forbidding is an API server that forbids every request to read EtcdRestores.
 type forbidding struct{ client.Client }
 
 func (f forbidding) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {

@@ -26,7 +26,7 @@ const (
 	another = "fedcba9876543210"
 )
 
-// What is on a disk, by the content of its files.
+// The contents of the files by which a test recognizes the data on a disk.
 const (
 	oldData = "old"
 	newData = "new"

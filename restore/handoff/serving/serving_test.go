@@ -14,7 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// subject is a running cluster, and what is expected of it.
+// subject is a running cluster with the members and the data that Check expects.
 type subject struct {
 	access cluster.Config
 	target handoff.Handoff

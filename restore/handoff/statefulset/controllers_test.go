@@ -317,7 +317,7 @@ func (s *site) dropFinalizersOnDelete() {
 	}
 }
 
-// restore carries out a restore. The Jobs report what is in s.report.
+// restore carries out a restore. Each Job ends with the report in s.report.
 func (s *site) restore(orders func(step handoff.Step) handoff.Orders) (path []handoff.Step) {
 	s.t.Helper()
 	m := s.manager()

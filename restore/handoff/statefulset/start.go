@@ -25,8 +25,8 @@ func (m *Manager) start(ctx context.Context, h handoff.Handoff, decide func(obje
 	return m.step(ctx, h, decide)
 }
 
-// putBack returns the next step towards as many members running as before the restore. What it has not changed stays: a cluster may have
-// grown since Inspect, which Fence refuses.
+// putBack returns the next step towards as many members running as before the restore. A number of replicas that the restore has not changed
+// stays: the cluster may have grown since Inspect, and then Fence was refused.
 func (m *Manager) putBack(o objects, was saved) step {
 	n := replicasOf(o.set)
 	switch {

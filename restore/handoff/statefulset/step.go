@@ -22,7 +22,7 @@ type step struct {
 	err     error           // to return after the requests
 }
 
-// patch changes an object that nobody else has changed since it was read.
+// patch changes an object, unless another program has changed it since it was read.
 type patch struct{ before, after client.Object }
 
 func done() step { return step{} }

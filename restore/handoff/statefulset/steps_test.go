@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// TestFenceWaitsForEveryPod checks that Fence is not done while the pod of a member exists, whoever has created it, and names the cure for
+// TestFenceWaitsForEveryPod checks that Fence is not done while the pod of a member exists, whichever program has created it, and names the cure for
 // a pod that does not end.
 func TestFenceWaitsForEveryPod(t *testing.T) {
 	ago := func(d time.Duration) *metav1.Time { return new(metav1.NewTime(time.Now().Add(-d))) }
