@@ -31,6 +31,7 @@ func underSystemd(t *testing.T, script string) {
 		tools.Path(t, "etcd-3.7", "etcd"):    "etcd",
 		tools.Path(t, "etcd-3.7", "etcdctl"): "etcdctl",
 		filepath.Join("container", script):   "script.sh",
+		"container/lib.sh":                   "lib.sh",
 	} {
 		output(t, "install", "-m", "755", from, filepath.Join(shared, name))
 	}

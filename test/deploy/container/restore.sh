@@ -1,21 +1,7 @@
 #!/usr/bin/env bash
 # Restores three members, each a unit of systemd, with dr restore --into systemd, and goes back. In /run/shared are dr, etcd and etcdctl.
 set -euo pipefail
-trap 'tail -n 30 /run/*.log /run/last; systemctl --no-pager --full --lines=0 status "etcd*"' ERR
-
-step() { printf "%4d s  %s\n" "$SECONDS" "$1"; }
-
-# eventually runs a command until it succeeds, for two minutes and more.
-eventually() {
-	for _ in {1..1200}; do
-		if "$@" >/run/last 2>&1; then
-			return
-		fi
-		sleep 0.1
-	done
-	echo "this did not succeed: $*" >&2
-	return 1
-}
+. /run/shared/lib.sh
 
 install -m 755 /run/shared/dr /run/shared/etcd /run/shared/etcdctl /usr/local/bin
 cat >/run/etcd.conf <<'END'

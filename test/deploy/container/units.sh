@@ -2,21 +2,7 @@
 # Installs the units as docs/serve.md and their own comments describe it, and runs them under systemd beside a member of etcd.
 # In /run/shared are dr, etcd, etcdctl, and the project's directories deploy and docs.
 set -euo pipefail
-trap 'tail -n 20 /run/*.log /run/last; systemctl --no-pager --full --lines=0 status "etcd*"' ERR
-
-step() { printf "%4d s  %s\n" "$SECONDS" "$1"; }
-
-# eventually runs a command until it succeeds, for two minutes and more.
-eventually() {
-	for _ in {1..1200}; do
-		if "$@" >/run/last 2>&1; then
-			return
-		fi
-		sleep 0.1
-	done
-	echo "this did not succeed: $*" >&2
-	return 1
-}
+. /run/shared/lib.sh
 
 # is fails unless a unit's properties have these values: is UNIT NAME=VALUE...
 is() {
