@@ -292,8 +292,8 @@ func (d *driller) readState(ctx context.Context) error {
 	return err
 }
 
-// readLast reads the proofs of the newest stored drill, newest first, and updates d by them. If another service could not run that drill to
-// its end, this one retries it.
+// readLast reads the proofs of the newest stored drill, newest first, and updates d by them. If they are new, as after a drill of another
+// service, a survey follows. If that service could not run the drill to its end, this one retries it.
 func (d *driller) readLast(ctx context.Context, in backup.Store) ([]catalog.Proof, error) {
 	newest, err := in.Cluster.LastDrill(ctx, time.Now().Add(catalog.FutureAllowance))
 	if err != nil {
@@ -304,6 +304,7 @@ func (d *driller) readLast(ctx context.Context, in backup.Store) ([]catalog.Proo
 		return newest, nil
 	}
 	d.last = newest[0].Time
+	d.board.ended()
 	verdict, _ := verdictOf(newest, nil)
 	d.retryLater(verdict == NotRun || !catalog.DrillEnded(newest))
 	return newest, nil

@@ -157,6 +157,22 @@ func TestServiceObservesBackupsOfAnother(t *testing.T) {
 	})
 }
 
+// A survey follows each drill, also one that another service has run: that of the service that shows it must not be hours late.
+func TestServiceObservesDrillsOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		prod := withDrills(t, observed(t, "prod", "@daily", "main"), "0 * * * *")
+		prod.Observe = 24 * time.Hour
+		a, b := w.start("a", configOf(prod)), w.start("b", configOf(prod))
+		w.pass(at(0, "3h5m"))
+		for name, s := range map[string]*service{"a": a, "b": b} {
+			good := s.status(t, "prod").Standings[0].Good
+			if good.Proven != catalog.Booted || good.ProvenAt.Before(w.begin.Add(at(0, "3h"))) {
+				t.Errorf("%s: the newest backup is %s since %s", name, good.Proven, good.ProvenAt)
+			}
+		}
+	})
+}
+
 // A store that is unreachable for a moment causes no condition. One that stays unreachable does, and keeps its last standing.
 func TestServiceObservesAnUnreachableStore(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -15,8 +15,7 @@ func (s *site) testDrill(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(func() {
 		if t.Failed() {
-			state, err := s.Try("", "-n", "payments", "describe", "edb,jobs,pods")
-			t.Logf("%v\n%s", err, state)
+			s.logDrills(t)
 		}
 	})
 	s.Kubectl(t, "", "-n", "payments", "create", "secret", "generic", "backups-identity", "--from-file=key.txt="+s.identity)
@@ -51,6 +50,25 @@ func (s *site) testDrill(t *testing.T) {
 		return ended && name == ""
 	})
 	s.patch(t, `{"spec": {"drill": null}}`)
+}
+
+// logDrills logs what has happened to the drills of payments, the Jobs' events first.
+func (s *site) logDrills(t *testing.T) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"-n", "payments", "get", "events", "--sort-by=.metadata.creationTimestamp"},
+		{"-n", "etcd-dr", "get", "pods", "-o", "wide"},
+		{"-n", "etcd-dr", "logs", "-l", "app.kubernetes.io/name=etcd-dr", "--prefix", "--tail=-1", "--since=20m"},
+		{"-n", "payments", "get", "edb,jobs", "-o", "yaml"},
+	} {
+		out, err := s.Try("", args...)
+		t.Logf("kubectl %s: %v", strings.Join(args, " "), err)
+		for line := range strings.Lines(out) {
+			if args[2] != "logs" || strings.Contains(line, "payments") {
+				t.Log(strings.TrimSuffix(line, "\n"))
+			}
+		}
+	}
 }
 
 // patch changes the EtcdBackup.
