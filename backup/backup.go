@@ -179,7 +179,7 @@ func (r *run) gatherHints(ctx context.Context) {
 		r.warn("cannot find out whether authentication is enabled: %v", err)
 	}
 	if r.manifest.KubernetesEncrypted {
-		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: keep a copy of them elsewhere")
+		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: store them with dr assets")
 	}
 }
 

@@ -5,19 +5,17 @@ package restore_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/test/mount"
 )
 
 // Files in the target may be the last copy: a restore refuses the target and changes nothing.
@@ -168,53 +166,16 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 	wantNoWork(t, filepath.Dir(link))
 }
 
-const namespaceEnv = "ETCD_DR_RESTORE_TEST_NAMESPACE"
-
-// inNamespace runs the calling test again in a process with its own mounts, and reports whether this is that process.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(namespaceEnv) != "" {
-		return true
-	}
-	unavailable := t.Skip
-	if os.Getenv("CI") == "true" {
-		unavailable = t.Fatal
-	}
-	if os.Getuid() != 0 {
-		unavailable("only root may mount")
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), namespaceEnv+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) {
-		unavailable("mount namespaces are not allowed here")
-	}
-	if err != nil {
-		t.Errorf("in a process of its own: %v\n%s", err, out)
-	}
-	return false
-}
-
-func mount(t *testing.T, source, target, kind string, flags uintptr, data string) {
-	t.Helper()
-	err := unix.Mount(source, target, kind, flags, data)
-	if err != nil {
-		t.Fatalf("mount %s: %v", target, err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
-}
-
 // A mount point cannot be renamed over, so the work is done inside it.
 func TestTargetIsAMountPoint(t *testing.T) {
 	t.Parallel()
-	if !inNamespace(t) {
+	if !mount.Alone(t) {
 		return
 	}
 	s := store(t, plainDatabase(t), nil)
 	for name, mounted := range map[string]func(t *testing.T, target string){
 		"tmpfs": func(t *testing.T, target string) {
-			mount(t, "tmpfs", target, "tmpfs", 0, "size=512m,uid=1234,gid=2345")
+			mount.Do(t, "tmpfs", target, "tmpfs", 0, "size=512m,uid=1234,gid=2345")
 		},
 		"bind": func(t *testing.T, target string) {
 			source := t.TempDir() // on the same device as the target: only the kernel's list of mounts shows it
@@ -222,7 +183,7 @@ func TestTargetIsAMountPoint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mount(t, source, target, "", unix.MS_BIND, "")
+			mount.Bind(t, source, target)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -272,12 +233,12 @@ func wantRestoredInside(t *testing.T, s fixture, target string) {
 // A disk that is too small is refused before anything is fetched.
 func TestTooLittleDisk(t *testing.T) {
 	t.Parallel()
-	if !inNamespace(t) {
+	if !mount.Alone(t) {
 		return
 	}
 	s := store(t, plainDatabase(t), nil)
 	disk := t.TempDir()
-	mount(t, "tmpfs", disk, "tmpfs", 0, "size=150m")
+	mount.Do(t, "tmpfs", disk, "tmpfs", 0, "size=150m")
 	into := plan.Into{OutputDir: filepath.Join(disk, "restored")}
 	r, err := restore.Run(t.Context(), s.plan(t, plan.Layout{Into: into}), child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
 	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "MiB free") {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
+	"github.com/etcd-dr/etcd-dr/restore/assets"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/inplace"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/kubeadm"
@@ -29,6 +31,7 @@ import (
 type intoNode struct {
 	inPlace
 	service node.Service
+	pods    *kubeadm.Pods // the service; nil if it is another one
 	records node.Records
 	planned plan.Plan // of all members
 	keys    seal.Keys
@@ -94,7 +97,7 @@ func (r *intoNode) connect(ctx context.Context) (end func(), err error) {
 	if kind == intoKubeadm {
 		_, folder, _ := strings.Cut(f.into.into, "/")
 		pods := &kubeadm.Pods{Manifests: cmp.Or(strings.TrimSuffix("/"+folder, "/"), kubeadm.DefaultManifests)}
-		r.service, r.target = pods, pods.String()
+		r.service, r.pods, r.target = pods, pods, pods.String()
 		return func() {}, nil
 	}
 	in := f.layout.Into
@@ -231,7 +234,9 @@ func (r *intoNode) restore() *inplace.Restore {
 		ID: r.id, By: "dr restore --into, restore " + r.id, Name: r.name, Confirmed: r.flags.into.confirm != "" || r.orders.Back,
 		DryRun: r.orders.DryRun, Reach: reach.Anywhere, Given: &r.planned, Without: r.flags.into.without,
 		Manage: func([]plan.Member) inplace.Target {
-			return &node.Manager{Service: r.service, Records: r.records, Plan: r.planned, Endpoints: r.flags.into.endpoints, Run: r.build, Access: r.access}
+			return &node.Manager{
+				Service: r.service, Records: r.records, Plan: r.planned, Endpoints: r.flags.into.endpoints, Run: r.build, Access: r.access, Notes: r.compareKeys,
+			}
 		},
 		Access: r.access,
 		Warn:   r.warn,
@@ -247,6 +252,22 @@ func (r *intoNode) restore() *inplace.Restore {
 // build builds the data of a plan in a child.
 func (r *intoNode) build(ctx context.Context, p plan.Plan) (restore.Result, error) {
 	return r.spawn(ctx, p, r.keys, r.report)
+}
+
+// compareKeys returns a finding if the host of a control plane has other keys than those that are stored beside its backups.
+func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
+	if r.pods == nil || r.repo == "" || r.planned.Backup == nil {
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return nil
+	}
+	c, err := r.open(ctx)
+	if err != nil {
+		return nil // the restore itself reports it
+	}
+	return r.pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"})
 }
 
 // access returns how to connect to the members. Without flags for TLS, those files of the member are used.

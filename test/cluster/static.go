@@ -69,12 +69,23 @@ var pki = map[string]string{
 	"etcd/healthcheck-client.crt": "admin.crt", "etcd/healthcheck-client.key": "admin.key",
 }
 
+// encryption is the configuration with which the API servers encrypt Secrets. kubeadm's has none.
+const encryption = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+  - resources: [secrets]
+    providers:
+      - secretbox: {keys: [{name: first, secret: MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI=}]}
+`
+
 // writeDisk writes what kubeadm writes to a node.
 func (s *Static) writeDisk(t testing.TB, node string) {
 	t.Helper()
 	for name, file := range pki {
 		s.writeFile(t, s.Disk(node, filepath.Join("/etc/kubernetes/pki", name)), s.read(t, file))
 	}
+	s.writeFile(t, s.Disk(node, "/etc/kubernetes/pki/encryption.yaml"), encryption)
 	for _, user := range []string{"admin", "controller-manager", "scheduler"} {
 		s.writeFile(t, s.Disk(node, filepath.Join("/etc/kubernetes", user+".conf")), s.kubeconfig(t, user, nodeAddress(node)))
 	}

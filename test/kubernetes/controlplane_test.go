@@ -3,7 +3,11 @@ package kubernetes
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,66 +15,221 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-// controlPlane is a Kubernetes of three nodes in kubeadm's form. Each has a copy of the repository and of the plan.
-type controlPlane struct{ *cluster.Static }
+// controlPlane is a Kubernetes of three nodes in kubeadm's form, in which docs/control-planes.md is followed.
+type controlPlane struct {
+	*cluster.Static
+	page string
+	dir  string   // in which all commands run, on each node: with the plan, the identity and the agents' manifest
+	env  []string // that names the repository
+	own  *strings.Replacer
+}
 
 var controlPlaneNodes = []string{"n1", "n2", "n3"}
 
-// TestControlPlane restores a control plane by one command on each node, and takes that back.
+// TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone, restores etcd to a moment by one command on
+// each node, and takes that back. The agents go on after each of these.
 func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
 	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
-	c := controlPlane{cluster.StartStatic(t, 3)}
-	c.Kubectl(t, "", "create", "configmap", "before")
-	c.dr(t, "n1", "backup", "--repo", "file:///var/lib/backups", "--cluster", "prod", "--plain", "--endpoints", "https://127.0.0.1:2379",
-		"--cacert", "/etc/kubernetes/pki/etcd/ca.crt", "--cert", "/etc/kubernetes/pki/etcd/healthcheck-client.crt",
-		"--key", "/etc/kubernetes/pki/etcd/healthcheck-client.key")
-	c.Kubectl(t, "", "create", "configmap", "after")
-	c.dr(t, "n1", "restore", "--repo", "file:///var/lib/backups", "--cluster", "prod", "--plan-out", "/var/lib/backups/plan.json")
-	for _, node := range controlPlaneNodes[1:] {
-		out, err := exec.Command("cp", "-r", c.Disk("n1", "/var/lib/backups"), c.Disk(node, "/var/lib/")).CombinedOutput()
+	c := newControlPlane(t)
+	c.backUp(t)
+	c.Kubectl(t, "", "create", "secret", "generic", "kept", "--from-literal=word=open")
+	token := strings.TrimSpace(c.Kubectl(t, "", "create", "token", "default"))
+	c.plan(t, c.archived(t, "before"))
+
+	c.lose(t)
+	c.onAll(t, func(node string) string { return strings.ReplaceAll(c.sh(t, "Rebuild the nodes"), "NAME", node) })
+	c.wantConfigMaps(t, "before")
+	c.wantKeys(t, token)
+	c.wantMembers(t)
+
+	revision := c.archived(t, "after")
+	c.Kubectl(t, "", "create", "configmap", "mistake")
+	c.plan(t, revision)
+	restore := c.blocks(t, "Restore etcd")[1]
+	c.killedWhile(t, "n1", "stopping all members", restore)
+	results := c.onAll(t, func(string) string { return restore })
+	c.wantConfigMaps(t, "after", "before")
+	c.wantMembers(t)
+	c.archived(t, "later")
+
+	c.onAll(t, func(node string) string {
+		_, line, _ := strings.Cut(results[node], "to go back")
+		line, _, _ = strings.Cut(line, ", which loses")
+		_, line, _ = strings.Cut(line, "dr ")
+		return "dr " + line
+	})
+	c.wantConfigMaps(t, "after", "before", "mistake")
+}
+
+func newControlPlane(t *testing.T) controlPlane {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/control-planes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := controlPlane{Static: cluster.StartStatic(t, len(controlPlaneNodes)), page: string(page), dir: t.TempDir()}
+	store := c.StartStore(t)
+	url := store.Bucket(t, "backups")
+	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir)
+	const example = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", filepath.Join(c.dir, "key.txt")))
+	c.own = strings.NewReplacer(
+		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+store.SecretKey,
+		"registry.example.com/etcd-dr:v1.0.0", c.LoadDR(t), "s3://backups/etcd?region=eu-central-1", url, example, recipient,
+		"systemctl stop kubelet", "pkill -STOP -x kubelet", "systemctl start kubelet", "pkill -CONT -x kubelet")
+	agents, err := os.ReadFile("../../deploy/kubernetes/examples/archive-kubeadm.yaml")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.dir, "archive-kubeadm.yaml"), []byte(c.own.Replace(string(agents))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Kubectl(t, "", "label", "nodes", "--all", "node-role.kubernetes.io/control-plane=")
+	return c
+}
+
+// shBlock is a block of commands, perhaps in a list.
+var shBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// blocks returns the blocks of commands of a section, with the values of this cluster.
+func (c controlPlane) blocks(t *testing.T, section string) (all []string) {
+	t.Helper()
+	_, text, _ := strings.Cut(c.page, "\n## "+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, found := range shBlock.FindAllStringSubmatch(text, -1) {
+		all = append(all, c.own.Replace(found[1]))
+	}
+	if len(all) == 0 {
+		t.Fatalf("the page has no commands in %q", section)
+	}
+	return all
+}
+
+// sh returns all commands of a section.
+func (c controlPlane) sh(t *testing.T, section string) string {
+	t.Helper()
+	return strings.Join(c.blocks(t, section), "\n")
+}
+
+// script returns a command that runs a script on a node.
+func (c controlPlane) script(node, text string) *exec.Cmd {
+	cmd := c.In(node, c.env, "bash", "-euo", "pipefail", "-c", `dr() { `+command.Path()+` "$@"; }`+"\n"+text)
+	cmd.Dir = c.dir
+	return cmd
+}
+
+// do runs a script on a node.
+func (c controlPlane) do(t *testing.T, node, text string) {
+	t.Helper()
+	out, err := c.script(node, text).CombinedOutput()
+	t.Logf("on %s:\n%s", node, out)
+	if err != nil {
+		t.Fatalf("on %s: %s: %v", node, text, err)
+	}
+}
+
+// backUp follows the section Back up.
+func (c controlPlane) backUp(t *testing.T) {
+	t.Helper()
+	parts := c.blocks(t, "Back up")
+	for _, part := range parts[:len(parts)-1] {
+		c.do(t, "n1", part)
+	}
+	c.onAll(t, func(string) string { return parts[len(parts)-1] })
+}
+
+// archived creates a ConfigMap, waits until the log reaches it, and returns its revision.
+func (c controlPlane) archived(t *testing.T, name string) (revision string) {
+	t.Helper()
+	revision = c.Kubectl(t, "", "create", "configmap", name, "-o", "jsonpath={.metadata.resourceVersion}")
+	var out []byte
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s", out)
+			agents, err := c.Try("", "-n", "etcd-dr-archive", "logs", "-l", "app=archive", "--prefix", "--tail=40")
+			t.Logf("%v\n%s", err, agents)
+		}
+	})
+	eventually(t, "the log reaches the ConfigMap "+name, func() (reached bool) {
+		var err error
+		out, err = c.script("n1", "dr restore --identity key.txt --dry-run --output-dir /nowhere --old-is-dead --to-revision "+revision).CombinedOutput()
+		return err == nil
+	})
+	return revision
+}
+
+// plan follows the beginning of Restore etcd.
+func (c controlPlane) plan(t *testing.T, revision string) {
+	t.Helper()
+	make := strings.Replace(c.blocks(t, "Restore etcd")[0], "--plan-out", "--to-revision "+revision+" --plan-out", 1)
+	c.do(t, "n1", "rm -f plan.json; "+make)
+}
+
+// lose removes everything of the control plane from all nodes.
+func (c controlPlane) lose(t *testing.T) {
+	t.Helper()
+	remove := func(pattern string) {
+		t.Helper()
+		paths, err := filepath.Glob(pattern)
+		for _, path := range paths {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
 		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatal(err)
 		}
 	}
+	for _, node := range controlPlaneNodes {
+		remove(c.Disk(node, "/etc/kubernetes/manifests/*")) // the kubelet watches the folder itself
+		remove(c.Disk(node, "/etc/kubernetes/[^m]*"))
+	}
+	for _, node := range controlPlaneNodes {
+		for _, program := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
+			c.WaitEnded(t, node, program)
+		}
+		remove(c.Disk(node, "/var/lib/etcd"))
+	}
+}
 
-	into := []string{"restore", "--repo", "file:///var/lib/backups", "--plan", "/var/lib/backups/plan.json", "--into", "kubeadm", "--confirm", "kubeadm"}
-	c.killedWhile(t, "n1", "stopping all members", into...)
-	results := c.onAll(t, func(string) []string { return into })
-	c.wantConfigMaps(t, "before")
+// wantKeys checks that a token of a service account that was issued earlier is accepted, and that a Secret, which etcd has in encrypted
+// form, can be read.
+func (c controlPlane) wantKeys(t *testing.T, token string) {
+	t.Helper()
+	for _, node := range controlPlaneNodes {
+		who, err := c.Command(nil, "kubectl", "--kubeconfig=/dev/null", "--server", c.APIServer(node), "--insecure-skip-tls-verify", "--token", token,
+			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}").CombinedOutput()
+		if err != nil || string(who) != "system:serviceaccount:default:default" {
+			t.Errorf("the user of the token on %s is %s (%v)", node, who, err)
+		}
+	}
+	word := c.Kubectl(t, "", "get", "secret", "kept", "-o", "jsonpath={.data.word}")
+	if word != "b3Blbg==" {
+		t.Errorf("the Secret has %q", word)
+	}
+	stored, err := c.Etcdctl("n1", "get", "--print-value-only", "/registry/secrets/default/kept").Output()
+	if err != nil || !bytes.HasPrefix(stored, []byte("k8s:enc:secretbox:")) {
+		t.Errorf("etcd has the Secret as %.40q (%v), want it encrypted", stored, err)
+	}
+}
+
+// wantMembers checks that each node has one member of the same three, and that all nodes are ready.
+func (c controlPlane) wantMembers(t *testing.T) {
+	t.Helper()
 	for _, node := range controlPlaneNodes {
 		out, err := c.Etcdctl(node, "member", "list").CombinedOutput()
-		if err != nil || bytes.Count(out, []byte(", started, ")) != 3 {
+		if err != nil || bytes.Count(out, []byte(", started, ")) != len(controlPlaneNodes) {
 			t.Errorf("members on %s: %v\n%s", node, err, out)
 		}
 	}
-	c.Kubectl(t, "", "wait", "--for=condition=Ready", "node", "--all", "--timeout=5m")
-
-	c.onAll(t, func(node string) []string {
-		_, line, _ := strings.Cut(results[node], "to go back")
-		line, _, _ = strings.Cut(line, ", which loses")
-		return strings.Fields(line)[1:]
-	})
-	c.wantConfigMaps(t, "after", "before")
+	c.Kubectl(t, "", "wait", "--for=condition=Ready", "node", "--all", "--timeout", patience.String())
 }
 
-// dr runs dr on a node.
-func (c controlPlane) dr(t *testing.T, node string, args ...string) string {
+// killedWhile runs a script on a node, and kills it when it has printed words.
+func (c controlPlane) killedWhile(t *testing.T, node, words, text string) {
 	t.Helper()
-	out, err := c.In(node, nil, append([]string{command.Path()}, args...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("on %s: dr %s: %v\n%s", node, strings.Join(args, " "), err, out)
-	}
-	t.Logf("on %s:\n%s", node, out)
-	return string(out)
-}
-
-// killedWhile runs dr on a node, and kills it when it has printed words.
-func (c controlPlane) killedWhile(t *testing.T, node, words string, args ...string) {
-	t.Helper()
-	cmd := c.In(node, nil, append([]string{command.Path()}, args...)...)
+	cmd := c.script(node, text)
 	output, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -82,15 +241,15 @@ func (c controlPlane) killedWhile(t *testing.T, node, words string, args ...stri
 	for lines := bufio.NewScanner(output); !printed && lines.Scan(); {
 		printed = strings.Contains(lines.Text(), words)
 	}
-	out, err := c.In(node, nil, "pkill", "-KILL", "-f", "restore --repo").CombinedOutput()
+	out, err := c.In(node, nil, "pkill", "-KILL", "-f", "restore --identity").CombinedOutput()
 	if err != nil || !printed {
 		t.Errorf("kill dr on %s: %v, %s; printed: %v", node, err, out, printed)
 	}
 	_ = cmd.Wait() // it was killed
 }
 
-// onAll runs dr on all nodes at once, and returns the output on each.
-func (c controlPlane) onAll(t *testing.T, args func(node string) []string) map[string]string {
+// onAll runs a script on each node at once, and returns the outputs.
+func (c controlPlane) onAll(t *testing.T, text func(node string) string) map[string]string {
 	t.Helper()
 	type result struct {
 		node, out string
@@ -99,7 +258,7 @@ func (c controlPlane) onAll(t *testing.T, args func(node string) []string) map[s
 	ended := make(chan result)
 	for _, node := range controlPlaneNodes {
 		go func() {
-			out, err := c.In(node, nil, append([]string{command.Path()}, args(node)...)...).CombinedOutput()
+			out, err := c.script(node, text(node)).CombinedOutput()
 			ended <- result{node, string(out), err}
 		}()
 	}
@@ -122,6 +281,10 @@ func (c controlPlane) onAll(t *testing.T, args func(node string) []string) map[s
 func (c controlPlane) wantConfigMaps(t *testing.T, want ...string) {
 	t.Helper()
 	for _, node := range controlPlaneNodes {
+		eventually(t, "the API server of "+node+" is ready", func() bool {
+			_, err := c.Try("", "--server", c.APIServer(node), "get", "--raw", "/readyz")
+			return err == nil
+		})
 		got := c.Kubectl(t, "", "--server", c.APIServer(node), "get", "configmaps", "-o", "name")
 		var names []string
 		for _, name := range strings.Fields(got) {

@@ -12,9 +12,14 @@ import (
 	"strings"
 	"testing"
 
+	taken "github.com/etcd-dr/etcd-dr/backup/assets"
+	restored "github.com/etcd-dr/etcd-dr/restore/assets"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/kubeadm"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // host is a host with the manifests of a control plane. No kubelet reads them.
@@ -197,4 +202,52 @@ func (h host) wantProgress(want string, act func() (string, error)) {
 	if err != nil || !strings.HasPrefix(why, want) || want == "" && why != "" {
 		h.t.Errorf("it waits for %q, %v, want %q", why, err, want)
 	}
+}
+
+// TestOtherKeys checks that a host whose API server has another CA than the stored assets is found out, and no other difference is.
+func TestOtherKeys(t *testing.T) {
+	h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
+	root, c := t.TempDir(), stored.OpenCluster(t, mem.New(), "c")
+	keys, to := stored.Pair(t)
+	ca, other := filepath.Join(root, h.folder, "ca.crt"), filepath.Join(root, h.folder, "server.crt")
+	write := func(file, text string) {
+		t.Helper()
+		err := os.MkdirAll(filepath.Dir(file), 0o700)
+		if err == nil {
+			err = os.WriteFile(file, []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare := func(keys seal.Keys, says string) {
+		t.Helper()
+		findings := h.CompareKeys(t.Context(), c, keys, restored.Node{Name: "n1", Root: root})
+		if says == "" && len(findings) > 0 || says != "" && (len(findings) != 1 || findings[0].Refuses || !strings.Contains(findings[0].String(), says)) {
+			t.Errorf("the findings are %v, want one with %q", findings, says)
+		}
+	}
+
+	write(ca, "old")
+	write(other, "old")
+	compare(keys, "") // nothing is stored
+	_, err := taken.Take(t.Context(), c, taken.Request{Node: "n1", Root: root, Paths: []string{h.folder}, To: to, Now: stored.Noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(other, "new")
+	compare(keys, "")
+	compare(seal.Keys{}, "dr assets diff") // no key
+	write(ca, "new")
+	compare(keys, filepath.Join(h.folder, "ca.crt")+" on this host differs from version ")
+	err = os.Remove(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(keys, "ca.crt on this host differs")
+	err = os.Remove(filepath.Join(h.Manifests, "kube-apiserver.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(keys, "")
 }
