@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
@@ -63,7 +66,9 @@ func TestSoakDowntime(t *testing.T) {
 	const namespace, value, values, limit = "bulk", 1 << 20, 200, 20 * time.Second
 	s := newSite(t)
 	s.startEtcd(t, namespace, "3.6")
-	w := s.startWorkload(t, namespace)
+	// By default the pauses between a client's tries grow, which adds up to 10 s here.
+	often := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1, MaxDelay: 100 * time.Millisecond}
+	w := s.startWorkload(t, namespace, grpc.WithConnectParams(grpc.ConnectParams{Backoff: often, MinConnectTimeout: time.Second}))
 	random := rand.NewChaCha8([32]byte{})
 	for i := range values {
 		text := make([]byte, value)

@@ -43,13 +43,13 @@ const (
 )
 
 // startWorkload begins a workload, which ends with the test, and waits until it has written for a while.
-func (s *site) startWorkload(t *testing.T, namespace string) *workload {
+func (s *site) startWorkload(t *testing.T, namespace string, options ...grpc.DialOption) *workload {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{"http://etcd." + namespace + ".svc.cluster.local:2379"}, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		DialOptions: append(options, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return s.Dial(ctx, "tcp", address)
-		})},
+		})),
 	})
 	if err != nil {
 		t.Fatal(err)
