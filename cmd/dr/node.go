@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -254,6 +255,9 @@ func (r *intoNode) build(ctx context.Context, p plan.Plan) (restore.Result, erro
 	return r.spawn(ctx, p, r.keys, r.report)
 }
 
+// compareTime bounds compareKeys: the restore does not depend on it.
+const compareTime = time.Minute
+
 // compareKeys returns a finding if the host of a control plane has other keys than those that are stored beside its backups.
 func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
 	if r.pods == nil || r.repo == "" || r.planned.Backup == nil {
@@ -263,6 +267,8 @@ func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
 	if err != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, compareTime)
+	defer cancel()
 	c, err := r.open(ctx)
 	if err != nil {
 		return nil // the restore itself reports it
