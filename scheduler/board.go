@@ -8,7 +8,7 @@ import (
 // board holds the Status of one cluster. Values that a Status points to never change, so a copy may be kept.
 type board struct {
 	changed func() // is called after each change
-	ended   func() // is called when a job has ended, here or in another service
+	ended   func() // is called after a job of this or of another service has ended
 
 	mu     sync.Mutex
 	status Status // guarded by mu

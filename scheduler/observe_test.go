@@ -157,7 +157,7 @@ func TestServiceObservesBackupsOfAnother(t *testing.T) {
 	})
 }
 
-// A survey follows each drill, also one that another service has run: that of the service that shows it must not be hours late.
+// A survey follows each drill, also one that another service has run: the service that shows the status must not be hours late.
 func TestServiceObservesDrillsOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		prod := withDrills(t, observed(t, "prod", "@daily", "main"), "0 * * * *")

@@ -307,7 +307,7 @@ type EtcdRestoreStatus struct {
 	// StatefulSet and the repository. Staging: Jobs build the new data on each disk, and the old members may serve. Fencing: the members are
 	// stopped. Sealing: the old data is moved aside. Placing: the new data takes its place. Releasing: the members are started. Verifying: they
 	// are compared with the plan and with each other. RollingBack: the old data is put back. It ends in Planned, a dry run; Succeeded;
-	// Refused: no member was touched; or Failed: the old data is in place again, except for that which is lost.
+	// Refused: no member was touched; or Failed: the old data is in place again, except for data that was lost.
 	// +optional
 	Phase RestorePhase `json:"phase,omitempty"`
 	// message explains the phase: for what the restore waits, why it was refused, or why it has gone back.

@@ -123,9 +123,9 @@ func (c Config) validateSource() error {
 	return nil
 }
 
-// Run archives until ctx ends, and then stores the pending requests. It returns an error only if a retry cannot help, or if the process has
-// to be started again to see the data dir, as in a container after a restore. While a
-// store, a member or a cluster is unreachable it waits, and reports that through c.Report and c.Observe.
+// Run archives until ctx ends, and then stores the pending requests. It returns an error only if a retry cannot help, or if the process must be
+// started again because its mount shows a replaced data dir. While a store, a member or a cluster is unreachable it waits, and reports that
+// through c.Report and c.Observe.
 func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 	err := c.Validate()
 	if err != nil {
@@ -136,7 +136,7 @@ func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 		board: &board{observe: c.Observe},
 	}
 	if c.Source == segment.WAL {
-		a.root = rootOf(c.DataDir)
+		a.root, _ = rootOf(c.DataDir)
 	}
 	a.board.set(func(s *Status) { s.State, s.Source, s.Cluster = Starting, c.Source, to.Name() })
 	a.spool, err = openSpool(c.Spool, to.Name(), c.SpoolMax, a.warn)
@@ -201,7 +201,7 @@ type archiver struct {
 	unhashed  string    // why the member last returned no hash
 	breach    *breach   // nil while this source continues the repository's log
 	patience  patience
-	root      string // of the host, mounted as the data dir when the agent began; "": none
+	root      string // directory of the host that was mounted as the data dir at the start; "": none
 	found     bool   // open found the source in this turn
 	everFound bool   // open found the source in this turn or an earlier one
 	jumped    int64  // the first revision that a watch last omitted; 0: none

@@ -36,7 +36,7 @@ func TestReplacedUnderContainer(t *testing.T) {
 			mount.Bind(t, onHost, inContainer)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			ended := make(chan error)
+			ended := make(chan error, 1)
 			go func() {
 				ended <- archive.Run(ctx, archive.Config{
 					Source: segment.WAL, DataDir: inContainer,
@@ -55,7 +55,7 @@ func TestReplacedUnderContainer(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = <-ended
-			if err == nil || !strings.Contains(err.Error(), "start the agent again") {
+			if err == nil || !strings.Contains(err.Error(), "start the container again") {
 				t.Errorf("it ended with %v", err)
 			}
 		})

@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,7 @@ import (
 type intoNode struct {
 	inPlace
 	service node.Service
-	pods    *kubeadm.Pods // the service; nil if it is another one
+	pods    *kubeadm.Pods // the service, if it is static pods; else nil
 	records node.Records
 	planned plan.Plan // of all members
 	keys    seal.Keys
@@ -70,7 +72,7 @@ func (a *app) restoreNode(cmd *cobra.Command, f *restoreFlags, args []string) er
 	if err != nil {
 		return err
 	}
-	return r.run(cmd.Context(), r.restore())
+	return r.run(cmd.Context(), r.restore(cmd.Context()))
 }
 
 // connect sets the service that runs the member. The caller must call the returned function.
@@ -230,13 +232,14 @@ func (r *intoNode) checkWithout(ctx context.Context) error {
 }
 
 // restore returns the restore. One that ends needs no repository.
-func (r *intoNode) restore() *inplace.Restore {
+func (r *intoNode) restore(ctx context.Context) *inplace.Restore {
+	notes := sync.OnceValue(func() []handoff.Finding { return r.compareKeys(ctx) }) // not for each inspection: it downloads the files
 	one := &inplace.Restore{
 		ID: r.id, By: "dr restore --into, restore " + r.id, Name: r.name, Confirmed: r.flags.into.confirm != "" || r.orders.Back,
 		DryRun: r.orders.DryRun, Reach: reach.Anywhere, Given: &r.planned, Without: r.flags.into.without,
 		Manage: func([]plan.Member) inplace.Target {
 			return &node.Manager{
-				Service: r.service, Records: r.records, Plan: r.planned, Endpoints: r.flags.into.endpoints, Run: r.build, Access: r.access, Notes: r.compareKeys,
+				Service: r.service, Records: r.records, Plan: r.planned, Endpoints: r.flags.into.endpoints, Run: r.build, Access: r.access, Notes: notes,
 			}
 		},
 		Access: r.access,
@@ -256,22 +259,22 @@ func (r *intoNode) build(ctx context.Context, p plan.Plan) (restore.Result, erro
 }
 
 // compareTime bounds compareKeys: the restore does not depend on it.
-const compareTime = time.Minute
+const compareTime = 30 * time.Second
 
-// compareKeys returns a finding if the host of a control plane has other keys than those that are stored beside its backups.
+// compareKeys returns a finding if the host of a control plane has other keys than those that are stored with its backups.
 func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
 	if r.pods == nil || r.repo == "" || r.planned.Backup == nil {
 		return nil
 	}
-	name, err := os.Hostname()
-	if err != nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
+	name, err := os.Hostname()
+	if err != nil {
+		return nil // the node's name in the repository is unknown
+	}
 	c, err := r.open(ctx)
 	if err != nil {
-		return nil // the restore itself reports it
+		return []handoff.Finding{{Text: fmt.Sprintf("the keys of this host are not compared with its stored assets: %v", err)}}
 	}
 	return r.pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"})
 }

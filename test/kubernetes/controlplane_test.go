@@ -40,7 +40,9 @@ func TestControlPlane(t *testing.T) {
 	c.plan(t, c.archived(t, "before"))
 
 	c.lose(t)
-	c.onAll(t, func(node string) string { return strings.ReplaceAll(c.sh(t, "Rebuild the nodes"), "NAME", node) })
+	for _, step := range c.blocks(t, "Rebuild the nodes") {
+		c.onAll(t, func(node string) string { return strings.ReplaceAll(step, "NAME", node) })
+	}
 	c.wantConfigMaps(t, "before")
 	c.wantKeys(t, token)
 	c.wantMembers(t)
@@ -49,6 +51,7 @@ func TestControlPlane(t *testing.T) {
 	c.Kubectl(t, "", "create", "configmap", "mistake")
 	c.plan(t, revision)
 	restore := c.blocks(t, "Restore etcd")[1]
+	c.wantSameKeys(t, strings.Replace(restore, "--confirm kubeadm", "--dry-run", 1))
 	c.killedWhile(t, "n1", "stopping all members", restore)
 	results := c.onAll(t, func(string) string { return restore })
 	c.wantConfigMaps(t, "after", "before")
@@ -106,12 +109,6 @@ func (c controlPlane) blocks(t *testing.T, section string) (all []string) {
 		t.Fatalf("the page has no commands in %q", section)
 	}
 	return all
-}
-
-// sh returns all commands of a section.
-func (c controlPlane) sh(t *testing.T, section string) string {
-	t.Helper()
-	return strings.Join(c.blocks(t, section), "\n")
 }
 
 // script returns a command that runs a script on a node.
@@ -211,6 +208,21 @@ func (c controlPlane) wantKeys(t *testing.T, token string) {
 	stored, err := c.Etcdctl("n1", "get", "--print-value-only", "/registry/secrets/default/kept").Output()
 	if err != nil || !bytes.HasPrefix(stored, []byte("k8s:enc:secretbox:")) {
 		t.Errorf("etcd has the Secret as %.40q (%v), want it encrypted", stored, err)
+	}
+}
+
+// wantSameKeys checks that a dry run has compared the keys of a node with its stored assets, and that it reports another CA.
+func (c controlPlane) wantSameKeys(t *testing.T, dryRun string) {
+	t.Helper()
+	const differs = "differs from version"
+	out, err := c.script("n2", dryRun).CombinedOutput()
+	if err != nil || bytes.Contains(out, []byte(differs)) || bytes.Contains(out, []byte("the keys of this host")) {
+		t.Errorf("with the same keys: %v\n%s", err, out)
+	}
+	ca := "/etc/kubernetes/pki/ca.crt"
+	out, err = c.script("n2", "cp "+ca+" kept.crt; echo >>"+ca+"; "+dryRun+"; cp kept.crt "+ca).CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte(ca+" on this host "+differs)) {
+		t.Errorf("with another CA: %v\n%s", err, out)
 	}
 }
 

@@ -230,15 +230,31 @@ func TestOtherKeys(t *testing.T) {
 
 	write(ca, "old")
 	write(other, "old")
-	compare(keys, "") // nothing is stored
+	compare(keys, "the repository has no assets of node n1")
 	_, err := taken.Take(t.Context(), c, taken.Request{Node: "n1", Root: root, Paths: []string{h.folder}, To: to, Now: stored.Noon})
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(other, "new")
+	err = os.Chmod(ca, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
 	compare(keys, "")
 	compare(seal.Keys{}, "dr assets diff") // no key
 	write(ca, "new")
+	linked := strings.Replace(serverManifest, "--client-ca-file=/pki/ca.crt", "--service-account-key-file=/pki/link.crt, --service-account-key-file=/pki/other.crt", 1)
+	err = os.Symlink("ca.crt", filepath.Join(root, h.folder, "link.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile(filepath.Join(h.Manifests, "kube-apiserver.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write("manifests/kube-apiserver.yaml", strings.NewReplacer("HOST", "127.0.0.1", "PORT", "1", "FOLDER", h.folder).Replace(linked))
+	compare(keys, "ca.crt on this host differs") // through a link, and the first of two flags
+	h.write("manifests/kube-apiserver.yaml", string(own))
 	compare(keys, filepath.Join(h.folder, "ca.crt")+" on this host differs from version ")
 	err = os.Remove(ca)
 	if err != nil {

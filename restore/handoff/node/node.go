@@ -66,8 +66,8 @@ type Manager struct {
 	Endpoints []string  // client URLs of the member on this host; nil: those of the service or, if it knows none, of the plan
 	// Run builds the data of a plan.
 	Run func(context.Context, plan.Plan) (restore.Result, error)
-	// Notes returns more findings of this host; nil: none.
-	Notes func(context.Context) []handoff.Finding
+	// Notes returns additional findings about this host; nil: there are none.
+	Notes func() []handoff.Finding
 	// Access returns how to connect to members, without their endpoints.
 	Access func(context.Context) (cluster.Config, error)
 }
@@ -96,7 +96,7 @@ func (m *Manager) Inspect(ctx context.Context) (handoff.Handoff, error) {
 		}},
 	}
 	if m.Notes != nil {
-		h.Findings = append(h.Findings, m.Notes(ctx)...)
+		h.Findings = append(h.Findings, m.Notes()...)
 	}
 	if runs {
 		h.Saved = saysRunning
