@@ -48,7 +48,7 @@ func (a *app) restoreNode(cmd *cobra.Command, f *restoreFlags, args []string) er
 		orders.Limit = untilCleaned // the other hosts wait for a person
 	}
 	r := &intoNode{inPlace: inPlace{app: a, flags: f, orders: orders}, records: node.Records{Dir: f.into.records}}
-	unlock, err := r.records.Lock()
+	unlock, err := r.records.Lock(cmd.Context())
 	if err != nil {
 		return err
 	}

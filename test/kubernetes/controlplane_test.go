@@ -220,7 +220,7 @@ func (c controlPlane) wantSameKeys(t *testing.T, dryRun string) {
 		t.Errorf("with the same keys: %v\n%s", err, out)
 	}
 	ca := "/etc/kubernetes/pki/ca.crt"
-	out, err = c.script("n2", "cp "+ca+" kept.crt; echo >>"+ca+"; "+dryRun+"; cp kept.crt "+ca).CombinedOutput()
+	out, err = c.script("n2", "cp "+ca+" kept.crt; echo >>"+ca+"; "+strings.TrimSpace(dryRun)+"; cp kept.crt "+ca).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte(ca+" on this host "+differs)) {
 		t.Errorf("with another CA: %v\n%s", err, out)
 	}

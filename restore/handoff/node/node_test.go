@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,11 +85,13 @@ func must(t *testing.T, err error) {
 
 func TestRecords(t *testing.T) {
 	r := node.Records{Dir: filepath.Join(t.TempDir(), "new")}
-	unlock, err := r.Lock()
+	unlock, err := r.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Lock()
+	impatient, end := context.WithCancel(t.Context())
+	end()
+	_, err = r.Lock(impatient)
 	if !errors.Is(err, fault.Busy) {
 		t.Errorf("a second lock: %v", err)
 	}
@@ -112,10 +115,10 @@ func TestRecords(t *testing.T) {
 	if !errors.Is(err, fault.NotFound) {
 		t.Errorf("after the end: %v", err)
 	}
-	unlock()
-	unlock, err = r.Lock()
+	time.AfterFunc(300*time.Millisecond, unlock)
+	unlock, err = r.Lock(t.Context())
 	if err != nil {
-		t.Errorf("after the unlock: %v", err)
+		t.Fatalf("after the unlock: %v", err)
 	}
 	unlock()
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +24,12 @@ type Records struct{ Dir string }
 // DefaultDir is the usual directory of Records.
 const DefaultDir = "/var/lib/etcd-dr"
 
+// lockTime is how long Lock waits: a process that was killed may leave a child that holds the lock for the moment until its exec.
+const lockTime = 10 * time.Second
+
 // Lock locks the directory, which it makes if it is missing, until the returned function is called or the process ends. The error matches
-// fault.Busy if another process holds the lock.
-func (r Records) Lock() (unlock func(), err error) {
+// fault.Busy if another process holds the lock for 10 s.
+func (r Records) Lock(ctx context.Context) (unlock func(), err error) {
 	err = os.MkdirAll(r.Dir, 0o700)
 	if err != nil {
 		return nil, fmt.Errorf("%w: make the directory for the progress of the restore: %w: name another one with --state-dir", fault.Usage, err)
@@ -34,7 +38,13 @@ func (r Records) Lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for began := time.Now(); ; {
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || ctx.Err() != nil || time.Since(began) > lockTime {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	if err != nil {
 		_ = dir.Close()
 		return nil, fmt.Errorf("%w: another command restores on this host (lock of %s: %w): wait for its end", fault.Busy, r.Dir, err)
