@@ -233,7 +233,7 @@ func alarms(t *testing.T, client *clientv3.Client) {
 func TestRealCutOffLeader(t *testing.T) {
 	everyVersion(t, func(t *testing.T, version string) {
 		c := start(t, servers.Options{
-			Version: version, Members: 3, ExtraArgs: []string{"--snapshot-count", "200"},
+			Version: version, Members: 3, ExtraArgs: []string{"--snapshot-count", "200", "--election-timeout", "5000"}, // for so long a leader stays one
 		})
 		var readers []*reader
 		for i := range c.Members {
@@ -291,10 +291,11 @@ func TestRealCutOffLeader(t *testing.T) {
 func unacknowledged(t *testing.T, c *servers.Cluster, leader int) {
 	t.Helper()
 	client := c.Client(t, servers.At(c.Members[leader]))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	const writes = 40
 	var wait sync.WaitGroup
-	for i := range 40 {
+	for i := range writes {
 		wait.Go(func() {
 			_, err := client.Put(ctx, fmt.Sprintf("unacknowledged/%d", i), "x")
 			if err == nil {
@@ -302,8 +303,21 @@ func unacknowledged(t *testing.T, c *servers.Cluster, leader int) {
 			}
 		})
 	}
+	written := func() bool {
+		log := string(logBytes(t, c.Members[leader].DataDir))
+		for i := range writes {
+			if !strings.Contains(log, fmt.Sprintf("unacknowledged/%d", i)) {
+				return false
+			}
+		}
+		return true
+	}
+	for !written() && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
 	wait.Wait()
-	if !strings.Contains(string(logBytes(t, c.Members[leader].DataDir)), "unacknowledged/39") {
+	if !written() {
 		t.Error("the leader did not write them to its log")
 	}
 }
