@@ -169,6 +169,7 @@ func TestTargetThatIsALinkToNothing(t *testing.T) {
 // A mount point cannot be renamed over, so the work is done inside it.
 func TestTargetIsAMountPoint(t *testing.T) {
 	t.Parallel()
+	mount.NeedRoot(t)
 	if !mount.Alone(t) {
 		return
 	}
@@ -233,6 +234,7 @@ func wantRestoredInside(t *testing.T, s fixture, target string) {
 // A disk that is too small is refused before anything is fetched.
 func TestTooLittleDisk(t *testing.T) {
 	t.Parallel()
+	mount.NeedRoot(t)
 	if !mount.Alone(t) {
 		return
 	}

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -9,9 +8,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-var errNoMount = errors.New("it is no mount point")
-
-// rootOf returns the directory of the host that is mounted at dir. The kernel follows renames of that directory, and marks one that was
+// rootOf returns the directory of the host that is mounted at dir; "" if dir is no mount point. The kernel follows renames of that directory, and marks one that was
 // removed: proc_pid_mountinfo(5).
 func rootOf(dir string) (string, error) {
 	path, err := filepath.EvalSymlinks(dir)
@@ -22,11 +19,8 @@ func rootOf(dir string) (string, error) {
 		return "", err
 	}
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != path, false })
-	if err != nil {
+	if err != nil || len(mounts) == 0 {
 		return "", err
-	}
-	if len(mounts) == 0 {
-		return "", errNoMount
 	}
 	return mounts[len(mounts)-1].Root, nil // the last one covers the others
 }
@@ -38,7 +32,7 @@ func (a *archiver) moved() error {
 		return nil
 	}
 	now, err := rootOf(a.config.DataDir)
-	if err != nil || now == a.root {
+	if err != nil || now == "" || now == a.root {
 		return nil
 	}
 	where := "is now " + now

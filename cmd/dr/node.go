@@ -34,7 +34,6 @@ import (
 type intoNode struct {
 	inPlace
 	service node.Service
-	pods    *kubeadm.Pods // the service, if it is static pods; else nil
 	records node.Records
 	planned plan.Plan // of all members
 	keys    seal.Keys
@@ -100,7 +99,7 @@ func (r *intoNode) connect(ctx context.Context) (end func(), err error) {
 	if kind == intoKubeadm {
 		_, folder, _ := strings.Cut(f.into.into, "/")
 		pods := &kubeadm.Pods{Manifests: cmp.Or(strings.TrimSuffix("/"+folder, "/"), kubeadm.DefaultManifests)}
-		r.service, r.pods, r.target = pods, pods, pods.String()
+		r.service, r.target = pods, pods.String()
 		return func() {}, nil
 	}
 	in := f.layout.Into
@@ -263,7 +262,8 @@ const compareTime = 30 * time.Second
 
 // compareKeys returns a finding if the host of a control plane has other keys than those that are stored with its backups.
 func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
-	if r.pods == nil || r.repo == "" || r.planned.Backup == nil {
+	pods, ok := r.service.(*kubeadm.Pods)
+	if !ok || r.repo == "" || r.planned.Backup == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
@@ -276,7 +276,7 @@ func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
 	if err != nil {
 		return []handoff.Finding{{Text: fmt.Sprintf("the keys of this host are not compared with its stored assets: %v", err)}}
 	}
-	return r.pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"})
+	return pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"})
 }
 
 // access returns how to connect to the members. Without flags for TLS, those files of the member are used.

@@ -195,24 +195,8 @@ func (s *Swap) inherit() error {
 	return nil
 }
 
-// lockTries and lockPause bound the wait for a lock. Another process may hold it for a moment: a Swap of another data dir in the same
-// directory, or a process that its holder has started, until that executes its program.
-const (
-	lockTries = 100
-	lockPause = 50 * time.Millisecond
-)
-
-// tryLock calls try until its error does not match taken, and returns the last error.
-func tryLock(taken error, try func() error) error {
-	for range lockTries {
-		err := try()
-		if !errors.Is(err, taken) {
-			return err
-		}
-		time.Sleep(lockPause)
-	}
-	return taken
-}
+// lockTime is how long a Swap waits for a lock, which a Swap of another data dir in the same directory may hold for a moment.
+const lockTime = 5 * time.Second
 
 // lock excludes other Swaps of the same data dir. It locks the directory that contains the Swap's folder, so no lock file is left.
 func (s *Swap) lock() (unlock func(), err error) {
@@ -220,7 +204,7 @@ func (s *Swap) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = tryLock(unix.EWOULDBLOCK, func() error { return unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	err = filesystem.TryLock(lockTime, unix.EWOULDBLOCK, func() error { return unix.Flock(int(parent.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	switch {
 	case err == nil:
 		return func() { parent.Close() }, nil

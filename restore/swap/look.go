@@ -72,7 +72,7 @@ func (s *Swap) lookLive(v *View) error {
 	return err
 }
 
-// HasBegun reports whether Stage has recorded what is live. Before that, the restore has not changed the live path.
+// HasBegun reports whether Stage has stored its record of the live data. Until then the restore has changed nothing at the live path.
 func (s *Swap) HasBegun() (bool, error) {
 	_, err := s.Record()
 	if errors.Is(err, fault.NotFound) {

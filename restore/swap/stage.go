@@ -206,7 +206,7 @@ func (p place) makeFolder() error {
 
 // lockFolder excludes another process that stages or cleans the same Swap.
 func (s *Swap) lockFolder() (lock *fileutil.LockedFile, err error) {
-	err = tryLock(child.ErrTaken, func() (err error) {
+	err = filesystem.TryLock(lockTime, child.ErrTaken, func() (err error) {
 		lock, err = child.LockDir(s.data.folder)
 		return err
 	})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,44 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/mount"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
-// mountsEnv marks a run of this test binary that has its own mounts.
-const mountsEnv = "ETCD_DR_FAULTS_MOUNTS"
-
-// inOwnMounts runs the calling test again in a process with private mounts, and reports whether this is that process.
+// inOwnMounts is mount.Alone for a test that runs dr.
 func inOwnMounts(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(mountsEnv) != "" {
-		return true
-	}
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), mountsEnv+"=1", command.Variable+"="+command.Path())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // makes them private too
-	if os.Geteuid() != 0 {
-		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	}
-	out, err := cmd.CombinedOutput()
-	exit := (&exec.ExitError{})
-	if err != nil && !errors.As(err, &exit) {
-		unavailable(t, "no mounts of its own: "+err.Error())
-	}
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("in mounts of its own: %v\n%s", err, out)
-	}
-	return false
-}
-
-// unavailable skips a test that cannot run here; in CI it fails the test.
-func unavailable(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
+	return mount.Alone(t, command.Variable+"="+command.Path())
 }
 
 // disk is a small file system in memory.
@@ -60,11 +29,7 @@ type disk string
 func newDisk(t *testing.T, size string) disk {
 	t.Helper()
 	dir := t.TempDir()
-	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size)
-	if err != nil {
-		t.Fatalf("mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }) // or the test's directory cannot be removed
+	mount.Do(t, "tmpfs", dir, "tmpfs", 0, "size="+size)
 	return disk(dir)
 }
 

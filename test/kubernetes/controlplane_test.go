@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -77,11 +76,10 @@ func newControlPlane(t *testing.T) controlPlane {
 	store := c.StartStore(t)
 	url := store.Bucket(t, "backups")
 	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir)
-	const example = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
-	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", filepath.Join(c.dir, "key.txt")))
+	recipient := keygen(t, filepath.Join(c.dir, "key.txt"))
 	c.own = strings.NewReplacer(
 		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+store.SecretKey,
-		"registry.example.com/etcd-dr:v1.0.0", c.LoadDR(t), "s3://backups/etcd?region=eu-central-1", url, example, recipient,
+		"registry.example.com/etcd-dr:v1.0.0", c.LoadDR(t), "s3://backups/etcd?region=eu-central-1", url, exampleRecipient, recipient,
 		"systemctl stop kubelet", "pkill -STOP -x kubelet", "systemctl start kubelet", "pkill -CONT -x kubelet")
 	agents, err := os.ReadFile("../../deploy/kubernetes/examples/archive-kubeadm.yaml")
 	if err == nil {
@@ -94,16 +92,11 @@ func newControlPlane(t *testing.T) controlPlane {
 	return c
 }
 
-// shBlock is a block of commands, perhaps in a list.
-var shBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
-
 // blocks returns the blocks of commands of a section, with the values of this cluster.
 func (c controlPlane) blocks(t *testing.T, section string) (all []string) {
 	t.Helper()
-	_, text, _ := strings.Cut(c.page, "\n## "+section+"\n")
-	text, _, _ = strings.Cut(text, "\n## ")
-	for _, found := range shBlock.FindAllStringSubmatch(text, -1) {
-		all = append(all, c.own.Replace(found[1]))
+	for _, text := range blocksOf(c.page, section) {
+		all = append(all, c.own.Replace(text))
 	}
 	if len(all) == 0 {
 		t.Fatalf("the page has no commands in %q", section)

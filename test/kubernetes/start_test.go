@@ -57,7 +57,20 @@ func (s *site) wantNamedBackup(t *testing.T) document.Backup {
 	return backups[0]
 }
 
-var block = regexp.MustCompile("(?s)```(sh|yaml)\n(.*?)```")
+var block = regexp.MustCompile("(?s)```(?:sh|yaml)\n(.*?)```")
+
+// blocksOf returns the commands and manifests in a section of a page, each a block that is fenced.
+func blocksOf(page, section string) (all []string) {
+	_, text, _ := strings.Cut(page, "\n## "+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, found := range block.FindAllStringSubmatch(text, -1) {
+		all = append(all, found[1])
+	}
+	return all
+}
+
+// exampleRecipient is the public key in the pages' examples.
+const exampleRecipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 
 // start is the section Start of docs/kubernetes.md, with the image, the bucket and the keys of this site in place of its examples.
 type start struct {
@@ -71,15 +84,13 @@ func (s *site) readStart(t *testing.T) start {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n## Start\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := block.FindAllStringSubmatch(section, -1)
+	blocks := blocksOf(string(page), "Start")
 	if len(blocks) != 2 {
 		t.Fatalf("the section has %d code blocks, want a manifest and the commands", len(blocks))
 	}
 	own := s.replacer()
-	install, apply, _ := strings.Cut(own.Replace(blocks[1][2]), "kubectl -n payments")
-	return start{own.Replace(blocks[0][2]), install, "kubectl -n payments" + apply}
+	install, apply, _ := strings.Cut(own.Replace(blocks[1]), "kubectl -n payments")
+	return start{own.Replace(blocks[0]), install, "kubectl -n payments" + apply}
 }
 
 // replacer replaces the page's examples.
@@ -87,7 +98,7 @@ func (s *site) replacer() *strings.Replacer {
 	return strings.NewReplacer(
 		"registry.example.com/etcd-dr:v1.2.3", s.image, "s3://backups/etcd?region=eu-central-1", s.urls.of("payments"),
 		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+s.store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+s.store.SecretKey,
-		"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", s.recipient)
+		exampleRecipient, s.recipient)
 }
 
 // follow runs commands of the page in a folder with the files that they name.

@@ -1,12 +1,13 @@
 //go:build linux
 
-// Package mount mounts file systems for a test. The tests that use it run on Linux as root.
+// Package mount mounts file systems for a test, on Linux.
 package mount
 
 import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -15,30 +16,46 @@ import (
 
 const aloneEnv = "ETCD_DR_TEST_MOUNTS"
 
-// Alone runs the calling test again in a process with its own mounts, and reports whether this is that process.
-func Alone(t *testing.T) bool {
+// Alone runs the calling test again in a process with its own mounts, and reports whether this is that process, which gets more environment
+// variables. A user other than root becomes root of a user namespace.
+func Alone(t *testing.T, env ...string) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) != "" {
 		return true
 	}
-	unavailable := t.Skip
-	if os.Getenv("CI") == "true" {
-		unavailable = t.Fatal
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(append(os.Environ(), aloneEnv+"=1"), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // makes them private too
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
-	if os.Getuid() != 0 {
-		unavailable("only root may mount")
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), aloneEnv+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) {
-		unavailable("mount namespaces are not allowed here")
+	exit := &exec.ExitError{}
+	if err != nil && !errors.As(err, &exit) {
+		unavailable(t, "no mounts of its own: "+err.Error())
 	}
-	if err != nil {
-		t.Errorf("in a process of its own: %v\n%s", err, out)
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("in mounts of its own: %v\n%s", err, out)
 	}
 	return false
+}
+
+// NeedRoot ends a test that only root can run, of the machine and not of a user namespace: it is skipped, and fails in CI.
+func NeedRoot(t *testing.T) {
+	t.Helper()
+	if os.Getenv(aloneEnv) == "" && os.Getuid() != 0 {
+		unavailable(t, "only root may mount")
+	}
+}
+
+func unavailable(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
 }
 
 // Do mounts a file system until the test ends. Its arguments are those of mount(2).

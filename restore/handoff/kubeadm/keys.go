@@ -30,8 +30,11 @@ func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	version, differences, failed := restored.DiffNewest(ctx, c, keys, on)
-	err = errors.Join(err, failed)
+	var version assets.Manifest
+	var differences []assets.Difference
+	if err == nil {
+		version, differences, err = restored.DiffNewest(ctx, c, keys, on)
+	}
 	if errors.Is(err, catalog.ErrNotFound) {
 		return []handoff.Finding{{
 			Text:   fmt.Sprintf("the keys of this host are not compared: the repository has no assets of node %s", on.Name),
@@ -75,7 +78,10 @@ func (p *Pods) keyFiles(root string) (files []string, err error) {
 		files = append(files, file)
 		target, err := filepath.EvalSymlinks(filepath.Join(root, file))
 		if err == nil {
-			files = append(files, "/"+strings.TrimPrefix(strings.TrimPrefix(target, filepath.Clean(root)), "/"))
+			target, err = filepath.Rel(root, target)
+		}
+		if err == nil {
+			files = append(files, filepath.Join("/", target))
 		}
 	}
 	return files, nil

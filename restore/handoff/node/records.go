@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,13 +39,9 @@ func (r Records) Lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for began := time.Now(); ; {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || ctx.Err() != nil || time.Since(began) > lockTime {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	err = filesystem.TryLock(lockTime, unix.EWOULDBLOCK, func() error {
+		return cmp.Or(ctx.Err(), unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	})
 	if err != nil {
 		_ = dir.Close()
 		return nil, fmt.Errorf("%w: another command restores on this host (lock of %s: %w): wait for its end", fault.Busy, r.Dir, err)
