@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
@@ -131,10 +132,11 @@ func (c controlPlane) backUp(t *testing.T) {
 	c.onAll(t, func(string) string { return parts[len(parts)-1] })
 }
 
-// archived creates a ConfigMap, waits until the log reaches it, and returns its revision.
+// archived creates a ConfigMap, waits until the log reaches it, and returns its revision. A revision from the seconds between a restore and
+// the first backup after it cannot be restored: then it changes the ConfigMap, which takes a new one.
 func (c controlPlane) archived(t *testing.T, name string) (revision string) {
 	t.Helper()
-	revision = c.Kubectl(t, "", "create", "configmap", name, "-o", "jsonpath={.metadata.resourceVersion}")
+	c.Kubectl(t, "", "create", "configmap", name)
 	var out []byte
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -143,10 +145,20 @@ func (c controlPlane) archived(t *testing.T, name string) (revision string) {
 			t.Logf("%v\n%s", err, agents)
 		}
 	})
-	eventually(t, "the log reaches the ConfigMap "+name, func() (reached bool) {
+	reached := func() bool {
 		var err error
 		out, err = c.script("n1", "dr restore --identity key.txt --dry-run --output-dir /nowhere --old-is-dead --to-revision "+revision).CombinedOutput()
 		return err == nil
+	}
+	eventually(t, "the log reaches the ConfigMap "+name, func() bool {
+		revision = c.Kubectl(t, "", "annotate", "configmap", name, "--overwrite", "at="+time.Now().String(), "-o", "jsonpath={.metadata.resourceVersion}")
+		for range 10 {
+			if reached() {
+				return true
+			}
+			time.Sleep(time.Second)
+		}
+		return false
 	})
 	return revision
 }
