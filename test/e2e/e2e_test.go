@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
@@ -134,13 +138,22 @@ func checkSame(t *testing.T, source, booted *servers.Cluster, revision int64) {
 // patience is far beyond the time of any step.
 const patience = 3 * time.Minute
 
+// put writes a key. It tries again while the cluster elects a leader, which the client does only for reads.
 func put(t *testing.T, client *clientv3.Client, key, value string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := client.Put(ctx, key, value)
-	if err != nil {
-		t.Fatalf("put: %v", err)
+	for {
+		_, err := client.Put(ctx, key, value)
+		var answer rpctypes.EtcdError
+		unavailable := status.Code(err) == codes.Unavailable || errors.As(err, &answer) && answer.Code() == codes.Unavailable
+		switch {
+		case err == nil:
+			return
+		case !unavailable || ctx.Err() != nil:
+			t.Fatalf("put: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -228,6 +241,7 @@ func TestABackupWithoutQuorumRestores(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, Members: 3})
 			revision := servers.Fill(t, source.Client(t), 4, servers.FillOptions{Keys: 300})
+			servers.HashKV(t, source.Client(t), source.Members[2].ClientURL, revision) // it has all writes
 			source.Kill(t, 0)
 			source.Kill(t, 1)
 			j := newJob(t)
