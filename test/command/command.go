@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -63,6 +64,12 @@ func Must(t testing.TB, env []string, args ...string) string {
 		t.Fatalf("%s", out)
 	}
 	return out.Stdout
+}
+
+// Keygen creates an identity in a file, and returns its public key.
+func Keygen(t testing.TB, file string) (recipient string) {
+	t.Helper()
+	return regexp.MustCompile("age1[0-9a-z]+").FindString(Must(t, nil, "keygen", "--to", file))
 }
 
 // Result runs dr with -o json, which has to succeed, and returns its result.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +110,7 @@ func TestOperatorDrills(t *testing.T) {
 	o.api.StartControllers(t)
 	o.api.Kubectl(t, "", "label", "namespace", "payments", "pod-security.kubernetes.io/enforce=restricted")
 	identity := filepath.Join(t.TempDir(), "key.txt")
-	recipient := regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", identity))
+	recipient := command.Keygen(t, identity)
 	fields := "  schedule: {cron: \"@daily\"}\n  drill: {schedule: {cron: \"@every 5s\"}, identitySecret: {name: identity}, assert: [key=order]}"
 	text := strings.Replace(o.object("etcd", fields), "unencrypted: true", "recipients: ["+recipient+"]", 1)
 

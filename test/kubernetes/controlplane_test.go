@@ -77,7 +77,7 @@ func newControlPlane(t *testing.T) controlPlane {
 	store := c.StartStore(t)
 	url := store.Bucket(t, "backups")
 	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir)
-	recipient := keygen(t, filepath.Join(c.dir, "key.txt"))
+	recipient := command.Keygen(t, filepath.Join(c.dir, "key.txt"))
 	c.own = strings.NewReplacer(
 		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+store.SecretKey,
 		"registry.example.com/etcd-dr:v1.0.0", c.LoadDR(t), "s3://backups/etcd?region=eu-central-1", url, exampleRecipient, recipient,

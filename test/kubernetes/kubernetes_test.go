@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -98,14 +97,8 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{Cluster: cluster.Start(t), identity: filepath.Join(t.TempDir(), "identity.txt")}
 	s.store, s.image = s.StartStore(t), s.LoadDR(t)
-	s.recipient = keygen(t, s.identity)
+	s.recipient = command.Keygen(t, s.identity)
 	return s
-}
-
-// keygen creates an identity in a file, and returns its public key.
-func keygen(t *testing.T, file string) (recipient string) {
-	t.Helper()
-	return regexp.MustCompile("age1[0-9a-z]+").FindString(command.Must(t, nil, "keygen", "--to", file))
 }
 
 // startEtcd runs an etcd of three members in a new namespace, and waits until it is ready.

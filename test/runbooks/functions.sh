@@ -22,12 +22,15 @@ fresh() {
 	rm -rf /var/backups/etcd /var/backups/away /var/lib/etcd-dr /etc/units/*.log /etc/etcd-dr/* ./*
 	mkdir -p /var/backups/etcd /var/lib/etcd-dr
 	dr keygen --to key.txt >/etc/etcd-dr/recipients.txt
-	etcdctl del --prefix /registry/runbook >/dev/null
+	patient del --prefix /registry/runbook
 	put /registry/runbook/first
 	unset DR_TRUST DR_SIGN_KEY
 }
 
-put() { etcdctl put "$1" "value of $1" >/dev/null; }
+put() { patient put "$1" "value of $1"; }
+
+# patient writes with etcdctl, and waits longer than its own five seconds for a member that a slow machine has just started.
+patient() { etcdctl --dial-timeout 2m --command-timeout 2m "$@" >/dev/null; }
 
 backup() { dr backup --recipients-file /etc/etcd-dr/recipients.txt "$@"; }
 
