@@ -204,7 +204,7 @@ func during(
 		}
 	}
 	to := open(t, mem.New())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	go func() {
 		defer close(ended)
@@ -239,7 +239,9 @@ func TestRealServersThatChangeMeanwhile(t *testing.T) {
 
 	leader = c.Leader(t)
 	l := &listener{}
-	result, err = during(t, l, reach(c), r, func() { c.Kill(t, leader) })
+	patient := reach(c)
+	patient.CommandTimeout = time.Minute // a quorum answers only after the election
+	result, err = during(t, l, patient, r, func() { c.Kill(t, leader) })
 	if err != nil || result.Member.Name == c.Members[leader].Name || result.NoQuorum || result.Plain.Size < 64<<20 {
 		t.Errorf("the member was killed: %v, %+v, no quorum %t, %+v", err, result.Member, result.NoQuorum, result.Plain)
 	}

@@ -183,7 +183,7 @@ func (w *work) tolerates(e fs.DirEntry) bool {
 }
 
 // stalePatience is the longest time for which a lock may last after its owner was killed.
-const stalePatience = 5 * time.Second
+const stalePatience = 10 * time.Second
 
 // clearStale removes the work dirs that killed runs left for this target. It refuses if one of them is locked.
 func (w *work) clearStale(patience time.Duration, report storage.Report) error {

@@ -56,9 +56,11 @@ func purge(t *testing.T, etcd *embedded.Server) {
 // without a gap. Purged files occupy the member's disk as long as they are open.
 func TestStandbyReleasesStoredFiles(t *testing.T) {
 	etcd, c := startSmall(t), open(t, mem.New())
-	first := start(t, configOf(etcd), c)
+	config := configOf(etcd)
+	config.Lease = 10 * time.Second // it is not lost on a machine that stops for a moment
+	first := start(t, config, c)
 	first.catchUp()
-	second := start(t, configOf(etcd), c)
+	second := start(t, config, c)
 	second.wait("the second to stand by", func(s archive.Status) bool { return s.State == archive.Standby })
 	const batches, puts, size = 8, 25, 40 << 10 // four files each
 	client := etcd.Client(t)

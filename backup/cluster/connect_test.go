@@ -58,7 +58,7 @@ func TestConnect(t *testing.T) {
 	t.Run("none answers", func(t *testing.T) {
 		hanging, _ := silent(t)
 		cfg := at(dead[0], dead[1], "http://"+hanging)
-		cfg.DialTimeout = 300 * time.Millisecond
+		cfg.DialTimeout = 3 * time.Second
 		err := refused(t, t.Context(), cfg)
 		if !errors.Is(err, cluster.ErrSilent) {
 			t.Errorf("error %v", err)
@@ -67,7 +67,7 @@ func TestConnect(t *testing.T) {
 	})
 	t.Run("a login does not hide why none answers", func(t *testing.T) {
 		cfg := at(dead[0])
-		cfg.User, cfg.Password, cfg.DialTimeout = "root", secret, 300*time.Millisecond
+		cfg.User, cfg.Password, cfg.DialTimeout = "root", secret, 3*time.Second
 		wantWords(t, refused(t, t.Context(), cfg), "connection refused")
 	})
 	t.Run("endpoints of one member", func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestConnectKeepsCredentialsOffPlainURLs(t *testing.T) {
 			} else {
 				cfg.Endpoints = []string{test.given + first.serve(t, tlsOption(t, files.ServerCert, files.ServerKey))}
 			}
-			cfg.CACert, cfg.DialTimeout = files.CA, 500*time.Millisecond
+			cfg.CACert, cfg.DialTimeout = files.CA, 5*time.Second
 			wantServers(t, connect(t, cfg), cfg.Endpoints[0])
 			got := visits() > 0
 			if got != test.visited {
@@ -468,7 +468,7 @@ func TestConnectWithAnUncheckedLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fake := &fakeMember{clusterID: 9, memberID: 1, login: login}
 			cfg := at("http://" + fake.serve(t))
-			cfg.User, cfg.Password, cfg.DialTimeout = "root", secret, 500*time.Millisecond
+			cfg.User, cfg.Password, cfg.DialTimeout = "root", secret, 3*time.Second
 			wantWords(t, refused(t, t.Context(), cfg), "without a quorum", "--cert")
 		})
 	}

@@ -73,9 +73,9 @@ func enableUsers(t *testing.T, client *clientv3.Client) {
 	}
 }
 
-// at returns a configuration with short timeouts.
+// at returns a configuration whose timeouts a machine that stops for a moment does not reach.
 func at(endpoints ...string) cluster.Config {
-	return cluster.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second}
+	return cluster.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, CommandTimeout: 20 * time.Second}
 }
 
 func connect(t *testing.T, cfg cluster.Config) *cluster.Cluster {

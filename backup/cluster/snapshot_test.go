@@ -400,11 +400,10 @@ func TestSnapshotCancelled(t *testing.T) {
 			<-stream.Context().Done()
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
+		if err == nil { // it began before the deadline
+			defer s.Close()
+			_, err = io.ReadAll(s)
 		}
-		defer s.Close()
-		_, err = io.ReadAll(s)
 		if !errors.Is(err, reason) {
 			t.Errorf("error %v, want the cause", err)
 		}

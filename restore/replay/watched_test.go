@@ -1,7 +1,6 @@
 package replay_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -236,11 +235,9 @@ func TestLeasesUnderAWatch(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
 		t.Parallel() // the test mostly waits
 		_, end := watched(t, servers.Options{Version: version}, nothing, func(s scene, r *recorder) {
-			kept, err := s.client.Grant(s.Context(), 5)
+			kept, err := s.client.Grant(s.Context(), 20)
 			s.must("grant", err)
-			ctx, cancel := context.WithCancel(s.Context())
-			defer cancel()
-			_, err = s.client.KeepAlive(ctx, kept.ID)
+			_, err = s.client.KeepAlive(s.Context(), kept.ID)
 			s.must("keep alive", err)
 			s.put("kept", "alive", clientv3.WithLease(kept.ID))
 			ends, err := s.client.Grant(s.Context(), 2)
@@ -249,7 +246,7 @@ func TestLeasesUnderAWatch(t *testing.T) {
 				s.put(fmt.Sprint("ends/", n), "soon", clientv3.WithLease(ends.ID))
 			}
 			r.catchUp(s.client)
-			time.Sleep(7 * time.Second) // longer than either lives without being kept alive
+			time.Sleep(25 * time.Second) // longer than either lives without being kept alive
 		})
 		image, _, err := database.Newest(copyOf(t, end))
 		all := fmt.Sprint(image.KVs)

@@ -59,7 +59,7 @@ func reach(c *servers.Cluster) []string {
 // backUp takes a backup of a cluster.
 func (j job) backUp(t *testing.T, c *servers.Cluster) document.Backup {
 	t.Helper()
-	return command.Result[document.Backup](t, j.env, append([]string{"backup"}, reach(c)...)...)
+	return command.Result[document.Backup](t, j.env, append([]string{"backup", "--dial-timeout", "20s"}, reach(c)...)...)
 }
 
 // restored runs dr restore for all members, on new peer URLs, and boots the result on the same version.

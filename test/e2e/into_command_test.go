@@ -40,9 +40,10 @@ func newHosts(t *testing.T, version string) *hosts {
 		initial = append(initial, name+"="+urls[2*i+1])
 	}
 	for i, m := range h.members {
-		h.script(t, "start", i, `setsid %s --name %s --data-dir %s --listen-client-urls %s --advertise-client-urls %s --listen-peer-urls %s `+
-			`--initial-advertise-peer-urls %s --initial-cluster %s >>%s.log 2>&1 </dev/null & echo $! >%s.pid`,
-			tools.Path(t, "etcd-"+version, "etcd"), m.Name, m.DataDir, m.ClientURL, m.ClientURL, m.PeerURL, m.PeerURL, strings.Join(initial, ","), m.DataDir, m.DataDir)
+		// The command of a dr that was killed may still run, or have started an etcd that does not serve yet.
+		h.script(t, "start", i, `exec 9>%s.lock; flock 9; kill -0 $(cat %[1]s.pid) && exit; setsid %s --name %s --data-dir %s --listen-client-urls %s --advertise-client-urls %s --listen-peer-urls %s `+
+			`--initial-advertise-peer-urls %s --initial-cluster %s >>%[1]s.log 2>&1 </dev/null 9>&- & echo $! >%[1]s.pid`,
+			m.DataDir, tools.Path(t, "etcd-"+version, "etcd"), m.Name, m.DataDir, m.ClientURL, m.ClientURL, m.PeerURL, m.PeerURL, strings.Join(initial, ","))
 		h.script(t, "stop", i, `kill $(cat %s.pid)`, m.DataDir)
 		h.run(t, "start", i)
 	}
@@ -51,6 +52,13 @@ func newHosts(t *testing.T, version string) *hosts {
 			h.kill(t, i)
 		}
 	})
+	client := h.client(t)
+	for _, m := range h.members {
+		eventually(t, m.Name+" serves", func() bool {
+			_, err := client.Status(t.Context(), m.ClientURL)
+			return err == nil
+		})
+	}
 	return h
 }
 
@@ -155,6 +163,9 @@ func TestIntoCommand(t *testing.T) {
 			first := h.on(t, h.into(0))
 			waits := func(event string) bool { return strings.Contains(event, "the old cluster still answers at ") }
 			for event, ok := first.Next(); ok && !waits(event.Message); event, ok = first.Next() {
+				if event.Stage == "placing" {
+					t.Fatal("it does not wait for the others")
+				}
 			}
 			put(t, client, "meanwhile", "x") // the others still serve
 			first.Signal(t, syscall.SIGKILL)

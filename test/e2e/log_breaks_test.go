@@ -41,7 +41,7 @@ func TestLogPurgedMeanwhile(t *testing.T) {
 	inside := live(t, client, 0).Revision
 	at := time.Now()
 	putKeys(t, client, "after/", 200) // so that etcd saves a snapshot, and purges the files before it
-	for deadline := time.Now().Add(90 * time.Second); exists(oldest); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); exists(oldest); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s is not purged", oldest)
 		}

@@ -197,7 +197,7 @@ spec: {like: daily}
 // one finds the backup, and takes no second one.
 func TestOperatorKilledBeforeTheAnswer(t *testing.T) {
 	o := newOperated(t)
-	o.proxy.Latency(time.Second)
+	o.proxy.Latency(3 * time.Second)
 	o.start(t)
 	o.api.Kubectl(t, o.object("now", ""), "apply", "-f", "-")
 	o.stored(t, catalog.SnapshotName)

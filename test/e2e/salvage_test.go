@@ -38,8 +38,9 @@ func startLoad(t *testing.T, client *clientv3.Client) *load {
 			for n := 0; ctx.Err() == nil; n++ {
 				key, value := fmt.Sprintf("load/%d/%05d", w, n), fmt.Sprintf("value %d of %d", n, w)
 				_, err := client.Put(ctx, key, value)
-				if err != nil {
-					return // the servers were killed
+				if err != nil { // the cluster elects a leader, or was killed
+					time.Sleep(10 * time.Millisecond)
+					continue
 				}
 				l.mu.Lock()
 				l.acked[key] = value
@@ -60,7 +61,7 @@ func (l *load) count() int {
 // until waits for so many acknowledged writes.
 func (l *load) until(t *testing.T, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); l.count() < n; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); l.count() < n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d writes were acknowledged, want %d", l.count(), n)
 		}

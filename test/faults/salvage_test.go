@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -233,15 +234,17 @@ func TestSalvageACutOffLeader(t *testing.T) {
 	}
 	for _, version := range servers.Versions {
 		t.Run(version, func(t *testing.T) {
-			c := servers.Start(t, servers.Options{Version: version, Members: 3})
+			c := servers.Start(t, servers.Options{
+				Version: version, Members: 3, ExtraArgs: []string{"--election-timeout", "5000"}, // for so long a leader without followers stays one
+			})
 			put(t, c.Client(t), "on all")
-			time.Sleep(300 * time.Millisecond) // 3.4 writes only then how far its database is
+			committed(t, c)
 			a := leader(t, c)
 			b, d := (a+1)%3, (a+2)%3
 			client := c.Client(t, servers.At(c.Members[a]))
 			c.Kill(t, b)
 			c.Kill(t, d)
-			neverAcknowledged(t, client, 20)
+			neverAcknowledged(t, client, c.Members[a].DataDir, 20)
 			c.Kill(t, a)
 			c.Restart(t, b, d)
 			for n := range 5 {
@@ -327,10 +330,31 @@ func put(t *testing.T, client *clientv3.Client, key string) {
 	}
 }
 
-// neverAcknowledged sends writes to a leader whose followers do not answer, and waits until its disk has them.
-func neverAcknowledged(t *testing.T, client *clientv3.Client, n int) {
+// committed waits until the database of each member is written up to the newest revision, which etcd does only now and then by itself.
+func committed(t *testing.T, c *servers.Cluster) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	now, err := c.Client(t).Get(t.Context(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range c.Members {
+		client := c.Client(t, servers.At(m))
+		servers.HashKV(t, client, m.ClientURL, now.Header.Revision)
+		snapshot, err := client.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// neverAcknowledged sends writes to a leader whose followers do not answer, and waits until its log has them.
+func neverAcknowledged(t *testing.T, client *clientv3.Client, dataDir string, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	failed := make(chan error, n)
 	for i := range n {
@@ -339,11 +363,41 @@ func neverAcknowledged(t *testing.T, client *clientv3.Client, n int) {
 			failed <- err
 		}()
 	}
+	for !logHas(t, dataDir, n) {
+		if ctx.Err() != nil {
+			t.Fatal("the leader did not write them to its log")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
 	for range n {
 		if <-failed == nil {
 			t.Error("a write was acknowledged by one of three")
 		}
 	}
+}
+
+// logHas reports whether the log of a member contains the n writes of neverAcknowledged.
+func logHas(t *testing.T, dataDir string, n int) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dataDir, "member", "wal", "*.wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Write(data)
+	}
+	for i := range n {
+		if !strings.Contains(log.String(), fmt.Sprintf("stale/%02d", i)) {
+			return false
+		}
+	}
+	return true
 }
 
 func leader(t *testing.T, c *servers.Cluster) int {

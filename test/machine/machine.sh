@@ -63,11 +63,11 @@ for i in 1 2 3; do
 	start_member "$i" ${ETCD_FLAGS:-}
 done
 
-etcdctl() {
-	command etcdctl --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379 \
+etcdctl() { # for a machine whose members elect a leader again
+	command etcdctl --dial-timeout 2m --command-timeout 2m --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379 \
 		--cacert /etc/etcd/ca.crt --cert /etc/etcd/client.crt --key /etc/etcd/client.key "$@"
 }
-for _ in {1..100}; do
+for _ in {1..1000}; do
 	etcdctl endpoint health >"$work/health" 2>&1 && break
 	sleep 0.2
 done

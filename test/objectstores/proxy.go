@@ -14,6 +14,8 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
 // Direction is one of a connection's two.
@@ -53,8 +55,12 @@ func NewProxy(t testing.TB, endpoint string) *Proxy {
 		}
 		upstream = u.Host
 	}
-	p := &Proxy{Address: "127.0.0.1:0", t: t, upstream: upstream}
-	err := p.start()
+	port, err := process.FreePort() // stays its own while it is cut
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Address: fmt.Sprint("127.0.0.1:", port), t: t, upstream: upstream}
+	err = p.start()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ put() { patient put "$1" "value of $1"; }
 # patient writes with etcdctl, and waits longer than its own five seconds for a member that a slow machine has just started.
 patient() { etcdctl --dial-timeout 2m --command-timeout 2m "$@" >/dev/null; }
 
-backup() { dr backup --recipients-file /etc/etcd-dr/recipients.txt "$@"; }
+backup() { dr backup --dial-timeout 20s --recipients-file /etc/etcd-dr/recipients.txt "$@"; }
 
 # ids are the backups, the newest first.
 ids() { dr list -o json | jq -r '.backups[].id'; }

@@ -21,7 +21,7 @@ const isBackup = "dr list -o json | jq -e '.backups | length > 0'"
 var storeAway = []step{
 	by("systemctl start etcd-dr-serve"), wait(serviceArchives), by("put /registry/runbook/second"), wait(isWindow),
 	wait("serves '.clusters[].archive.confirmedAt > \"1970\"'"),
-	by("mv /var/backups/etcd /var/backups/away; head -c 1000000 /dev/urandom | base64 | etcdctl put /registry/runbook/large >/dev/null"),
+	by("mv /var/backups/etcd /var/backups/away; head -c 1000000 /dev/urandom | base64 | patient put /registry/runbook/large"),
 }
 
 const serviceArchives = `serves '.clusters[].archive.state == "working"' && dr list -o json | jq -e '.backups | length > 0'`
@@ -40,7 +40,7 @@ func logWalks() []walk {
 		breaks: slices.Concat(
 			[]step{by("sed -i 's,--data-dir [^ ]*,--source watch,' /etc/units/etcd-dr-archive")},
 			agentRuns(by("put /registry/runbook/second"), wait(isWindow), by("systemctl stop etcd-dr-archive; put /registry/runbook/third; put /registry/runbook/fourth"),
-				by("etcdctl compaction --physical $(etcdctl get x -w json | jq .header.revision)")),
+				by("patient compaction --physical $(etcdctl get x -w json | jq .header.revision)")),
 			agentRuns(wait("put /registry/runbook/fifth; dr list -o json | jq -e '.gaps | length > 0' && [[ $(ids | wc -l) -gt 1 ]]"),
 				by("systemctl stop etcd-dr-archive; rm -r /var/backups/etcd/prod/backups/$(ids | head -n 1)")), // the backup after the gap is lost too
 		),
@@ -55,7 +55,7 @@ func logWalks() []walk {
 		pages: []string{"PurgeHeadroomShort"},
 		breaks: slices.Concat([]step{by("sed -i '/dr archive/s/$/ --max-wals 1/' /etc/units/etcd-dr-archive")}, agentRuns(
 			by("mv /var/backups/etcd /var/backups/away"),
-			by("head -c 600000 /dev/urandom | base64 | etcdctl put /registry/runbook/large >/dev/null"))),
+			by("head -c 600000 /dev/urandom | base64 | patient put /registry/runbook/large"))),
 		begun: "metric 2390 etcd_dr_archive_purge_headroom_seconds 1",
 		shows: []string{"headroom"},
 		cures: []step{by("mv /var/backups/away /var/backups/etcd")},

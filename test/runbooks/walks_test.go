@@ -57,10 +57,10 @@ func backupWalks() []walk {
 	}, {
 		pages: []string{"BackupShrunk"},
 		breaks: []step{
-			by("for i in {1..8}; do head -c 600000 /dev/zero | tr '\\0' $i | etcdctl put /registry/runbook/large-$i >/dev/null; done"),
+			by("for i in {1..8}; do head -c 600000 /dev/zero | tr '\\0' $i | patient put /registry/runbook/large-$i; done"),
 			aBackup, by("put /registry/runbook/second; backup"), by("put /registry/runbook/third; backup"), by("put /registry/runbook/fourth; backup"),
-			by("etcdctl del --prefix /registry/runbook/large >/dev/null"),
-			by("etcdctl compaction --physical $(etcdctl get x -w json | jq .header.revision) && etcdctl defrag >/dev/null"),
+			by("patient del --prefix /registry/runbook/large"),
+			by("patient compaction --physical $(etcdctl get x -w json | jq .header.revision) && patient defrag"),
 			aBackup,
 		},
 		shows: []string{"large-1"},
@@ -195,14 +195,13 @@ func clusterWalks() []walk {
 		pages: []string{"AlarmRaised"},
 		breaks: []step{
 			aBackup,
-			wait("! head -c 1000000 /dev/zero | tr '\\0' x | etcdctl put /registry/runbook/large-$RANDOM >/dev/null 2>&1"),
-			wait("etcdctl alarm list | grep NOSPACE"),
+			wait("head -c 1000000 /dev/zero | tr '\\0' x | etcdctl put /registry/runbook/large-$RANDOM >/dev/null 2>&1; etcdctl alarm list | grep NOSPACE"),
 		},
 		shows: []string{"NOSPACE"},
 		cures: []step{
-			page(takeBackup), by("etcdctl del --prefix /registry/runbook/large"),
-			filled("etcdctl compaction", "REVISION", "--physical $(etcdctl endpoint status -w json | jq '.[0].Status.header.revision')"),
-			page("etcdctl defrag"), page("etcdctl alarm disarm"), wait(`[[ -z $(etcdctl alarm list) ]]`),
+			page(takeBackup), by("patient del --prefix /registry/runbook/large"),
+			filled("etcdctl compaction", "REVISION", "--command-timeout 2m --physical $(etcdctl endpoint status -w json | jq '.[0].Status.header.revision')"),
+			{page: "etcdctl defrag", again: true}, {page: "etcdctl alarm disarm", again: true}, wait(`[[ -z $(etcdctl alarm list) ]]`),
 			filled("dr find --prefix", "/registry/", "/registry/runbook/ --identity key.txt"),
 		},
 	}, {

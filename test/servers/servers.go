@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	readyTimeout = 30 * time.Second
-	stopTimeout  = 20 * time.Second
+	readyTimeout = 3 * time.Minute
+	stopTimeout  = 3 * time.Minute
 	startTries   = 3
 )
 
