@@ -20,7 +20,7 @@ func (s *site) testBitnami(t *testing.T) {
 	journal := s.journal(t, namespace, "order", 20)
 	s.restoreAlone(t, namespace, snapshot)
 
-	s.apply(t, namespace, `schedule: {cron: "@hourly"}`)
+	s.apply(t, namespace, `schedule: {cron: "@yearly"}`)
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Protected", "--timeout", patience.String(), "edb/etcd")
 	claims := s.claims(t, namespace)
 	s.put(t, namespace, "late", "it is lost")

@@ -15,7 +15,7 @@ func (s *site) testDisks(t *testing.T) {
 	t.Parallel()
 	const namespace = "mill"
 	s.startEtcd(t, namespace, "3.6")
-	s.apply(t, namespace, `schedule: {cron: "@hourly"}`)
+	s.apply(t, namespace, `schedule: {cron: "@yearly"}`)
 	s.wantProtected(t, namespace)
 	journal := s.journal(t, namespace, "order", 30)
 	var last int64

@@ -275,12 +275,12 @@ func (s *site) wantCopy(t *testing.T, from, to string, journal map[string]string
 	s.wantRestored(t, to, "copy", journal)
 }
 
-// wantNamespaceGone deletes a namespace while data is put in place there. It is gone by itself.
+// wantNamespaceGone deletes a namespace while data is put in place there. It is gone within a minute.
 func (s *site) wantNamespaceGone(t *testing.T, namespace string) {
 	t.Helper()
 	s.suspended(t, namespace, "torn")
 	p := s.watchRestore(t, namespace, "torn", s.deletingWhile(t, handoff.Placing, "namespace/"+namespace))
 	s.goAhead(t, namespace, "torn")
 	p.wait(t, handoff.Placing)
-	s.Kubectl(t, "", "wait", "--for=delete", "--timeout="+patience.String(), "namespace/"+namespace)
+	s.Kubectl(t, "", "wait", "--for=delete", "--timeout=1m", "namespace/"+namespace)
 }

@@ -33,10 +33,9 @@ func (s *site) testRestoreOrdered(t *testing.T) {
 	p := s.watchRestore(t, namespace, "quorum-lost", nil)
 	s.wantSucceeded(t, namespace, "quorum-lost")
 	stopping := p.wait(t, handoff.Sealing).at.Sub(p.wait(t, handoff.Fencing).at)
-	if stopping > patience { // about 10 s, and 20 s more if another test has killed the operator meanwhile
+	if stopping > time.Minute { // about 10 s, and 20 s more if another test has killed the operator meanwhile
 		t.Errorf("the members were stopped within %s", stopping)
 	}
-	t.Logf("the members were stopped within %s", stopping)
 	last := w.wantState(t, s.keysAt(t, namespace, p.wait(t, handoff.Succeeded).Outcome.Revision))
 	if last.value > target.value {
 		t.Errorf("the write %d at %s is restored, which is after %s", last.value, last.at, at)

@@ -27,7 +27,7 @@ func (s *site) testRestoreAndBack(t *testing.T) {
 	const namespace = "depot"
 	s.Kubectl(t, "", "create", "namespace", namespace)
 	s.applyEtcd(t, namespace, "3.5", awkward...)
-	s.apply(t, namespace, "schedule: {cron: '@hourly'}\n  archive: {flush: 1s}")
+	s.apply(t, namespace, "schedule: {cron: '@yearly'}\n  archive: {flush: 1s}")
 	s.wantProtected(t, namespace)
 	journal := s.journal(t, namespace, "kept", 20)
 	revision := s.put(t, namespace, "last", "before the mistake")
