@@ -233,14 +233,15 @@ func (w *work) others() (dirs []string, err error) {
 }
 
 // takeStale locks a work dir, even one without a lock file: a run that has just made that dir finds it taken.
-func takeStale(dir string, patience time.Duration) (*fileutil.LockedFile, error) {
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		lock, err := child.LockDir(dir)
-		again := errors.Is(err, child.ErrTaken) && !errors.Is(err, fs.ErrNotExist)
-		if !again || time.Now().After(end) {
-			return lock, err
+func takeStale(dir string, patience time.Duration) (lock *fileutil.LockedFile, err error) {
+	err = filesystem.TryLock(patience, child.ErrTaken, func() (err error) {
+		lock, err = child.LockDir(dir)
+		if errors.Is(err, fs.ErrNotExist) { // also if it was taken before
+			return fs.ErrNotExist
 		}
-	}
+		return err
+	})
+	return lock, err
 }
 
 // renameAndRemove renames dir, then removes it. Without the rename it could remove the new dir of another run of the same plan, which makes

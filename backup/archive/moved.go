@@ -8,8 +8,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// rootOf returns the directory of the host that is mounted at dir; "" if dir is no mount point. The kernel follows renames of that directory, and marks one that was
-// removed: proc_pid_mountinfo(5).
+// rootOf returns the directory of the host that is mounted at dir; "" if dir is no mount point. The kernel follows renames of that
+// directory, and marks one that was removed: proc_pid_mountinfo(5).
 func rootOf(dir string) (string, error) {
 	path, err := filepath.EvalSymlinks(dir)
 	if err == nil {

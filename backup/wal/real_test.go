@@ -246,7 +246,7 @@ func TestRealCutOffLeader(t *testing.T) {
 		for _, i := range others {
 			c.Kill(t, i)
 		}
-		unacknowledged(t, c, old)
+		c.PutUnacknowledged(t, old, "unacknowledged", 40)
 		c.Pause(t, old)
 		c.Restart(t, others...)
 		c.Leader(t)
@@ -285,41 +285,6 @@ func TestRealCutOffLeader(t *testing.T) {
 			}
 		}
 	})
-}
-
-// unacknowledged sends writes that the leader can only write to its own log, and waits until it has.
-func unacknowledged(t *testing.T, c *servers.Cluster, leader int) {
-	t.Helper()
-	client := c.Client(t, servers.At(c.Members[leader]))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	const writes = 40
-	var wait sync.WaitGroup
-	for i := range writes {
-		wait.Go(func() {
-			_, err := client.Put(ctx, fmt.Sprintf("unacknowledged/%d", i), "x")
-			if err == nil {
-				t.Errorf("write %d was acknowledged", i)
-			}
-		})
-	}
-	written := func() bool {
-		log := string(logBytes(t, c.Members[leader].DataDir))
-		for i := range writes {
-			if !strings.Contains(log, fmt.Sprintf("unacknowledged/%d", i)) {
-				return false
-			}
-		}
-		return true
-	}
-	for !written() && ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond)
-	}
-	cancel()
-	wait.Wait()
-	if !written() {
-		t.Error("the leader did not write them to its log")
-	}
 }
 
 func toMembers(c *servers.Cluster, numbers []int) servers.ClientOption {
