@@ -18,6 +18,7 @@ type Store struct {
 	AccessKey, SecretKey string
 	cluster              *Cluster
 	dir                  string
+	program              string // its name
 }
 
 // StartStore starts versitygw in the control plane. It ends with the test.
@@ -51,6 +52,7 @@ func (s *Store) address() string { return strings.TrimPrefix(s.Endpoint, "http:/
 // start runs the server, and waits until it accepts connections.
 func (s *Store) start(t testing.TB, env []string, command ...string) {
 	t.Helper()
+	s.program = filepath.Base(command[0])
 	log := filepath.Join(s.dir, "log")
 	running, err := process.Start(log, s.cluster.Command(env, command...))
 	if err != nil {
@@ -62,6 +64,18 @@ func (s *Store) start(t testing.TB, env []string, command ...string) {
 			t.Fatalf("the store did not start:\n%s", process.Excerpt(log))
 		}
 	}
+}
+
+// Freeze makes the server accept connections and answer nothing, until Thaw.
+func (s *Store) Freeze(t testing.TB) {
+	t.Helper()
+	s.cluster.runInside(t, "pkill", "-STOP", "-x", s.program)
+}
+
+// Thaw ends Freeze.
+func (s *Store) Thaw(t testing.TB) {
+	t.Helper()
+	s.cluster.runInside(t, "pkill", "-CONT", "-x", s.program)
 }
 
 func (s *Store) root(t testing.TB) string {

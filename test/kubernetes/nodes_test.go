@@ -9,8 +9,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-// TestNodesAway restores clusters of which a node is away. It has a Kubernetes of its own, because other tests need all nodes of theirs.
-func TestNodesAway(t *testing.T) {
+// TestPartsAway restores clusters of which a node or a disk is away, or whose store is. It has a Kubernetes of its own, because other tests
+// need all nodes of theirs, and the store.
+func TestPartsAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
@@ -18,6 +19,7 @@ func TestNodesAway(t *testing.T) {
 	s := newSite(t)
 	t.Run("Stopped", s.testNodeStopped)
 	t.Run("Partitioned", s.testNodePartitioned)
+	t.Run("DiskLost", s.testDiskLost)
 }
 
 // testNodeStopped restores members on volumes that each node reaches. A node is stopped, so nobody confirms that its member has ended: the

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -10,7 +11,7 @@ import (
 var applied = regexp.MustCompile("(?sm)^ *kubectl apply -f - <<'END'\n(.*?)^ *END$")
 
 // testAllLost deletes a StatefulSet with its volumes and its EtcdBackup, and follows the runbook AllLost. The EtcdBackup is that of
-// docs/kubernetes.md.
+// docs/kubernetes.md, and archives the log: nothing that has been archived is lost.
 func (s *site) testAllLost(t *testing.T) {
 	const namespace = "ledger"
 	s.startEtcd(t, namespace, "3.6")
@@ -20,7 +21,15 @@ func (s *site) testAllLost(t *testing.T) {
 	own := strings.NewReplacer(s.urls.of("payments"), s.urls.of(namespace), "payments", namespace)
 	backup := own.Replace(s.readStart(t).manifest)
 	s.Kubectl(t, backup, "apply", "-f", "-")
+	s.Kubectl(t, "", "-n", namespace, "patch", "edb", "etcd", "--type=merge", "-p", `{"spec": {"archive": {"flush": "1s"}}}`)
 	s.wantProtected(t, namespace)
+	maps.Copy(journal, s.journal(t, namespace, "later", 20))
+	journal["last"] = "of the log"
+	last := s.put(t, namespace, "last", journal["last"])
+	eventually(t, "the log contains all that", func() bool {
+		_, to := s.window(t, namespace)
+		return to >= last
+	})
 
 	s.Kubectl(t, "", "-n", namespace, "delete", "edb,statefulset", "etcd", "--timeout", patience.String())
 	s.Kubectl(t, "", "-n", namespace, "delete", "persistentvolumeclaims", "--all", "--timeout", patience.String())

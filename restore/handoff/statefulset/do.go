@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/restore/handoff/kubejob"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -67,6 +68,10 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 	if err != nil {
 		return handoff.Progress{}, err
 	}
+	waiting, err := m.freeClaims(ctx, r, mine, places)
+	if err != nil || waiting != "" {
+		return handoff.Progress{Waiting: waiting}, err
+	}
 	gone := r.gone(places)
 	switch {
 	case r.task == handoff.DoBlock && (gone != "" || !r.isLost()):
@@ -80,6 +85,29 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 		return handoff.Progress{Waiting: why}, nil
 	}
 	return m.move(ctx, r, r.next(found, time.Now()))
+}
+
+// freeClaims deletes the ended Jobs of a member if one of its claims is being deleted: a claim ends only once it has no pod, not even one
+// that has ended. It returns what it waits for.
+func (m *Manager) freeClaims(ctx context.Context, r run, mine jobs, places []place) (waiting string, err error) {
+	i := slices.IndexFunc(places, func(p place) bool {
+		claim := r.claims[p.claim()]
+		return claim != nil && claim.DeletionTimestamp != nil
+	})
+	if i < 0 {
+		return "", nil
+	}
+	for j, job := range mine.jobs {
+		if kubejob.Ended(&mine.jobs[j]) == nil {
+			continue
+		}
+		waiting = fmt.Sprintf("claim %s/%s is being deleted: Job %s, which has ended, is removed", r.Namespace, places[i].claim(), job.Name)
+		err = m.delete(ctx, &mine.jobs[j])
+		if err != nil {
+			return "", err
+		}
+	}
+	return waiting, nil
 }
 
 // readRun returns the run of a task for the first member.

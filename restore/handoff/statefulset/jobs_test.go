@@ -533,6 +533,27 @@ func TestBlockOfLostDisks(t *testing.T) {
 	get(w, "data-etcd-2", &corev1.PersistentVolumeClaim{})
 }
 
+// TestEndedJobsFreeTheClaim deletes the claim of a member while an ended Job has it: the API server would keep the claim until the Job is
+// removed, and the restore would wait for ever.
+func TestEndedJobsFreeTheClaim(t *testing.T) {
+	w := staging(t)
+	for i, job := range w.jobs() {
+		w.edit(&job, func() { job.Status = ended(batchv1.JobComplete, "", time.Duration(i)*time.Second) })
+		w.pod(job, terminated(`{"done":true}`))
+	}
+	change(w, "data-etcd-1", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+	w.remove("data-etcd-1")
+	w.record.Lost = []string{"etcd-1"}
+	texts, err := w.do(handoff.DoBlock)
+	if err != nil || !strings.HasPrefix(texts[1], "claim payments/data-etcd-1 is being deleted: Job etcd-") || len(w.jobs()) != 2 {
+		t.Fatalf("%q, %v, %d Jobs", texts, err, len(w.jobs()))
+	}
+	texts, err = w.do(handoff.DoBlock)
+	if err != nil || texts[1] != "claim payments/data-etcd-1 is being deleted: waiting for its end" {
+		t.Errorf("%q, %v", texts, err)
+	}
+}
+
 // TestDeadNodesHoldNoOtherMember begins the way back while a Job of before cannot end on its node: the other members have their Jobs.
 func TestDeadNodesHoldNoOtherMember(t *testing.T) {
 	w := staging(t)
