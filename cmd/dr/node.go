@@ -276,7 +276,11 @@ func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
 	if err != nil {
 		return []handoff.Finding{{Text: fmt.Sprintf("the keys of this host are not compared with its stored assets: %v", err)}}
 	}
-	return pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"})
+	at := r.planned.Reach.NotAfter
+	if at.IsZero() { // a position of the log before its first mark
+		at = r.planned.Backup.Finished
+	}
+	return pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"}, at)
 }
 
 // access returns how to connect to the members. Without flags for TLS, those files of the member are used.

@@ -2,6 +2,7 @@ package assets
 
 import (
 	"context"
+	"time"
 
 	taken "github.com/etcd-dr/etcd-dr/backup/assets"
 	"github.com/etcd-dr/etcd-dr/storage/assets"
@@ -11,26 +12,37 @@ import (
 
 // Diff returns how the node's files below root differ from a version, without their content.
 func Diff(ctx context.Context, c *repository.Cluster, m assets.Manifest, keys seal.Keys, root string) ([]assets.Difference, error) {
+	compared, err := compare(ctx, c, m, keys, root)
+	return compared.Differences, err
+}
+
+// Compared is a version of a node's files, and how those on the node differ from it.
+type Compared struct {
+	assets.Manifest
+	Stored      []assets.File
+	Differences []assets.Difference
+}
+
+// DiffAt compares a node with the version that was its newest at a time, or with the oldest if all are later. A restore of etcd can warn with
+// it when the node has another certificate authority than the cluster had then. The error matches catalog.ErrNotFound if the node has no version.
+func DiffAt(ctx context.Context, c *repository.Cluster, keys seal.Keys, on Node, at time.Time) (Compared, error) {
+	m, err := c.Assets().FindAt(ctx, on.Name, at)
+	if err != nil {
+		return Compared{}, err
+	}
+	return compare(ctx, c, m, keys, on.Root)
+}
+
+func compare(ctx context.Context, c *repository.Cluster, m assets.Manifest, keys seal.Keys, root string) (Compared, error) {
 	version, err := c.Assets().Fetch(ctx, m, keys)
 	if err != nil {
-		return nil, err
+		return Compared{}, err
 	}
 	node, err := taken.Collect(root, m.Paths)
 	if err != nil {
-		return nil, err
+		return Compared{}, err
 	}
-	return assets.Compare(version, node.Files, m.Paths), nil
-}
-
-// DiffNewest is Diff for the newest version of a node, which it returns too. A restore of etcd can warn with it when the node has
-// another certificate authority than the backup's cluster. The error matches catalog.ErrNotFound if the node has no version.
-func DiffNewest(ctx context.Context, c *repository.Cluster, keys seal.Keys, on Node) (assets.Manifest, []assets.Difference, error) {
-	m, _, err := c.Assets().Find(ctx, on.Name, "")
-	if err != nil {
-		return assets.Manifest{}, nil, err
-	}
-	differences, err := Diff(ctx, c, m, keys, on.Root)
-	return m, differences, err
+	return Compared{m, version, assets.Compare(version, node.Files, m.Paths)}, nil
 }
 
 // Node is a node, as this process reaches its files.

@@ -77,12 +77,12 @@ func (n node) request(root string) restored.Request {
 // differences returns how the files below root differ from the version.
 func (n node) differences(t *testing.T, root string) (texts []string) {
 	t.Helper()
-	m, all, err := restored.DiffNewest(t.Context(), n.cluster, n.keys, restored.Node{Name: "n", Root: root})
+	compared, err := restored.DiffAt(t.Context(), n.cluster, n.keys, restored.Node{Name: "n", Root: root}, n.version.Time)
 	must(t, err)
-	if m.ID != n.version.ID {
-		t.Errorf("compared with %s", m.ID)
+	if compared.ID != n.version.ID {
+		t.Errorf("compared with %s", compared.ID)
 	}
-	for _, d := range all {
+	for _, d := range compared.Differences {
 		texts = append(texts, filepath.Base(d.Path)+" "+string(d.Changes[0]))
 	}
 	return texts

@@ -19,6 +19,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -85,7 +86,7 @@ func RefusePlain(to seal.Recipients) error {
 func newID(m Manifest) ID {
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // never fails
-	return ID(m.Time.Format("20060102T150405Z-") + hex.EncodeToString(random))
+	return ID(m.Time.Format(idSecond) + "-" + hex.EncodeToString(random))
 }
 
 func blobOf(data []byte, name string) catalog.Blob {
@@ -154,6 +155,26 @@ func (a *Access) Find(ctx context.Context, node string, id ID) (m Manifest, igno
 		return v.Manifest, ignored, v.Err
 	}
 	return Manifest{}, ignored, a.notFound(all, node, id)
+}
+
+// FindAt returns the newest version of the node that was taken at a time or before, or the oldest if all are later. Errors are those of Find.
+func (a *Access) FindAt(ctx context.Context, node string, at time.Time) (Manifest, error) {
+	all, err := a.folders(ctx)
+	if err != nil {
+		return Manifest{}, err
+	}
+	id, second := ID(""), at.UTC().Format(idSecond)
+	for _, f := range all { // the newest first
+		if f.node != node {
+			continue
+		}
+		id = f.id
+		if string(id)[:len(second)] <= second {
+			break
+		}
+	}
+	m, _, err := a.Find(ctx, node, id)
+	return m, err
 }
 
 // notFound returns the error for a version that is not in the repository. A version of that ID may belong to another node.

@@ -80,6 +80,22 @@ func TestAssetsRoundTrip(t *testing.T) {
 	})
 }
 
+// TestFindAt takes the newest version of a moment. Before the first one it takes that.
+func TestFindAt(t *testing.T) {
+	c := stored.OpenCluster(t, mem.New(), "c")
+	_, to := stored.Pair(t)
+	first, second := store(t, c, "n", 10, to), store(t, c, "n", 20, to)
+	store(t, c, "other", 15, to)
+	for at, want := range map[int]assets.ID{5: first.ID, 10: first.ID, 19: first.ID, 20: second.ID, 60: second.ID} {
+		m, err := c.Assets().FindAt(t.Context(), "n", stored.Noon.Add(time.Duration(at)*time.Second))
+		if err != nil || m.ID != want {
+			t.Errorf("at second %d: %s, %v, want %s", at, m.ID, err, want)
+		}
+	}
+	_, err := c.Assets().FindAt(t.Context(), "absent", stored.Noon)
+	wantText(t, err, "node absent is not in the repository")
+}
+
 func wantText(t *testing.T, err error, text string) {
 	t.Helper()
 	if !errors.Is(err, catalog.ErrNotFound) || !strings.Contains(err.Error(), text) {

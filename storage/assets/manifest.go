@@ -20,6 +20,9 @@ type ID string
 
 var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}$`)
 
+// idSecond is the layout of an ID's time.
+const idSecond = "20060102T150405Z"
+
 // ParseID returns text as an ID. The error matches catalog.ErrName.
 func ParseID(text string) (ID, error) {
 	if !idForm.MatchString(text) {

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	restored "github.com/etcd-dr/etcd-dr/restore/assets"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
@@ -23,17 +26,16 @@ var keyFlags = []string{
 	"client-ca-file", "encryption-provider-config", "requestheader-client-ca-file", "service-account-key-file", "service-account-signing-key-file",
 }
 
-// CompareKeys returns a finding if the keys of this host's API server differ from those in the newest version of the node's assets in c, or
-// cannot be compared with it. It returns nil if the host has no API server.
-func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal.Keys, on restored.Node) []handoff.Finding {
-	files, err := p.keyFiles(on.Root)
+// CompareKeys returns a finding if the keys of this host's API server differ from those in the node's assets in c, or cannot be compared with
+// them. It takes the version that was the newest at a time, that of the restored state, or the oldest. It returns nil if the host has no API server.
+func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal.Keys, on restored.Node, at time.Time) []handoff.Finding {
+	pod, err := p.read(apiServer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var version assets.Manifest
-	var differences []assets.Difference
+	var version restored.Compared
 	if err == nil {
-		version, differences, err = restored.DiffNewest(ctx, c, keys, on)
+		version, err = restored.DiffAt(ctx, c, keys, on, at)
 	}
 	if errors.Is(err, catalog.ErrNotFound) {
 		return []handoff.Finding{{
@@ -47,44 +49,81 @@ func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal
 			Remedy: "compare them with dr assets diff --identity",
 		}}
 	}
-	var differ []string
-	for _, d := range differences {
-		if slices.Contains(files, d.Path) && slices.ContainsFunc(d.Changes, isOther) {
-			differ = append(differ, d.Path)
-		}
-	}
+	differ := p.otherKeys(pod, version, on.Root)
 	if len(differ) == 0 {
 		return nil
 	}
 	return []handoff.Finding{{
 		Text: fmt.Sprintf("%s on this host differs from version %s of node %s: with other keys the API server refuses the tokens and certificates "+
 			"of the restored cluster, or cannot read its Secrets", strings.Join(differ, ", "), version.ID, on.Name),
-		Remedy: "see dr assets diff; to put the stored files back before the restore, run dr assets restore --replace, both with --identity",
+		Remedy: fmt.Sprintf("see dr assets diff %s; to put the stored files back before the restore, run dr assets restore --replace %s, both with --identity",
+			version.ID, version.ID),
 	}}
 }
 
-// keyFiles returns the paths on the host of the files that keyFlags name, and the paths to which links among them lead.
-func (p *Pods) keyFiles(root string) (files []string, err error) {
-	pod, err := p.read(apiServer)
-	if err != nil {
-		return nil, err
+// otherKeys returns the paths of the keys that differ between this host and a version of it: of the files that either API server names, and of
+// the manifest itself if the two do not name the same ones.
+func (p *Pods) otherKeys(pod corev1.Pod, version restored.Compared, root string) (differ []string) {
+	own, manifest := keyFiles(pod), filepath.Join(p.Manifests, apiServer)
+	files := slices.Clone(own)
+	i := slices.IndexFunc(version.Stored, func(f assets.File) bool { return f.Path == manifest })
+	if i >= 0 {
+		stored, err := parse(apiServer, version.Stored[i].Content)
+		then := keyFiles(stored)
+		files = append(files, then...)
+		if err == nil && !slices.Equal(own, then) {
+			differ = append(differ, manifest)
+		}
+	}
+	for _, file := range slices.Clone(files) {
+		files = append(files, linked(root, file), linkedIn(version.Stored, file))
+	}
+	for _, d := range version.Differences {
+		if slices.Contains(files, d.Path) && slices.ContainsFunc(d.Changes, isOther) {
+			differ = append(differ, d.Path)
+		}
+	}
+	slices.Sort(differ)
+	return slices.Compact(differ)
+}
+
+// keyFiles returns the paths on the host of the files that an API server's keyFlags name, sorted; none if the pod has no container.
+func keyFiles(pod corev1.Pod) (files []string) {
+	if len(pod.Spec.Containers) == 0 {
+		return nil
 	}
 	for _, arg := range processOf(pod).Args {
 		name, file, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if file == "" || !slices.Contains(keyFlags, name) {
-			continue
-		}
-		file = onHost(pod, file)
-		files = append(files, file)
-		target, err := filepath.EvalSymlinks(filepath.Join(root, file))
-		if err == nil {
-			target, err = filepath.Rel(root, target)
-		}
-		if err == nil {
-			files = append(files, filepath.Join("/", target))
+		if file != "" && slices.Contains(keyFlags, name) {
+			files = append(files, onHost(pod, file))
 		}
 	}
-	return files, nil
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+// linked returns the path to which a file below root leads through links; file itself if it cannot be followed.
+func linked(root, file string) string {
+	target, err := filepath.EvalSymlinks(filepath.Join(root, file))
+	if err == nil {
+		target, err = filepath.Rel(root, target)
+	}
+	if err != nil {
+		return file
+	}
+	return filepath.Join("/", target)
+}
+
+// linkedIn is linked for a link among files.
+func linkedIn(files []assets.File, file string) string {
+	i := slices.IndexFunc(files, func(f assets.File) bool { return f.Path == file && f.Kind == assets.Link })
+	if i < 0 {
+		return file
+	}
+	if filepath.IsAbs(files[i].Target) {
+		return filepath.Clean(files[i].Target)
+	}
+	return filepath.Join(filepath.Dir(file), files[i].Target)
 }
 
 // isOther reports whether a file with the change c has another content on the node than in the version, or none.

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	taken "github.com/etcd-dr/etcd-dr/backup/assets"
 	restored "github.com/etcd-dr/etcd-dr/restore/assets"
@@ -210,6 +211,8 @@ func TestOtherKeys(t *testing.T) {
 	root, c := t.TempDir(), stored.OpenCluster(t, mem.New(), "c")
 	keys, to := stored.Pair(t)
 	ca, other := filepath.Join(root, h.folder, "ca.crt"), filepath.Join(root, h.folder, "server.crt")
+	manifest := filepath.Join(root, h.Manifests, "kube-apiserver.yaml")
+	at := stored.Noon
 	write := func(file, text string) {
 		t.Helper()
 		err := os.MkdirAll(filepath.Dir(file), 0o700)
@@ -222,19 +225,28 @@ func TestOtherKeys(t *testing.T) {
 	}
 	compare := func(keys seal.Keys, says string) {
 		t.Helper()
-		findings := h.CompareKeys(t.Context(), c, keys, restored.Node{Name: "n1", Root: root})
+		findings := h.CompareKeys(t.Context(), c, keys, restored.Node{Name: "n1", Root: root}, at)
 		if says == "" && len(findings) > 0 || says != "" && (len(findings) != 1 || findings[0].Refuses || !strings.Contains(findings[0].String(), says)) {
 			t.Errorf("the findings are %v, want one with %q", findings, says)
 		}
 	}
 
-	write(ca, "old")
-	write(other, "old")
-	compare(keys, "the repository has no assets of node n1")
-	_, err := taken.Take(t.Context(), c, taken.Request{Node: "n1", Root: root, Paths: []string{h.folder}, To: to, Now: stored.Noon})
+	take := func(now time.Time) {
+		t.Helper()
+		_, err := taken.Take(t.Context(), c, taken.Request{Node: "n1", Root: root, Paths: []string{h.folder}, To: to, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := os.ReadFile(filepath.Join(h.Manifests, "kube-apiserver.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	write(ca, "old")
+	write(other, "old")
+	compare(keys, "the repository has no assets of node n1")
+	take(stored.Noon)
 	write(other, "new")
 	err = os.Chmod(ca, 0o644)
 	if err != nil {
@@ -248,14 +260,21 @@ func TestOtherKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := os.ReadFile(filepath.Join(h.Manifests, "kube-apiserver.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	h.write("manifests/kube-apiserver.yaml", strings.NewReplacer("HOST", "127.0.0.1", "PORT", "1", "FOLDER", h.folder).Replace(linked))
 	compare(keys, "ca.crt on this host differs") // through a link, and the first of two flags
 	h.write("manifests/kube-apiserver.yaml", string(own))
 	compare(keys, filepath.Join(h.folder, "ca.crt")+" on this host differs from version ")
+	take(stored.Noon.Add(time.Hour))
+	compare(keys, "ca.crt on this host differs") // from the version of noon
+	at = stored.Noon.Add(2 * time.Hour)
+	compare(keys, "")
+	write(manifest, strings.Replace(string(own), "--client-ca-file=", "--encryption-provider-config=/pki/keys.yaml, --client-ca-file=", 1))
+	write(filepath.Join(root, h.folder, "keys.yaml"), "secret")
+	take(at)
+	compare(keys, "kube-apiserver.yaml on this host differs") // it names no encryption configuration
+	write(filepath.Join(root, h.folder, "keys.yaml"), "another secret")
+	compare(keys, "keys.yaml, "+h.folder+"/manifests/kube-apiserver.yaml on this host differs")
+	at = stored.Noon
 	err = os.Remove(ca)
 	if err != nil {
 		t.Fatal(err)

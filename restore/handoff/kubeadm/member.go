@@ -53,6 +53,11 @@ func (p *Pods) read(name string) (pod corev1.Pod, err error) {
 	if err != nil {
 		return pod, err
 	}
+	return parse(name, text)
+}
+
+// parse decodes a manifest.
+func parse(name string, text []byte) (pod corev1.Pod, err error) {
 	err = yaml.Unmarshal(text, &pod)
 	if err == nil && len(pod.Spec.Containers) == 0 {
 		err = errors.New("it has no container")
