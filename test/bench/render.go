@@ -15,7 +15,8 @@ func render(results []result, pairs int) (page string, past error) {
 	fmt.Fprintf(&b, `# Benchmarks
 
 Written by `+"`make bench`"+` on %s: %d cores, Go %s, etcd 3.7. Medians of %d alternating pairs in one run.
-The machine also runs other work: compare the ratios, not the times. Memory is the peak of the process and its children.
+The machine also runs other work: compare the ratios, not the times. Memory is the peak of the process or of
+its largest child, without the pages of the program itself.
 
 "work" is the wall time without the phases check (every page) and prove (HashKV compared with the member's). The other
 tools have no such phases, so these have their own columns.

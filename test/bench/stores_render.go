@@ -18,8 +18,8 @@ const aboutStores = `
 ## Object stores
 
 Random bytes to and from servers on the same machine, in turn with the SDK's own ways to do it: parts of 8 MiB, four
-at a time. CPU is that of the client alone. The wall times are mostly the servers', which are no clouds. What is compared
-is a get in one stream. In several ranges at a time, handed out in order, which is what dr does by default, it takes a
+at a time. CPU is that of the client alone. The wall times are mostly the servers', which are no clouds. The ratio
+compares a get in one stream. A get in several concurrent ranges, delivered in order, which is dr's default, takes a
 copy more, and over a network less time; DownloadObject has no order, and so wants memory for all of it.
 
 | store | | with | wall | CPU |

@@ -11,36 +11,28 @@ import (
 	"time"
 )
 
-// Whom selects whose memory counts.
+// Whom selects whose memory counts. The pages of the program itself never do: the kernel maps them as its page cache allows (50 to 75 MB of
+// the same program).
 type Whom bool
 
-// A process is watched Alone: then the memory that it allocated counts, and not the pages of its program, which the
-// kernel maps as its page cache allows (30 to 60 MB of the same program). Or it is watched WithChildren: then the
-// largest of them all counts, not their sum, with every page that is mapped, because a restore maps the database.
+// A process is watched Alone: then the memory that it allocated counts. Or it is watched WithChildren: then the largest of them all
+// counts, not their sum, with the files that it maps, because a restore maps the database.
 const (
 	Alone        Whom = false
 	WithChildren Whom = true
 )
-
-// field names the line of /proc/PID/status that counts (man 5 proc_pid_status).
-func (w Whom) field() []byte {
-	if w == WithChildren {
-		return []byte("VmHWM:")
-	}
-	return []byte("RssAnon:")
-}
 
 // Watch samples the memory of a process until the returned function is called, which returns the peak in bytes. The
 // kernel's own figure at the end (ru_maxrss) would not do: it counts the process that forked.
 func Watch(pid int, whom Whom) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan int64)
 	go func() {
-		var highest int64
+		all := processes{}
 		for {
-			highest = max(highest, of(pid, whom))
+			all.sample(pid, whom)
 			select {
 			case <-stop:
-				done <- highest
+				done <- all.highest()
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -52,26 +44,73 @@ func Watch(pid int, whom Whom) (peak func() int64) {
 	}
 }
 
-// of returns the memory of the process, or of the largest of its children.
-func of(pid int, whom Whom) int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// processes are those that were seen, by their ids.
+type processes map[int]*process
+
+type process struct {
+	peak    int64     // bytes
+	program int64     // of it the program's own pages, of which there are never fewer later
+	read    time.Time // when program was read
+}
+
+func (all processes) highest() (bytes int64) {
+	for _, p := range all {
+		bytes = max(bytes, p.peak-p.program)
+	}
+	return bytes
+}
+
+// sample looks at a process, and at its children if they count.
+func (all processes) sample(pid int, whom Whom) {
+	if all[pid] == nil {
+		all[pid] = &process{}
+	}
+	p := all[pid]
+	if whom == Alone {
+		p.peak = max(p.peak, sum(read(pid, "status"), "RssAnon:"))
+		return
+	}
+	p.peak = max(p.peak, sum(read(pid, "status"), "VmHWM:"))
+	if time.Since(p.read) > 200*time.Millisecond { // the kernel counts the pages anew each time
+		p.program = max(p.program, programPages(pid))
+		p.read = time.Now()
+	}
+	for _, child := range childrenOf(pid) {
+		all.sample(child, whom)
+	}
+}
+
+// programPages returns the bytes of a process's own program that are mapped.
+func programPages(pid int) (all int64) {
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
 		return 0
 	}
-	var highest int64
-	for line := range bytes.Lines(status) {
-		rest, ok := bytes.CutPrefix(line, whom.field())
-		if ok {
-			kb, _ := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
-			highest = kb << 10
+	for mapping := range bytes.SplitSeq(read(pid, "smaps"), []byte("\nVmFlags:")) {
+		if bytes.Contains(mapping, []byte(program+"\n")) {
+			all += sum(mapping, "Rss:")
 		}
 	}
-	if whom == WithChildren {
-		for _, child := range childrenOf(pid) {
-			highest = max(highest, of(child, whom))
+	return all
+}
+
+// read returns a file about a process, which is empty once the process has ended (man 5 proc).
+func read(pid int, name string) []byte {
+	content, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+	return content
+}
+
+// sum returns the sum of the lines of a field, in bytes. The kernel writes them in kB.
+func sum(text []byte, field string) (all int64) {
+	for line := range bytes.Lines(text) {
+		rest, ok := bytes.CutPrefix(line, []byte(field))
+		if !ok {
+			continue
 		}
+		kb, _ := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
+		all += kb << 10
 	}
-	return highest
+	return all
 }
 
 // childrenOf looks at every thread: a child belongs to the one that started it.
