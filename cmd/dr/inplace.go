@@ -381,7 +381,7 @@ func (r *inPlace) printInto(d document.Into) {
 	}
 	facts = append(facts, "took", phases(d.Phases))
 	if len(d.Without) > 0 {
-		facts = append(facts, "left", strings.Join(d.Without, ", ")+": if the host comes back, run the same command there; else remove the member with etcdctl member remove")
+		facts = append(facts, "left", strings.Join(d.Without, ", ")+": "+r.toJoin())
 	}
 	if d.Undo != nil {
 		facts = append(facts, "to go back", shellescape.QuoteCommand(d.Undo)+", which loses every write since the restore")
@@ -390,6 +390,17 @@ func (r *inPlace) printInto(d document.Into) {
 		facts = append(facts, "to remove the data that is aside", shellescape.QuoteCommand(d.Clean))
 	}
 	r.facts(facts...)
+}
+
+// toJoin returns how a host that was left out becomes a member again.
+func (r *inPlace) toJoin() string {
+	text := "run the same command there as soon as it can be reached; if it is lost, remove the member with etcdctl member remove"
+	kind, _, _ := strings.Cut(r.flags.into.into, "/")
+	if kind == intoKubeadm {
+		text += `, print a command with kubeadm token create --print-join-command --certificate-key "$(kubeadm init phase upload-certs --upload-certs | tail -1)"` +
+			", and run kubeadm reset and that command on the new host"
+	}
+	return text
 }
 
 var stateWords = map[document.IntoState]string{

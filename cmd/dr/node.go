@@ -238,7 +238,8 @@ func (r *intoNode) restore(ctx context.Context) *inplace.Restore {
 		DryRun: r.orders.DryRun, Reach: reach.Anywhere, Given: &r.planned, Without: r.flags.into.without,
 		Manage: func([]plan.Member) inplace.Target {
 			return &node.Manager{
-				Service: r.service, Records: r.records, Plan: r.planned, Endpoints: r.flags.into.endpoints, Run: r.build, Access: r.access, Notes: notes,
+				Service: r.service, Records: r.records, Plan: r.planned, Without: r.flags.into.without, Endpoints: r.flags.into.endpoints,
+				Run: r.build, Access: r.access, Notes: notes,
 			}
 		},
 		Access: r.access,

@@ -55,7 +55,7 @@ func TestOperatorSigns(t *testing.T) {
 	o := newOperated(t)
 	own, person, stranger := newSigner(t), newSigner(t), newSigner(t)
 	o.start(t)
-	o.api.Kubectl(t, o.sign(t, own, o.object("etcd", `  schedule: {cron: "@hourly"}`), own.public, person.public), "apply", "-f", "-")
+	o.api.Kubectl(t, o.sign(t, own, o.object("etcd", `  schedule: {cron: "@yearly"}`), own.public, person.public), "apply", "-f", "-")
 	eventually(t, "the first backup is taken", func() bool { return o.status(t, "etcd").Last.ID != "" })
 	first := o.status(t, "etcd").Last.ID
 

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +28,8 @@ type controlPlane struct {
 
 var controlPlaneNodes = []string{"n1", "n2", "n3"}
 
-// TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone, restores etcd to a moment by one command on
-// each node, and takes that back. The agents go on after each of these.
+// TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone, and restores etcd to a moment by one command on
+// each node. It does that again at once, on a node later than on the others, and takes it back. The agents go on after each of these.
 func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
@@ -53,18 +55,38 @@ func TestControlPlane(t *testing.T) {
 	restore := c.blocks(t, "Restore etcd")[1]
 	c.wantSameKeys(t, strings.Replace(restore, "--confirm kubeadm", "--dry-run", 1))
 	c.killedWhile(t, "n1", "stopping all members", restore)
-	results := c.onAll(t, func(string) string { return restore })
+	c.onAll(t, func(string) string { return restore })
 	c.wantConfigMaps(t, "after", "before")
 	c.wantMembers(t)
-	c.archived(t, "later")
+	c.plan(t, c.archived(t, "second"))
 
+	c.Kubectl(t, "", "create", "configmap", "later")
+	results := c.restoreWithout(t, "n3", restore)
+	c.wantConfigMaps(t, "after", "before", "second")
+	c.wantMembers(t)
 	c.onAll(t, func(node string) string {
 		_, line, _ := strings.Cut(results[node], "to go back")
 		line, _, _ = strings.Cut(line, ", which loses")
 		_, line, _ = strings.Cut(line, "dr ")
 		return "dr " + line
 	})
-	c.wantConfigMaps(t, "after", "before", "mistake")
+	c.wantConfigMaps(t, "after", "before", "later", "second")
+}
+
+// restoreWithout restores on all nodes but one, whose old members run on. The others serve. Then it restores on that node.
+func (c controlPlane) restoreWithout(t *testing.T, late, restore string) (results map[string]string) {
+	t.Helper()
+	nodes := slices.DeleteFunc(slices.Clone(controlPlaneNodes), func(node string) bool { return node == late })
+	results = c.on(t, nodes, func(string) string { return strings.TrimSpace(restore) + " --without " + late })
+	for _, node := range nodes {
+		if !strings.Contains(results[node], "all members but "+late) || !strings.Contains(results[node], "kubeadm token create") {
+			t.Errorf("%s does not name %s", node, late)
+		}
+		c.Kubectl(t, "", "--server", c.APIServer(node), "create", "configmap", "of-"+node)
+		c.Kubectl(t, "", "--server", c.APIServer(node), "delete", "configmap", "of-"+node)
+	}
+	maps.Copy(results, c.on(t, []string{late}, func(string) string { return restore }))
+	return results
 }
 
 func newControlPlane(t *testing.T) controlPlane {
@@ -268,19 +290,25 @@ func (c controlPlane) killedWhile(t *testing.T, node, words, text string) {
 // onAll runs a script on each node at once, and returns the outputs.
 func (c controlPlane) onAll(t *testing.T, text func(node string) string) map[string]string {
 	t.Helper()
+	return c.on(t, controlPlaneNodes, text)
+}
+
+// on runs a script on some nodes at once, and returns the outputs.
+func (c controlPlane) on(t *testing.T, nodes []string, text func(node string) string) map[string]string {
+	t.Helper()
 	type result struct {
 		node, out string
 		err       error
 	}
 	ended := make(chan result)
-	for _, node := range controlPlaneNodes {
+	for _, node := range nodes {
 		go func() {
 			out, err := c.script(node, text(node)).CombinedOutput()
 			ended <- result{node, string(out), err}
 		}()
 	}
 	all := map[string]string{}
-	for range controlPlaneNodes {
+	for range nodes {
 		r := <-ended
 		t.Logf("on %s:\n%s", r.node, r.out)
 		if r.err != nil {

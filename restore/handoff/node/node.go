@@ -63,6 +63,7 @@ type Manager struct {
 	Service
 	Records
 	Plan      plan.Plan // of all members
+	Without   []string  // names of the plan's members whose hosts are lost, or cannot be reached: their old members may still answer
 	Endpoints []string  // client URLs of the member on this host; nil: those of the service or, if it knows none, of the plan
 	// Run builds the data of a plan.
 	Run func(context.Context, plan.Plan) (restore.Result, error)
@@ -196,14 +197,25 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	}
 	answers, _ := restore.Survivors(ctx, *r.Plan, reach.Anywhere)
 	for _, a := range answers {
+		if m.isWithout(a.URL) {
+			continue
+		}
 		if a.ClusterID == "" {
 			a.ClusterID = m.identify(ctx, a.URL)
 		}
 		if a.ClusterID != "" && !catalog.SameClusterID(a.ClusterID, r.Built.ClusterID) {
-			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it", a.URL)
+			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it; if that cannot be done, "+
+				"run this command again with --without and the name of its member", a.URL)
 		}
 	}
 	return ""
+}
+
+// isWithout reports whether a client URL is that of a member in Without. Such members are fewer than a quorum.
+func (m *Manager) isWithout(url string) bool {
+	return m.Plan.Backup != nil && slices.ContainsFunc(m.Plan.Backup.Members, func(old catalog.Member) bool {
+		return slices.Contains(m.Without, old.Name) && slices.Contains(old.ClientURLs, url)
+	})
 }
 
 // identify returns the id of the cluster of a server that demands a certificate; "" if it does not answer.
