@@ -192,7 +192,7 @@ func compareGCS(t testing.TB, size int64) *compared {
 	setenv(t, server.Env(t))
 	bucket := server.Bucket(t)
 	sdk := gcsSide{object: server.Client(t).Bucket(bucket).Object(keyTheirs), size: size}
-	c := &compared{name: "GCS", size: size, ours: ours(t, server.URL(bucket, ""), size)}
+	c := &compared{name: google, size: size, ours: ours(t, server.URL(bucket, ""), size)}
 	c.puts = []*side{{name: "storage.Writer", do: sdk.put}}
 	c.gets = []*side{{name: "storage.Reader", do: sdk.get}}
 	return c
