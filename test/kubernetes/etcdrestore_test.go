@@ -69,12 +69,17 @@ func (s *site) waitArchived(t *testing.T, namespace string, w *workload) write {
 	w.waitFor(t, 40)
 	one := w.last()
 	w.waitFor(t, 10)
-	newest := w.last().revision
+	s.waitLogged(t, namespace, one.revision, w.last().revision)
+	return one
+}
+
+// waitLogged waits until the archived log begins before one revision and reaches another one.
+func (s *site) waitLogged(t *testing.T, namespace string, before, to int64) {
+	t.Helper()
 	eventually(t, "the log contains all that", func() bool {
 		windows := dr[document.List](t, s, "list", "--repo", s.urls.of(namespace), "--cluster", namespace+".etcd").Windows
-		return len(windows) == 1 && windows[0].From.Revision < one.revision && newest <= windows[0].To.Revision
+		return len(windows) == 1 && windows[0].From.Revision < before && to <= windows[0].To.Revision
 	})
-	return one
 }
 
 // scaleUp scales the StatefulSet up a number of times, one a second, as a program would that finds it stopped.

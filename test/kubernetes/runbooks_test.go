@@ -26,10 +26,7 @@ func (s *site) testAllLost(t *testing.T) {
 	maps.Copy(journal, s.journal(t, namespace, "later", 20))
 	journal["last"] = "of the log"
 	last := s.put(t, namespace, "last", journal["last"])
-	eventually(t, "the log contains all that", func() bool {
-		_, to := s.window(t, namespace)
-		return to >= last
-	})
+	s.waitLogged(t, namespace, last, last)
 
 	s.Kubectl(t, "", "-n", namespace, "delete", "edb,statefulset", "etcd", "--timeout", patience.String())
 	s.Kubectl(t, "", "-n", namespace, "delete", "persistentvolumeclaims", "--all", "--timeout", patience.String())
