@@ -35,7 +35,7 @@ type Into struct {
 	PlanID string `json:"planID,omitempty"` // absent if there was no plan yet
 	Backup string `json:"backup,omitempty"` // id of the backup
 
-	// Without has the names of the members whose hosts are lost or out of reach: they may not serve the restored data.
+	// Without has the names of the members whose hosts were left out: they might not serve the restored data yet.
 	Without []string `json:"without,omitempty"`
 
 	ClusterID    string  `json:"clusterID,omitempty"`    // of the restored cluster, in hex

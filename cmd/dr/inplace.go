@@ -384,7 +384,7 @@ func (r *inPlace) printInto(d document.Into) {
 		facts = append(facts, "left", strings.Join(d.Without, ", ")+": "+r.toJoin())
 	}
 	if d.Undo != nil {
-		facts = append(facts, "to go back", shellescape.QuoteCommand(d.Undo)+", which loses every write since the restore")
+		facts = append(facts, "to go back", shellescape.QuoteCommand(d.Undo)+", which loses every write since the restore"+quorumWithout(d))
 	}
 	if d.Clean != nil {
 		facts = append(facts, "to remove the data that is aside", shellescape.QuoteCommand(d.Clean))
@@ -392,13 +392,21 @@ func (r *inPlace) printInto(d document.Into) {
 	r.facts(facts...)
 }
 
+// quorumWithout warns, as the end of a sentence, if old members may still run, with which one that goes back may be a quorum.
+func quorumWithout(d document.Into) string {
+	if len(d.Without) == 0 {
+		return ""
+	}
+	return ": go back on all hosts, as the old members of " + strings.Join(d.Without, ", ") + " may still run, and a single host may give them a quorum"
+}
+
 // toJoin returns how a host that was left out becomes a member again.
 func (r *inPlace) toJoin() string {
-	text := "run the same command there as soon as it can be reached; if it is lost, remove the member with etcdctl member remove"
+	text := "run this command there, without --without, as soon as you can; if the host is lost, remove the member with etcdctl member remove"
 	kind, _, _ := strings.Cut(r.flags.into.into, "/")
 	if kind == intoKubeadm {
-		text += `, print a command with kubeadm token create --print-join-command --certificate-key "$(kubeadm init phase upload-certs --upload-certs | tail -1)"` +
-			", and run kubeadm reset and that command on the new host"
+		text += `, create a join command with kubeadm token create --print-join-command --certificate-key "$(kubeadm init phase upload-certs --upload-certs | tail -1)"` +
+			", and on the new host run kubeadm reset, then the join command"
 	}
 	return text
 }

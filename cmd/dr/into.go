@@ -65,7 +65,7 @@ func (f *intoFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.toStart, "start-command", "", "with --into command: starts etcd, in a shell, and returns without waiting for it")
 	flags.StringVar(&f.records, "state-dir", node.DefaultDir, "with --into systemd, kubeadm or command: directory for the progress of the restore")
 	flags.StringSliceVar(&f.endpoints, "endpoints", nil, "with --into systemd, kubeadm or command: client URLs of the member on this host (default: those of the service, or of the plan)")
-	flags.StringSliceVar(&f.without, "without", nil, "with --into systemd, kubeadm or command: members whose hosts are lost or out of reach: the command waits neither for their end nor for their start")
+	flags.StringSliceVar(&f.without, "without", nil, "with --into systemd, kubeadm or command: members whose hosts do not run dr, because they are lost or you cannot log in: dr waits neither for their end nor for their start")
 	f.ofNode = addSet(cmd, "", flags)
 
 	flags = pflag.NewFlagSet("", pflag.ContinueOnError)

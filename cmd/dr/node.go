@@ -207,7 +207,7 @@ func (r *intoNode) findEnd(cmd *cobra.Command, args []string) error {
 	return r.checkEnd()
 }
 
-// checkWithout refuses to go on without this host, a member that the plan does not have, or so many that the others are no quorum.
+// checkWithout refuses to go on without this host, and what node.CheckWithout refuses.
 func (r *intoNode) checkWithout(ctx context.Context) error {
 	if len(r.flags.into.without) == 0 {
 		return nil
@@ -216,18 +216,7 @@ func (r *intoNode) checkWithout(ctx context.Context) error {
 	if err == nil && slices.Contains(r.flags.into.without, own.Name) {
 		return usagef("--without %s: %s runs that member: omit it", own.Name, r.target)
 	}
-	without := slices.Compact(slices.Sorted(slices.Values(r.flags.into.without)))
-	for _, name := range without {
-		isNamed := func(m plan.Member) bool { return m.Name == name }
-		if !slices.ContainsFunc(r.planned.Members, isNamed) {
-			return usagef("--without %s: the plan has no such member, it has %s: correct the name", name, r.planned.InitialCluster())
-		}
-	}
-	if 2*len(without) >= len(r.planned.Members) {
-		return usagef("--without %s: the other members are no quorum of %d: make a plan with the members that are left: pass --initial-cluster",
-			strings.Join(without, ","), len(r.planned.Members))
-	}
-	return nil
+	return node.CheckWithout(r.planned, r.flags.into.without)
 }
 
 // restore returns the restore. One that ends needs no repository.
@@ -278,8 +267,8 @@ func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
 		return []handoff.Finding{{Text: fmt.Sprintf("the keys of this host are not compared with its stored assets: %v", err)}}
 	}
 	at := r.planned.Reach.NotAfter
-	if at.IsZero() { // a position of the log before its first mark
-		at = r.planned.Backup.Finished
+	if at.IsZero() { // unknown
+		at = time.Now()
 	}
 	return pods.CompareKeys(ctx, c, r.keys, assets.Node{Name: name, Root: "/"}, at)
 }

@@ -23,14 +23,21 @@ type Compared struct {
 	Differences []assets.Difference
 }
 
-// DiffAt compares a node with the version that was its newest at a time, or with the oldest if all are later. A restore of etcd can warn with
-// it when the node has another certificate authority than the cluster had then. The error matches catalog.ErrNotFound if the node has no version.
-func DiffAt(ctx context.Context, c *repository.Cluster, keys seal.Keys, on Node, at time.Time) (Compared, error) {
-	m, err := c.Assets().FindAt(ctx, on.Name, at)
+// DiffAround compares a node with the versions around a time: see assets.Access.Around. A restore of etcd can warn with it when the node has
+// another certificate authority than the cluster had then. The error matches catalog.ErrNotFound if the node has no version.
+func DiffAround(ctx context.Context, c *repository.Cluster, keys seal.Keys, on Node, at time.Time) (all []Compared, err error) {
+	around, err := c.Assets().Around(ctx, on.Name, at)
 	if err != nil {
-		return Compared{}, err
+		return nil, err
 	}
-	return compare(ctx, c, m, keys, on.Root)
+	for _, m := range around {
+		one, err := compare(ctx, c, m, keys, on.Root)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 func compare(ctx context.Context, c *repository.Cluster, m assets.Manifest, keys seal.Keys, root string) (Compared, error) {

@@ -77,12 +77,12 @@ func (n node) request(root string) restored.Request {
 // differences returns how the files below root differ from the version.
 func (n node) differences(t *testing.T, root string) (texts []string) {
 	t.Helper()
-	compared, err := restored.DiffAt(t.Context(), n.cluster, n.keys, restored.Node{Name: "n", Root: root}, n.version.Time)
+	compared, err := restored.DiffAround(t.Context(), n.cluster, n.keys, restored.Node{Name: "n", Root: root}, n.version.Time)
 	must(t, err)
-	if compared.ID != n.version.ID {
-		t.Errorf("compared with %s", compared.ID)
+	if len(compared) != 1 || compared[0].ID != n.version.ID {
+		t.Fatalf("compared with %+v", compared)
 	}
-	for _, d := range compared.Differences {
+	for _, d := range compared[0].Differences {
 		texts = append(texts, filepath.Base(d.Path)+" "+string(d.Changes[0]))
 	}
 	return texts

@@ -157,24 +157,49 @@ func (a *Access) Find(ctx context.Context, node string, id ID) (m Manifest, igno
 	return Manifest{}, ignored, a.notFound(all, node, id)
 }
 
-// FindAt returns the newest version of the node that was taken at a time or before, or the oldest if all are later. Errors are those of Find.
-func (a *Access) FindAt(ctx context.Context, node string, at time.Time) (Manifest, error) {
+// Around returns the newest version of the node that was taken at a time or before, and the oldest later one: between the two its files may
+// have changed at any time. It returns one version if there is no other, and skips those that no trusted key has signed, and damaged ones. The
+// error matches catalog.ErrNotFound if the node has none.
+func (a *Access) Around(ctx context.Context, node string, at time.Time) (around []Manifest, err error) {
 	all, err := a.folders(ctx)
 	if err != nil {
-		return Manifest{}, err
+		return nil, err
 	}
-	id, second := ID(""), at.UTC().Format(idSecond)
-	for _, f := range all { // the newest first
-		if f.node != node {
-			continue
+	own := slices.DeleteFunc(slices.Clone(all), func(f folder) bool { return f.node != node })
+	second := at.UTC().Format(idSecond)
+	i := slices.IndexFunc(own, func(f folder) bool { return string(f.id)[:len(second)] <= second }) // the newest come first
+	if i < 0 {
+		i = len(own)
+	}
+	later := slices.Clone(own[:i])
+	slices.Reverse(later)
+	for _, side := range [][]folder{own[i:], later} {
+		m, found, err := a.firstUsable(ctx, side)
+		if err != nil {
+			return nil, err
 		}
-		id = f.id
-		if string(id)[:len(second)] <= second {
-			break
+		if found {
+			around = append(around, m)
 		}
 	}
-	m, _, err := a.Find(ctx, node, id)
-	return m, err
+	if len(around) == 0 {
+		return nil, a.notFound(all, node, "")
+	}
+	return around, nil
+}
+
+// firstUsable returns the first version that can be used.
+func (a *Access) firstUsable(ctx context.Context, all []folder) (m Manifest, found bool, err error) {
+	for _, f := range all {
+		versions, err := a.read(ctx, []folder{f})
+		if err != nil {
+			return Manifest{}, false, err
+		}
+		if versions[0].Err == nil {
+			return versions[0].Manifest, true, nil
+		}
+	}
+	return Manifest{}, false, nil
 }
 
 // notFound returns the error for a version that is not in the repository. A version of that ID may belong to another node.

@@ -80,19 +80,23 @@ func TestAssetsRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFindAt takes the newest version of a moment. Before the first one it takes that.
-func TestFindAt(t *testing.T) {
+// TestAround returns the versions between which a moment is.
+func TestAround(t *testing.T) {
 	c := stored.OpenCluster(t, mem.New(), "c")
 	_, to := stored.Pair(t)
-	first, second := store(t, c, "n", 10, to), store(t, c, "n", 20, to)
+	first, second := store(t, c, "n", 10, to).ID, store(t, c, "n", 20, to).ID
 	store(t, c, "other", 15, to)
-	for at, want := range map[int]assets.ID{5: first.ID, 10: first.ID, 19: first.ID, 20: second.ID, 60: second.ID} {
-		m, err := c.Assets().FindAt(t.Context(), "n", stored.Noon.Add(time.Duration(at)*time.Second))
-		if err != nil || m.ID != want {
-			t.Errorf("at second %d: %s, %v, want %s", at, m.ID, err, want)
+	for at, want := range map[int][]assets.ID{5: {first}, 10: {first, second}, 19: {first, second}, 20: {second}, 50: {second}} {
+		around, err := c.Assets().Around(t.Context(), "n", stored.At(at))
+		var ids []assets.ID
+		for _, m := range around {
+			ids = append(ids, m.ID)
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("at second %d: %s, %v, want %s", at, ids, err, want)
 		}
 	}
-	_, err := c.Assets().FindAt(t.Context(), "absent", stored.Noon)
+	_, err := c.Assets().Around(t.Context(), "absent", stored.Noon)
 	wantText(t, err, "node absent is not in the repository")
 }
 

@@ -45,7 +45,7 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 	if err != nil {
 		return "", nil, err
 	}
-	size := int64(256 << 20) // Google's fake keeps all objects in memory
+	size := int64(256 << 20)
 	if o.quick {
 		size = 4 << 20
 	}

@@ -14,11 +14,10 @@ import (
 // cpuLimit is how much more CPU our put and get may use than the SDK's.
 const cpuLimit = 1.2
 
+const google = "GCS"
+
 // checkedPut is the limit of a put to Google: its client computes a checksum too, and dr compares its own with that of the stored object.
-const (
-	google     = "GCS"
-	checkedPut = 1.3
-)
+const checkedPut = 1.3
 
 const aboutStores = `
 ## Object stores

@@ -59,7 +59,7 @@ func TestFindLongLog(t *testing.T) {
 	t.Logf("all keys: the first %v after the replay began, all after %v, at most %d MiB of memory",
 		all.first.Round(time.Millisecond), all.all.Round(time.Millisecond), all.memory>>20)
 	// At a million requests the database has this size, and a scan maps all of it.
-	most := int64(400 << 20)
+	most := int64(350 << 20)
 	if max(timed.memory, all.memory) > most {
 		t.Errorf("it took more than %d MiB of memory", most>>20)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-// TestPartsAway restores clusters of which a node or a disk is away, or whose store is. It has a Kubernetes of its own, because other tests
+// TestPartsAway restores clusters of which a node or a disk is missing, or whose store does not answer. It has a Kubernetes of its own, because other tests
 // need all nodes of theirs, and the store.
 func TestPartsAway(t *testing.T) {
 	if testing.Short() {
@@ -83,8 +83,11 @@ func (s *site) beginRestore(t *testing.T, namespace string) *restoring {
 // wait waits until the restore has printed a text.
 func (r *restoring) wait(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, text, func() bool { return strings.Contains(r.output.String(), text) })
+	eventually(t, text, func() bool { return r.said(text) })
 }
+
+// said reports whether the restore has printed a text.
+func (r *restoring) said(text string) bool { return strings.Contains(r.output.String(), text) }
 
 // wantRestored waits for the end of the restore.
 func (r *restoring) wantRestored(t *testing.T) {

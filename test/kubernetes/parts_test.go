@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 )
@@ -28,10 +29,11 @@ func (s *site) testDiskLost(t *testing.T) {
 	})
 	w.waitFor(t, 50)
 	w.wantUndisturbed(t)
+	if r.said("stopping all members") {
+		t.Error("the Jobs did not wait for the store")
+	}
 	s.store.Thaw(t)
-	r.wait(t, "moving the new data into its place")
-	s.killRestore(t, namespace)
-	<-r.ended
+	s.killRestore(t, namespace, r, "moving the new data into its place")
 	s.Kubectl(t, "", "-n", namespace, "delete", "pvc", "data-etcd-2", "--wait=false")
 
 	undone := dr[document.Into](t, s, "restore", "--into", "statefulset/etcd", "-n", namespace, "--undo", id)
@@ -51,13 +53,19 @@ func (s *site) testDiskLost(t *testing.T) {
 	s.leave(t, namespace)
 }
 
-// killRestore kills the dr that restores a namespace's etcd.
-func (s *site) killRestore(t *testing.T, namespace string) {
+// killRestore kills the dr that restores a namespace's etcd once it has printed a text.
+func (s *site) killRestore(t *testing.T, namespace string, r *restoring, text string) {
 	t.Helper()
+	for begin := time.Now(); !r.said(text); time.Sleep(20 * time.Millisecond) { // the next phase begins some seconds later
+		if time.Since(begin) > patience {
+			t.Fatalf("waited for: %s", text)
+		}
+	}
 	out, err := s.Command(nil, "pkill", "-KILL", "-f", "restore --into statefulset/etcd -n "+namespace).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	<-r.ended
 }
 
 // wantBlocked fails the test unless a file is in the place of a member's data dir.

@@ -49,7 +49,7 @@ type processes map[int]*process
 
 type process struct {
 	peak    int64     // bytes
-	program int64     // of it the program's own pages, of which there are never fewer later
+	program int64     // of it the program's own pages: the most that were seen
 	read    time.Time // when program was read
 }
 

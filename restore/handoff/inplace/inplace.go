@@ -50,7 +50,7 @@ type Restore struct {
 	Point     plan.Target
 	Layout    plan.Layout // without Members and Known, and with OldIsDead: the target's members are stopped after the data is built
 	Given     *plan.Plan  // of all members, of which the target, this host, runs one; nil: the restore makes its own
-	Without   []string    // names of its members that are lost: the check at the end does not wait for them
+	Without   []string    // names of its members whose hosts do not run the restore: the check at the end does not wait for them
 	Known     int64       // the newest revision that an earlier plan of this restore knew
 
 	// Manage returns the target. backup are the members of the backup; nil: they are not known yet.

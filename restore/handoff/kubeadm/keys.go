@@ -27,15 +27,16 @@ var keyFlags = []string{
 }
 
 // CompareKeys returns a finding if the keys of this host's API server differ from those in the node's assets in c, or cannot be compared with
-// them. It takes the version that was the newest at a time, that of the restored state, or the oldest. It returns nil if the host has no API server.
+// them. It takes the versions around a time, that of the restored state: the keys may have changed between them, so it is enough if they
+// are those of one. It returns nil if the host has no API server.
 func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal.Keys, on restored.Node, at time.Time) []handoff.Finding {
 	pod, err := p.read(apiServer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var version restored.Compared
+	var versions []restored.Compared
 	if err == nil {
-		version, err = restored.DiffAt(ctx, c, keys, on, at)
+		versions, err = restored.DiffAround(ctx, c, keys, on, at)
 	}
 	if errors.Is(err, catalog.ErrNotFound) {
 		return []handoff.Finding{{
@@ -49,15 +50,22 @@ func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal
 			Remedy: "compare them with dr assets diff --identity",
 		}}
 	}
-	differ := p.otherKeys(pod, version, on.Root)
-	if len(differ) == 0 {
-		return nil
+	var differ []string
+	for i, version := range versions {
+		others := p.otherKeys(pod, version, on.Root)
+		if len(others) == 0 {
+			return nil
+		}
+		if i == 0 {
+			differ = others
+		}
 	}
+	first := versions[0]
 	return []handoff.Finding{{
-		Text: fmt.Sprintf("%s on this host differs from version %s of node %s: with other keys the API server refuses the tokens and certificates "+
-			"of the restored cluster, or cannot read its Secrets", strings.Join(differ, ", "), version.ID, on.Name),
+		Text: fmt.Sprintf("this host has other keys than version %s of node %s: %s: with them the API server refuses the tokens and certificates "+
+			"of the restored cluster, or cannot read its Secrets", first.ID, on.Name, strings.Join(differ, ", ")),
 		Remedy: fmt.Sprintf("see dr assets diff %s; to put the stored files back before the restore, run dr assets restore --replace %s, both with --identity",
-			version.ID, version.ID),
+			first.ID, first.ID),
 	}}
 }
 
@@ -69,11 +77,10 @@ func (p *Pods) otherKeys(pod corev1.Pod, version restored.Compared, root string)
 	i := slices.IndexFunc(version.Stored, func(f assets.File) bool { return f.Path == manifest })
 	if i >= 0 {
 		stored, err := parse(apiServer, version.Stored[i].Content)
-		then := keyFiles(stored)
-		files = append(files, then...)
-		if err == nil && !slices.Equal(own, then) {
+		if err != nil || !slices.Equal(own, keyFiles(stored)) {
 			differ = append(differ, manifest)
 		}
+		files = append(files, keyFiles(stored)...)
 	}
 	for _, file := range slices.Clone(files) {
 		files = append(files, linked(root, file), linkedIn(version.Stored, file))
@@ -114,17 +121,24 @@ func linked(root, file string) string {
 	return filepath.Join("/", target)
 }
 
-// linkedIn is linked for a link among files.
+// linkedIn is linked for links among files.
 func linkedIn(files []assets.File, file string) string {
-	i := slices.IndexFunc(files, func(f assets.File) bool { return f.Path == file && f.Kind == assets.Link })
-	if i < 0 {
-		return file
+	for range maxLinks {
+		i := slices.IndexFunc(files, func(f assets.File) bool { return f.Path == file && f.Kind == assets.Link })
+		if i < 0 {
+			break
+		}
+		target := files[i].Target
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(file), target)
+		}
+		file = filepath.Clean(target)
 	}
-	if filepath.IsAbs(files[i].Target) {
-		return filepath.Clean(files[i].Target)
-	}
-	return filepath.Join(filepath.Dir(file), files[i].Target)
+	return file
 }
+
+// maxLinks bounds the links that are followed, as Linux does (path_resolution(7)).
+const maxLinks = 40
 
 // isOther reports whether a file with the change c has another content on the node than in the version, or none.
 func isOther(c assets.Change) bool {

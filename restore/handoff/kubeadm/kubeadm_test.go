@@ -261,25 +261,27 @@ func TestOtherKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write("manifests/kube-apiserver.yaml", strings.NewReplacer("HOST", "127.0.0.1", "PORT", "1", "FOLDER", h.folder).Replace(linked))
-	compare(keys, "ca.crt on this host differs") // through a link, and the first of two flags
+	compare(keys, "ca.crt: with") // through a link, and the first of two flags
 	h.write("manifests/kube-apiserver.yaml", string(own))
-	compare(keys, filepath.Join(h.folder, "ca.crt")+" on this host differs from version ")
+	compare(keys, "of node n1: "+filepath.Join(h.folder, "ca.crt")+": with")
 	take(stored.Noon.Add(time.Hour))
-	compare(keys, "ca.crt on this host differs") // from the version of noon
+	compare(keys, "") // the keys may be those of noon, or those of an hour later
 	at = stored.Noon.Add(2 * time.Hour)
 	compare(keys, "")
+	write(ca, "old")
+	compare(keys, "ca.crt: with")
+	write(ca, "new")
 	write(manifest, strings.Replace(string(own), "--client-ca-file=", "--encryption-provider-config=/pki/keys.yaml, --client-ca-file=", 1))
 	write(filepath.Join(root, h.folder, "keys.yaml"), "secret")
 	take(at)
-	compare(keys, "kube-apiserver.yaml on this host differs") // it names no encryption configuration
+	compare(keys, "kube-apiserver.yaml: with") // it names no encryption configuration
 	write(filepath.Join(root, h.folder, "keys.yaml"), "another secret")
-	compare(keys, "keys.yaml, "+h.folder+"/manifests/kube-apiserver.yaml on this host differs")
-	at = stored.Noon
+	compare(keys, "keys.yaml, "+h.folder+"/manifests/kube-apiserver.yaml: with")
 	err = os.Remove(ca)
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(keys, "ca.crt on this host differs")
+	compare(keys, "/ca.crt, ")
 	err = os.Remove(filepath.Join(h.Manifests, "kube-apiserver.yaml"))
 	if err != nil {
 		t.Fatal(err)

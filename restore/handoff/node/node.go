@@ -1,6 +1,6 @@
 // Package node restores the one member that a service runs on this host. A cluster is restored by the same command, with the same plan, on
 // each of its hosts, in any order. The hosts do not talk to each other: each waits before it replaces data until no member of the old
-// cluster answers any more, and at the end until all members of the new one serve.
+// cluster answers any more, and at the end until all members of the new one serve. Both leave out the members of Manager.Without.
 //
 // Package systemd has a Service for a unit, package kubeadm one for static pods, and Commands is one for any other program that starts and
 // stops etcd.
@@ -63,7 +63,7 @@ type Manager struct {
 	Service
 	Records
 	Plan      plan.Plan // of all members
-	Without   []string  // names of the plan's members whose hosts are lost, or cannot be reached: their old members may still answer
+	Without   []string  // names of members whose hosts do not run the command: they may still answer
 	Endpoints []string  // client URLs of the member on this host; nil: those of the service or, if it knows none, of the plan
 	// Run builds the data of a plan.
 	Run func(context.Context, plan.Plan) (restore.Result, error)
@@ -161,7 +161,7 @@ func (m *Manager) Fence(ctx context.Context, h handoff.Handoff) (handoff.Progres
 	return handoff.Progress{Waiting: fmt.Sprintf("%s is stopped, but another process still uses %s: stop that process", m, own.DataDir)}, nil
 }
 
-// Do implements handoff.Manager. Before it seals, it waits until no member of the old cluster answers, on whatever host.
+// Do implements handoff.Manager. Before it seals, it waits until no member of the old cluster answers, on whatever host: see survivors.
 func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	own := r.Handoff.Members[0]
 	if t == handoff.DoSeal {
@@ -188,7 +188,7 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 	return []handoff.Progress{p}, err
 }
 
-// survivors returns why the old cluster may still serve; "" if no member of it answers. A server that accepts connections and names no
+// survivors returns why the old cluster may still serve; "" if no member of it answers but those that are left out, which are no quorum. A server that accepts connections and names no
 // cluster may be a restored member, which answers only once it has a leader. If hosts waited for such a server, they would wait for each
 // other. An old member that hangs does no harm: each host runs one member, so at most one of the two clusters has a quorum.
 func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
@@ -204,18 +204,10 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 			a.ClusterID = m.identify(ctx, a.URL)
 		}
 		if a.ClusterID != "" && !catalog.SameClusterID(a.ClusterID, r.Built.ClusterID) {
-			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it; if that cannot be done, "+
-				"run this command again with --without and the name of its member", a.URL)
+			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it%s", a.URL, m.withoutIt(a.URL))
 		}
 	}
 	return ""
-}
-
-// isWithout reports whether a client URL is that of a member in Without. Such members are fewer than a quorum.
-func (m *Manager) isWithout(url string) bool {
-	return m.Plan.Backup != nil && slices.ContainsFunc(m.Plan.Backup.Members, func(old catalog.Member) bool {
-		return slices.Contains(m.Without, old.Name) && slices.Contains(old.ClientURLs, url)
-	})
 }
 
 // identify returns the id of the cluster of a server that demands a certificate; "" if it does not answer.

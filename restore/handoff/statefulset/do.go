@@ -68,9 +68,11 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 	if err != nil {
 		return handoff.Progress{}, err
 	}
-	waiting, err := m.freeClaims(ctx, r, mine, places)
-	if err != nil || waiting != "" {
-		return handoff.Progress{Waiting: waiting}, err
+	if r.task == handoff.DoStage || r.task == handoff.DoBlock {
+		waiting, err := m.freeClaims(ctx, r, mine, places)
+		if err != nil || waiting != "" {
+			return handoff.Progress{Waiting: waiting}, err
+		}
 	}
 	gone := r.gone(places)
 	switch {
@@ -88,7 +90,7 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 }
 
 // freeClaims deletes the ended Jobs of a member if one of its claims is being deleted: a claim ends only once it has no pod, not even one
-// that has ended. It returns what it waits for.
+// that has ended. It returns what it waits for. A member that counts as untouched still needs the trace of its Jobs: see isIdle.
 func (m *Manager) freeClaims(ctx context.Context, r run, mine jobs, places []place) (waiting string, err error) {
 	i := slices.IndexFunc(places, func(p place) bool {
 		claim := r.claims[p.claim()]
@@ -102,6 +104,9 @@ func (m *Manager) freeClaims(ctx context.Context, r run, mine jobs, places []pla
 			continue
 		}
 		waiting = fmt.Sprintf("claim %s/%s is being deleted: Job %s, which has ended, is removed", r.Namespace, places[i].claim(), job.Name)
+		if slices.Contains(r.record.Untouched, r.record.Handoff.Members[r.index].Name) {
+			return waiting, nil
+		}
 		err = m.delete(ctx, &mine.jobs[j])
 		if err != nil {
 			return "", err

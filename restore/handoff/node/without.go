@@ -1,0 +1,95 @@
+package node
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+)
+
+// CheckWithout refuses to leave out members that neither cluster has, or so many that the new cluster has no quorum without them, or that they
+// are a quorum of the old one, which may still run. The error matches fault.Usage.
+func CheckWithout(p plan.Plan, names []string) error {
+	inNew, inOld := 0, 0
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		isNew := slices.ContainsFunc(p.Members, func(m plan.Member) bool { return m.Name == name })
+		isOld := slices.ContainsFunc(p.Old.Members, func(m catalog.Member) bool { return m.Name == name && !m.Learner })
+		if !isNew && !isOld {
+			return fmt.Errorf("%w: --without %s: the plan has no such member, it has %s: correct the name", fault.Usage, name, p.InitialCluster())
+		}
+		inNew, inOld = inNew+count(isNew), inOld+count(isOld)
+	}
+	if inNew > 0 && 2*inNew >= len(p.Members) {
+		return fmt.Errorf("%w: --without %s: the other members are no quorum of %d: make a plan with the members that are left: pass --initial-cluster",
+			fault.Usage, strings.Join(names, ","), len(p.Members))
+	}
+	voters := len(slices.DeleteFunc(slices.Clone(p.Old.Members), func(m catalog.Member) bool { return m.Learner }))
+	if 2*inOld > voters {
+		return fmt.Errorf("%w: --without %s: these are a quorum of the old cluster, which may still confirm writes: stop them, and omit them",
+			fault.Usage, strings.Join(names, ","))
+	}
+	return nil
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// ownersOf returns the names of the members, old and new, that may answer at a client URL: those that advertise it, or else those on its host.
+func ownersOf(p plan.Plan, at string) []string {
+	type known struct {
+		name          string
+		clients, urls []string
+	}
+	var members []known
+	for _, m := range p.Old.Members {
+		members = append(members, known{m.Name, m.ClientURLs, slices.Concat(m.ClientURLs, m.PeerURLs)})
+	}
+	for _, m := range p.Members {
+		members = append(members, known{m.Name, nil, m.PeerURLs})
+	}
+	var exact, near []string
+	for _, m := range members {
+		if slices.Contains(m.clients, at) {
+			exact = append(exact, m.name)
+		}
+		if slices.ContainsFunc(m.urls, func(u string) bool { return hostOf(u) == hostOf(at) }) {
+			near = append(near, m.name)
+		}
+	}
+	if len(exact) > 0 {
+		near = exact
+	}
+	return slices.Compact(slices.Sorted(slices.Values(near)))
+}
+
+// hostOf returns the host of a URL, without its port.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return u.Hostname()
+}
+
+// isWithout reports whether only members that are left out may answer at a client URL.
+func (m *Manager) isWithout(at string) bool {
+	owners := ownersOf(m.Plan, at)
+	return len(owners) > 0 && !slices.ContainsFunc(owners, func(name string) bool { return !slices.Contains(m.Without, name) })
+}
+
+// withoutIt returns the remedy for an old member that answers at a client URL and cannot be stopped, as the end of a message; "" if there is none.
+func (m *Manager) withoutIt(at string) string {
+	owners := ownersOf(m.Plan, at)
+	if len(owners) != 1 || CheckWithout(m.Plan, append(slices.Clone(m.Without), owners[0])) != nil {
+		return ""
+	}
+	return fmt.Sprintf("; if you cannot, run this command again with --without %s", owners[0])
+}
