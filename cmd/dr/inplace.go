@@ -392,12 +392,12 @@ func (r *inPlace) printInto(d document.Into) {
 	r.facts(facts...)
 }
 
-// quorumWithout warns, as the end of a sentence, if old members may still run, with which one that goes back may be a quorum.
+// quorumWithout warns, as the end of a sentence, if old members may still run: with one that goes back they may be a quorum.
 func quorumWithout(d document.Into) string {
 	if len(d.Without) == 0 {
 		return ""
 	}
-	return ": go back on all hosts, as the old members of " + strings.Join(d.Without, ", ") + " may still run, and a single host may give them a quorum"
+	return ": go back on all hosts, because " + strings.Join(d.Without, ", ") + " may still run in the old cluster, and one more host may give it a quorum"
 }
 
 // toJoin returns how a host that was left out becomes a member again.

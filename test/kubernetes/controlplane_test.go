@@ -26,7 +26,7 @@ type controlPlane struct {
 	own  *strings.Replacer
 }
 
-var controlPlaneNodes = []string{"n1", "n2", "n3"}
+var allNodes = []string{"n1", "n2", "n3"}
 
 // TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone, and restores etcd to a moment by one command on
 // each node, after which the agents go on. It does that again at once, on a node later than on the others, and takes it back.
@@ -76,7 +76,7 @@ func TestControlPlane(t *testing.T) {
 // restoreWithout restores on all nodes but one, whose old members run on. The others serve. Then it restores on that node.
 func (c controlPlane) restoreWithout(t *testing.T, late, restore string) (results map[string]string) {
 	t.Helper()
-	nodes := slices.DeleteFunc(slices.Clone(controlPlaneNodes), func(node string) bool { return node == late })
+	nodes := slices.DeleteFunc(slices.Clone(allNodes), func(node string) bool { return node == late })
 	results = c.on(t, nodes, func(string) string { return strings.TrimSpace(restore) + " --without " + late })
 	for _, node := range nodes {
 		if !strings.Contains(results[node], "all members but "+late) || !strings.Contains(results[node], "kubeadm token create") {
@@ -95,7 +95,7 @@ func newControlPlane(t *testing.T) controlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := controlPlane{Static: cluster.StartStatic(t, len(controlPlaneNodes)), page: string(page), dir: t.TempDir()}
+	c := controlPlane{Static: cluster.StartStatic(t, len(allNodes)), page: string(page), dir: t.TempDir()}
 	store := c.StartStore(t)
 	url := store.Bucket(t, "backups")
 	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir)
@@ -205,11 +205,11 @@ func (c controlPlane) lose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, node := range controlPlaneNodes {
+	for _, node := range allNodes {
 		remove(c.Disk(node, "/etc/kubernetes/manifests/*")) // the kubelet watches the folder itself
 		remove(c.Disk(node, "/etc/kubernetes/[^m]*"))
 	}
-	for _, node := range controlPlaneNodes {
+	for _, node := range allNodes {
 		for _, program := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
 			c.WaitEnded(t, node, program)
 		}
@@ -221,7 +221,7 @@ func (c controlPlane) lose(t *testing.T) {
 // form, can be read.
 func (c controlPlane) wantKeys(t *testing.T, token string) {
 	t.Helper()
-	for _, node := range controlPlaneNodes {
+	for _, node := range allNodes {
 		who, err := c.Command(nil, "kubectl", "--kubeconfig=/dev/null", "--server", c.APIServer(node), "--insecure-skip-tls-verify", "--token", token,
 			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}").CombinedOutput()
 		if err != nil || string(who) != "system:serviceaccount:default:default" {
@@ -256,9 +256,9 @@ func (c controlPlane) wantSameKeys(t *testing.T, dryRun string) {
 // wantMembers checks that each node has one member of the same three, and that all nodes are ready.
 func (c controlPlane) wantMembers(t *testing.T) {
 	t.Helper()
-	for _, node := range controlPlaneNodes {
+	for _, node := range allNodes {
 		out, err := c.Etcdctl(node, "member", "list").CombinedOutput()
-		if err != nil || bytes.Count(out, []byte(", started, ")) != len(controlPlaneNodes) {
+		if err != nil || bytes.Count(out, []byte(", started, ")) != len(allNodes) {
 			t.Errorf("members on %s: %v\n%s", node, err, out)
 		}
 	}
@@ -290,7 +290,7 @@ func (c controlPlane) killedWhile(t *testing.T, node, words, text string) {
 // onAll runs a script on each node at once, and returns the outputs.
 func (c controlPlane) onAll(t *testing.T, text func(node string) string) map[string]string {
 	t.Helper()
-	return c.on(t, controlPlaneNodes, text)
+	return c.on(t, allNodes, text)
 }
 
 // on runs a script on some nodes at once, and returns the outputs.
@@ -325,7 +325,7 @@ func (c controlPlane) on(t *testing.T, nodes []string, text func(node string) st
 // wantConfigMaps fails the test unless the API server of each node has these ConfigMaps in the default namespace.
 func (c controlPlane) wantConfigMaps(t *testing.T, want ...string) {
 	t.Helper()
-	for _, node := range controlPlaneNodes {
+	for _, node := range allNodes {
 		eventually(t, "the API server of "+node+" is ready", func() bool {
 			_, err := c.Try("", "--server", c.APIServer(node), "get", "--raw", "/readyz")
 			return err == nil

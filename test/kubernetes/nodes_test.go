@@ -9,8 +9,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-// TestPartsAway restores clusters of which a node or a disk is missing, or whose store does not answer. It has a Kubernetes of its own, because other tests
-// need all nodes of theirs, and the store.
+// TestPartsAway restores clusters of which a node or a disk is missing, or whose store does not answer. It has a Kubernetes of its own,
+// because other tests need all nodes of theirs, and the store.
 func TestPartsAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")

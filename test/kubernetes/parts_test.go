@@ -20,9 +20,11 @@ func (s *site) testDiskLost(t *testing.T) {
 	s.backUp(t, namespace)
 	id := dr[document.IntoPlan](t, s, s.intoArgs(namespace, "--dry-run")...).ID
 
+	s.Kubectl(t, "", append([]string{"cordon"}, allNodes...)...) // so that no Job starts before the store hangs
 	r := s.beginRestore(t, namespace)
 	r.wait(t, "building the new data")
 	s.store.Freeze(t)
+	s.Kubectl(t, "", append([]string{"uncordon"}, allNodes...)...)
 	eventually(t, "a Job asks the store", func() bool {
 		logs, err := s.Try("", "-n", namespace, "logs", "-l", "etcd-dr.io/restore")
 		return err == nil && strings.Contains(logs, "fetching the snapshot")

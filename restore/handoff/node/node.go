@@ -188,9 +188,10 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 	return []handoff.Progress{p}, err
 }
 
-// survivors returns why the old cluster may still serve; "" if no member of it answers but those that are left out, which are no quorum. A server that accepts connections and names no
-// cluster may be a restored member, which answers only once it has a leader. If hosts waited for such a server, they would wait for each
-// other. An old member that hangs does no harm: each host runs one member, so at most one of the two clusters has a quorum.
+// survivors returns why the old cluster may still serve; "" if no member of it answers but those that are left out, which are no quorum. A
+// server that accepts connections and names no cluster may be a restored member, which answers only once it has a leader. If hosts waited
+// for such a server, they would wait for each other. An old member that hangs does no harm: each host runs one member, so at most one of
+// the two clusters has a quorum.
 func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	if r.Plan == nil || r.Plan.OldIsDead {
 		return ""

@@ -88,8 +88,9 @@ func (m *Manager) isWithout(at string) bool {
 // withoutIt returns the remedy for an old member that answers at a client URL and cannot be stopped, as the end of a message; "" if there is none.
 func (m *Manager) withoutIt(at string) string {
 	owners := ownersOf(m.Plan, at)
-	if len(owners) != 1 || CheckWithout(m.Plan, append(slices.Clone(m.Without), owners[0])) != nil {
+	names := slices.Concat(m.Without, owners)
+	if len(owners) != 1 || CheckWithout(m.Plan, names) != nil {
 		return ""
 	}
-	return fmt.Sprintf("; if you cannot, run this command again with --without %s", owners[0])
+	return "; if you cannot, run this command again with --without " + strings.Join(names, ",")
 }
