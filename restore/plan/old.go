@@ -134,6 +134,35 @@ func hostOf(text string) string {
 	return u.Hostname()
 }
 
+// OwnersOf returns the names of the members, old and new, that may answer at a client URL: those that advertise it, or else those on its host.
+func (p Plan) OwnersOf(at string) []string {
+	type known struct {
+		name          string
+		clients, urls []string
+	}
+	var members []known
+	for _, m := range p.Old.Members {
+		members = append(members, known{m.Name, m.ClientURLs, slices.Concat(m.ClientURLs, m.PeerURLs)})
+	}
+	for _, m := range p.Members {
+		members = append(members, known{m.Name, nil, m.PeerURLs})
+	}
+	var exact, near []string
+	host := hostOf(at)
+	for _, m := range members {
+		if slices.Contains(m.clients, at) {
+			exact = append(exact, m.name)
+		}
+		if slices.ContainsFunc(m.urls, func(u string) bool { return host != "" && hostOf(u) == host }) {
+			near = append(near, m.name)
+		}
+	}
+	if len(exact) > 0 {
+		near = exact
+	}
+	return slices.Compact(slices.Sorted(slices.Values(near)))
+}
+
 // IsStranger reports whether a server that answers is certainly not of the old cluster: its cluster id is in no backup, and none of
 // its members is an old or a new one. A server without a cluster id may be of the old one.
 func (p Plan) IsStranger(clusterID string, members []catalog.Member) bool {

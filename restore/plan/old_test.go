@@ -132,3 +132,21 @@ func TestPlanNotesAMemberThatOnlyTheLogNames(t *testing.T) {
 		t.Errorf("a backup after the segment: notes %q, %v", p.Notes, err)
 	}
 }
+
+// TestOwnersOf finds the members that may answer at a client URL. All members may share one, of a load balancer.
+func TestOwnersOf(t *testing.T) {
+	p := plan.Plan{Members: []plan.Member{{Name: "d", PeerURLs: []string{"http://10.0.0.4:2380"}}}}
+	for i, name := range []string{"a", "b", "c"} {
+		host := fmt.Sprintf("http://10.0.0.%d:", i+1)
+		p.Old.Members = append(p.Old.Members, catalog.Member{Name: name, PeerURLs: []string{host + "2380"}, ClientURLs: []string{host + "2379", "http://balancer:2379"}})
+	}
+	for at, want := range map[string]string{
+		"http://10.0.0.3:2379": "c", "https://10.0.0.3:4001": "c", "http://10.0.0.4:2379": "d",
+		"http://balancer:2379": "a b c", "http://10.0.0.9:2379": "", "::": "",
+	} {
+		got := strings.Join(p.OwnersOf(at), " ")
+		if got != want {
+			t.Errorf("at %s may answer %q, want %q", at, got, want)
+		}
+	}
+}

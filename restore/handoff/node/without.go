@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -42,52 +41,15 @@ func count(is bool) int {
 	return 0
 }
 
-// ownersOf returns the names of the members, old and new, that may answer at a client URL: those that advertise it, or else those on its host.
-func ownersOf(p plan.Plan, at string) []string {
-	type known struct {
-		name          string
-		clients, urls []string
-	}
-	var members []known
-	for _, m := range p.Old.Members {
-		members = append(members, known{m.Name, m.ClientURLs, slices.Concat(m.ClientURLs, m.PeerURLs)})
-	}
-	for _, m := range p.Members {
-		members = append(members, known{m.Name, nil, m.PeerURLs})
-	}
-	var exact, near []string
-	for _, m := range members {
-		if slices.Contains(m.clients, at) {
-			exact = append(exact, m.name)
-		}
-		if slices.ContainsFunc(m.urls, func(u string) bool { return hostOf(u) == hostOf(at) }) {
-			near = append(near, m.name)
-		}
-	}
-	if len(exact) > 0 {
-		near = exact
-	}
-	return slices.Compact(slices.Sorted(slices.Values(near)))
-}
-
-// hostOf returns the host of a URL, without its port.
-func hostOf(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return text
-	}
-	return u.Hostname()
-}
-
 // isWithout reports whether only members that are left out may answer at a client URL.
 func (m *Manager) isWithout(at string) bool {
-	owners := ownersOf(m.Plan, at)
+	owners := m.Plan.OwnersOf(at)
 	return len(owners) > 0 && !slices.ContainsFunc(owners, func(name string) bool { return !slices.Contains(m.Without, name) })
 }
 
 // withoutIt returns the remedy for an old member that answers at a client URL and cannot be stopped, as the end of a message; "" if there is none.
 func (m *Manager) withoutIt(at string) string {
-	owners := ownersOf(m.Plan, at)
+	owners := m.Plan.OwnersOf(at)
 	names := slices.Concat(m.Without, owners)
 	if len(owners) != 1 || CheckWithout(m.Plan, names) != nil {
 		return ""
