@@ -287,11 +287,11 @@ version (default: the newest of the node). It never prints the content of a file
 		if err != nil {
 			return err
 		}
-		differences, err := restored.Diff(cmd.Context(), c, r.Version, r.Keys, r.Root)
+		compared, err := restored.Diff(cmd.Context(), c, r.Version, r.Keys, r.Root)
 		if err != nil {
 			return err
 		}
-		return a.printAssetsDiff(convert.AssetsDiff(r.Version, differences))
+		return a.printAssetsDiff(convert.AssetsDiff(r.Version, compared.Differences))
 	}
 	return cmd
 }

@@ -207,7 +207,7 @@ func (r *intoNode) findEnd(cmd *cobra.Command, args []string) error {
 	return r.checkEnd()
 }
 
-// checkWithout refuses to go on without this host, and what node.CheckWithout refuses.
+// checkWithout refuses to go on without this host, and what plan.Plan.CheckWithout refuses.
 func (r *intoNode) checkWithout(ctx context.Context) error {
 	if len(r.flags.into.without) == 0 {
 		return nil
@@ -216,7 +216,7 @@ func (r *intoNode) checkWithout(ctx context.Context) error {
 	if err == nil && slices.Contains(r.flags.into.without, own.Name) {
 		return usagef("--without %s: %s runs that member: omit it", own.Name, r.target)
 	}
-	return node.CheckWithout(r.planned, r.flags.into.without)
+	return r.planned.CheckWithout(r.flags.into.without)
 }
 
 // restore returns the restore. One that ends needs no repository.

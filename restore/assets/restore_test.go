@@ -77,12 +77,14 @@ func (n node) request(root string) restored.Request {
 // differences returns how the files below root differ from the version.
 func (n node) differences(t *testing.T, root string) (texts []string) {
 	t.Helper()
-	compared, err := restored.DiffAround(t.Context(), n.cluster, n.keys, restored.Node{Name: "n", Root: root}, n.version.Time)
+	newest, _, err := n.cluster.Assets().Find(t.Context(), "n", "")
 	must(t, err)
-	if len(compared) != 1 || compared[0].ID != n.version.ID {
-		t.Fatalf("compared with %+v", compared)
+	if newest.ID != n.version.ID {
+		t.Errorf("compared with %s", newest.ID)
 	}
-	for _, d := range compared[0].Differences {
+	compared, err := restored.Diff(t.Context(), n.cluster, newest, n.keys, root)
+	must(t, err)
+	for _, d := range compared.Differences {
 		texts = append(texts, filepath.Base(d.Path)+" "+string(d.Changes[0]))
 	}
 	return texts

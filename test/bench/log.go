@@ -216,7 +216,8 @@ func (b *bench) floor(requests int) (time.Duration, error) {
 // wallToFloor is the limit of 9 s on the machine where it was set: seconds differ from machine to machine.
 const wallToFloor = 9 / 2.1
 
-const replayMemory = 640 << 20 // bytes: all pages of the database, about 590 MiB, and what dr allocates
+// replayMemory is the limit of a replay's memory in bytes: the mapped database has about 590 MiB.
+const replayMemory = 640 << 20
 
 func (r replayed) render(b *bytes.Buffer) (past error) {
 	wall := median(r.restore, func(c cost) time.Duration { return c.wall })

@@ -11,8 +11,8 @@ import (
 )
 
 // testDiskLost restores a cluster whose store stops answering: the restore waits, and the members serve meanwhile. When the members are
-// stopped, the restore is killed, and a member loses its disk. On the way back the others serve the old data. The member without a disk does
-// not run: it could elect a leader that lacks what it has acknowledged. The next restore builds it again.
+// stopped, the restore is killed, and a member loses its disk. On the way back the others serve the old data. The member without a disk is
+// not started: without its data it could elect a leader that lacks acknowledged writes. The next restore builds its data again.
 func (s *site) testDiskLost(t *testing.T) {
 	const namespace = "sluice"
 	s.startEtcd(t, namespace, "3.6")

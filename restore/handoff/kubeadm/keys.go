@@ -34,39 +34,56 @@ func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var versions []restored.Compared
+	var version assets.ID
+	var differ []string
 	if err == nil {
-		versions, err = restored.DiffAround(ctx, c, keys, on, at)
+		version, differ, err = p.compareAround(ctx, c, keys, on, at, pod)
 	}
-	if errors.Is(err, catalog.ErrNotFound) {
+	switch {
+	case errors.Is(err, catalog.ErrNotFound):
 		return []handoff.Finding{{
 			Text:   fmt.Sprintf("the keys of this host are not compared: the repository has no assets of node %s", on.Name),
 			Remedy: "store them after the restore with dr assets backup",
 		}}
-	}
-	if err != nil {
+	case err != nil:
 		return []handoff.Finding{{
 			Text:   fmt.Sprintf("the keys of this host cannot be compared with the stored assets of node %s: %v", on.Name, err),
 			Remedy: "compare them with dr assets diff --identity",
 		}}
+	case len(differ) == 0:
+		return nil
 	}
-	var differ []string
-	for i, version := range versions {
-		others := p.otherKeys(pod, version, on.Root)
+	return []handoff.Finding{{
+		Text: fmt.Sprintf("this host has other keys than version %s of node %s: %s: with them the API server refuses the tokens and certificates "+
+			"of the restored cluster, or cannot read its Secrets", version, on.Name, strings.Join(differ, ", ")),
+		Remedy: fmt.Sprintf("see dr assets diff %s; to put the stored files back before the restore, run dr assets restore --replace %s, both with --identity",
+			version, version),
+	}}
+}
+
+// compareAround returns the first of the versions around a time, and the paths of the keys that differ from it; none if the host has the keys
+// of one of them.
+func (p *Pods) compareAround(
+	ctx context.Context, c *repository.Cluster, keys seal.Keys, on restored.Node, at time.Time, pod corev1.Pod,
+) (first assets.ID, differ []string, err error) {
+	around, err := c.Assets().Around(ctx, on.Name, at)
+	if err != nil {
+		return "", nil, err
+	}
+	for i, m := range around {
+		compared, err := restored.Diff(ctx, c, m, keys, on.Root)
+		if err != nil {
+			return "", nil, err
+		}
+		others := p.otherKeys(pod, compared, on.Root)
 		if len(others) == 0 {
-			return nil
+			return "", nil, nil
 		}
 		if i == 0 {
 			differ = others
 		}
 	}
-	first := versions[0]
-	return []handoff.Finding{{
-		Text: fmt.Sprintf("this host has other keys than version %s of node %s: %s: with them the API server refuses the tokens and certificates "+
-			"of the restored cluster, or cannot read its Secrets", first.ID, on.Name, strings.Join(differ, ", ")),
-		Remedy: fmt.Sprintf("see dr assets diff %s; to put the stored files back before the restore, run dr assets restore --replace %s, both with --identity",
-			first.ID, first.ID),
-	}}
+	return around[0].ID, differ, nil
 }
 
 // otherKeys returns the paths of the keys that differ between this host and a version of it: of the files that either API server names, and of
@@ -77,10 +94,11 @@ func (p *Pods) otherKeys(pod corev1.Pod, version restored.Compared, root string)
 	i := slices.IndexFunc(version.Stored, func(f assets.File) bool { return f.Path == manifest })
 	if i >= 0 {
 		stored, err := parse(apiServer, version.Stored[i].Content)
-		if err != nil || !slices.Equal(own, keyFiles(stored)) {
+		then := keyFiles(stored)
+		if err != nil || !slices.Equal(own, then) {
 			differ = append(differ, manifest)
 		}
-		files = append(files, keyFiles(stored)...)
+		files = append(files, then...)
 	}
 	for _, file := range slices.Clone(files) {
 		files = append(files, linked(root, file), linkedIn(version.Stored, file))

@@ -69,9 +69,9 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 		return handoff.Progress{}, err
 	}
 	if r.task == handoff.DoStage || r.task == handoff.DoBlock {
-		waiting, err := m.freeClaims(ctx, r, mine, places)
-		if err != nil || waiting != "" {
-			return handoff.Progress{Waiting: waiting}, err
+		p, err := m.carryOut(ctx, r.freeClaims(mine, places))
+		if err != nil || !p.Done {
+			return p, err
 		}
 	}
 	gone := r.gone(places)
@@ -89,30 +89,28 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 	return m.move(ctx, r, r.next(found, time.Now()))
 }
 
-// freeClaims deletes the ended Jobs of a member if one of its claims is being deleted: a claim ends only once it has no pod, not even one
-// that has ended. It returns what it waits for. A member that counts as untouched still needs the trace of its Jobs: see isIdle.
-func (m *Manager) freeClaims(ctx context.Context, r run, mine jobs, places []place) (waiting string, err error) {
+// freeClaims returns the step that deletes the ended Jobs of a member if one of its claims is being deleted: Kubernetes removes a claim only
+// when no pod uses it, and an ended pod counts. The Jobs of an untouched member stay until the record no longer has it in Untouched: isIdle
+// needs them.
+func (r run) freeClaims(mine jobs, places []place) (s step) {
 	i := slices.IndexFunc(places, func(p place) bool {
 		claim := r.claims[p.claim()]
 		return claim != nil && claim.DeletionTimestamp != nil
 	})
 	if i < 0 {
-		return "", nil
+		return done()
 	}
 	for j, job := range mine.jobs {
 		if kubejob.Ended(&mine.jobs[j]) == nil {
 			continue
 		}
-		waiting = fmt.Sprintf("claim %s/%s is being deleted: Job %s, which has ended, is removed", r.Namespace, places[i].claim(), job.Name)
-		if slices.Contains(r.record.Untouched, r.record.Handoff.Members[r.index].Name) {
-			return waiting, nil
-		}
-		err = m.delete(ctx, &mine.jobs[j])
-		if err != nil {
-			return "", err
-		}
+		s.waiting = fmt.Sprintf("claim %s/%s is being deleted: Job %s, which has ended, is removed", r.Namespace, places[i].claim(), job.Name)
+		s.deletes = append(s.deletes, &mine.jobs[j])
 	}
-	return waiting, nil
+	if slices.Contains(r.record.Untouched, r.record.Handoff.Members[r.index].Name) {
+		s.deletes = nil
+	}
+	return s
 }
 
 // readRun returns the run of a task for the first member.

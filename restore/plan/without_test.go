@@ -1,10 +1,9 @@
-package node_test
+package plan_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -35,7 +34,7 @@ func TestCheckWithout(t *testing.T) {
 		{"a b c d", "a b c d", "c d", "no quorum of 4"},
 		{"", "a b c", "c", ""},
 	} {
-		err := node.CheckWithout(planOf(c.before, c.after), strings.Fields(c.without))
+		err := planOf(c.before, c.after).CheckWithout(strings.Fields(c.without))
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%q to %q without %q: %v, want %q", c.before, c.after, c.without, err, c.says)
 		}
