@@ -20,7 +20,8 @@ import (
 )
 
 // testRestoreByCommand takes a cluster back to a backup with dr restore --into, without the operator. It kills the command between the two
-// barriers, continues with the same command, which reaches the members through the API server, goes back to the old data, and removes what is aside.
+// barriers, where another program starts the members: none begins an empty cluster. It continues with the same command, which reaches the
+// members through the API server, goes back to the old data, and removes what is aside.
 func (s *site) testRestoreByCommand(t *testing.T) {
 	t.Parallel()
 	const namespace = "till"
@@ -36,7 +37,10 @@ func (s *site) testRestoreByCommand(t *testing.T) {
 	}
 	s.wantFailure(t, 4, "to confirm that, pass --confirm etcd", s.intoArgs(namespace)...)
 	confirmed := s.intoArgs(namespace, "--confirm", "etcd", "--port-forward")
-	s.killAt(t, "sealing", confirmed...)
+	allow := s.forbidPlacing(t, namespace)
+	s.killAt(t, "placing", confirmed...)
+	s.wantNoneServes(t, namespace)
+	allow()
 	restored := s.restoreWithoutDNS(t, confirmed...)
 	if restored.State != document.IntoRestored || restored.ID != planned.ID || restored.HashKV == "" || restored.Downtime == 0 {
 		t.Errorf("the result is %+v", restored)
@@ -97,6 +101,59 @@ func (s *site) backUp(t *testing.T, namespace string) {
 	s.Kubectl(t, "", "-n", namespace, "create", "secret", "generic", "backups-key", "--from-file=key.txt="+s.identity)
 	dr[document.BackupResult](t, s, "backup", "--recipient", s.recipient, "--repo", s.urls.of(namespace), "--cluster", namespace+".etcd",
 		"--endpoints", "http://etcd-0.etcd."+namespace+".svc.cluster.local:2379")
+}
+
+// placingRule is a rule of the API server that forbids the Jobs that put the new data of a namespace in place.
+const placingRule = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-placing-NAMESPACE}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [batch], apiVersions: [v1], operations: [CREATE], resources: [jobs]}]}
+  validations: [{expression: "!object.metadata.name.contains('-place-')", message: the test forbids it}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-placing-NAMESPACE}
+spec:
+  policyName: no-placing-NAMESPACE
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}}
+`
+
+// forbidPlacing lets no restore of a namespace put new data in place until the returned function is called.
+func (s *site) forbidPlacing(t *testing.T, namespace string) (allow func()) {
+	t.Helper()
+	rule := strings.ReplaceAll(placingRule, "NAMESPACE", namespace)
+	s.Kubectl(t, rule, "apply", "-f", "-")
+	job := []string{"-n", namespace, "create", "job", "etcd-place-0", "--image", s.image, "--dry-run=server"}
+	eventually(t, "the rule is in force", func() bool {
+		_, err := s.Try("", job...)
+		return err != nil && strings.Contains(err.Error(), "the test forbids it")
+	})
+	return func() {
+		s.Kubectl(t, rule, "delete", "-f", "-")
+		eventually(t, "the rule is not in force", func() bool {
+			_, err := s.Try("", job...)
+			return err == nil
+		})
+	}
+}
+
+// wantNoneServes starts the members of a StatefulSet whose data dirs are closed, as a program would that finds it stopped. It waits until
+// each etcd has ended or is ready, and fails the test if one has answered.
+func (s *site) wantNoneServes(t *testing.T, namespace string) {
+	t.Helper()
+	end := s.probe(t, namespace)
+	s.Kubectl(t, "", "-n", namespace, "scale", "statefulset/etcd", "--replicas=3")
+	const state = "jsonpath={range .items[*].status.containerStatuses[*]}{.restartCount} {.ready}{\"\\n\"}{end}"
+	eventually(t, "each etcd has ended or is ready", func() bool {
+		all := s.Kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app=etcd", "-o", state)
+		return strings.Count(all, "\n") == 3 && !strings.Contains(all, "0 false")
+	})
+	for _, a := range end() {
+		t.Errorf("member %d has answered at %s with revision %d: its data dir was closed", a.member, a.at, a.revision)
+	}
 }
 
 // restoreWithoutDNS runs dr where no name of a member resolves, as outside of the cluster.

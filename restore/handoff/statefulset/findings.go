@@ -111,7 +111,8 @@ func (m *Manager) checkClaim(claim *corev1.PersistentVolumeClaim, p place, runs 
 		return note(name+" does not exist", "the restore creates it, empty")
 	case claim.DeletionTimestamp != nil:
 		return refuse(name+" is being deleted, with its data, once no pod uses it",
-			"save the data if it is needed, delete the pod, and restore then: the restore creates a new claim")
+			fmt.Sprintf("save the data if it is needed, delete the pod of the member and those of ended Jobs (kubectl -n %s delete jobs -l %s=%s), "+
+				"and restore then: the restore creates a new claim", m.Namespace, nameLabel, jobName))
 	case claim.Status.Phase == corev1.ClaimLost:
 		return refuse("the volume of "+name+" is lost", "delete the claim: the restore creates a new one")
 	case claim.Status.Phase != corev1.ClaimBound:

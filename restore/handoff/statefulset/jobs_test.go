@@ -554,6 +554,21 @@ func TestEndedJobsFreeTheClaim(t *testing.T) {
 	}
 }
 
+// TestOnlySuccessRemovesJobs ends restores whose Jobs have ended. After a success nothing has a member's claim but its pod.
+func TestOnlySuccessRemovesJobs(t *testing.T) {
+	for end, want := range map[handoff.Phase]int{handoff.Succeeded: 0, handoff.Failed: 3, handoff.Refused: 3} {
+		w := staging(t)
+		for _, job := range w.jobs() {
+			w.edit(&job, func() { job.Status = ended(batchv1.JobComplete, "", time.Second) })
+		}
+		w.record.End = end
+		wantDone(t, true)(w.manager().Lift(t.Context(), w.record))
+		if len(w.jobs()) != want {
+			t.Errorf("%s: %d Jobs are left, want %d", end, len(w.jobs()), want)
+		}
+	}
+}
+
 // TestDeadNodesHoldNoOtherMember begins the way back while a Job of before cannot end on its node: the other members have their Jobs.
 func TestDeadNodesHoldNoOtherMember(t *testing.T) {
 	w := staging(t)
