@@ -50,6 +50,7 @@ type fakeWorld struct {
 	sabotage  int  // faults that may still happen
 	detours   int  // obstacles that may still be met
 	forbids   bool // the API forbids everything
+	hangs     bool // no process gets anything from the store
 	quota     int  // how often it refuses a process for each disk before that is an error; 0: it refuses none
 	away      int  // the number of a member whose node starts no process, from 1 on; 0: none
 	saved     bool // the manager started members at the beginning
@@ -201,6 +202,9 @@ func (w *fakeWorld) Settled(context.Context, handoff.Handoff) (handoff.Progress,
 
 func (w *fakeWorld) Do(_ context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	all := make([]handoff.Progress, len(w.members))
+	if w.hangs && t == handoff.DoStage {
+		return slices.Repeat([]handoff.Progress{{Waiting: "the store does not answer"}}, len(all)), nil
+	}
 	if w.quota > 0 {
 		return w.refuse(all, r, t)
 	}
@@ -488,6 +492,21 @@ func TestForbidden(t *testing.T) {
 		phase, took := newCalmWorld(t).restoreWhile(c.forbids)
 		if phase != c.end || took < c.after {
 			t.Errorf("the restore is %s after %s, want %s after %s", phase, took, c.end, c.after)
+		}
+	}
+}
+
+// TestOldOrdersStopNoMember restores from a store that does not answer for hours. In the end the restore is refused: it must not stop members
+// when nobody expects it any more. Once they are stopped, only the order's own limit counts.
+func TestOldOrdersStopNoMember(t *testing.T) {
+	for silence, want := range map[time.Duration]handoff.Phase{5 * time.Hour: handoff.Succeeded, 7 * time.Hour: handoff.Refused} {
+		w, waited := newCalmWorld(t), time.Duration(0)
+		r := w.restoreWith(func(r handoff.Record, _ *handoff.Orders) {
+			waited += 10 * time.Second // as restoreWith does
+			w.hangs = waited < silence
+		})
+		if r.Phase != want || want == handoff.Refused && (w.touched || !strings.Contains(r.Reason, "the store does not answer")) {
+			t.Errorf("after a silence of %s the restore is %s: %s", silence, r.Phase, r.Reason)
 		}
 	}
 }

@@ -188,6 +188,8 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 		return r.begin(Stage, now)
 	case o.Verdict == Fails && leaves, r.isBarred(now) && leaves:
 		return r.leave(o.Text, now)
+	case r.isOverdue(now):
+		return r.leave(fmt.Sprintf("the new data was not built within %s: %s", prepareLimit, o.Text), now)
 	case leaves && r.isDown() && now.Sub(r.Down) > w.Limit:
 		return r.leave(fmt.Sprintf("the members were down for more than %s: %s", w.Limit, o.Text), now)
 	}
@@ -207,6 +209,16 @@ func (r Record) forbid(v Verdict, now time.Time) Record {
 		r.Forbidden = now
 	}
 	return r
+}
+
+// prepareLimit is how long Planning, and Staging, may take before a member is stopped. The members serve meanwhile. But an order that had to
+// wait that long, such as for a store that does not answer, must not stop them when nobody expects it any more.
+const prepareLimit = 6 * time.Hour
+
+// isOverdue reports whether r has waited for longer than prepareLimit. A pause does not count: its owner ends it.
+func (r Record) isOverdue(now time.Time) bool {
+	prepares := r.Step == Plan || r.Step == Pin || r.Step == Stage
+	return prepares && !r.isDown() && now.Sub(r.Since) > prepareLimit
 }
 
 // isBarred reports whether the manager's API forbids the step for good. While members are down, that is no reason to go back: the way back
