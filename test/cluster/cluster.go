@@ -8,7 +8,7 @@
 //	  ├─ n2 198.18.0.12
 //	  └─ n3 198.18.0.13
 //
-// With StartStatic, etcd and the components of Kubernetes are static pods of the nodes instead.
+// With StartKubeadm, etcd and the components of Kubernetes are static pods of the nodes instead, as kubeadm has them.
 //
 // Nothing leads from there to the host, and all of it ends with process 1 of the control plane. Clusters that run at the same time share
 // nothing. Tests observe the cluster by commands that run in these namespaces, and read and damage the files of its volumes from outside.
@@ -56,7 +56,7 @@ type Cluster struct {
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	c := newCluster(t, 3)
-	c.writeAccess(t, func(string) net.IP { return controlPlane })
+	c.writeAccess(t)
 	c.up(t)
 	return c
 }
@@ -78,7 +78,7 @@ func newCluster(t testing.TB, nodes int) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{state: filepath.Join(t.TempDir(), "state"), scripts: filepath.Dir(up)}
-	c.env = append(os.Environ(), "STATE="+c.state, "TOOLS="+filepath.Dir(filepath.Dir(apiserver)), fmt.Sprintf("NODES=%d", nodes), "STATIC=")
+	c.env = append(os.Environ(), "STATE="+c.state, "TOOLS="+filepath.Dir(filepath.Dir(apiserver)), fmt.Sprintf("NODES=%d", nodes), "KUBEADM=")
 	for i := range nodes {
 		c.nodes = append(c.nodes, fmt.Sprint("n", i+1))
 	}
@@ -141,14 +141,19 @@ func (c *Cluster) end(t testing.TB) {
 	_ = c.life.Close()
 }
 
-// writeAccess creates the certificates and the kubeconfigs of all components. The function server returns the address of the API server that
-// a user, such as admin or n1, connects to.
-func (c *Cluster) writeAccess(t testing.TB, server func(user string) net.IP) {
+// makeAccess creates the folder of the certificates and the kubeconfigs.
+func (c *Cluster) makeAccess(t testing.TB) {
 	t.Helper()
 	err := os.MkdirAll(c.access(), 0o700)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// writeAccess creates the certificates and the kubeconfigs of all components.
+func (c *Cluster) writeAccess(t testing.TB) {
+	t.Helper()
+	c.makeAccess(t)
 	addresses := []net.IP{controlPlane, net.IPv4(198, 19, 0, 1)} // the second is that of the Service kubernetes
 	users := map[string][]string{                                // the groups of each
 		"system:kube-controller-manager": nil, "system:kube-scheduler": nil, "system:kube-proxy": nil,
@@ -167,7 +172,7 @@ func (c *Cluster) writeAccess(t testing.TB, server func(user string) net.IP) {
 		cert, key := certificates.User(user, name, groups...)
 		c.link(t, cert, name+".crt")
 		c.link(t, key, name+".key")
-		c.writeFile(t, c.access(name+".kubeconfig"), c.kubeconfig(t, name, server(name)))
+		c.writeFile(t, c.access(name+".kubeconfig"), c.kubeconfig(t, name))
 	}
 }
 
@@ -183,10 +188,10 @@ func nodeAddress(node string) net.IP {
 }
 
 // kubeconfig returns a kubeconfig for a user of writeAccess. It contains the certificates.
-func (c *Cluster) kubeconfig(t testing.TB, user string, server net.IP) string {
+func (c *Cluster) kubeconfig(t testing.TB, user string) string {
 	t.Helper()
 	encode := func(file string) string { return base64.StdEncoding.EncodeToString([]byte(c.read(t, file))) }
-	return fmt.Sprintf(kubeconfigText, server, encode("ca.crt"), encode(user+".crt"), encode(user+".key"))
+	return fmt.Sprintf(kubeconfigText, controlPlane, encode("ca.crt"), encode(user+".crt"), encode(user+".key"))
 }
 
 // read returns the content of a file of writeAccess.

@@ -46,6 +46,28 @@ api_servers_ready() {
 	done
 }
 
+# on NODE COMMAND... runs a command in the namespaces of a node.
+on() {
+	nsenter --target "$(cat "$STATE/$1/pid")" --mount --net --pid --uts --ipc --cgroup "${@:2}"
+}
+
+has_containerd() {
+	[[ -e $STATE/$1/has-images ]]
+}
+
+# set_up NODE has kubeadm set up a node.
+set_up() {
+	local verb=init more=()
+	wait_for has_containerd "$1"
+	if [[ $1 == n1 ]]; then
+		more=(--upload-certs)
+	else
+		verb=join
+	fi
+	on "$1" sed -i "s/: VERSION$/: $(kubeadm version -o short)/" /etc/kubernetes/kubeadm.yaml
+	on "$1" kubeadm "$verb" --config /etc/kubernetes/kubeadm.yaml "${more[@]}"
+}
+
 nodes_ready() {
 	local i
 	for ((i = 1; i <= NODES; i++)); do
@@ -75,26 +97,29 @@ if [[ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]]; then
 fi
 
 api_servers=("$control_plane")
-if [[ -z $STATIC ]]; then
+if [[ -z $KUBEADM ]]; then
 	start etcd
 	start kube-apiserver
 else
 	mapfile -t api_servers < <(seq -f '198.18.0.%g' 11 $((10 + NODES)))
-	touch "$STATE/api-ready" # the kubelets run the API servers
 fi
 for ((i = 1; i <= NODES; i++)); do # they load their images meanwhile
 	"$here/node-up.sh" "n$i"
 done
-wait_for api_servers_ready
-if [[ -z $STATIC ]]; then
-	touch "$STATE/api-ready"
+if [[ -z $KUBEADM ]]; then
+	wait_for api_servers_ready
 	start kube-controller-manager
 	start kube-scheduler
 else
-	for disk in "$STATE"/n*/disk; do # earlier they would fail, and the kubelet waits longer after each failure
-		mv "$disk"/etc/kubernetes/kube-{controller-manager,scheduler}.yaml "$disk/etc/kubernetes/manifests"
+	for ((i = 1; i <= NODES; i++)); do
+		set_up "n$i"
 	done
+	for user in admin proxy dns; do
+		cp "$STATE/n1/disk/etc/kubernetes/admin.conf" "$access/$user.kubeconfig"
+	done
+	wait_for api_servers_ready
 fi
+touch "$STATE/api-ready"
 start dns
 kubectl apply -f "$here/storage.yaml"
 wait_for nodes_ready

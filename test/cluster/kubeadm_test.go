@@ -9,17 +9,17 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 )
 
-// TestStatic ends etcd by its manifest, and starts it again. The API server does not answer in between, and has the same objects afterwards.
+// TestKubeadm ends etcd by its manifest, and starts it again. The API server does not answer in between, and has the same objects afterwards.
 // No process is left.
-func TestStatic(t *testing.T) {
+func TestKubeadm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
 	var disk string
 	t.Run("Cluster", func(t *testing.T) {
-		s := static{cluster.StartStatic(t, 1)}
-		disk = s.Disk("n1", "/")
-		s.testEtcd(t)
+		k := kubeadm{cluster.StartKubeadm(t, 1)}
+		disk = k.Disk("n1", "/")
+		k.testEtcd(t)
 		if processes(t, disk) == 0 {
 			t.Error("no process uses the disk")
 		}
@@ -30,25 +30,25 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-type static struct{ *cluster.Static }
+type kubeadm struct{ *cluster.Kubeadm }
 
-func (s static) testEtcd(t *testing.T) {
-	get := []string{"--server", s.APIServer("n1"), "get", "configmap", "kept", "-o", "name"}
-	s.Kubectl(t, "", "create", "configmap", "kept")
-	s.move(t, "manifests/etcd.yaml", "etcd.yaml")
-	s.WaitEnded(t, "n1", "etcd")
-	out, err := s.Try("", append(get, "--request-timeout", "2s")...)
+func (k kubeadm) testEtcd(t *testing.T) {
+	get := []string{"--server", k.APIServer("n1"), "get", "configmap", "kept", "-o", "name"}
+	k.Kubectl(t, "", "create", "configmap", "kept")
+	k.move(t, "manifests/etcd.yaml", "etcd.yaml")
+	k.WaitEnded(t, "n1", "etcd")
+	out, err := k.Try("", append(get, "--request-timeout", "2s")...)
 	if err == nil {
 		t.Errorf("without etcd, the API server returns %q", out)
 	}
-	_, err = os.Stat(s.Disk("n1", "/var/lib/etcd/member/snap/db"))
+	_, err = os.Stat(k.Disk("n1", "/var/lib/etcd/member/snap/db"))
 	if err != nil {
 		t.Error(err)
 	}
-	s.move(t, "etcd.yaml", "manifests/etcd.yaml")
-	s.restartAPIServer(t)
-	s.Eventually(t, "configmap/kept", get...)
-	members, err := s.Etcdctl("n1", "member", "list").CombinedOutput()
+	k.move(t, "etcd.yaml", "manifests/etcd.yaml")
+	k.restartAPIServer(t)
+	k.Eventually(t, "configmap/kept", get...)
+	members, err := k.Etcdctl("n1", "member", "list").CombinedOutput()
 	if err != nil || !bytes.Contains(members, []byte(", started, n1, https://198.18.0.11:2380,")) {
 		t.Errorf("members: %v\n%s", err, members)
 	}
@@ -56,18 +56,18 @@ func (s static) testEtcd(t *testing.T) {
 
 // restartAPIServer kills the API server. Without etcd, it would answer the kubelet after 34 seconds, and the kubelet would look at no manifest
 // before.
-func (s static) restartAPIServer(t *testing.T) {
+func (k kubeadm) restartAPIServer(t *testing.T) {
 	t.Helper()
-	out, err := s.In("n1", nil, "pkill", "-KILL", "-f", "^kube-apiserver ").CombinedOutput()
+	out, err := k.In("n1", nil, "pkill", "-KILL", "-f", "^kube-apiserver ").CombinedOutput()
 	if err != nil {
 		t.Fatalf("kill the API server: %v\n%s", err, out)
 	}
 }
 
 // move moves a file in /etc/kubernetes.
-func (s static) move(t *testing.T, from, to string) {
+func (k kubeadm) move(t *testing.T, from, to string) {
 	t.Helper()
-	folder := s.Disk("n1", "/etc/kubernetes")
+	folder := k.Disk("n1", "/etc/kubernetes")
 	err := os.Rename(filepath.Join(folder, from), filepath.Join(folder, to))
 	if err != nil {
 		t.Fatal(err)

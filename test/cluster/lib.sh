@@ -3,7 +3,7 @@
 #   STATE   the folder with everything that the cluster stores; down.sh removes it
 #   TOOLS   what test/tools/build.sh has built
 #   NODES   how many nodes there are
-#   STATIC  not empty if the control plane is static pods of the nodes, whose manifests are on their disks
+#   KUBEADM not empty if kubeadm sets up the nodes, whose disks have its configuration
 
 # Addresses for benchmarks (RFC 2544). They exist in the cluster's own network namespaces alone, which have no link to the host.
 # Node i is 198.18.0.(10+i), and its pods are in 198.18.i.0/24.

@@ -15,6 +15,14 @@ run_kubelet() {
 		--root-dir /var/lib/kubelet --v 1
 }
 
+# run_kubelet_of_kubeadm runs the kubelet as the package of Kubernetes does.
+run_kubelet_of_kubeadm() {
+	. /var/lib/kubelet/kubeadm-flags.env
+	# shellcheck disable=SC2086 # several flags
+	exec kubelet --config /var/lib/kubelet/config.yaml --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf \
+		--kubeconfig /etc/kubernetes/kubelet.conf $KUBELET_KUBEADM_ARGS --v 1
+}
+
 containers() {
 	ctr --address /run/containerd/containerd.sock --namespace k8s.io "$@"
 }
@@ -111,11 +119,26 @@ if [[ ! -e $folder/has-images ]]; then
 	for image in "$TOOLS"/images/*.tar; do
 		containers images import "$image" >>"$logs/images.log" 2>&1
 	done
+	if [[ -n $KUBEADM ]]; then # the pods mount their programs
+		for program in kube-apiserver kube-controller-manager kube-scheduler; do
+			containers images tag etcd-dr.test/pause:1 "etcd-dr.test/$program:$(kubeadm version -o short)"
+		done
+	fi
 	touch "$folder/has-images"
 fi
-until [[ -e $STATE/api-ready ]]; do
-	sleep 0.1
-done
-start kubelet
+if [[ -z $KUBEADM ]]; then
+	until [[ -e $STATE/api-ready ]]; do
+		sleep 0.1
+	done
+	start kubelet
+else
+	until [[ -e /var/lib/kubelet/kubeadm-flags.env ]]; do
+		sleep 0.1
+	done
+	start kubelet_of_kubeadm
+	until [[ -e $STATE/api-ready ]]; do
+		sleep 0.1
+	done
+fi
 start proxy
 supervise sleep 0.2

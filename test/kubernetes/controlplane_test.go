@@ -19,7 +19,7 @@ import (
 
 // controlPlane is a Kubernetes of three nodes in kubeadm's form, in which docs/control-planes.md is followed.
 type controlPlane struct {
-	*cluster.Static
+	*cluster.Kubeadm
 	page string
 	dir  string   // in which all commands run, on each node: with the plan, the identity and the agents' manifest
 	env  []string // that names the repository
@@ -95,7 +95,7 @@ func newControlPlane(t *testing.T) controlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := controlPlane{Static: cluster.StartStatic(t, len(allNodes)), page: string(page), dir: t.TempDir()}
+	c := controlPlane{Kubeadm: cluster.StartKubeadm(t, len(allNodes)), page: string(page), dir: t.TempDir()}
 	store := c.StartStore(t)
 	url := store.Bucket(t, "backups")
 	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir)

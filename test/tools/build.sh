@@ -124,7 +124,7 @@ build_kubernetes() {
 		IFS=. read -r major minor _ <<<"${version#v}"
 		version="-X $p.gitVersion=$version -X $p.gitMajor=$major -X $p.gitMinor=$minor -X $p.gitTreeState=clean"
 		CGO_ENABLED=0 go build -ldflags "-s -w $version -X $p.buildDate=1970-01-01T00:00:00Z" -o "$out/" \
-			k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl} ./dns
+			k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl,kubeadm} ./dns
 	); then
 		rm -f "$out"/*
 		missing "Kubernetes did not build"
