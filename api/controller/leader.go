@@ -23,7 +23,7 @@ const (
 	retryEvery = 2 * time.Second
 )
 
-// leader is whether this operator is the leader.
+// leader records whether this operator is the leader.
 type leader struct {
 	term atomic.Pointer[context.Context] // ends with the lease; nil: this operator has not been the leader yet
 }
@@ -53,7 +53,7 @@ func (l *leader) elector(access *rest.Config, e Election, elected func()) (*lead
 	})
 }
 
-// campaign is a candidate until ctx ends. A leader that loses its lease becomes a candidate again; its jobs continue.
+// campaign keeps this operator a candidate until ctx ends. A leader that loses its lease becomes a candidate again; its jobs continue.
 func campaign(ctx context.Context, e *leaderelection.LeaderElector) {
 	for ctx.Err() == nil {
 		e.Run(ctx)

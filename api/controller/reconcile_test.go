@@ -40,7 +40,7 @@ type world struct {
 	t             *testing.T
 	bucket        storage.Bucket
 	op            *operator
-	stop          func() // kills the operator
+	stop          func() // stops the operator, and waits until it has ended
 
 	mu        sync.Mutex
 	objects   map[types.NamespacedName]*v1alpha1.EtcdBackup // guarded by mu, as all below
@@ -276,10 +276,10 @@ func like(name, other string) *v1alpha1.EtcdBackup {
 	return b
 }
 
-// TestOneBackupIsTakenOnce kills the operator in each phase: the next one takes the backup if the store does not contain it.
+// TestOneBackupIsTakenOnce stops the operator in each phase: the operator that follows takes the backup only if the store does not contain it.
 func TestOneBackupIsTakenOnce(t *testing.T) {
 	for _, lived := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 30 * time.Second} {
-		for _, readOnly := range []bool{false, true} { // the API server learns nothing of what the first operator did
+		for _, readOnly := range []bool{false, true} { // true: from its third second on, the API server refuses the first operator's writes
 			t.Run(fmt.Sprint(lived, " ", readOnly), func(t *testing.T) {
 				bubble(t, func(w *world) {
 					w.apply(taking("now"))
@@ -305,8 +305,8 @@ func TestOneBackupIsTakenOnce(t *testing.T) {
 	}
 }
 
-// TestAGracefulStopTakesNoSecondBackup stops the operator while it takes the backup, which it ends within its patience: the next operator
-// requests the backup before it is stored, and takes none.
+// TestAGracefulStopTakesNoSecondBackup stops the operator during a backup, which it finishes within its patience. The next operator requests
+// the same backup before it is stored, and must not take a second one.
 func TestAGracefulStopTakesNoSecondBackup(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.op.scheduler.Patience = 10 * time.Minute
@@ -470,8 +470,8 @@ func TestAnUnchangedStatusIsNotWritten(t *testing.T) {
 	})
 }
 
-// TestAFaultAfterARestartIsNotProtected makes the settings invalid. They stay in effect until the operator is started again, which does not
-// know the ones before.
+// TestAFaultAfterARestartIsNotProtected makes the settings invalid. The valid ones stay in effect until the operator is started again: the new one
+// does not know them.
 func TestAFaultAfterARestartIsNotProtected(t *testing.T) {
 	bubble(t, func(w *world) {
 		protected := func() *metav1.Condition {
@@ -531,7 +531,7 @@ func TestOnlyTheLeaderWritesAndRequests(t *testing.T) {
 		w.apply(scheduled("payments", "daily"))
 		w.apply(taking("now"))
 		w.pass(5 * time.Minute)
-		w.wantTaken("payments.daily", 1) // which both do
+		w.wantTaken("payments.daily", 1) // leader or not, an operator takes the scheduled backups
 		w.wantTaken("payments.now", 0)
 		if w.writes != 0 {
 			t.Errorf("an operator that is not the leader wrote %d times", w.writes)
@@ -564,8 +564,8 @@ func TestNothingIsKeptOfEndedEtcdBackups(t *testing.T) {
 	})
 }
 
-// TestLikeStaysInItsNamespace creates an EtcdBackup anew with the name of another tenant's cluster: before its settings were refused, an
-// EtcdBackup like it gets nothing of that cluster.
+// TestLikeStaysInItsNamespace creates an EtcdBackup anew, so that it names another tenant's cluster. Even before its settings are refused, an
+// EtcdBackup like it sees nothing of that cluster.
 func TestLikeStaysInItsNamespace(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.apply(scheduled("bank", "ledger"))
@@ -598,7 +598,7 @@ func TestLikeStaysInItsNamespace(t *testing.T) {
 	})
 }
 
-// TestAScheduledOneThatBecomesLikeAnother drops its own settings.
+// TestAScheduledOneThatBecomesLikeAnother checks that a scheduled EtcdBackup drops its own settings when it becomes like another one.
 func TestAScheduledOneThatBecomesLikeAnother(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.apply(scheduled("payments", "daily"))

@@ -61,7 +61,7 @@ func endpointsOf(set *appsv1.StatefulSet, scheme string) (endpoints []string, er
 	case service == "":
 		return nil, errors.New("it has no serviceName, so its pods have no names: name the members in endpoints")
 	case len(validation.IsDNS1123Label(service)) > 0: // the API server accepts any text
-		return nil, fmt.Errorf("its serviceName %q is no name of a Service: correct it, or name the members in endpoints", service)
+		return nil, fmt.Errorf("its serviceName %q is not the name of a Service: correct it, or name the members in endpoints", service)
 	}
 	port := strconv.Itoa(int(portOf(set.Spec.Template.Spec)))
 	for i := range replicas {

@@ -32,8 +32,8 @@ type Agent struct {
 	// Based is set if a backup exists from which the log continues. Without one the log restores nothing, and State is "waiting".
 	Based bool `json:"based"`
 
-	// Changed describes how the newest backups differ from the cluster's own history although no restore by dr began another one, in
-	// words; absent if they do not differ.
+	// Changed describes why the newest backups seem to belong to another history, although no restore by dr began one; absent if they do
+	// not.
 	Changed string `json:"changed,omitempty"`
 	// Diverged describes how the members' key spaces differed when this was first seen, in words; absent while no difference is known:
 	// docs/runbooks/MembersDiverged.md.

@@ -33,9 +33,9 @@ type Found struct {
 type Change struct {
 	Key
 	Change   string `json:"change"`   // "put" or "delete"
-	Revision int64  `json:"revision"` // that the request made
-	// After is set if only the states at two revisions are known: the change happened after this revision, and not after Revision. It is
-	// equal to Revision if another history began there.
+	Revision int64  `json:"revision"` // the one that the request made
+	// After is set if only the states at two revisions are known: the change happened above this revision, and at the latest at Revision.
+	// It equals Revision if another history began there.
 	After    int64  `json:"after,omitempty"`
 	Position uint64 `json:"position,omitempty"` // in the log; absent if the change was found in a backup
 	Lineage  string `json:"lineage,omitempty"`  // absent if unknown
@@ -99,8 +99,8 @@ type Vanished struct {
 	Earlier   int       `json:"earlier,omitempty"` // how many keys had vanished before; absent if none had
 }
 
-// Gone is the deletion of keys that were not put again. The fields of a change describe the deletion of one of these keys, the other
-// fields that of all.
+// Gone is the deletion of keys that were not put again. The fields of Change are about one of these keys, the other fields about
+// all of them.
 type Gone struct {
 	Change
 	Vanished int `json:"vanished"` // how many keys

@@ -35,7 +35,7 @@ type Into struct {
 	PlanID string `json:"planID,omitempty"` // absent if there was no plan yet
 	Backup string `json:"backup,omitempty"` // id of the backup
 
-	// Without has the names of the members whose hosts were left out: they might not serve the restored data yet.
+	// Without contains the names of the members whose hosts were left out: they might not serve the restored data yet.
 	Without []string `json:"without,omitempty"`
 
 	ClusterID    string  `json:"clusterID,omitempty"`    // of the restored cluster, in hex
@@ -58,7 +58,7 @@ type IntoState string
 const (
 	IntoRestored IntoState = "restored" // the members serve the restored data
 	IntoUndone   IntoState = "undone"   // the old data is in place again
-	IntoStopped  IntoState = "stopped"  // all members stay stopped: the old data of so many is lost that the others are no quorum
+	IntoStopped  IntoState = "stopped"  // all members stay stopped: so many have lost their old data that the others are no quorum
 	IntoRefused  IntoState = "refused"  // no member was touched
 	IntoRemoved  IntoState = "removed"  // the data that was moved aside is removed
 )

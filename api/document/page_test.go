@@ -278,10 +278,10 @@ func joined(a, between, b string) string {
 	return strings.TrimSuffix(a, ".") + between + b
 }
 
-// meaning returns the values of a field, and the comment on it, as the content of a cell.
+// meaning returns the comment on a field, and its values, as the content of a cell.
 func (p *page) meaning(f field) string {
 	text := linked(strings.ReplaceAll(p.read(p.comments.Field(f.in, f.StructField)), "|", "\\|"))
-	return joined(p.values(f), "; ", text)
+	return joined(text, ". Values: ", p.values(f))
 }
 
 // mostValues is how many values of a field are listed. The comment on a field with more of them links to a page.

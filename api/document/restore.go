@@ -37,7 +37,7 @@ type Phase struct {
 
 // Replayed describes the requests that were replayed onto a backup, or onto a disk's database.
 type Replayed struct {
-	Lineage  string         `json:"lineage,omitempty"` // absent if none of them came from an archive
+	Lineage  string         `json:"lineage,omitempty"` // of the archived log; absent if no request came from an archive
 	Source   segment.Source `json:"source"`
 	Segments int            `json:"segments"` // how many
 	Requests int            `json:"requests"` // that the backup did not contain; with source "watch": revisions
@@ -57,7 +57,7 @@ type Salvaged struct {
 	Disks    []string `json:"disks"`    // the data dirs that were used
 	Position uint64   `json:"position"` // of the last request in the restored state
 	Revision int64    `json:"revision"` // of the key space there
-	Certain  int      `json:"certain"`  // requests from a disk's log that were surely committed
+	Certain  int      `json:"certain"`  // requests from a disk's log that are known to be committed
 	Probable int      `json:"probable"` // requests from a disk's log that may not have been committed
 }
 
@@ -70,5 +70,5 @@ type Inspection struct {
 	Size     int64  `json:"size"`              // bytes of the database
 	Index    uint64 `json:"index"`             // its place in the member's log
 	Version  string `json:"version,omitempty"` // the storage version; absent before etcd 3.6
-	Digest   bool   `json:"digest"`            // the SHA-256 at the end of the file matches; false: there is none
+	Digest   bool   `json:"digest"`            // the file ends with its SHA-256, and that matches; false: it has none
 }

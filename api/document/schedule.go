@@ -180,13 +180,13 @@ type ServeStatus struct {
 type ServedRestore struct {
 	Namespace   string    `json:"namespace"`                 // of the EtcdRestore and the StatefulSet
 	Name        string    `json:"name"`                      // of the EtcdRestore
-	StatefulSet string    `json:"statefulSet"`               // that gets the data
+	StatefulSet string    `json:"statefulSet"`               // the one that gets the data
 	Cluster     string    `json:"cluster,omitempty"`         // whose backups are restored; absent: not known yet
 	Phase       string    `json:"phase"`                     // docs/kubernetes.md#phases
 	Ended       bool      `json:"ended"`                     // it is in one of the phases in which a restore ends
 	Since       time.Time `json:"since,omitzero"`            // when the phase began; absent: not known yet
-	MembersDone string    `json:"membersDone,omitempty"`     // how many members have completed the step, of all, such as 2/3
-	Message     string    `json:"message,omitempty"`         // for what it waits, or why it was refused or has gone back
+	MembersDone string    `json:"membersDone,omitempty"`     // how many of the members have completed the step, such as 2/3
+	Message     string    `json:"message,omitempty"`         // what it waits for, or why it was refused or has gone back
 	Downtime    float64   `json:"downtimeSeconds,omitempty"` // from the first member's stop until all members served; absent: they have not yet
 }
 

@@ -6,7 +6,7 @@ type Replaced struct {
 	Replaced Swap `json:"replaced"` // the swap of the data
 }
 
-// Swap is one restore in the place of a member's data: the result of dr restore --undo and --clean, and a part of that of --replace.
+// Swap is one restore that replaces a member's data: the result of dr restore --undo and --clean, and a part of that of --replace.
 type Swap struct {
 	ID string `json:"id"` // for --undo and --clean
 	// State is "placed" (the restored data is in use), "undone" (the old data is in use, and Aside is the restored data), "staged" (the

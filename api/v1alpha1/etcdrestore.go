@@ -324,7 +324,7 @@ type EtcdRestoreStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Members []RestoreMemberStatus `json:"members,omitempty"`
-	// membersDone is the number of members that have completed the step, of all. Example: 2/3.
+	// membersDone is how many of the members have completed the step. Example: 2/3.
 	// +optional
 	MembersDone string `json:"membersDone,omitempty"`
 	// obstacles lists the damage that the restore has met in the repository, and has avoided by another plan.

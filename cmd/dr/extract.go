@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/find"
 	"github.com/etcd-dr/etcd-dr/restore/find/kubernetes"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 func (a *app) extract() *cobra.Command {
@@ -205,7 +206,7 @@ func (x *extraction) put(d document.Extracted, suffix string, text []byte) error
 func (x *extraction) finish(at find.At) error {
 	var missing error
 	if x.keys == 0 {
-		missing = fmt.Errorf("key is %w: no such key at revision %d: dr find shows the revisions that have it", catalog.ErrNotFound, at.Revision)
+		missing = fmt.Errorf("%w: no such key at revision %d: dr find shows the revisions that have it", fault.NotFound, at.Revision)
 	}
 	if x.form == "json" && x.dir == "" {
 		return errors.Join(x.json(document.Line{Result: document.Extract{

@@ -127,7 +127,7 @@ func namesOf(members []Member) (names []string) {
 // isDown reports whether members may be stopped.
 func (r Record) isDown() bool { return !r.Down.IsZero() && r.Up.IsZero() }
 
-// StaysStopped reports whether a rollback starts no member, because the old data of so many is lost that the others are no quorum.
+// StaysStopped reports whether a rollback starts no member, because so many have lost their old data that the others are no quorum.
 func (r Record) StaysStopped() bool {
 	return 2*len(r.Lost) >= len(r.Handoff.Members) && len(r.Lost) > 0
 }

@@ -18,7 +18,7 @@ import (
 // revision, as every Kubernetes API server, controller and kubelet does, notices the lost history only if the new revisions are above
 // every one that it has seen, in any history of the cluster.
 type Bump struct {
-	// To is the revision from which the key space continues. 0: By after the last restored one or, if By is 0 too, right after it.
+	// To is the revision from which the key space continues. 0: By after the last restored one, or right after that one if By is 0 too.
 	To int64 `json:"to,omitempty"`
 	By int64 `json:"by,omitempty"` // instead of To, if only the run can know the last restored revision
 	// Known is the newest revision that clients may have seen, in any history: the newest in the repository, on the disks and of a

@@ -11,10 +11,10 @@ import (
 
 // Old is the cluster that the restored one replaces. None of its members may run any more.
 type Old struct {
-	Backup     catalog.ID       `json:"backup,omitempty"`     // its manifest names Members: the newest of the restored history up to the target
+	Backup     catalog.ID       `json:"backup,omitempty"`     // the one whose manifest names Members: the newest of the restored history that is not after the target
 	Members    []catalog.Member `json:"members,omitempty"`    // none if neither a manifest nor a disk names them
 	ClusterIDs []string         `json:"clusterIDs,omitempty"` // of all clusters that the repository has under the name
-	ClientURLs []string         `json:"clientURLs,omitempty"` // that are contacted before anything is restored
+	ClientURLs []string         `json:"clientURLs,omitempty"` // those of Members, which are contacted before anything is restored
 }
 
 const (

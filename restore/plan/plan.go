@@ -64,7 +64,7 @@ type Plan struct {
 	Log           *Log            `json:"log,omitempty"`           // the log that is replayed onto the backup; nil if none is
 	Reach         *Reach          `json:"reach,omitempty"`         // the restored state
 	Estimate      float64         `json:"estimate,omitempty"`      // duration of the restore in seconds, roughly
-	File          string          `json:"file,omitempty"`          // is restored instead of a backup and the log
+	File          string          `json:"file,omitempty"`          // the file that is restored instead of a backup and the log
 	FileDigest    string          `json:"fileDigest,omitempty"`    // of File: the digest at its end, or of all its bytes; "": not checked
 	SkipHashCheck bool            `json:"skipHashCheck,omitempty"` // File may have no digest at its end
 	Salvage       *Salvage        `json:"salvage,omitempty"`       // from disks of stopped members: the base, or requests after the log, or both

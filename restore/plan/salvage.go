@@ -16,7 +16,7 @@ import (
 type Salvage struct {
 	ClusterID string           `json:"clusterID"`          // of the old cluster, in hex
 	Members   []catalog.Member `json:"members"`            // of the old cluster, according to the furthest database, or else to the newest backup
-	Majority  bool             `json:"majority"`           // the logs of more than half of the voters are undamaged, and none of them ends after the base and Log
+	Majority  bool             `json:"majority"`           // more than half of the voters' logs are undamaged, and all of their requests are in the base or in Log: no acknowledged write is missing
 	Disks     []DiskSummary    `json:"disks"`              // one for each data dir
 	Database  *DiskDatabase    `json:"database,omitempty"` // the base; absent if the base is a backup
 	Log       *DiskLog         `json:"log,omitempty"`      // replayed last; absent if no requests of a disk are replayed

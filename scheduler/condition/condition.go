@@ -9,7 +9,7 @@ type Severity string
 
 // The severities, worst first.
 const (
-	Critical Severity = "critical" // if the cluster is lost now, more data is lost than was agreed, or no alarm would be raised
+	Critical Severity = "critical" // if the cluster were lost now, more data would be lost than was agreed, or no alarm would be raised
 	Warning  Severity = "warning"  // it will become critical, or a promise is not kept
 )
 

@@ -244,7 +244,7 @@ func (j *judgement) proofs(r Repository) {
 	}
 }
 
-// drill adds a failed drill that no later one covers, and a last drill that was not run. Only this service knows a drill
+// drill adds a failed drill, unless a later one covers it, and a last drill that was not run. Only this service knows a drill
 // whose proof could not be stored: j.Jobs.Drills has it.
 func (j *judgement) drill(r Repository) {
 	last, failed := drillOf(r.Repository, r.Drill), drillOf(r.Repository, r.FailedDrill)

@@ -30,8 +30,8 @@ type Standing struct {
 	FutureLog time.Time `json:"futureLog,omitzero"`
 	Due       time.Time `json:"due,omitzero"` // when the backup after Good is or was due; absent without a schedule
 
-	// Changed describes how the newest backups show a history that is not the cluster's own and that no restore by dr began; absent if
-	// they do not.
+	// Changed describes why the newest backups seem to belong to another history, although no restore by dr began one; absent if they do
+	// not.
 	Changed string `json:"changed,omitempty"`
 
 	UsualSize int64 `json:"usualSize,omitempty"` // median size of the databases before Good's; absent: too few
@@ -42,7 +42,7 @@ type Standing struct {
 	Decrypted time.Time      `json:"decrypted,omitzero"` // when a key was last proven to open a backup
 	Drilled   time.Time      `json:"drilled,omitzero"`   // when a drill last passed
 	Drill     *catalog.Proof `json:"drill,omitempty"`    // proof of the newest drill, with any verdict
-	// FailedDrill is the newest failed drill that no later one covers; absent: there is none.
+	// FailedDrill is the newest failed drill, unless a later one has shown that its fault is gone; absent: there is none.
 	FailedDrill *catalog.Proof `json:"failedDrill,omitempty"`
 
 	Window     *catalog.Window `json:"window,omitempty"`     // the newest; absent: there is none

@@ -26,7 +26,7 @@ const (
 	Link      Kind = "link" // a symbolic link
 )
 
-// Entry is the description of one file, directory or symbolic link of a node. Of the content of a file it has only the size.
+// Entry is the description of one file, directory or symbolic link of a node. It has the size of a file, and nothing else of its content.
 type Entry struct {
 	Path string `json:"path"` // absolute, without links on the way
 	Kind Kind   `json:"kind"` // of the entry

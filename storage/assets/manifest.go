@@ -41,8 +41,8 @@ func ValidNode(name string) error {
 	return nil
 }
 
-// Manifest is the description of one version of a node's assets. It contains no digest of a single file: the digest of a weak secret
-// could be guessed.
+// Manifest is the description of one version of a node's assets. It contains no digest of a single file: a weak
+// secret could be guessed from it.
 type Manifest struct {
 	Format  int          `json:"format"`
 	Cluster string       `json:"cluster"` // name of the cluster in the repository

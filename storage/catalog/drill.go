@@ -10,7 +10,7 @@ type Drill struct {
 	Target string `json:"target"`          // the restored point in words
 	Seed   uint64 `json:"seed,omitempty"`  // the number from which Target was drawn; 0 if it was not drawn at random
 	Part   int    `json:"part,omitempty"`  // the number of this restore among those of its drill, from 1
-	Parts  int    `json:"parts,omitempty"` // the number of restores of its drill. Without a proof of the last one it was interrupted, or still runs
+	Parts  int    `json:"parts,omitempty"` // the number of restores of its drill. If the last one has no proof, the drill was interrupted or is still running
 	// Lineage, Position, NotBefore and NotAfter are the place of the target in the log. Zero if only the backup was restored. Position
 	// is also zero if only the replay can find it.
 	Lineage   string    `json:"lineage,omitempty"`

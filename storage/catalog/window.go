@@ -25,15 +25,14 @@ type Window struct {
 	Lineage string         `json:"lineage"`
 	Source  segment.Source `json:"source"`          // how the log was read
 	Base    ID             `json:"base"`            // the oldest backup that the log continues
-	Doubt   string         `json:"doubt,omitempty"` // the problem of Base, if no base without a problem exists; "" if Base has none
+	Doubt   string         `json:"doubt,omitempty"` // why Base is doubtful; "" unless it is, and no better base exists
 	// From and To are the first and the last point that can be restored.
 	From Point `json:"from"`
 	To   Point `json:"to"`
-	// Most is an upper bound for the revision of a restore to To. It exceeds To.Revision if no mark follows the last requests,
-	// and equals it if no bound is known.
+	// Most is an upper bound for the revision of a restore to To. If no bound is known, it is To.Revision, and is not a bound.
 	Most int64 `json:"mostRevision"`
-	// Diverged describes how the members' key spaces differed, as the newest segment of the window that knew of a difference
-	// recorded it; "" if no difference was known.
+	// Diverged describes how the members' key spaces differed, according to the newest segment of the window that recorded a
+	// difference; "" if no difference was known.
 	Diverged string `json:"diverged,omitempty"`
 	Segments int    `json:"segments"` // the number of segments to replay onto Base
 	Bytes    int64  `json:"bytes"`    // the stored size of these segments

@@ -67,7 +67,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// TestPlainFiles checks that cp and cat can read backups, and only their owner can, because they contain every Secret.
+// TestPlainFiles checks that backups are plain files, which cp and cat can read, and that only their owner may: they contain every Secret.
 func TestPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	put(t, open(t, dir), "a/b/key", "content")
@@ -94,7 +94,7 @@ func TestEmptyDirectoriesGo(t *testing.T) {
 	}
 	got := entries(dir)
 	if !slices.Equal(got, []string{"a", "a/other"}) {
-		t.Errorf("there is %q", got)
+		t.Errorf("the directory contains %q", got)
 	}
 }
 
@@ -159,14 +159,15 @@ func TestVersionOutlivesTheBucket(t *testing.T) {
 	}
 }
 
-// TestVersionsDifferWithinOneClockTick checks Versions when the file system reuses the inode of a replaced file.
+// TestVersionsDifferWithinOneClockTick checks Versions when the file system reuses the inode of a replaced file. The bubble stops the clock
+// that sets the time of each file.
 func TestVersionsDifferWithinOneClockTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, seen := open(t, t.TempDir()), map[string]bool{}
 		for _, content := range strings.Split("abcdefghijklmnopqrst", "") {
 			obj := put(t, b, "key", content)
 			if seen[obj.Version] {
-				t.Fatalf("version %q comes again", obj.Version)
+				t.Fatalf("version %q was used twice", obj.Version)
 			}
 			seen[obj.Version] = true
 		}
@@ -241,7 +242,7 @@ func TestForeignThings(t *testing.T) {
 	}
 	after := append(entries(dir), entries(outside)...)
 	if !slices.Equal(before, after) {
-		t.Errorf("there was %q, now there is %q", before, after)
+		t.Errorf("the directory contained %q, and contains %q", before, after)
 	}
 }
 
@@ -308,7 +309,7 @@ func TestManyPutsAndDeletes(t *testing.T) {
 	}
 	got := entries(dir)
 	if len(got) > 0 {
-		t.Errorf("there is %q", got)
+		t.Errorf("the directory contains %q", got)
 	}
 }
 
@@ -327,7 +328,7 @@ func FuzzKey(f *testing.F) {
 			reserved := strings.HasPrefix(key, ".dr-tmp-") || strings.Contains(key, "/.dr-tmp-")
 			long := slices.ContainsFunc(strings.Split(key, "/"), func(e string) bool { return len(e) > 230 })
 			if storage.ValidKey(key) == nil && !reserved && !long || len(entries(dir)) > 0 {
-				t.Fatalf("%q was refused, there is %q: %v", key, entries(dir), err)
+				t.Fatalf("%q was refused, and the directory contains %q: %v", key, entries(dir), err)
 			}
 			return
 		}
@@ -352,7 +353,7 @@ func FuzzKey(f *testing.F) {
 		}
 		err = b.Delete(t.Context(), key, storage.DeleteOptions{})
 		if err != nil || len(entries(dir)) > 0 {
-			t.Fatalf("Delete: %v, there is %q", err, entries(dir))
+			t.Fatalf("Delete: %v, the directory contains %q", err, entries(dir))
 		}
 	})
 }
@@ -371,8 +372,8 @@ func (r atEOF) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestLinkWhoseAnswerIsLost plays NFS: a link is created, its answer is lost, and the repeated request finds it. The
-// Put has succeeded.
+// TestLinkWhoseAnswerIsLost simulates NFS: the server creates the link, its reply is lost, and the repeated request finds the link.
+// Put must report success.
 func TestLinkWhoseAnswerIsLost(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)

@@ -21,7 +21,7 @@ const (
 	ServerVersion                  // the version that applied the requests after Position
 )
 
-// Source is where a log was read, and so defines its positions.
+// Source is where a log was read. It decides what a position is.
 type Source string
 
 // The sources.

@@ -40,7 +40,6 @@ func server(t *testing.T, versions ...uint16) (url, caFile string) {
 	if len(versions) > 0 {
 		s.TLS.MaxVersion = versions[0]
 	}
-	s.Config.ErrorLog = nil
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	block := pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}
@@ -77,7 +76,7 @@ func TestTrust(t *testing.T) {
 	var unverified *tls.CertificateVerificationError
 	_, err = get(t, url, "")
 	if !errors.As(err, &unverified) {
-		t.Errorf("a certificate of nobody known: %v", err)
+		t.Errorf("a certificate from an unknown authority: %v", err)
 	}
 }
 
@@ -85,7 +84,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	url, ca := server(t, tls.VersionTLS11)
 	_, err := get(t, url, ca)
 	if err == nil {
-		t.Error("TLS 1.1 was spoken")
+		t.Error("TLS 1.1 was accepted")
 	}
 }
 
@@ -135,7 +134,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	}
 	err = ask(url)
 	if !errors.As(err, &unverified) {
-		t.Errorf("after it was trusted no more: %v", err)
+		t.Errorf("after it was no longer trusted: %v", err)
 	}
 	err = os.WriteFile(file, nil, 0o600)
 	if err != nil {
@@ -160,7 +159,7 @@ func mustNew(t *testing.T, caFile string) *transport.Transport {
 	return rt
 }
 
-// replace renames a copy of from to file, the safe way to renew certificates.
+// replace puts a copy of the file from in the place of file by a rename, the safe way to renew certificates.
 func replace(t *testing.T, file, from string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
@@ -189,7 +188,7 @@ func newServer(t *testing.T) (url, caFile string) {
 	return s.URL, files.CA
 }
 
-// TestTrusting trusts an authority that is given as bytes, and the system's.
+// TestTrusting checks that an authority that is given as bytes is trusted, and that the bound on addresses holds.
 func TestTrusting(t *testing.T) {
 	url, file := server(t)
 	ca, err := os.ReadFile(file)

@@ -18,8 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/longlog"
 )
 
-// TestPlanOfALongLog checks that a plan from a folded catalog, with the details around its target, equals the plan from
-// all details.
+// TestPlanOfALongLog checks that a plan from a catalog in which the segments are folded, except near the target, equals the plan from a catalog
+// in which none is.
 func TestPlanOfALongLog(t *testing.T) {
 	l := longlog.New(t, 3*longlog.Index+300)
 	c, err := repository.Open(l, longlog.Cluster)

@@ -38,16 +38,16 @@ type Runner struct {
 const (
 	firstPoll   = 2 * time.Second
 	longestPoll = 30 * time.Second
-	startTime   = 15 * time.Minute // until the pod of a new Job must run: pulling its image and adding a node to the cluster take minutes
+	startTime   = 15 * time.Minute // within which the pod of a new Job must start: pulling its image and adding a node to the cluster take minutes
 	turnTime    = time.Hour        // for which a Job keeps its turn: one that hangs must not keep the others waiting until its time limit
 )
 
 var errNoImage = errors.New("the operator does not know the image of the Jobs of drills: start dr operator with --job-image")
 
-// Drill runs the drill d as a Job, and returns its proofs. If a Job of an earlier request for the same EtcdBackup runs still, Drill waits
-// for that one, unless the settings have changed since: then it ends that Job. It returns the proofs that the repository contains even
-// with an error, which is why the drill did not run to its end. If ctx ends, Drill leaves the Job running. It gives its turn back after
-// an hour.
+// Drill runs the drill d as a Job, and returns its proofs. If a Job of an earlier request for the same EtcdBackup is still running, Drill waits
+// for that one, unless the settings have changed since: then it ends that Job. If the Job did not run to its end, Drill returns the reason
+// as an error, together with the proofs that were stored. If ctx ends, Drill leaves the Job running. After an hour it calls d.Free, so that
+// another drill can start.
 func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report storage.Report) ([]catalog.Proof, error) {
 	b := r.EtcdBackup(d.Spec)
 	switch {
@@ -74,7 +74,7 @@ func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report sto
 	case err != nil:
 		return nil, fmt.Errorf("the proofs of the Job %s/%s cannot be read: %w", job.Namespace, job.Name, err)
 	case slices.ContainsFunc(proofs, func(p catalog.Proof) bool { return p.Verdict != catalog.Passed }):
-		return proofs, nil // the reason for which the Job failed
+		return proofs, nil // they show why the Job failed
 	case failure == nil && len(proofs) == 0:
 		failure = errors.New("it stored no proof")
 	case failure == nil:
@@ -83,7 +83,8 @@ func (r *Runner) Drill(ctx context.Context, d scheduler.DrillRequest, report sto
 	return proofs, fmt.Errorf("the Job %s/%s: %w", job.Namespace, job.Name, failure)
 }
 
-// start creates the Job, or returns the one of its name that runs with the same settings. It deletes any other one of the EtcdBackup.
+// start creates the Job, or returns the one of its name that runs with the same settings. It first deletes one
+// that has ended or has other settings.
 func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, error) {
 	for {
 		job := wanted.DeepCopy()
@@ -97,7 +98,7 @@ func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, 
 		case err != nil:
 			return nil, err
 		case !isOwned(job, wanted):
-			return nil, errors.New("another owner has a Job of this name: delete that")
+			return nil, errors.New("a Job of this name belongs to another owner: delete it")
 		case job.DeletionTimestamp == nil && !hasEnded(job) && job.Annotations[settingsAnnotation] == wanted.Annotations[settingsAnnotation]:
 			return job, nil
 		default:
@@ -114,7 +115,7 @@ func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, 
 }
 
 // explain returns err, with the remedy if it is the API server's answer to an operator that has no right to create Jobs in a namespace.
-// Without the question a quota or an admission controller could be the reason too.
+// It asks the API server for that right: a quota or an admission controller can forbid the Job too.
 func (r *Runner) explain(ctx context.Context, err error, namespace string) error {
 	if !apierrors.IsForbidden(err) {
 		return err
@@ -149,7 +150,7 @@ func (r *Runner) remove(ctx context.Context, job *batchv1.Job) error {
 }
 
 // wait waits until a Job has ended, and returns why it did not succeed. It ends a Job whose pod does not start. While the API server does
-// not answer, it waits on. It calls free after turnTime.
+// not answer, it keeps waiting. It calls free after turnTime.
 func (r *Runner) wait(ctx context.Context, job *batchv1.Job, free func()) error {
 	defer time.AfterFunc(turnTime, free).Stop()
 	uid, begin, running := job.UID, time.Now(), false
@@ -158,7 +159,7 @@ func (r *Runner) wait(ctx context.Context, job *batchv1.Job, free func()) error 
 		switch {
 		case apierrors.IsNotFound(err), err == nil && job.UID != uid:
 			return errors.New("it was deleted")
-		case err != nil: // the Job runs on
+		case err != nil: // the Job keeps running
 		case hasEnded(job):
 			return r.failureOf(ctx, job)
 		case job.Status.Ready != nil && *job.Status.Ready > 0:
@@ -183,8 +184,7 @@ func (r *Runner) failureOf(ctx context.Context, job *batchv1.Job) error {
 	return fmt.Errorf("it failed: %s%s", c.Message, r.describe(ctx, job))
 }
 
-// describe returns the reason of job's pod, after a colon, as the end of a message; "" if it is unknown. A Job whose pods were refused
-// has none.
+// describe returns why job's pod does not run, after a colon, as the end of a message; "" if that is unknown, or if the Job got no pod.
 func (r *Runner) describe(ctx context.Context, job *batchv1.Job) string {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)})

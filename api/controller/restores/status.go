@@ -19,7 +19,7 @@ func describe(e *v1alpha1.EtcdRestore, r handoff.Record) {
 	s.ObservedGeneration, s.Phase, s.Message = e.Generation, v1alpha1.RestorePhase(r.Phase), fields.Replace(messageOf(e, r))
 	s.Since = seconds(r.Since)
 	s.Obstacles, s.Outcome, s.OldData = obstaclesOf(r), outcomeOf(r), oldDataOf(r)
-	if r.Plan != nil || !r.Rebuilt { // else the plan in the status is that of the lost record
+	if r.Plan != nil || !r.Rebuilt { // a record that was rebuilt has no plan: that of the lost one stays in the status
 		s.Plan = planOf(r)
 	}
 	s.Members, s.MembersDone = membersOf(r)
@@ -41,7 +41,7 @@ func messageOf(e *v1alpha1.EtcdRestore, r handoff.Record) string {
 		return r.Reason + "; " + r.Waiting
 	case r.Phase == handoff.Refused, r.Phase == handoff.Failed, r.Phase == handoff.RollingBack, r.Stays:
 		return r.Reason
-	case r.End == handoff.Refused: // not yet: what was staged is removed
+	case r.End == handoff.Refused: // it is not Refused yet: the staged data is still being removed
 		return r.Reason
 	case r.Phase == handoff.Succeeded && r.Rebuilt && r.Built == (handoff.Built{}):
 		return "the record of the restore was deleted meanwhile: the members serve, and were not compared with the plan"
@@ -118,7 +118,7 @@ func obstaclesOf(r handoff.Record) (all []string) {
 	return all
 }
 
-// outcomeOf returns the outcome; nil if the members were not found to serve again.
+// outcomeOf returns the outcome; nil until the members have been found to serve again.
 func outcomeOf(r handoff.Record) *v1alpha1.RestoreOutcome {
 	if r.Up.IsZero() {
 		return nil
@@ -138,7 +138,7 @@ func outcomeOf(r handoff.Record) *v1alpha1.RestoreOutcome {
 	return o
 }
 
-// oldDataOf returns until when data that is aside is kept; nil if there is none.
+// oldDataOf returns the time until which the data that was moved aside is kept; nil if there is none.
 func oldDataOf(r handoff.Record) *v1alpha1.OldData {
 	if r.Step != handoff.Keep && r.Step != handoff.Clean {
 		return nil
@@ -146,7 +146,7 @@ func oldDataOf(r handoff.Record) *v1alpha1.OldData {
 	return &v1alpha1.OldData{Until: *seconds(r.KeepUntil)}
 }
 
-// The phases in which a restore has reached its aim, and in which it has not.
+// The phases in which a restore ends: with success, and without.
 var (
 	completed = []v1alpha1.RestorePhase{v1alpha1.RestorePhase(handoff.Succeeded), v1alpha1.RestorePhase(handoff.Planned)}
 	failed    = []v1alpha1.RestorePhase{v1alpha1.RestorePhase(handoff.Refused), v1alpha1.RestorePhase(handoff.Failed)}
