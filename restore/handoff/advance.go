@@ -42,6 +42,7 @@ func (a Restore) Act(ctx context.Context, r Record, w Orders, now func() time.Ti
 	}
 	step := r.Due(w, now())
 	if step == None {
+		r.Paused = r.Paused || r.IsPaused(w)
 		return r
 	}
 	r, o := a.do(ctx, r, step, now)

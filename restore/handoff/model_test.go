@@ -37,26 +37,27 @@ type fakeMember struct {
 
 // fakeWorld is a manager with its members, in memory: it behaves as a StatefulSet does, and sees faults, kills and strangers.
 type fakeWorld struct {
-	t         *testing.T
-	random    *rand.Rand
-	members   []fakeMember
-	scaled    bool // the manager starts members
-	claimed   bool
-	pinned    bool
-	suspended bool
-	touched   bool // a member was stopped
-	down      bool // the record has members stopped
-	first     data // in the data dirs at the beginning: old, or "" for none
-	sabotage  int  // faults that may still happen
-	detours   int  // obstacles that may still be met
-	forbids   bool // the API forbids everything
-	hangs     bool // no process gets anything from the store
-	quota     int  // how often it refuses a process for each disk before that is an error; 0: it refuses none
-	away      int  // the number of a member whose node starts no process, from 1 on; 0: none
-	saved     bool // the manager started members at the beginning
-	serves    bool // its members had a leader then
-	strikes   int  // how often the record may still be lost
-	losses    int  // disks that may still be lost
+	t          *testing.T
+	random     *rand.Rand
+	members    []fakeMember
+	scaled     bool // the manager starts members
+	claimed    bool
+	pinned     bool
+	suspended  bool
+	touched    bool // a member was stopped
+	down       bool // the record has members stopped
+	first      data // in the data dirs at the beginning: old, or "" for none
+	sabotage   int  // faults that may still happen
+	detours    int  // obstacles that may still be met
+	forbids    bool // the API forbids everything
+	hangs      bool // no process gets anything from the store
+	leaderless bool // no member finds a leader
+	quota      int  // how often it refuses a process for each disk before that is an error; 0: it refuses none
+	away       int  // the number of a member whose node starts no process, from 1 on; 0: none
+	saved      bool // the manager started members at the beginning
+	serves     bool // its members had a leader then
+	strikes    int  // how often the record may still be lost
+	losses     int  // disks that may still be lost
 }
 
 func newFakeWorld(t *testing.T, random *rand.Rand) *fakeWorld {
@@ -342,6 +343,9 @@ func (w *fakeWorld) hold(what *bool, held bool) (handoff.Progress, error) {
 
 // verify checks that all members serve the expected data.
 func (w *fakeWorld) verify(_ context.Context, _ handoff.Handoff, b handoff.Built) (handoff.Progress, error) {
+	if w.leaderless {
+		return handoff.Progress{Waiting: "no leader"}, nil
+	}
 	for _, m := range w.members {
 		if m.serves == "" && !(m.live == guard && b.ClusterID == "") || b.ClusterID != "" && m.serves != fresh {
 			return handoff.Progress{Waiting: "members do not serve"}, nil
@@ -499,15 +503,52 @@ func TestForbidden(t *testing.T) {
 // TestOldOrdersStopNoMember restores from a store that does not answer for hours. In the end the restore is refused: it must not stop members
 // when nobody expects it any more. Once they are stopped, only the order's own limit counts.
 func TestOldOrdersStopNoMember(t *testing.T) {
-	for silence, want := range map[time.Duration]handoff.Phase{5 * time.Hour: handoff.Succeeded, 7 * time.Hour: handoff.Refused} {
+	for name, c := range map[string]struct {
+		silence, pause time.Duration
+		serves         bool
+		want           handoff.Phase
+	}{
+		"a short silence":        {5 * time.Hour, 0, true, handoff.Succeeded},
+		"a long silence":         {7 * time.Hour, 0, true, handoff.Refused},
+		"of a dead cluster":      {7 * time.Hour, 0, false, handoff.Succeeded},
+		"then a pause that ends": {7 * time.Hour, 9 * time.Hour, true, handoff.Succeeded},
+	} {
 		w, waited := newCalmWorld(t), time.Duration(0)
-		r := w.restoreWith(func(r handoff.Record, _ *handoff.Orders) {
+		w.serves = c.serves
+		r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
 			waited += 10 * time.Second // as restoreWith does
-			w.hangs = waited < silence
+			w.hangs = waited < c.silence
+			orders.Expires, orders.Pause = 6*time.Hour, waited < c.pause
 		})
-		if r.Phase != want || want == handoff.Refused && (w.touched || !strings.Contains(r.Reason, "the store does not answer")) {
-			t.Errorf("after a silence of %s the restore is %s: %s", silence, r.Phase, r.Reason)
+		if r.Phase != c.want || c.want == handoff.Refused && (w.touched || !strings.Contains(r.Reason, "the store does not answer")) {
+			t.Errorf("%s: the restore is %s: %s", name, r.Phase, r.Reason)
 		}
+	}
+}
+
+// TestOldFenceIsNotBegun continues a restore whose process was away when it was about to stop the members: it stops none.
+func TestOldFenceIsNotBegun(t *testing.T) {
+	w := newCalmWorld(t)
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		if r.Step == handoff.Fence {
+			orders.Limit = -time.Second // as if it had passed
+		}
+	})
+	if r.Phase != handoff.Refused && r.Phase != handoff.Failed || w.touched {
+		t.Errorf("the restore is %s, and has stopped members: %t", r.Phase, w.touched)
+	}
+}
+
+// TestRecheckEnds goes back without a disk, and the others get no leader: after the limit the restore ends, so that another one can help.
+func TestRecheckEnds(t *testing.T) {
+	w := newCalmWorld(t)
+	w.serves = true
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		orders.Back = r.Step == handoff.Place
+		w.leaderless = r.Step == handoff.Recheck
+	})
+	if r.Phase != handoff.Failed || !strings.Contains(r.Reason, "do not serve: no leader") || r.Step != handoff.None && r.Step != handoff.Keep {
+		t.Errorf("the restore is %s: %s", r.Phase, r.Reason)
 	}
 }
 

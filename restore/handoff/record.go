@@ -19,11 +19,14 @@ type Record struct {
 	End   Phase  `json:"end,omitempty"` // the phase in which the restore ends; "": not decided yet
 
 	Since     time.Time `json:"since"`              // when the phase began
+	Begun     time.Time `json:"begun,omitzero"`     // when Planning began first
+	Paused    bool      `json:"paused,omitempty"`   // its owner has paused it
 	Took      Took      `json:"took,omitempty"`     // durations of the earlier phases
 	Staged    bool      `json:"staged,omitempty"`   // Stage has begun
 	Vacant    bool      `json:"vacant,omitempty"`   // no disk had old data, so there is nothing to go back to
 	Down      time.Time `json:"down,omitzero"`      // when Fence began; zero: no member was stopped
 	Sealed    bool      `json:"sealed,omitempty"`   // Seal has begun: old data may have been moved aside
+	Returned  time.Time `json:"returned,omitzero"`  // when the manager began to run the members again in a rollback
 	Served    time.Time `json:"served,omitzero"`    // when the members were first found to serve after Down
 	Up        time.Time `json:"up,omitzero"`        // when their manager had settled too
 	KeepUntil time.Time `json:"keepUntil,omitzero"` // data that was moved aside is kept until then
@@ -77,6 +80,12 @@ func (r Record) begin(s Step, now time.Time) Record {
 	}
 	r.Step, r.Waiting, r.Forbidden = s, "", time.Time{}
 	switch s {
+	case Plan:
+		if r.Begun.IsZero() {
+			r.Begun = now
+		}
+	case Recheck:
+		r.Returned = now
 	case Stage:
 		if !r.Staged {
 			r.Untouched = namesOf(r.Handoff.Members)

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -143,17 +144,24 @@ type Orders struct {
 	Pause  bool          // touch no member: wait before Fencing
 	Back   bool          // roll back; before Fencing: end
 	Limit  time.Duration // how long the members may be down before the restore rolls back by itself
-	Keep   time.Duration // how long data that was moved aside is kept
-	Clean  bool          // after the end: remove that data now
+	// Expires is how long after the beginning of Planning members that serve may still be stopped; 0: no limit, because the owner attends.
+	Expires time.Duration
+	Keep    time.Duration // how long data that was moved aside is kept
+	Clean   bool          // after the end: remove that data now
 }
 
-// Obey returns r as changed by the orders w, which its owner may give at any time. It is pure.
+// Obey returns r as changed by the orders w, which its owner may give at any time, and by their limits. It is pure.
 func (r Record) Obey(w Orders, now time.Time) Record {
 	switch {
+	case w.Back && r.Step.isForward():
+		return r.leave("ordered to go back", now)
+	case r.isExpired(w, now):
+		return r.leave(fmt.Sprintf("it has waited for %s (%s), and its owner may not expect the stop of the members any more: order it again", w.Expires,
+			cmp.Or(r.Waiting, "no process has worked on it")), now)
+	case r.Step == Fence && r.Leaves() && now.Sub(r.Down) > w.Limit: // no process has worked on it meanwhile
+		return r.leave(fmt.Sprintf("the members were not stopped within %s: %s", w.Limit, cmp.Or(r.Waiting, "no process has worked on it")), now)
 	case !w.Back:
 		return r
-	case r.Step.isForward():
-		return r.leave("ordered to go back", now)
 	case r.Step == Keep && r.End == Succeeded && !r.Stays && now.Before(r.KeepUntil):
 		r.Reason = "ordered to go back"
 		return r.begin(Retake, now)
@@ -188,10 +196,11 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 		return r.begin(Stage, now)
 	case o.Verdict == Fails && leaves, r.isBarred(now) && leaves:
 		return r.leave(o.Text, now)
-	case r.isOverdue(now):
-		return r.leave(fmt.Sprintf("the new data was not built within %s: %s", prepareLimit, o.Text), now)
 	case leaves && r.isDown() && now.Sub(r.Down) > w.Limit:
 		return r.leave(fmt.Sprintf("the members were down for more than %s: %s", w.Limit, o.Text), now)
+	case r.Step == Recheck && now.Sub(r.Returned) > w.Limit: // the old data is back: another restore may be what helps
+		r.Reason = fmt.Sprintf("%s; the members that were started again do not serve: %s", r.Reason, o.Text)
+		return r.follow(w, now)
 	}
 	r.Waiting = o.Text
 	return r
@@ -211,14 +220,10 @@ func (r Record) forbid(v Verdict, now time.Time) Record {
 	return r
 }
 
-// prepareLimit is how long Planning, and Staging, may take before a member is stopped. The members serve meanwhile. But an order that had to
-// wait that long, such as for a store that does not answer, must not stop them when nobody expects it any more.
-const prepareLimit = 6 * time.Hour
-
-// isOverdue reports whether r has waited for longer than prepareLimit. A pause does not count: its owner ends it.
-func (r Record) isOverdue(now time.Time) bool {
-	prepares := r.Step == Plan || r.Step == Pin || r.Step == Stage
-	return prepares && !r.isDown() && now.Sub(r.Since) > prepareLimit
+// isExpired reports whether the order is too old to stop members that serve: it had to wait, such as for a store, and its owner may not
+// expect the stop any more. Once the owner has paused it, the end of the pause is what lets it continue.
+func (r Record) isExpired(w Orders, now time.Time) bool {
+	return w.Expires > 0 && r.Step.isForward() && !r.Begun.IsZero() && !r.isDown() && r.Handoff.Serves && !w.Pause && !r.Paused && now.Sub(r.Begun) > w.Expires
 }
 
 // isBarred reports whether the manager's API forbids the step for good. While members are down, that is no reason to go back: the way back

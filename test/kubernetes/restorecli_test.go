@@ -37,9 +37,9 @@ func (s *site) testRestoreByCommand(t *testing.T) {
 	}
 	s.wantFailure(t, 4, "to confirm that, pass --confirm etcd", s.intoArgs(namespace)...)
 	confirmed := s.intoArgs(namespace, "--confirm", "etcd", "--port-forward")
-	allow := s.forbidPlacing(t, namespace)
+	allow, end := s.forbidPlacing(t, namespace), s.probe(t, namespace)
 	s.killAt(t, "placing", confirmed...)
-	s.wantNoneServes(t, namespace)
+	s.wantNoneServes(t, namespace, end)
 	allow()
 	restored := s.restoreWithoutDNS(t, confirmed...)
 	if restored.State != document.IntoRestored || restored.ID != planned.ID || restored.HashKV == "" || restored.Downtime == 0 {
@@ -141,18 +141,28 @@ func (s *site) forbidPlacing(t *testing.T, namespace string) (allow func()) {
 }
 
 // wantNoneServes starts the members of a StatefulSet whose data dirs are closed, as a program would that finds it stopped. It waits until
-// each etcd has ended or is ready, and fails the test if one has answered.
-func (s *site) wantNoneServes(t *testing.T, namespace string) {
+// each etcd has ended or is ready. Those that a probe asks must have answered before, and not since. end ends the probe.
+func (s *site) wantNoneServes(t *testing.T, namespace string, end func() []answer) {
 	t.Helper()
-	end := s.probe(t, namespace)
+	begin := time.Now()
 	s.Kubectl(t, "", "-n", namespace, "scale", "statefulset/etcd", "--replicas=3")
 	const state = "jsonpath={range .items[*].status.containerStatuses[*]}{.restartCount} {.ready}{\"\\n\"}{end}"
+	var all string
 	eventually(t, "each etcd has ended or is ready", func() bool {
-		all := s.Kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app=etcd", "-o", state)
-		return strings.Count(all, "\n") == 3 && !strings.Contains(all, "0 false")
+		all = s.Kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app=etcd", "-o", state)
+		return strings.Count(all, "\n") == 3 && !strings.Contains("\n"+all, "\n0 false")
 	})
-	for _, a := range end() {
-		t.Errorf("member %d has answered at %s with revision %d: its data dir was closed", a.member, a.at, a.revision)
+	if strings.Contains(all, "true") {
+		t.Errorf("members are ready: %s", all)
+	}
+	answers := end()
+	if len(answers) == 0 || !answers[0].at.Before(begin) {
+		t.Error("no member has answered before: the probe has not worked")
+	}
+	for _, a := range answers {
+		if a.at.After(begin) {
+			t.Errorf("member %d has answered at %s with revision %d: its data dir was closed", a.member, a.at, a.revision)
+		}
 	}
 }
 

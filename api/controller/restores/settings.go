@@ -61,7 +61,7 @@ func originOf(e *v1alpha1.EtcdRestore) string {
 // ordersOf returns the orders that e gives now to a restore in this phase. Its deletion orders it to go back, until the restored members
 // were found to run. The error names the field.
 func ordersOf(e *v1alpha1.EtcdRestore, p handoff.Phase) (handoff.Orders, error) {
-	w := handoff.Orders{DryRun: e.Spec.DryRun, Pause: e.Spec.Suspend, Limit: inplace.DefaultLimit, Keep: inplace.DefaultKeep}
+	w := handoff.Orders{DryRun: e.Spec.DryRun, Pause: e.Spec.Suspend, Limit: inplace.DefaultLimit, Expires: inplace.DefaultExpires, Keep: inplace.DefaultKeep}
 	w.Back = e.Spec.Rollback || e.DeletionTimestamp != nil && p != handoff.Verifying && !p.HasEnded()
 	for field, set := range map[string]struct {
 		text v1alpha1.Duration

@@ -75,15 +75,28 @@ func (c claim) Suspend(ctx context.Context, r handoff.Record) (handoff.Progress,
 	if !r.Vacant && !c.Confirmed {
 		return handoff.Progress{}, fmt.Errorf("%w: %s", fault.Refused, c.unconfirmed(r.Handoff))
 	}
+	err := c.refuseReturned(ctx, r)
+	if err != nil {
+		return handoff.Progress{}, err
+	}
 	if c.Clone || c.Open == nil { // the cluster that was backed up is another one, or the repository is not known
 		return done, nil
 	}
-	err := c.suspend(ctx)
+	err = c.suspend(ctx)
 	if isReadOnly(err) {
 		c.Warn(NotSuspended, fmt.Sprintf("the backups of the cluster are not suspended: one that is taken meanwhile fails, or has a part of the restored data: %v", err))
 		err = nil
 	}
 	return handoff.Progress{Done: err == nil}, err
+}
+
+// refuseReturned refuses if the cluster that was backed up has come back outside of the target since the plan was made.
+func (c claim) refuseReturned(ctx context.Context, r handoff.Record) error {
+	if c.Given != nil || r.Step != handoff.Suspend || r.Plan == nil {
+		return nil
+	}
+	c.live = c.askTarget(ctx, r.Handoff)
+	return c.refuseOthers(ctx, *r.Plan, r.Handoff)
 }
 
 func (c claim) suspend(ctx context.Context) error {

@@ -33,8 +33,9 @@ type Target interface {
 
 // The defaults of handoff.Orders.
 const (
-	DefaultLimit = 10 * time.Minute
-	DefaultKeep  = 72 * time.Hour
+	DefaultLimit   = 10 * time.Minute
+	DefaultExpires = 6 * time.Hour
+	DefaultKeep    = 72 * time.Hour
 )
 
 // Restore is one restore of a target. It reads the repository once, so it must not outlive its restore. It is not for concurrent use.

@@ -82,10 +82,10 @@ func (m *Manager) checkOrigin(ctx context.Context, r handoff.Record) error {
 
 // Lift puts back the values that the restore has changed, but not the variable of bitnami's image. It removes the restore's annotations from
 // the StatefulSet, and ends the claim. If the StatefulSet was deleted, Lift only ends the claim. The record stays: see Save. After a success
-// it also deletes the Jobs; else they stay for a day, for their logs.
+// it also deletes the Jobs. Else they stay for a day, for their logs, unless the ConfigMap goes before: it owns them.
 func (m *Manager) Lift(ctx context.Context, r handoff.Record) (handoff.Progress, error) {
 	p, err := m.endJobs(ctx)
-	if err == nil && p.Done && r.End == handoff.Succeeded {
+	if err == nil && p.Done && r.End == handoff.Succeeded && !r.Stays {
 		err = m.removeJobs(ctx)
 	}
 	if err != nil || !p.Done {

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -37,16 +38,50 @@ func (r run) isLost() bool {
 }
 
 // beforeBlock returns the progress of DoBlock on a disk that no Job can block, or need not: gone is the name of a claim that is gone, "" if
-// there is none.
-func (r run) beforeBlock(gone string) handoff.Progress {
+// there is none, and left is what Jobs of the member it waits for.
+func (r run) beforeBlock(places []place, gone, left string) handoff.Progress {
 	if gone == "" {
 		return handoff.Progress{Done: true}
 	}
-	why := fmt.Sprintf("claim %s/%s is gone: a new one is created", r.Namespace, gone)
-	if r.claims[gone] != nil {
-		why = fmt.Sprintf("claim %s/%s is being deleted: waiting for its end", r.Namespace, gone)
+	hasTemplate := slices.ContainsFunc(places, func(p place) bool { return p.claim() == gone && p.template != nil })
+	why := fmt.Sprintf("claim %s/%s is gone: create it", r.Namespace, gone)
+	switch {
+	case r.claims[gone] == nil && hasTemplate:
+		why = fmt.Sprintf("claim %s/%s is gone: a new one is created", r.Namespace, gone)
+	case r.claims[gone] != nil:
+		why = fmt.Sprintf("claim %s/%s is being deleted: %s", r.Namespace, gone, cmp.Or(left, "waiting for its end"))
 	}
 	return handoff.Progress{Waiting: why, Gone: true}
+}
+
+// lostVolume is the volume of a claim that must never be bound. None has that name.
+const lostVolume = "etcd-dr-lost"
+
+// isClosed reports whether a claim of the member is never bound, so that no pod of it can start.
+func (r run) isClosed(places []place) bool {
+	return slices.ContainsFunc(places, func(p place) bool { return isClosed(r.claims[p.claim()]) })
+}
+
+func isClosed(claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && claim.Spec.VolumeName == lostVolume && claim.Status.Phase != corev1.ClaimBound
+}
+
+// closing returns the patch that keeps an unbound claim of the member from being bound; nil if all are bound. Kubernetes accepts a volume's name
+// in a claim that has none.
+func (r run) closing() *patch {
+	places, err := r.places()
+	if err != nil {
+		return nil
+	}
+	for _, p := range places {
+		claim := r.claims[p.claim()]
+		if claim != nil && claim.Status.Phase != corev1.ClaimBound && claim.Spec.VolumeName == "" {
+			closed := claim.DeepCopy()
+			closed.Spec.VolumeName = lostVolume
+			return &patch{claim, closed}
+		}
+	}
+	return nil
 }
 
 // occupied returns why no Job can mount the member's claims now; "" if one can.
@@ -83,7 +118,7 @@ func (r run) unreachable() string {
 	case r.task == handoff.DoStage && hasClaim: // the member's pod has the claim until the pod is gone
 		return text + fmt.Sprintf("if that node is down, %s; if the disk is lost, kubectl -n %s delete pvc %s --wait=false before that: "+
 			"the member is built on a new disk", putOutOfService(member.Node), r.Namespace, places[0].claim())
-	case (bearsLoss(r.task) && r.task != handoff.DoDiscard || r.task == handoff.DoBlock) && hasClaim: // the data that DoDiscard leaves is in use
+	case bearsLoss(r.task) && r.task != handoff.DoDiscard && hasClaim: // the data that DoDiscard leaves is in use
 		return text + fmt.Sprintf("start that node if it is down; if the disk is lost, kubectl -n %s delete pvc %s: the restore continues without it",
 			r.Namespace, places[0].claim())
 	}

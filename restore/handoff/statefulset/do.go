@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,9 @@ import (
 func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	all := slices.Repeat([]handoff.Progress{{Idle: true}}, len(r.Handoff.Members))
 	one, err := m.readRun(ctx, r, t)
+	if err == nil && t == handoff.DoReview {
+		err = m.refuseGrown(one)
+	}
 	if err != nil {
 		return all, err
 	}
@@ -58,6 +62,15 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 	return all, err
 }
 
+// refuseGrown refuses to put the old data of a cluster back that has more members now.
+func (m *Manager) refuseGrown(r run) error {
+	if replicasOf(r.set) <= r.objects.count {
+		return nil
+	}
+	return fmt.Errorf("%w: %s has %d replicas, and the old data is that of %d members: scale it to %d first, after you have removed the other members from the cluster",
+		fault.Refused, m, replicasOf(r.set), r.objects.count, r.objects.count)
+}
+
 // doOne takes the next step in the task on the disk of one member. No other member waits for it.
 func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progress, error) {
 	mine := found.ofMember(r)
@@ -69,19 +82,18 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 		return handoff.Progress{}, err
 	}
 	if r.task == handoff.DoStage || r.task == handoff.DoBlock {
-		p, err := m.carryOut(ctx, r.freeClaims(mine, places))
+		p, err := m.freeClaims(ctx, r, places)
 		if err != nil || !p.Done {
 			return p, err
 		}
 	}
-	gone := r.gone(places)
+	gone, left := r.gone(places), mine.end(turn(r.record, r.task), time.Now())
 	switch {
-	case r.task == handoff.DoBlock && (gone != "" || !r.isLost()):
-		return r.beforeBlock(gone), nil
+	case r.task == handoff.DoBlock && (gone != "" || !r.isLost() || r.isClosed(places)):
+		return r.beforeBlock(places, gone, left.waiting), nil
 	case gone != "" && r.task != handoff.DoStage: // which has just created it
 		return r.without(gone)
 	}
-	left := mine.end(turn(r.record, r.task), time.Now())
 	why := cmp.Or(left.waiting, r.occupied(places))
 	if why != "" {
 		return handoff.Progress{Waiting: why}, nil
@@ -89,26 +101,36 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 	return m.move(ctx, r, r.next(found, time.Now()))
 }
 
-// freeClaims returns the step that deletes the ended Jobs of a member if one of its claims is being deleted: Kubernetes removes a claim only
-// when no pod uses it, and an ended pod counts. The Jobs of an untouched member stay until the record no longer has it in Untouched: isIdle
-// needs them.
-func (r run) freeClaims(mine jobs, places []place) (s step) {
+// freeClaims deletes the ended Jobs of a member, also those of earlier restores, if one of its claims is being deleted: Kubernetes removes a
+// claim only when no pod uses it, and an ended pod counts. The Jobs of an untouched member stay until the record no longer has it in
+// Untouched: isIdle needs them.
+func (m *Manager) freeClaims(ctx context.Context, r run, places []place) (handoff.Progress, error) {
 	i := slices.IndexFunc(places, func(p place) bool {
 		claim := r.claims[p.claim()]
 		return claim != nil && claim.DeletionTimestamp != nil
 	})
 	if i < 0 {
-		return done()
+		return handoff.Progress{Done: true}, nil
 	}
-	for j, job := range mine.jobs {
-		if kubejob.Ended(&mine.jobs[j]) == nil {
+	var all batchv1.JobList
+	err := m.client.List(ctx, &all, client.InNamespace(m.Namespace), client.MatchingLabels{nameLabel: jobName, setLabel: m.Name, podLabel: podName(r.set, r.index)})
+	if err != nil {
+		return handoff.Progress{}, apiError(err, "list the Jobs of %s", m)
+	}
+	return m.carryOut(ctx, r.endedJobs(all.Items, places[i].claim()))
+}
+
+// endedJobs returns the step that deletes those of a member's Jobs that have ended, and have a claim that is being deleted.
+func (r run) endedJobs(all []batchv1.Job, claim string) (s step) {
+	isUntouched := slices.Contains(r.record.Untouched, r.record.Handoff.Members[r.index].Name)
+	for i, job := range all {
+		if kubejob.Ended(&all[i]) == nil {
 			continue
 		}
-		s.waiting = fmt.Sprintf("claim %s/%s is being deleted: Job %s, which has ended, is removed", r.Namespace, places[i].claim(), job.Name)
-		s.deletes = append(s.deletes, &mine.jobs[j])
-	}
-	if slices.Contains(r.record.Untouched, r.record.Handoff.Members[r.index].Name) {
-		s.deletes = nil
+		s.waiting = fmt.Sprintf("claim %s/%s is being deleted: Job %s, which has ended, is removed", r.Namespace, claim, job.Name)
+		if !isUntouched || job.Labels[restoreLabel] != r.ID {
+			s.deletes = append(s.deletes, &all[i])
+		}
 	}
 	return s
 }
@@ -143,10 +165,14 @@ func (m *Manager) move(ctx context.Context, r run, next move) (handoff.Progress,
 			return next.Progress, err
 		}
 	}
+	if next.closes != nil {
+		_, err := m.carryOut(ctx, step{patches: []patch{*next.closes}})
+		return next.Progress, err
+	}
 	if next.attempt == 0 || next.err != nil {
 		return next.Progress, next.err
 	}
-	r.attempt = next.attempt
+	r.attempt, r.silent = next.attempt, next.silent
 	owner, err := m.owner(ctx)
 	if err != nil {
 		return next.Progress, err

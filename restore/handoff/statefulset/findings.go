@@ -113,6 +113,9 @@ func (m *Manager) checkClaim(claim *corev1.PersistentVolumeClaim, p place, runs 
 		return refuse(name+" is being deleted, with its data, once no pod uses it",
 			fmt.Sprintf("save the data if it is needed, delete the pod of the member and those of ended Jobs (kubectl -n %s delete jobs -l %s=%s), "+
 				"and restore then: the restore creates a new claim", m.Namespace, nameLabel, jobName))
+	case isClosed(claim):
+		return refuse(name+" is never bound: an earlier restore has found no volume for it, and keeps its member from starting on an empty one",
+			fmt.Sprintf("kubectl -n %s delete pvc %s: the restore creates a new one", m.Namespace, claim.Name))
 	case claim.Status.Phase == corev1.ClaimLost:
 		return refuse("the volume of "+name+" is lost", "delete the claim: the restore creates a new one")
 	case claim.Status.Phase != corev1.ClaimBound:

@@ -39,6 +39,7 @@ const (
 	turnLabel    = "etcd-dr.io/turn" // the task, and when its phase began: a phase that is repeated has Jobs of its own
 	podLabel     = "etcd-dr.io/pod"  // of the member
 	attemptLabel = "etcd-dr.io/attempt"
+	silentLabel  = "etcd-dr.io/silent" // how many attempts right before it have ended without a report
 )
 
 const jobName = "etcd-dr-restore"
@@ -56,6 +57,7 @@ type run struct {
 	task      handoff.Task
 	index     int32
 	attempt   int // from 1 on
+	silent    int // how many attempts right before it have ended without a report
 }
 
 // turn returns the value of turnLabel.
@@ -76,6 +78,9 @@ func (r run) labels() map[string]string {
 		nameLabel: jobName, setLabel: r.Name, restoreLabel: r.ID, turnLabel: turn(r.record, r.task),
 		podLabel: podName(r.set, r.index), attemptLabel: strconv.Itoa(r.attempt),
 	})
+	if r.silent > 0 {
+		all[silentLabel] = strconv.Itoa(r.silent)
+	}
 	return all
 }
 

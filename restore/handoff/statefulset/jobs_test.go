@@ -554,6 +554,88 @@ func TestEndedJobsFreeTheClaim(t *testing.T) {
 	}
 }
 
+// TestJobsOfEarlierRestoresFreeTheClaim is TestEndedJobsFreeTheClaim for a Job that an earlier restore has left.
+func TestJobsOfEarlierRestoresFreeTheClaim(t *testing.T) {
+	w := staging(t)
+	for _, job := range w.jobs() {
+		w.edit(&job, func() {
+			job.Status = ended(batchv1.JobFailed, "", time.Hour)
+			job.Labels["etcd-dr.io/restore"] = "fedcba9876543210"
+		})
+	}
+	change(w, "data-etcd-1", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+	w.remove("data-etcd-1")
+	texts, err := w.do(handoff.DoStage)
+	if err != nil || !strings.HasPrefix(texts[1], "claim payments/data-etcd-1 is being deleted: Job etcd-") || w.has("-1-1") || !w.has("-0-1") {
+		t.Errorf("%q, %v", texts, err)
+	}
+}
+
+// TestBlockWithoutAVolume blocks a lost disk whose new claim gets no volume: the claim can get none later either, so that the member cannot start,
+// and the restore continues. The next one refuses, until that claim is deleted.
+func TestBlockWithoutAVolume(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	w.record.Lost, w.record.Step = []string{"etcd-1"}, handoff.Block
+	change(w, "data-etcd-1", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) {
+		c.Status.Phase, c.Spec.VolumeName = corev1.ClaimPending, ""
+	})
+	_, err := w.do(handoff.DoBlock)
+	must(t, err)
+	w.age(10 * time.Minute)
+	w.unscheduled(w.jobs()[0])
+	texts, err := w.do(handoff.DoBlock)
+	if err != nil || !strings.Contains(texts[1], "0/3 nodes are available") {
+		t.Fatalf("%q, %v", texts, err)
+	}
+	job := w.jobs()[0]
+	w.edit(&job, func() { job.CreationTimestamp = metav1.NewTime(time.Now().Add(-16 * time.Minute)) })
+	texts, err = w.do(handoff.DoBlock)
+	if err != nil || !strings.Contains(texts[1], "gets no volume") || len(w.jobs()) != 0 {
+		t.Fatalf("%q, %v, %d Jobs", texts, err, len(w.jobs()))
+	}
+	texts, err = w.do(handoff.DoBlock)
+	claim := get(w, "data-etcd-1", &corev1.PersistentVolumeClaim{})
+	if err != nil || texts[1] != "done" || claim.Spec.VolumeName != "etcd-dr-lost" {
+		t.Errorf("%q, %v, the claim is for %q", texts, err, claim.Spec.VolumeName)
+	}
+	if !slices.ContainsFunc(w.inspect().Findings, func(f handoff.Finding) bool { return f.Refuses && strings.Contains(f.Text, "is never bound") }) {
+		t.Errorf("the findings are %+v", w.inspect().Findings)
+	}
+}
+
+// TestReportsResetSilence ends Jobs in Stage: some with a report of an error that passes, then one without. Only several without a report, one
+// after the other, refuse the restore.
+func TestReportsResetSilence(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	w.record.Step = handoff.Stage
+	busy := terminated(`{"waiting":"the store is away"}`)
+	_, err := w.do(handoff.DoStage)
+	must(t, err)
+	pods := []*corev1.PodStatus{nil, nil, &busy, &busy, nil, nil, nil}
+	for i, pod := range pods {
+		w.age(time.Minute)
+		w.end(fmt.Sprint("-0-", i+1), time.Hour, pod)
+		_, err = w.do(handoff.DoStage)
+		refused := fault.KindOf(err) == fault.Refused
+		if refused != (i == len(pods)-1) {
+			t.Fatalf("after attempt %d: %v", i+1, err)
+		}
+	}
+}
+
+// TestGrownClustersAreNotRolledBack orders the old data back after the StatefulSet was scaled up: there is none for the new members.
+func TestGrownClustersAreNotRolledBack(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.plan()
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(5)) })
+	_, err := w.do(handoff.DoReview)
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "has 5 replicas") || len(w.jobs()) != 0 {
+		t.Errorf("%v, %d Jobs", err, len(w.jobs()))
+	}
+}
+
 // TestOnlySuccessRemovesJobs ends restores whose Jobs have ended. After a success nothing has a member's claim but its pod.
 func TestOnlySuccessRemovesJobs(t *testing.T) {
 	for end, want := range map[handoff.Phase]int{handoff.Succeeded: 0, handoff.Failed: 3, handoff.Refused: 3} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -26,7 +27,9 @@ type move struct {
 	handoff.Progress
 	err     error         // that no repetition cures
 	attempt int           // for which to create a Job; 0: none
+	silent  int           // how many attempts before that one have ended without a report, one after the other
 	remove  []batchv1.Job // to delete before that
+	closes  *patch        // the change of a claim that keeps the member from starting on a new volume; nil: none
 }
 
 // next returns the next move for the member of r. It is pure.
@@ -44,25 +47,36 @@ func (r run) next(j jobs, now time.Time) move {
 		if err == nil && (p.Done || p.Stale || p.Met != nil) {
 			return move{Progress: p}
 		}
-		return r.again(p.Waiting, err, tries, now)
+		return r.again(p.Waiting, err, tries, now, 0)
 	case end == nil && r.isMisplaced(job, pod):
 		why := fmt.Sprintf("member %s runs on another node than that for which Job %s/%s was created: the Job is replaced",
 			r.record.Handoff.Members[r.index].Name, r.Namespace, job.Name)
-		return move{Progress: handoff.Progress{Waiting: why}, attempt: attemptOf(job) + 1, remove: []batchv1.Job{job}}
+		return move{Progress: handoff.Progress{Waiting: why}, attempt: attemptOf(job) + 1, silent: silentOf(job), remove: []batchv1.Job{job}}
 	case end == nil:
 		return r.unended(job, pod, j.refusals[job.Name], now)
 	}
 	why := fmt.Sprintf("Job %s/%s ended without a report: %s", r.Namespace, job.Name, failure(*end, pod))
 	var err error
-	if attemptOf(job) >= maxAttempts || end.Reason == batchv1.JobReasonDeadlineExceeded {
+	silent := silentOf(job) + 1
+	if silent >= maxAttempts || end.Reason == batchv1.JobReasonDeadlineExceeded {
 		err = fmt.Errorf("%w: %s: see kubectl -n %s describe job %s", fault.Refused, why, r.Namespace, job.Name)
 	}
-	return r.again(why, err, tries, now)
+	return r.again(why, err, tries, now, silent)
+}
+
+// silentOf returns how many attempts right before a Job have ended without a report.
+func silentOf(job batchv1.Job) int {
+	n, err := strconv.Atoi(job.Labels[silentLabel])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // again returns the move after the last of these attempts: to repeat it, after a pause since its end. An error is returned if it ends the
-// step; else the attempt is repeated, because a person may have cured the cause. Only the last two Jobs stay.
-func (r run) again(why string, err error, tries []batchv1.Job, now time.Time) move {
+// step; else the attempt is repeated, because a person may have cured the cause. Only the last two Jobs stay. silent is how many attempts have
+// ended without a report, one after the other.
+func (r run) again(why string, err error, tries []batchv1.Job, now time.Time, silent int) move {
 	if err != nil && r.record.Leaves() {
 		return move{err: err}
 	}
@@ -74,7 +88,7 @@ func (r run) again(why string, err error, tries []batchv1.Job, now time.Time) mo
 	end, attempt := kubejob.Ended(&last), attemptOf(last)
 	pause := min(firstPause*time.Duration(attempt), maxPause)
 	if end != nil && now.Sub(end.LastTransitionTime.Time) >= pause {
-		m.attempt, m.remove = attempt+1, earlier
+		m.attempt, m.silent, m.remove = attempt+1, silent, earlier
 	}
 	return m
 }
@@ -102,6 +116,13 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 			fault.Refused, name, startTime, why, r.unreachable(), r.Namespace)
 		if r.record.Leaves() { // the next task removes the Job
 			return move{err: err}
+		}
+		if r.task == handoff.DoBlock && (pod == nil || pod.Spec.NodeName == "") {
+			closes := r.closing()
+			why := fmt.Sprintf("claim of member %s gets no volume: it is kept from getting one later", r.record.Handoff.Members[r.index].Name)
+			if closes != nil {
+				return move{Progress: handoff.Progress{Waiting: why}, closes: closes, remove: []batchv1.Job{job}}
+			}
 		}
 		return move{err: err, remove: []batchv1.Job{job}}
 	}
