@@ -25,10 +25,10 @@ type IntoMember struct {
 	Node string `json:"node,omitempty"` // on which it runs, or ran last; absent if unknown
 }
 
-// Into is the result of dr restore --into, also with --undo or --clean.
+// Into is the result of dr restore --into, also with --undo, --clean, --fence-only or --unfence.
 type Into struct {
-	ID     string    `json:"id"`     // of the restore, for --undo and --clean
-	Target string    `json:"target"` // such as "StatefulSet payments/etcd"
+	ID     string    `json:"id,omitempty"` // of the restore, for --undo and --clean; absent with --fence-only and --unfence
+	Target string    `json:"target"`       // such as "StatefulSet payments/etcd"
 	State  IntoState `json:"state"`
 	// Why is the reason why the restore was undone or refused, with the old data that is lost; absent in the other states.
 	Why    string `json:"why,omitempty"`
@@ -61,6 +61,8 @@ const (
 	IntoStopped  IntoState = "stopped"  // all members stay stopped: so many have lost their old data that the others are no quorum
 	IntoRefused  IntoState = "refused"  // no member was touched
 	IntoRemoved  IntoState = "removed"  // the data that was moved aside is removed
+	IntoFenced   IntoState = "fenced"   // the member on this host is stopped, and stays so; no data was changed
+	IntoUnfenced IntoState = "unfenced" // the member on this host was started again; no data was changed
 )
 
 // NewIntoPlan returns the document of a dry run. Its lists are never nil.

@@ -53,7 +53,7 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
     --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379 --cacert ca.crt --cert client.crt --key client.key`,
 		Args: noArgs,
 	}
-	etcd := cluster.AddFlags(cmd.Flags())
+	etcd, fromHost := cluster.AddFlags(cmd.Flags()), kubeadmFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar((*string)(&config.Source), "source", string(segment.WAL), "where the log is read: wal (the member's data dir) or watch (the client port)")
 	flags.StringVar(&config.DataDir, "data-dir", "", "with --source wal: the member's data dir; it is only read")
@@ -74,6 +74,10 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 	a.outputFlag(cmd)
 	cmd.AddCommand(a.archiveVerify())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		err := fromHost()
+		if err != nil {
+			return err
+		}
 		if config.Source != segment.WAL && config.Source != segment.Watch {
 			return usagef("--source %s: use wal or watch", config.Source)
 		}

@@ -45,10 +45,11 @@ repository has the data; with --require any a repository that fails or hangs is 
 
 Flags and ETCDCTL_* variables are those of etcdctl, except that a password is never a flag.`,
 		Example: `  dr backup --repo file:///var/backups/etcd --cluster prod --recipient age1… \
-    --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key`,
+    --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key
+  dr backup --repo s3://backups/etcd --cluster prod --recipient age1… --kubeadm`,
 		Args: noArgs,
 	}
-	etcd := cluster.AddFlags(cmd.Flags())
+	etcd, fromHost := cluster.AddFlags(cmd.Flags()), kubeadmFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&request.From, "from", "leader", "member to read: leader, follower, any, or one of the endpoints")
 	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV; a restore then has none to compare with")
@@ -66,6 +67,9 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 			return usagef("--limit without --spool: it would slow down the member's stream, which burdens the member: add --spool DIR")
 		}
 		err := f.load()
+		if err == nil {
+			err = fromHost()
+		}
 		if err != nil {
 			return err
 		}

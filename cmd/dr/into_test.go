@@ -40,6 +40,7 @@ func TestIntoBadInput(t *testing.T) {
 		"what the unit knows":   {[]string{"--into", "systemd/etcd", "--data-dir", "/x"}, "--data-dir: omit it"},
 		"another unit":          {[]string{"--into", "systemd", "--confirm", "etcd2"}, "the name of the target, which is etcd"},
 		"no commands":           {[]string{"--into", "command", "--name", "m1", "--data-dir", "/x"}, "--stop-command and --start-command"},
+		"two ways":              {[]string{"--into", "kubeadm/none", "--fence-only", "--unfence", "--state-dir", t.TempDir()}, "use only one"},
 		"a command with a name": {[]string{"--into", "command/m1", "--name", "m1"}, "use statefulset/NAME, systemd"},
 	} {
 		out := dr(t, nil, append([]string{"restore"}, test.args...)...)

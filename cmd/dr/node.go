@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/assets"
@@ -25,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/systemd"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -47,16 +49,21 @@ func (a *app) restoreNode(cmd *cobra.Command, f *restoreFlags, args []string) er
 		orders.Limit = untilCleaned // the other hosts wait for a person
 	}
 	r := &intoNode{inPlace: inPlace{app: a, flags: f, orders: orders}, records: node.Records{Dir: f.into.records}}
-	unlock, err := r.records.Lock(cmd.Context())
-	if err != nil {
-		return err
+	if !f.dryRun { // which changes nothing
+		unlock, err := r.records.Lock(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
-	defer unlock()
 	end, err := r.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer end()
+	if f.into.fence || f.into.unfence {
+		return r.fence(cmd.Context())
+	}
 	if f.swap.undo == "" && f.swap.clean == "" {
 		err = r.find(cmd, args)
 	} else {
@@ -112,6 +119,32 @@ func (r *intoNode) connect(ctx context.Context) (end func(), err error) {
 	commands := &node.Commands{Own: own, ToStop: f.into.toStop, ToStart: f.into.toStart}
 	r.service, r.target, r.name = commands, commands.String(), in.Name
 	return func() {}, nil
+}
+
+// fence carries out --fence-only or --unfence. The other flags may be those of the restore.
+func (r *intoNode) fence(ctx context.Context) error {
+	f, do, state := &r.flags.into, node.Fence, document.IntoFenced
+	if f.unfence {
+		do, state = node.Unfence, document.IntoUnfenced
+	}
+	switch {
+	case f.fence && f.unfence, r.orders.DryRun, r.flags.swap.undo+r.flags.swap.clean != "":
+		return usagef("--fence-only, --unfence, --dry-run, --undo, --clean: use only one")
+	case f.fence && f.confirm == "":
+		return fmt.Errorf("%w: --fence-only stops %s: to confirm that, pass --confirm %s", fault.Refused, r.target, r.name)
+	}
+	report, done := r.progress()
+	err := do(ctx, r.service, func(why string) { report.Say(storage.Event{Stage: "fence", Message: why}) })
+	done()
+	if err != nil {
+		return err
+	}
+	d := document.Into{Target: r.target, State: state, Phases: []document.Phase{}}
+	if r.output == "json" {
+		return r.json(document.Line{Result: d})
+	}
+	r.printf("%s: %s\n", d.Target, stateWords[d.State])
+	return nil
 }
 
 // find sets the plan, the id and, if an earlier run has begun it, the record of the restore.

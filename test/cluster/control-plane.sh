@@ -127,4 +127,4 @@ start proxy
 wait_for kubectl get serviceaccount default
 wait_for resolves
 touch "$STATE/ready"
-supervise test_lives
+supervise "$STATE" test_lives

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	_ "embed"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -33,6 +34,9 @@ func StartKubeadm(t testing.TB, nodes int) *Kubeadm {
 	return k
 }
 
+// Address returns the IP address of a node.
+func (k *Kubeadm) Address(node string) string { return nodeAddress(node).String() }
+
 // APIServer returns the URL of a node's API server, for kubectl --server.
 func (k *Kubeadm) APIServer(node string) string {
 	return "https://" + nodeAddress(node).String() + ":6443"
@@ -52,6 +56,21 @@ func (k *Kubeadm) WaitEnded(t testing.TB, node, program string) {
 	t.Helper()
 	await(t, program+" has ended on "+node, func() bool { return k.In(node, nil, "pgrep", "-f", "^"+program+" ").Run() != nil })
 }
+
+// Systemctl returns a function of bash that stands in for systemctl on a node. It stops and starts the kubelet alone.
+func (k *Kubeadm) Systemctl(node string) string {
+	folder := filepath.Join(k.state, node)
+	return fmt.Sprintf(systemctl, filepath.Join(folder, "off", "kubelet"), filepath.Join(folder, "stopped", "kubelet"))
+}
+
+const systemctl = `systemctl() {
+	case $* in
+	"stop kubelet") touch %[1]s; until [[ -e %[2]s ]]; do sleep 0.1; done ;;
+	"start kubelet") rm -f %[1]s ;;
+	*) return 1 ;;
+	esac
+}
+`
 
 // encryption is the configuration with which the API servers encrypt Secrets.
 const encryption = `

@@ -112,17 +112,18 @@ wait_for() {
 	done
 }
 
-# supervise starts each component that ends again. While $STATE/off/NAME exists it is stopped instead. The given command waits between
-# two rounds, and ends everything if it fails.
+# supervise FOLDER COMMAND... starts each component that ends again. While FOLDER/off/NAME exists it is stopped instead, and then
+# FOLDER/stopped/NAME exists too. The command waits between two rounds, and ends everything if it fails.
 supervise() {
 	local name pid
-	while "$@"; do
+	mkdir -p "$1"/{off,stopped}
+	while "${@:2}"; do
 		for name in "${!components[@]}"; do
 			pid=${components[$name]}
-			if [[ -e $STATE/off/$name ]]; then
-				kill -KILL "$pid" 2>/dev/null || touch "$STATE/stopped/$name"
+			if [[ -e $1/off/$name ]]; then
+				kill -KILL "$pid" 2>/dev/null || touch "$1/stopped/$name"
 			elif ! kill -0 "$pid" 2>/dev/null; then
-				rm -f "$STATE/stopped/$name"
+				rm -f "$1/stopped/$name"
 				start "$name"
 			fi
 		done

@@ -11,16 +11,19 @@ run_containerd() {
 }
 
 run_kubelet() {
+	if [[ -n $KUBEADM ]]; then
+		run_kubelet_of_kubeadm
+	fi
 	exec kubelet --config /run/kubelet.yaml --kubeconfig "$access/$node.kubeconfig" --hostname-override "$node" --node-ip "$address" \
 		--root-dir /var/lib/kubelet --v 1
 }
 
-# run_kubelet_of_kubeadm runs the kubelet as the package of Kubernetes does.
+# run_kubelet_of_kubeadm runs the kubelet as the package of Kubernetes does. The node has no default route, which would name its address.
 run_kubelet_of_kubeadm() {
 	. /var/lib/kubelet/kubeadm-flags.env
 	# shellcheck disable=SC2086 # several flags
 	exec kubelet --config /var/lib/kubelet/config.yaml --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf \
-		--kubeconfig /etc/kubernetes/kubelet.conf $KUBELET_KUBEADM_ARGS --v 1
+		--kubeconfig /etc/kubernetes/kubelet.conf --node-ip "$address" $KUBELET_KUBEADM_ARGS --v 1
 }
 
 containers() {
@@ -135,10 +138,10 @@ else
 	until [[ -e /var/lib/kubelet/kubeadm-flags.env ]]; do
 		sleep 0.1
 	done
-	start kubelet_of_kubeadm
+	start kubelet
 	until [[ -e $STATE/api-ready ]]; do
 		sleep 0.1
 	done
 fi
 start proxy
-supervise sleep 0.2
+supervise "$folder" sleep 0.2

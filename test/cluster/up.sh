@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
 
-mkdir -p "$STATE"/{log,etcd,volumes,off,stopped}
+mkdir -p "$STATE"/{log,etcd,volumes}
 make_cgroups "etcd-dr-$$" >"$STATE/cgroups"
 spawn "$STATE/cgroups" "$STATE/log/control-plane.log" "$here/control-plane.sh" >"$STATE/pid"
 for _ in {1..6000}; do

@@ -21,9 +21,10 @@ import (
 const (
 	sidecar = "../../deploy/kubernetes/examples/archive-sidecar.yaml"
 	kubeadm = "../../deploy/kubernetes/examples/archive-kubeadm.yaml"
+	static  = "../../deploy/kubernetes/examples/archive-static-pod.yaml"
 )
 
-// workload is the part of a StatefulSet or a DaemonSet that runs dr archive.
+// workload is the part of a StatefulSet, a DaemonSet or a static pod that runs dr archive.
 type workload struct {
 	account corev1.ServiceAccount
 	pod     corev1.PodSpec
@@ -41,12 +42,13 @@ func readWorkload(t *testing.T, path string) (w workload) {
 		}
 		var set appsv1.StatefulSet
 		var daemons appsv1.DaemonSet
-		into := map[string]any{"StatefulSet": &set, "DaemonSet": &daemons, "ServiceAccount": &w.account, "Service": &corev1.Service{}}
+		var one corev1.Pod
+		into := map[string]any{"StatefulSet": &set, "DaemonSet": &daemons, "Pod": &one, "ServiceAccount": &w.account, "Service": &corev1.Service{}}
 		err = yaml.UnmarshalStrict([]byte(text), into[object.Kind])
 		if err != nil {
 			t.Fatalf("%s: %s: %v", path, object.Kind, err)
 		}
-		for _, pod := range []corev1.PodSpec{set.Spec.Template.Spec, daemons.Spec.Template.Spec} {
+		for _, pod := range []corev1.PodSpec{set.Spec.Template.Spec, daemons.Spec.Template.Spec, one.Spec} {
 			if len(pod.Containers) > 0 {
 				w.pod = pod
 			}
@@ -62,14 +64,14 @@ func readWorkload(t *testing.T, path string) (w workload) {
 
 // TestArchiveManifestsHaveFewRights checks that dr archive can neither use the API server nor write the member's disk or its own.
 func TestArchiveManifestsHaveFewRights(t *testing.T) {
-	for _, path := range []string{sidecar, kubeadm} {
+	for _, path := range []string{sidecar, kubeadm, static} {
 		w := readWorkload(t, path)
 		for _, mounted := range []*bool{w.account.AutomountServiceAccountToken, w.pod.AutomountServiceAccountToken} {
-			if mounted == nil || *mounted {
+			if path != static && (mounted == nil || *mounted) { // static pods have no service account
 				t.Errorf("%s: the token of the service account is mounted", path)
 			}
 		}
-		if w.account.Name == "" || w.pod.ServiceAccountName != w.account.Name {
+		if (w.account.Name == "") != (path == static) || w.pod.ServiceAccountName != w.account.Name {
 			t.Errorf("%s: the service account is %q, want %q", path, w.pod.ServiceAccountName, w.account.Name)
 		}
 		own := w.archive.SecurityContext
@@ -85,9 +87,11 @@ func TestArchiveManifestsHaveFewRights(t *testing.T) {
 			t.Errorf("%s: a store that does not answer would affect the member", path)
 		}
 	}
-	for _, v := range readWorkload(t, kubeadm).pod.Volumes {
-		if v.HostPath != nil && *v.HostPath.Type != corev1.HostPathFile && v.HostPath.Path != "/var/lib/etcd" {
-			t.Errorf("the folder %s of the node is mounted", v.HostPath.Path)
+	for _, path := range []string{kubeadm, static} {
+		for _, v := range readWorkload(t, path).pod.Volumes {
+			if v.HostPath != nil && *v.HostPath.Type != corev1.HostPathFile && !slices.Contains([]string{"/var/lib/etcd", "/etc/etcd-dr/store"}, v.HostPath.Path) {
+				t.Errorf("%s: the folder %s of the node is mounted", path, v.HostPath.Path)
+			}
 		}
 	}
 }
@@ -103,7 +107,7 @@ func TestArchiveManifestsStartExistingVerbs(t *testing.T) {
 		"--repo": "file://" + t.TempDir(), "--data-dir": etcd.Members[0].DataDir, "--endpoints": etcd.Endpoints()[0],
 		"--cacert": etcd.Certificates.CA, "--cert": etcd.Certificates.Cert, "--key": etcd.Certificates.Key,
 	}
-	for _, path := range []string{sidecar, kubeadm} {
+	for _, path := range []string{sidecar, kubeadm, static} {
 		args := readWorkload(t, path).archive.Args
 		dr().knows(t, filepath.Base(path), "dr "+strings.Join(args, " "))
 		args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--credentials=") }) // a directory has none

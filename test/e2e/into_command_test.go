@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -214,6 +216,12 @@ func TestIntoCommandAfterLoss(t *testing.T) {
 	put(t, client, "before", "x")
 	command.Must(t, h.env, "backup", "--endpoints", h.members[0].ClientURL)
 	command.Must(t, h.env, "restore", "--plan-out", h.plan)
+	h.on(t, append(h.into(0), "--dry-run")).Wait(t).Ended(t, 0)
+	_, err := os.Stat(h.path("state", 0))
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a dry run has made the directory for the progress: %v", err)
+	}
+	h.wantFence(t, client)
 	for i, m := range h.members {
 		h.kill(t, i)
 		err := os.RemoveAll(m.DataDir)
@@ -233,6 +241,28 @@ func TestIntoCommandAfterLoss(t *testing.T) {
 	third := h.on(t, h.into(2))
 	h.ended(t, third)
 	wantKeysOf(t, client, "before")
+}
+
+// wantFence stops the member on a host without a restore, and starts it again, by the command of the restore with another flag. Its data stays.
+func (h *hosts) wantFence(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	fenced := h.ended(t, h.on(t, append(h.into(0), "--fence-only")))[0]
+	if fenced.State != document.IntoFenced {
+		t.Errorf("%+v", fenced)
+	}
+	eventually(t, "m1 has ended", func() bool { // it unlocks its data before
+		_, err := sh(t, "-c", "kill -0 $(cat "+h.members[0].DataDir+".pid)")
+		return err != nil
+	})
+	wantKeysOf(t, client, "before")
+	unfenced := h.ended(t, h.on(t, append(h.into(0), "--unfence")))[0]
+	if unfenced.State != document.IntoUnfenced {
+		t.Errorf("%+v", unfenced)
+	}
+	eventually(t, "m1 serves", func() bool {
+		_, err := client.Status(t.Context(), h.members[0].ClientURL)
+		return err == nil
+	})
 }
 
 // wantWithout ends the commands on the first two hosts, and runs them again without the third one, which is lost. They end, the backups are

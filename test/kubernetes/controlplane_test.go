@@ -1,18 +1,20 @@
 package kubernetes
 
 import (
-	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
@@ -28,13 +30,14 @@ type controlPlane struct {
 
 var allNodes = []string{"n1", "n2", "n3"}
 
-// TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone, and restores etcd to a moment by one command on
-// each node, after which the agents go on. It does that again at once, on a node later than on the others, and takes it back.
+// TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone. Then it loses etcd on all nodes, and restores it
+// to a moment by one command on each: clients, kubelets and pods go on, and so do the agents. It does that again at once, on a node later than
+// on the others, and takes it back. At last a kubelet starts an empty cluster before anybody restores.
 func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
+	t.Parallel()
 	c := newControlPlane(t)
 	c.backUp(t)
 	c.Kubectl(t, "", "create", "secret", "generic", "kept", "--from-literal=word=open")
@@ -49,14 +52,8 @@ func TestControlPlane(t *testing.T) {
 	c.wantKeys(t, token)
 	c.wantMembers(t)
 
-	revision := c.archived(t, "after")
-	c.Kubectl(t, "", "create", "configmap", "mistake")
-	c.plan(t, revision)
 	restore := c.blocks(t, "Restore etcd")[1]
-	c.wantSameKeys(t, strings.Replace(restore, "--confirm kubeadm", "--dry-run", 1))
-	c.killedWhile(t, "n1", "stopping all members", restore)
-	c.onAll(t, func(string) string { return restore })
-	c.wantConfigMaps(t, "after", "before")
+	c.restoreUnderClients(t, restore)
 	c.wantMembers(t)
 	c.plan(t, c.archived(t, "second"))
 
@@ -71,6 +68,82 @@ func TestControlPlane(t *testing.T) {
 		return "dr " + line
 	})
 	c.wantConfigMaps(t, "after", "before", "later", "second")
+	c.restoreFromTheTrap(t, restore)
+	c.replaceMember(t, "n1", "n3")
+}
+
+// restoreUnderClients loses etcd on all nodes, and restores the moment before a mistake. The clients of the API server follow, and no kubelet
+// and no pod of a Deployment is started again.
+func (c controlPlane) restoreUnderClients(t *testing.T, restore string) {
+	t.Helper()
+	all := c.startClients(t)
+	revision := c.archived(t, "after")
+	want, running := all.list(t), all.running(t)
+	c.Kubectl(t, "", "create", "configmap", "mistake")
+	all.makeMistakes(t)
+	all.wantFollowed(t)
+	c.wantSameKeys(t, strings.Replace(restore, "--confirm kubeadm", "--dry-run", 1))
+
+	fence := c.blocks(t, "Restore etcd")[2]
+	c.onAll(t, func(string) string { return fence })
+	c.loseEtcd(t)
+	c.plan(t, revision)
+	c.onAll(t, func(string) string { return restore })
+	c.wantConfigMaps(t, "after", "before")
+	got := all.list(t)
+	if !maps.Equal(got, want) {
+		t.Errorf("there are %d objects, want %d", len(got), len(want))
+	}
+	all.wantFollowed(t)
+	c.Kubectl(t, "", "-n", "bulk", "scale", "deployment/web", "--replicas", "4")
+	c.Kubectl(t, "", "-n", "bulk", "rollout", "status", "deployment/web", "--timeout", patience.String())
+	c.Kubectl(t, "", "-n", "bulk", "scale", "deployment/web", "--replicas", "2")
+	after := all.running(t)
+	for line := range strings.Lines(running) {
+		if !strings.Contains(after, line) {
+			t.Errorf("%s was started again:\n%s", line, after)
+		}
+	}
+}
+
+// restoreFromTheTrap loses etcd on all nodes, whose kubelets start it again. The member of kubeadm init begins an empty cluster, which the API
+// server of n1 serves. The command restores the right history nevertheless, although it is killed in each phase on each node.
+func (c controlPlane) restoreFromTheTrap(t *testing.T, restore string) {
+	t.Helper()
+	c.plan(t, c.archived(t, "trap"))
+	c.loseEtcd(t)
+	c.onAll(t, func(string) string { return "pkill -KILL -x etcd" })
+	eventually(t, "n1 serves another cluster", func() bool {
+		namespace, err := c.Etcdctl("n1", "get", "--keys-only", "/registry/namespaces/default").Output()
+		lost, lostErr := c.Etcdctl("n1", "get", "--keys-only", "/registry/configmaps/default/before").Output()
+		return err == nil && lostErr == nil && len(namespace) > 0 && len(lost) == 0
+	})
+	c.killInEachPhase(t, restore)
+	c.wantConfigMaps(t, "after", "before", "later", "second", "trap")
+	c.wantMembers(t)
+	c.wantStaticAgent(t, "n3")
+}
+
+// replaceMember loses the disk of a member while the others serve, and follows the section Replace one member, from a node that works.
+func (c controlPlane) replaceMember(t *testing.T, from, lost string) {
+	t.Helper()
+	lose(t, c.Disk(lost, "/var/lib/etcd"))
+	c.do(t, lost, "pkill -KILL -x etcd")
+	steps := c.blocks(t, "Replace one member")
+	list := c.output(t, from, strings.ReplaceAll(steps[0], "NODE", from))
+	line := regexp.MustCompile(`(?m)^([0-9a-f]+), started, ` + lost + `,`).FindStringSubmatch(list)
+	if line == nil {
+		t.Fatalf("%s is no member: %s", lost, list)
+	}
+	c.do(t, from, strings.NewReplacer("NODE", from, "remove ID", "remove "+line[1]).Replace(steps[1]))
+	join := strings.TrimSpace(c.output(t, from, steps[2]))
+	c.do(t, lost, "systemctl stop kubelet; kubeadm reset --force")
+	encryption := "/etc/kubernetes/pki/encryption.yaml"
+	must(t, exec.Command("install", "-D", c.Disk(from, encryption), c.Disk(lost, encryption)))
+	// The node has no systemd, no registry and no default route.
+	c.do(t, lost, "systemctl start kubelet; "+join+" --ignore-preflight-errors=all --apiserver-advertise-address "+c.Address(lost))
+	c.wantMembers(t)
+	c.wantConfigMaps(t, "after", "before", "later", "second", "trap")
 }
 
 // restoreWithout restores on all nodes but one, whose old members run on. The others serve. Then it restores on that node.
@@ -102,8 +175,7 @@ func newControlPlane(t *testing.T) controlPlane {
 	recipient := command.Keygen(t, filepath.Join(c.dir, "key.txt"))
 	c.own = strings.NewReplacer(
 		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+store.SecretKey,
-		"registry.example.com/etcd-dr:v1.0.0", c.LoadDR(t), "s3://backups/etcd?region=eu-central-1", url, exampleRecipient, recipient,
-		"systemctl stop kubelet", "pkill -STOP -x kubelet", "systemctl start kubelet", "pkill -CONT -x kubelet")
+		"registry.example.com/etcd-dr:v1.0.0", c.LoadDR(t), "s3://backups/etcd?region=eu-central-1", url, exampleRecipient, recipient)
 	agents, err := os.ReadFile("../../deploy/kubernetes/examples/archive-kubeadm.yaml")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(c.dir, "archive-kubeadm.yaml"), []byte(c.own.Replace(string(agents))), 0o600)
@@ -129,7 +201,7 @@ func (c controlPlane) blocks(t *testing.T, section string) (all []string) {
 
 // script returns a command that runs a script on a node.
 func (c controlPlane) script(node, text string) *exec.Cmd {
-	cmd := c.In(node, c.env, "bash", "-euo", "pipefail", "-c", `dr() { `+command.Path()+` "$@"; }`+"\n"+text)
+	cmd := c.In(node, c.env, "bash", "-euo", "pipefail", "-c", `dr() { `+command.Path()+` "$@"; }`+"\n"+c.Systemctl(node)+text)
 	cmd.Dir = c.dir
 	return cmd
 }
@@ -144,6 +216,19 @@ func (c controlPlane) do(t *testing.T, node, text string) {
 	}
 }
 
+// output runs a script on a node, and returns what it prints.
+func (c controlPlane) output(t *testing.T, node, text string) string {
+	t.Helper()
+	cmd := c.script(node, text)
+	var failure bytes.Buffer
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("on %s: %s: %v\n%s", node, text, err, &failure)
+	}
+	return string(out)
+}
+
 // backUp follows the section Back up.
 func (c controlPlane) backUp(t *testing.T) {
 	t.Helper()
@@ -151,7 +236,33 @@ func (c controlPlane) backUp(t *testing.T) {
 	for _, part := range parts[:len(parts)-1] {
 		c.do(t, "n1", part)
 	}
+	c.startStaticAgent(t, "n3")
 	c.onAll(t, func(string) string { return parts[len(parts)-1] })
+}
+
+// startStaticAgent runs an agent as a static pod too. It stands by.
+func (c controlPlane) startStaticAgent(t *testing.T, node string) {
+	t.Helper()
+	manifest, err := os.ReadFile("../../deploy/kubernetes/examples/archive-static-pod.yaml")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.dir, "archive.yaml"), []byte(c.own.Replace(string(manifest))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.do(t, node, `install -d -m 0700 /etc/etcd-dr/store
+		for name in AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY; do printf %s "${!name}" >"/etc/etcd-dr/store/$name"; done
+		install -m 0600 archive.yaml /etc/kubernetes/manifests/archive.yaml`)
+}
+
+// wantStaticAgent waits until the agent of startStaticAgent runs, and knows the restored log.
+func (c controlPlane) wantStaticAgent(t *testing.T, node string) {
+	t.Helper()
+	var status document.Agent
+	eventually(t, "the static pod of the agent works or stands by", func() bool {
+		out, err := c.In(node, nil, "curl", "-sf", "http://127.0.0.1:2390/status").Output()
+		return err == nil && json.Unmarshal(out, &status) == nil && (status.State == document.AgentWorking || status.State == document.AgentStandby)
+	})
 }
 
 // archived creates a ConfigMap, waits until the log reaches it, and returns its revision. A revision from the seconds between a restore and
@@ -213,7 +324,11 @@ func (c controlPlane) lose(t *testing.T) {
 		for _, program := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"} {
 			c.WaitEnded(t, node, program)
 		}
+		c.do(t, node, "systemctl stop kubelet")
 		remove(c.Disk(node, "/var/lib/etcd"))
+		remove(c.Disk(node, "/var/lib/kubelet/*.yaml"))
+		remove(c.Disk(node, "/var/lib/kubelet/*.env"))
+		remove(c.Disk(node, "/var/lib/kubelet/pki"))
 	}
 }
 
@@ -263,28 +378,6 @@ func (c controlPlane) wantMembers(t *testing.T) {
 		}
 	}
 	c.Kubectl(t, "", "wait", "--for=condition=Ready", "node", "--all", "--timeout", patience.String())
-}
-
-// killedWhile runs a script on a node, and kills it when it has printed words.
-func (c controlPlane) killedWhile(t *testing.T, node, words, text string) {
-	t.Helper()
-	cmd := c.script(node, text)
-	output, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	printed := false
-	for lines := bufio.NewScanner(output); !printed && lines.Scan(); {
-		printed = strings.Contains(lines.Text(), words)
-	}
-	out, err := c.In(node, nil, "pkill", "-KILL", "-f", "restore --identity").CombinedOutput()
-	if err != nil || !printed {
-		t.Errorf("kill dr on %s: %v, %s; printed: %v", node, err, out, printed)
-	}
-	_ = cmd.Wait() // it was killed
 }
 
 // onAll runs a script on each node at once, and returns the outputs.

@@ -15,7 +15,7 @@ func TestPartsAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
+	t.Parallel()
 	s := newSite(t)
 	t.Run("Stopped", s.testNodeStopped)
 	t.Run("Partitioned", s.testNodePartitioned)

@@ -20,7 +20,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/member"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
-	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/restore/swap"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/reach"
@@ -149,16 +148,7 @@ func isMissing(dir string) bool {
 
 // Fence implements handoff.Manager. A process that the service does not know may run etcd too: no process may hold a lock of the data.
 func (m *Manager) Fence(ctx context.Context, h handoff.Handoff) (handoff.Progress, error) {
-	p, err := m.Stop(ctx)
-	if err != nil || !p.Done {
-		return p, err
-	}
-	own := h.Members[0]
-	running, err := salvage.RunningWith(own.DataDir, own.WALDir)
-	if err != nil || !running {
-		return handoff.Progress{Done: err == nil}, err
-	}
-	return handoff.Progress{Waiting: fmt.Sprintf("%s is stopped, but another process still uses %s: stop that process", m, own.DataDir)}, nil
+	return stop(ctx, m.Service, h.Members[0].DataDir, h.Members[0].WALDir)
 }
 
 // Do implements handoff.Manager. Before it seals, it waits until no member of the old cluster answers, on whatever host: see survivors.
