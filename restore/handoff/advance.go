@@ -36,13 +36,13 @@ type Claim interface {
 // Act carries out the step that is due, and returns r after it. If nothing is due, it returns r. The caller must store the result before
 // it calls Act again, so that each phase is recorded before its first act.
 func (a Restore) Act(ctx context.Context, r Record, w Orders, now func() time.Time) Record {
+	r.Paused = r.Paused || w.Pause
 	obeyed := r.Obey(w, now())
 	if obeyed.Step != r.Step {
 		return obeyed // to be stored first
 	}
 	step := r.Due(w, now())
 	if step == None {
-		r.Paused = r.Paused || r.IsPaused(w)
 		return r
 	}
 	r, o := a.do(ctx, r, step, now)

@@ -512,6 +512,7 @@ func TestOldOrdersStopNoMember(t *testing.T) {
 		"a long silence":         {7 * time.Hour, 0, true, handoff.Refused},
 		"of a dead cluster":      {7 * time.Hour, 0, false, handoff.Succeeded},
 		"then a pause that ends": {7 * time.Hour, 9 * time.Hour, true, handoff.Succeeded},
+		"after a pause":          {8 * time.Hour, 7 * time.Hour, true, handoff.Succeeded},
 	} {
 		w, waited := newCalmWorld(t), time.Duration(0)
 		w.serves = c.serves

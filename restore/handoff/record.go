@@ -20,7 +20,7 @@ type Record struct {
 
 	Since     time.Time `json:"since"`              // when the phase began
 	Begun     time.Time `json:"begun,omitzero"`     // when Planning began first
-	Paused    bool      `json:"paused,omitempty"`   // its owner has paused it
+	Paused    bool      `json:"paused,omitempty"`   // its owner has ordered a pause, now or before
 	Took      Took      `json:"took,omitempty"`     // durations of the earlier phases
 	Staged    bool      `json:"staged,omitempty"`   // Stage has begun
 	Vacant    bool      `json:"vacant,omitempty"`   // no disk had old data, so there is nothing to go back to
