@@ -254,7 +254,7 @@ func (r *intoNode) checkWithout(ctx context.Context) error {
 
 // restore returns the restore. One that ends needs no repository.
 func (r *intoNode) restore(ctx context.Context) *inplace.Restore {
-	notes := sync.OnceValue(func() []handoff.Finding { return r.compareKeys(ctx) }) // not for each inspection: it downloads the files
+	notes := sync.OnceValue(func() []handoff.Finding { return r.notes(ctx) }) // not for each inspection: it downloads files
 	one := &inplace.Restore{
 		ID: r.id, By: "dr restore --into, restore " + r.id, Name: r.name, Confirmed: r.flags.into.confirm != "" || r.orders.Back,
 		DryRun: r.orders.DryRun, Reach: reach.Anywhere, Given: &r.planned, Without: r.flags.into.without,
@@ -280,13 +280,23 @@ func (r *intoNode) build(ctx context.Context, p plan.Plan) (restore.Result, erro
 	return r.spawn(ctx, p, r.keys, r.report)
 }
 
+// notes returns findings about this host that concern its kind of service.
+func (r *intoNode) notes(ctx context.Context) []handoff.Finding {
+	switch s := r.service.(type) {
+	case *systemd.Unit:
+		return s.Dependents(ctx)
+	case *kubeadm.Pods:
+		return r.compareKeys(ctx, s)
+	}
+	return nil
+}
+
 // compareTime bounds compareKeys: the restore does not depend on it.
 const compareTime = 30 * time.Second
 
 // compareKeys returns a finding if the host of a control plane has other keys than those that are stored with its backups.
-func (r *intoNode) compareKeys(ctx context.Context) []handoff.Finding {
-	pods, ok := r.service.(*kubeadm.Pods)
-	if !ok || r.repo == "" || r.planned.Backup == nil {
+func (r *intoNode) compareKeys(ctx context.Context, pods *kubeadm.Pods) []handoff.Finding {
+	if r.repo == "" || r.planned.Backup == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTime)

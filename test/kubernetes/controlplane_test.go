@@ -52,7 +52,7 @@ func TestControlPlane(t *testing.T) {
 	c.wantKeys(t, token)
 	c.wantMembers(t)
 
-	restore := c.blocks(t, "Restore etcd")[1]
+	restore := c.blocks(t, "Restore etcd")[2]
 	c.restoreUnderClients(t, restore)
 	c.wantMembers(t)
 	c.plan(t, c.archived(t, "second"))
@@ -84,7 +84,7 @@ func (c controlPlane) restoreUnderClients(t *testing.T, restore string) {
 	all.wantFollowed(t)
 	c.wantSameKeys(t, strings.Replace(restore, "--confirm kubeadm", "--dry-run", 1))
 
-	fence := c.blocks(t, "Restore etcd")[2]
+	fence := c.blocks(t, "Restore etcd")[0]
 	c.onAll(t, func(string) string { return fence })
 	c.loseEtcd(t)
 	c.plan(t, revision)
@@ -299,7 +299,7 @@ func (c controlPlane) archived(t *testing.T, name string) (revision string) {
 // plan follows the beginning of Restore etcd.
 func (c controlPlane) plan(t *testing.T, revision string) {
 	t.Helper()
-	make := strings.Replace(c.blocks(t, "Restore etcd")[0], "--plan-out", "--to-revision "+revision+" --plan-out", 1)
+	make := strings.Replace(c.blocks(t, "Restore etcd")[1], "--plan-out", "--to-revision "+revision+" --plan-out", 1)
 	c.do(t, "n1", "rm -f plan.json; "+make)
 }
 

@@ -43,6 +43,23 @@ export DR_REPO=file:///mnt/backups
 dr backup --cluster prod --plain
 etcdctl put after a
 dr restore --cluster prod --plan-out /run/plan.json
+
+step "a unit that requires a member, and that is stopped with it"
+cat >/etc/systemd/system/client.service <<'END'
+[Unit]
+Requires=etcd1.service
+[Service]
+ExecStart=/bin/sleep infinity
+END
+systemctl daemon-reload
+systemctl start client
+dr restore --plan /run/plan.json --into systemd/etcd1 --dry-run | grep "client.service requires etcd1.service"
+dr restore --into systemd/etcd1 --state-dir /run/state1 --fence-only --confirm etcd1
+[[ $(systemctl is-active etcd1 client | xargs) == "inactive inactive" ]]
+systemctl start etcd1
+[[ $(systemctl is-active etcd1) == inactive ]]
+dr restore --into systemd/etcd1 --state-dir /run/state1 --unfence
+eventually systemctl is-active etcd1
 pid=$(systemctl show etcd1 -P MainPID)
 
 step "one host has lost its data, and its unit does not run"
