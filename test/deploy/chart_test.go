@@ -144,6 +144,9 @@ func TestChartAllows(t *testing.T) {
 	if strings.Contains(without, "[jobs]") || strings.Contains(without, "[pods]") {
 		t.Errorf("without drills and restores there are rights to Jobs or pods:\n%s", without)
 	}
+	if !strings.Contains(without, "[namespaces]") {
+		t.Error("only rights that can be bound in a namespace show that it is being deleted: its EtcdRestore would keep it")
+	}
 	for _, what := range []string{"drills", "restores"} {
 		role, binding := "ClusterRole /etcd-dr-"+what, "ClusterRoleBinding /etcd-dr-"+what
 		want := withoutHelm(objects(t, readFile(t, filepath.Join(kustomization, what+".yaml"))))
