@@ -61,7 +61,7 @@ const (
 	IntoStopped  IntoState = "stopped"  // all members stay stopped: so many have lost their old data that the others are no quorum
 	IntoRefused  IntoState = "refused"  // no member was touched
 	IntoRemoved  IntoState = "removed"  // the data that was moved aside is removed
-	IntoFenced   IntoState = "fenced"   // the member on this host is stopped, and stays so; no data was changed
+	IntoFenced   IntoState = "fenced"   // the member on this host is stopped, and stays so until the restore or, under systemd, a reboot; no data was changed
 	IntoUnfenced IntoState = "unfenced" // the member on this host was started again; no data was changed
 )
 

@@ -12,6 +12,7 @@ import (
 	taken "github.com/etcd-dr/etcd-dr/backup/assets"
 	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/stored"
@@ -205,6 +206,11 @@ func TestTake(t *testing.T) {
 	take("another path, and the same files", false)
 	write(t, filepath.Join(root, "etc/kubernetes/pki/ca.key"), "K")
 	take("changed", false)
+	write(t, filepath.Join(root, "etc/kubernetes/etcd-dr-restore/etcd.yaml"), "stopped by a restore")
+	_, err = taken.Take(t.Context(), c, r)
+	if fault.KindOf(err) != fault.Busy {
+		t.Errorf("of a control plane that a restore has stopped: %v", err)
+	}
 }
 
 func TestTakeRefuses(t *testing.T) {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
@@ -39,6 +41,9 @@ func Take(ctx context.Context, c *repository.Cluster, r Request) (Result, error)
 		return Result{}, err
 	}
 	collected, paths, err := r.collect()
+	if err == nil {
+		err = r.refuseStopped()
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -50,6 +55,17 @@ func Take(ctx context.Context, c *repository.Cluster, r Request) (Result, error)
 	m := assets.Manifest{Node: r.Node, Time: r.Now, Paths: paths}
 	result.Version, err = c.Assets().Store(ctx, m, collected.Files, r.To)
 	return result, err
+}
+
+// refuseStopped refuses a node whose control plane a restore of etcd has stopped: a version without its manifests would start nothing.
+func (r Request) refuseStopped() error {
+	folder := path.Join(path.Dir(manifestsDir), assets.Stopped)
+	found, err := filepath.Glob(filepath.Join(r.Root, folder, "*.yaml"))
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: a restore has stopped the control plane of this node, its manifests are in %s: store the files when it has ended",
+		fault.Busy, folder)
 }
 
 // collect reads the files at the defaults, at r.Paths and at those that static pods name. It returns all these paths too.

@@ -377,7 +377,10 @@ func (a *app) printAssetsRestore(d document.AssetsRestore, err error) error {
 	}
 	kept := 0
 	for _, s := range d.Steps {
-		if s.Act == string(restored.Keep) {
+		if s.Act == string(restored.Leave) {
+			a.warnf("%s is left out: a restore has stopped the control plane, and starts it again", s.Path)
+		}
+		if s.Act == string(restored.Keep) || s.Act == string(restored.Leave) {
 			kept++
 			continue
 		}

@@ -414,7 +414,7 @@ func (r *inPlace) toJoin() string {
 var stateWords = map[document.IntoState]string{
 	document.IntoRestored: "all members serve the restored data", document.IntoUndone: "the old data is in place",
 	document.IntoStopped: "all members stay stopped", document.IntoRefused: "no member was touched", document.IntoRemoved: "the data that was aside is removed",
-	document.IntoFenced: "stopped, and stays so", document.IntoUnfenced: "started again",
+	document.IntoFenced: "stopped, and stays so until the restore", document.IntoUnfenced: "started again",
 }
 
 func phases(all []document.Phase) string {

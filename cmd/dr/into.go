@@ -68,8 +68,8 @@ func (f *intoFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.records, "state-dir", node.DefaultDir, "with --into systemd, kubeadm or command: directory for the progress of the restore")
 	flags.StringSliceVar(&f.endpoints, "endpoints", nil, "with --into systemd, kubeadm or command: client URLs of the member on this host (default: those of the service, or of the plan)")
 	flags.StringSliceVar(&f.without, "without", nil, "with --into systemd, kubeadm or command: members whose hosts do not run dr, because they are lost or you cannot log in: dr waits neither for their end nor for their start")
-	flags.BoolVar(&f.fence, "fence-only", false, "with --into systemd, kubeadm or command: only stop the member on this host, and keep it stopped until the restore")
-	flags.BoolVar(&f.unfence, "unfence", false, "with --into systemd, kubeadm or command: start the member again that --fence-only has stopped")
+	flags.BoolVar(&f.fence, "fence-only", false, "with --into systemd or kubeadm: only stop the member on this host, and keep it stopped until the restore; under systemd, at most until a reboot")
+	flags.BoolVar(&f.unfence, "unfence", false, "with --into systemd or kubeadm: start the member again that --fence-only has stopped")
 	f.ofNode = addSet(cmd, "", flags)
 
 	flags = pflag.NewFlagSet("", pflag.ContinueOnError)

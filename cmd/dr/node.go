@@ -125,15 +125,24 @@ func (r *intoNode) connect(ctx context.Context) (end func(), err error) {
 func (r *intoNode) fence(ctx context.Context) error {
 	f, do, state := &r.flags.into, node.Fence, document.IntoFenced
 	if f.unfence {
-		do, state = node.Unfence, document.IntoUnfenced
+		do, state = node.Unfence(f.confirm != ""), document.IntoUnfenced
 	}
+	_, isCommand := r.service.(*node.Commands)
 	switch {
+	case isCommand:
+		return usagef("--fence-only, --unfence: nothing but the stop command would keep etcd stopped: stop it yourself, and see that nothing starts it")
 	case f.fence && f.unfence, r.orders.DryRun, r.flags.swap.undo+r.flags.swap.clean != "":
 		return usagef("--fence-only, --unfence, --dry-run, --undo, --clean: use only one")
 	case f.fence && f.confirm == "":
 		return fmt.Errorf("%w: --fence-only stops %s: to confirm that, pass --confirm %s", fault.Refused, r.target, r.name)
 	}
 	report, done := r.progress()
+	unit, isUnit := r.service.(*systemd.Unit)
+	if isUnit && f.fence {
+		for _, dependent := range unit.Dependents(ctx) {
+			report.Say(storage.Event{Stage: "fence", Level: storage.Warning, Message: dependent.String()})
+		}
+	}
 	err := do(ctx, r.service, func(why string) { report.Say(storage.Event{Stage: "fence", Message: why}) })
 	done()
 	if err != nil {

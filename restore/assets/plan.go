@@ -5,6 +5,7 @@ package assets
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -32,12 +33,13 @@ const (
 	Keep    Act = "keep"    // it is equal, or a directory that exists
 	Replace Act = "replace" // it differs: the old one is kept under another name
 	Adjust  Act = "adjust"  // a directory gets the version's owner and mode
+	Leave   Act = "leave"   // it is missing, because a restore of etcd has moved it aside, and stays so
 )
 
 // Step is the act for one entry.
 type Step struct {
 	assets.Entry
-	Act     Act             `json:"act"`     // create, keep, replace or adjust
+	Act     Act             `json:"act"`     // create, keep, replace, adjust or leave
 	Changes []assets.Change `json:"changes"` // how the node's file differs; empty if it is missing or equal
 }
 
@@ -96,6 +98,17 @@ func (s Step) rank() int {
 	return 1
 }
 
+// leaveStopped leaves out the manifests that a restore of etcd has moved aside: the kubelet would start a control plane that was stopped.
+func (p Plan) leaveStopped(root *os.Root) {
+	for i, s := range p {
+		dir := path.Dir(s.Path)
+		_, err := root.Lstat(in(path.Join(path.Dir(dir), assets.Stopped, path.Base(s.Path))))
+		if s.Act == Create && s.rank() == 2 && err == nil {
+			p[i].Act = Leave
+		}
+	}
+}
+
 // Count returns the number of steps with the act.
 func (p Plan) Count(act Act) (n int) {
 	for _, s := range p {
@@ -114,7 +127,7 @@ func (p Plan) Refuse(replace bool, user int) error {
 		if s.Act == Replace {
 			differ = append(differ, s.Path)
 		}
-		if s.Act != Keep && user != 0 && s.UID != user {
+		if s.Act != Keep && s.Act != Leave && user != 0 && s.UID != user {
 			return fmt.Errorf("%s belongs to user %d: %w by user %d: run dr as root", s.Path, s.UID, ErrOwner, user)
 		}
 	}

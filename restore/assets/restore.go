@@ -49,6 +49,7 @@ func Restore(ctx context.Context, c *repository.Cluster, r Request) (Result, err
 		return Result{}, err
 	}
 	plan := NewPlan(files, present, r.Version.Paths, r.Replace)
+	plan.leaveStopped(root)
 	err = plan.Refuse(r.Replace, os.Geteuid())
 	if r.DryRun || err != nil {
 		return Result{Plan: plan}, err
@@ -106,7 +107,7 @@ func in(p string) string { return "." + p }
 
 func (w *writer) step(s Step) error {
 	switch s.Act {
-	case Keep:
+	case Keep, Leave:
 		return nil
 	case Adjust:
 		return w.own(s.Path, s.Entry)

@@ -1,6 +1,8 @@
 package assets_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +132,20 @@ func TestRestoreIntoEmptyRoot(t *testing.T) {
 	if err != nil || again.Plan.Count(restored.Keep) != len(again.Plan) {
 		t.Errorf("repeated: %v, %+v", err, again.Plan)
 	}
+}
+
+// TestStoppedControlPlaneStaysStopped restores the files of a node whose control plane a restore of etcd has stopped.
+func TestStoppedControlPlaneStaysStopped(t *testing.T) {
+	n, root := newNode(t), t.TempDir()
+	write(t, root, "etc/kubernetes/etcd-dr-restore/etcd.yaml", "aside", 0o600)
+	done, err := restored.Restore(t.Context(), n.cluster, n.request(root))
+	must(t, err)
+	_, err = os.Lstat(filepath.Join(root, "etc/kubernetes/manifests/etcd.yaml"))
+	if !errors.Is(err, fs.ErrNotExist) || done.Plan.Count(restored.Leave) != 1 {
+		t.Errorf("the manifest: %v; %d were left out", err, done.Plan.Count(restored.Leave))
+	}
+	_, err = os.Lstat(filepath.Join(root, "etc/kubernetes/pki/ca.key"))
+	must(t, err)
 }
 
 func TestRestoreOverOtherFiles(t *testing.T) {

@@ -26,6 +26,7 @@ type Record struct {
 	Vacant    bool      `json:"vacant,omitempty"`   // no disk had old data, so there is nothing to go back to
 	Down      time.Time `json:"down,omitzero"`      // when Fence began; zero: no member was stopped
 	Sealed    bool      `json:"sealed,omitempty"`   // Seal has begun: old data may have been moved aside
+	Silent    bool      `json:"silent,omitempty"`   // the members that a rollback has started again were not found to serve
 	Returned  time.Time `json:"returned,omitzero"`  // when the manager began to run the members again in a rollback
 	Served    time.Time `json:"served,omitzero"`    // when the members were first found to serve after Down
 	Up        time.Time `json:"up,omitzero"`        // when their manager had settled too

@@ -199,7 +199,7 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 	case leaves && r.isDown() && now.Sub(r.Down) > w.Limit:
 		return r.leave(fmt.Sprintf("the members were down for more than %s: %s", w.Limit, o.Text), now)
 	case r.Step == Recheck && now.Sub(r.Returned) > w.Limit: // the old data is back: another restore may be what helps
-		r.Reason = fmt.Sprintf("%s; the members that were started again do not serve: %s", r.Reason, o.Text)
+		r.Reason, r.Silent = fmt.Sprintf("%s; the members that were started again do not serve: %s", r.Reason, o.Text), true
 		return r.follow(w, now)
 	}
 	r.Waiting = o.Text

@@ -23,11 +23,11 @@ func (e *ChooseError) Error() string {
 func (e *ChooseError) Unwrap() error { return catalog.ErrNotFound }
 
 // CheckAmbiguous returns a ChooseError if no restore by dr began the history of the newest backups in c, and the history is either of the
-// same cluster, started again without data, or of another cluster that is far smaller than the one before. Members that lost their data
-// form an empty cluster, and a backup of it must not pass for the newest state.
+// same cluster, started again without data, or of another cluster that is far smaller than the one before, or whose revisions are far lower.
+// Members that lost their data form an empty cluster, and a backup of it must not pass for the newest state.
 func CheckAmbiguous(c catalog.Catalog) error {
 	change, ok := catalog.NewChange(c.Cluster, c.Backups)
-	if !ok || !change.SameCluster() && !change.Newest.FarSmaller(change.Before) {
+	if !ok || !change.IsSuspect() {
 		return nil
 	}
 	return &ChooseError{change: change, newest: flagsFor(c, change.Newest), before: flagsFor(c, change.Before)}

@@ -73,6 +73,13 @@ func TestEmptyClusterIsNotTheNewestState(t *testing.T) {
 	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("nearly as large as before: error %v, want that a person has to choose", err)
 	}
+	original, _, _ := emptied() // the cluster before was restored by dr, and so had another id
+	original.Backups[1].ClusterID = "abc" + catalog.RestoreMark(clusterName)
+	original.Backups[0].Plain.Size = before.Plain.Size - 1
+	_, err = planned(original, plan.Target{})
+	if !errors.Is(err, catalog.ErrNotFound) {
+		t.Errorf("with the id that the cluster was set up with: error %v, want that a person has to choose", err)
+	}
 	confirmed, _, _ := emptied()
 	confirmed.Backups[0].Pins = []catalog.Pin{{Confirms: true}}
 	base, err := planned(confirmed, plan.Target{})

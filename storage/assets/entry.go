@@ -153,6 +153,10 @@ const (
 	oldSuffix = ".dr-old-"
 )
 
+// Stopped is the name of the folder beside the kubelet's folder of manifests in which a restore of etcd keeps those of a control plane that it
+// has stopped.
+const Stopped = "etcd-dr-restore"
+
 // NewName returns the path under which the file at p is written before it is renamed.
 func NewName(p string) string { return path.Dir(p) + "/." + path.Base(p) + newSuffix }
 

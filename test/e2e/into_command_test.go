@@ -46,6 +46,10 @@ func newHosts(t *testing.T, version string) *hosts {
 		h.script(t, "start", i, `exec 9>%s.lock; flock 9; kill -0 $(cat %[1]s.pid) && exit; setsid %s --name %s --data-dir %s --listen-client-urls %s --advertise-client-urls %s --listen-peer-urls %s `+
 			`--initial-advertise-peer-urls %s --initial-cluster %s >>%[1]s.log 2>&1 </dev/null 9>&- & echo $! >%[1]s.pid`,
 			m.DataDir, tools.Path(t, "etcd-"+version, "etcd"), m.Name, m.DataDir, m.ClientURL, m.ClientURL, m.PeerURL, m.PeerURL, strings.Join(initial, ","))
+		alone := m.Name + "=" + m.PeerURL
+		h.script(t, "alone", i, `setsid %s --name %s --data-dir %s --listen-client-urls %s --advertise-client-urls %s --listen-peer-urls %s `+
+			`--initial-advertise-peer-urls %s --initial-cluster %s >>%[3]s.log 2>&1 </dev/null & echo $! >%[3]s.pid`,
+			tools.Path(t, "etcd-"+version, "etcd"), m.Name, m.DataDir, m.ClientURL, m.ClientURL, m.PeerURL, m.PeerURL, alone)
 		h.script(t, "stop", i, `kill $(cat %s.pid)`, m.DataDir)
 		h.run(t, "start", i)
 	}
@@ -221,7 +225,7 @@ func TestIntoCommandAfterLoss(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a dry run has made the directory for the progress: %v", err)
 	}
-	h.wantFence(t, client)
+	h.on(t, append(h.into(0), "--fence-only")).Wait(t).Ended(t, 2, "stop it yourself")
 	for i, m := range h.members {
 		h.kill(t, i)
 		err := os.RemoveAll(m.DataDir)
@@ -233,6 +237,7 @@ func TestIntoCommandAfterLoss(t *testing.T) {
 	wrong[12] = "m9"
 	h.on(t, append(wrong, "--confirm", "m9")).Wait(t).Ended(t, 4, "runs the member m9, and the plan has")
 
+	h.wantNoOtherCluster(t, 2)
 	first, second := h.on(t, h.into(0)), h.on(t, h.into(1))
 	for event, ok := first.Next(); ok && !strings.Contains(event.Message, "m3="+h.members[2].PeerURL+" has not started yet"); event, ok = first.Next() {
 	}
@@ -243,26 +248,26 @@ func TestIntoCommandAfterLoss(t *testing.T) {
 	wantKeysOf(t, client, "before")
 }
 
-// wantFence stops the member on a host without a restore, and starts it again, by the command of the restore with another flag. Its data stays.
-func (h *hosts) wantFence(t *testing.T, client *clientv3.Client) {
+// wantNoOtherCluster has the etcd of a host begin a cluster of its own, and leaves that host out of the restore: the command waits for the end
+// of that cluster, which confirms writes.
+func (h *hosts) wantNoOtherCluster(t *testing.T, alone int) {
 	t.Helper()
-	fenced := h.ended(t, h.on(t, append(h.into(0), "--fence-only")))[0]
-	if fenced.State != document.IntoFenced {
-		t.Errorf("%+v", fenced)
+	h.run(t, "alone", alone)
+	p := h.on(t, append(h.into(0), "--without", h.members[alone].Name))
+	event, ok := p.Next()
+	for ok && !strings.Contains(event.Message, "a cluster of its own serves") {
+		event, ok = p.Next()
 	}
-	eventually(t, "m1 has ended", func() bool { // it unlocks its data before
-		_, err := sh(t, "-c", "kill -0 $(cat "+h.members[0].DataDir+".pid)")
-		return err != nil
-	})
-	wantKeysOf(t, client, "before")
-	unfenced := h.ended(t, h.on(t, append(h.into(0), "--unfence")))[0]
-	if unfenced.State != document.IntoUnfenced {
-		t.Errorf("%+v", unfenced)
+	if !ok {
+		t.Errorf("it does not wait: %s", p.Wait(t))
 	}
-	eventually(t, "m1 serves", func() bool {
-		_, err := client.Status(t.Context(), h.members[0].ClientURL)
-		return err == nil
-	})
+	p.Signal(t, syscall.SIGTERM)
+	p.Wait(t)
+	h.kill(t, alone)
+	err := os.RemoveAll(h.members[alone].DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // wantWithout ends the commands on the first two hosts, and runs them again without the third one, which is lost. They end, the backups are

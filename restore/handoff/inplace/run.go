@@ -189,12 +189,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Err returns the error of a restore that has ended: nil if the members serve the restored data, or if it was ordered to go back and did. A
-// restore that went back and left all members stopped has an error.
+// restore that went back and left all members stopped, or not serving, has an error.
 func Err(r handoff.Record, w handoff.Orders) error {
 	reason := strings.TrimPrefix(r.Reason, fault.Refused.Error()+": ")
 	switch {
 	case r.End == handoff.Failed && r.StaysStopped():
 		return fmt.Errorf("the restore has gone back, and no member was started: %s", reason)
+	case r.End == handoff.Failed && r.Silent:
+		return fmt.Errorf("the restore has gone back: %s", reason)
 	case w.Back && r.End != handoff.Succeeded, !w.Back && r.End == handoff.Succeeded:
 		return nil
 	case r.End == handoff.Succeeded:

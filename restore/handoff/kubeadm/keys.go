@@ -56,8 +56,8 @@ func (p *Pods) CompareKeys(ctx context.Context, c *repository.Cluster, keys seal
 	return []handoff.Finding{{
 		Text: fmt.Sprintf("this host has other keys than version %s of node %s: %s: with them the API server refuses the tokens and certificates "+
 			"of the restored cluster, or cannot read its Secrets", version, on.Name, strings.Join(differ, ", ")),
-		Remedy: fmt.Sprintf("see dr assets diff %s; to put the stored files back before the restore, run dr assets restore --replace %s, both with --identity",
-			version, version),
+		Remedy: fmt.Sprintf("see dr assets diff %s; to put the stored files back before the restore, stop the kubelet, run dr assets restore --replace %s, both with --identity, "+
+			"and start the kubelet", version, version),
 	}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -37,7 +38,7 @@ type Pods struct {
 }
 
 // aside is the folder for the manifests that are not in use: on the same file system, and not inside the kubelet's folder.
-func (p *Pods) aside() string { return filepath.Join(filepath.Dir(p.Manifests), "etcd-dr-restore") }
+func (p *Pods) aside() string { return filepath.Join(filepath.Dir(p.Manifests), assets.Stopped) }
 
 // String implements node.Service.
 func (p *Pods) String() string { return "static pods in " + p.Manifests }
@@ -48,9 +49,13 @@ func (p *Pods) Acts() (stop, start handoff.Act) {
 		handoff.Act{Text: "move them back: etcd, then the API server, then the others", Verb: fmt.Sprintf("mv %s/*.yaml %s", p.aside(), p.Manifests)}
 }
 
-// Runs implements node.Service.
+// Runs implements node.Service. Manifests that are aside were in use before.
 func (p *Pods) Runs(context.Context) (bool, error) {
-	return exists(filepath.Join(p.Manifests, etcd))
+	inUse, err := exists(filepath.Join(p.Manifests, etcd))
+	if err != nil || inUse {
+		return inUse, err
+	}
+	return exists(filepath.Join(p.aside(), etcd))
 }
 
 func exists(path string) (bool, error) {

@@ -149,8 +149,8 @@ func TestOrder(t *testing.T) {
 	h.wantProgress("the API server still accepts connections", h.stop)
 	h.wantManifests("other")
 	runs, err := h.Runs(t.Context())
-	if err != nil || runs {
-		t.Errorf("stopped pods run: %v, %v", runs, err)
+	if err != nil || !runs {
+		t.Errorf("pods whose manifests are aside are to run again: %v, %v", runs, err)
 	}
 	h.wantProgress("etcd has no leader yet", h.start)
 	h.wantManifests("etcd", "other")

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,21 +24,36 @@ func Fence(ctx context.Context, s Service, waits func(why string)) error {
 	return repeat(ctx, waits, func(ctx context.Context) (handoff.Progress, error) { return stop(ctx, s, own.DataDir, own.WALDir) })
 }
 
-// Unfence starts a service that Fence has stopped, and returns once it runs. waits gets the reason of each wait. It refuses while a restore
-// has closed the data dir.
-func Unfence(ctx context.Context, s Service, waits func(why string)) error {
-	own, err := s.Member(ctx)
-	if err != nil {
-		return err
+// Unfence returns a function that starts a service that Fence has stopped, and returns once it runs. waits gets the reason of each wait. The
+// function refuses while a restore has closed the data dir and, unless empty is true, if the member has no data: etcd would begin a new, empty
+// cluster.
+func Unfence(empty bool) func(ctx context.Context, s Service, waits func(why string)) error {
+	return func(ctx context.Context, s Service, waits func(why string)) error {
+		own, err := s.Member(ctx)
+		if err == nil {
+			err = checkData(own.DataDir, empty)
+		}
+		if err != nil {
+			return err
+		}
+		return repeat(ctx, waits, s.Start)
 	}
-	for _, path := range []string{own.DataDir, filepath.Join(own.DataDir, "member")} {
+}
+
+// checkData refuses a data dir on which etcd would exit and, unless empty is true, one on which it would begin a new cluster.
+func checkData(dir string, empty bool) error {
+	for _, path := range []string{dir, filepath.Join(dir, "member")} {
 		info, err := os.Lstat(path)
-		if err == nil && info.Mode().IsRegular() {
+		switch {
+		case err == nil && info.Mode().IsRegular():
 			return fmt.Errorf("%w: a restore has put a file in the place of %s, on which etcd exits: run the command of the restore again, or see the file",
+				fault.Refused, path)
+		case errors.Is(err, fs.ErrNotExist) && !empty:
+			return fmt.Errorf("%w: %s is missing, so etcd would begin a new, empty cluster: restore the member, or pass --confirm with its name",
 				fault.Refused, path)
 		}
 	}
-	return repeat(ctx, waits, s.Start)
+	return nil
 }
 
 // stop takes one step towards a stopped service whose data no process uses.

@@ -178,7 +178,8 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 	return []handoff.Progress{p}, err
 }
 
-// survivors returns why the old cluster may still serve; "" if no member of it answers but those that are left out, which are no quorum. A
+// survivors returns why the old cluster may still serve; "" if no member of it answers but those that are left out, which are no quorum. One
+// that is left out may have begun a cluster of its own, though, in which it is a quorum. A
 // server that accepts connections and names no cluster may be a restored member, which answers only once it has a leader. If hosts waited
 // for such a server, they would wait for each other. An old member that hangs does no harm: each host runs one member, so at most one of
 // the two clusters has a quorum.
@@ -188,32 +189,37 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	}
 	answers, _ := restore.Survivors(ctx, *r.Plan, reach.Anywhere)
 	for _, a := range answers {
-		if m.isWithout(a.URL) {
-			continue
-		}
-		if a.ClusterID == "" {
-			a.ClusterID = m.identify(ctx, a.URL)
-		}
-		if a.ClusterID != "" && !catalog.SameClusterID(a.ClusterID, r.Built.ClusterID) {
+		isWithout, found := m.isWithout(a.URL), m.identify(ctx, a)
+		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
+		switch {
+		case isOld && m.servesAlone(a.URL, found):
+			return fmt.Sprintf("at %s a cluster of its own serves, which its host has begun without data: run the same command there, or stop it", a.URL)
+		case isOld && !isWithout:
 			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it%s", a.URL, m.withoutIt(a.URL))
 		}
 	}
 	return ""
 }
 
-// identify returns the id of the cluster of a server that demands a certificate; "" if it does not answer.
-func (m *Manager) identify(ctx context.Context, url string) string {
+// identified is what is known of the cluster of a server.
+type identified struct {
+	id      string           // in hex; "": unknown
+	members []catalog.Member // none: unknown
+}
+
+// identify asks a server that has answered for its cluster.
+func (m *Manager) identify(ctx context.Context, a cluster.Answer) identified {
 	access, err := m.Access(ctx)
 	if err != nil {
-		return ""
+		return identified{id: a.ClusterID}
 	}
-	access.Endpoints = []string{url}
+	access.Endpoints = []string{a.URL}
 	c, err := cluster.Connect(ctx, access)
 	if err != nil {
-		return ""
+		return identified{id: a.ClusterID}
 	}
 	defer c.Close()
-	return fmt.Sprintf("%x", c.ID)
+	return identified{fmt.Sprintf("%x", c.ID), c.Members}
 }
 
 // makeDataDir makes a data dir that is missing, for the user that runs etcd: the restored data gets the owner of the directory. A guard in

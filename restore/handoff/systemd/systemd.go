@@ -53,10 +53,16 @@ func (u *Unit) Acts() (stop, start handoff.Act) {
 		handoff.Act{Text: "let the unit start again, and start it", Verb: "systemctl start --no-block " + u.name}
 }
 
-// Runs implements node.Service.
+// Runs implements node.Service. A unit that a drop-in keeps from starting ran before.
 func (u *Unit) Runs(ctx context.Context) (bool, error) {
 	state, err := u.state(ctx)
-	return state != "inactive" && state != "failed", err
+	return state != "inactive" && state != "failed" || u.isClosed(), err
+}
+
+// isClosed reports whether the drop-in is there.
+func (u *Unit) isClosed() bool {
+	found, err := os.ReadFile(u.dropIn())
+	return err == nil && string(found) == u.never()
 }
 
 // state returns the ActiveState of the unit.
@@ -105,14 +111,13 @@ func (u *Unit) Stop(ctx context.Context) (handoff.Progress, error) {
 
 // close makes the drop-in, and has systemd read it. Either may have been interrupted before.
 func (u *Unit) close(ctx context.Context) error {
-	found, err := os.ReadFile(u.dropIn())
-	if err == nil && string(found) == u.never() {
+	if u.isClosed() {
 		property, err := u.systemd.GetUnitPropertyContext(ctx, u.name, "NeedDaemonReload")
 		if err == nil && property.Value.Value() == false {
 			return nil
 		}
 	}
-	err = os.MkdirAll(filepath.Dir(u.dropIn()), 0o755)
+	err := os.MkdirAll(filepath.Dir(u.dropIn()), 0o755)
 	if err == nil {
 		err = filesystem.WriteFile(u.dropIn(), []byte(u.never()), 0o644)
 	}
