@@ -34,9 +34,6 @@ func StartKubeadm(t testing.TB, nodes int) *Kubeadm {
 	return k
 }
 
-// Address returns the IP address of a node.
-func (k *Kubeadm) Address(node string) string { return nodeAddress(node).String() }
-
 // APIServer returns the URL of a node's API server, for kubectl --server.
 func (k *Kubeadm) APIServer(node string) string {
 	return "https://" + nodeAddress(node).String() + ":6443"

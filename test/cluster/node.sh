@@ -18,7 +18,7 @@ run_kubelet() {
 		--root-dir /var/lib/kubelet --v 1
 }
 
-# run_kubelet_of_kubeadm runs the kubelet as the package of Kubernetes does. The node has no default route, which would name its address.
+# run_kubelet_of_kubeadm runs the kubelet as the package of Kubernetes does.
 run_kubelet_of_kubeadm() {
 	. /var/lib/kubelet/kubeadm-flags.env
 	# shellcheck disable=SC2086 # several flags
@@ -55,6 +55,7 @@ ip link set uplink master cni0 up
 ip addr add "$address/16" dev cni0
 ip link set cni0 up
 ip route add "$service_range" dev cni0
+ip route add default via "$control_plane" # which leads nowhere, and shows kubeadm the address of the node
 echo 1 >/proc/sys/net/ipv4/ip_forward
 if [[ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]]; then
 	echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables

@@ -139,13 +139,12 @@ func (c controlPlane) replaceMember(t *testing.T, from, lost string) {
 	if line == nil {
 		t.Fatalf("%s is no member: %s", lost, list)
 	}
-	c.do(t, from, strings.NewReplacer("NODE", from, "remove ID", "remove "+line[1]).Replace(steps[1]))
+	c.do(t, from, strings.NewReplacer("NODE", from, "remove ID", "remove "+line[1], "LOST", lost).Replace(steps[1]))
 	join := strings.TrimSpace(c.output(t, from, steps[2]))
 	c.do(t, lost, "systemctl stop kubelet; kubeadm reset --force")
 	encryption := "/etc/kubernetes/pki/encryption.yaml"
 	must(t, exec.Command("install", "-D", c.Disk(from, encryption), c.Disk(lost, encryption)))
-	// The node has no systemd, no registry and no default route.
-	c.do(t, lost, "systemctl start kubelet; "+join+" --ignore-preflight-errors=all --apiserver-advertise-address "+c.Address(lost))
+	c.do(t, lost, "systemctl start kubelet; "+join+" --ignore-preflight-errors=all") // there is neither systemd nor a registry
 	c.wantMembers(t)
 	c.wantConfigMaps(t, "after", "before", "later", "second", "trap")
 }
