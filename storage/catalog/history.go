@@ -117,8 +117,8 @@ func NewChange(cluster string, backups []Backup) (Change, bool) {
 // SameCluster reports whether the same cluster lost its data; if not, another cluster was backed up.
 func (c Change) SameCluster() bool { return SameClusterID(c.Newest.ClusterID, c.Before.ClusterID) }
 
-// IsSuspect reports whether the newest backups may be of a cluster that began without data: with the id that it was set up with, which is
-// another one than that of a restore by dr, or with another id. Sizes alone do not show that: a small database is soon as large as before.
+// IsSuspect reports whether the newest backups may be of a cluster that began again without data. Its id may be the same, or the one that the
+// cluster had before a restore by dr. The size alone does not show that: a small database is soon as large as before.
 func (c Change) IsSuspect() bool {
 	return c.SameCluster() || c.Newest.FarSmaller(c.Before) || c.Newest.HighestRevision() < c.Before.HighestRevision()/2
 }

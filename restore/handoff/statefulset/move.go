@@ -47,7 +47,7 @@ func (r run) next(j jobs, now time.Time) move {
 		if err == nil && (p.Done || p.Stale || p.Met != nil) {
 			return move{Progress: p}
 		}
-		return r.again(p.Waiting, err, tries, now, 0)
+		return r.again(p.Waiting, err, tries, now)
 	case end == nil && r.isMisplaced(job, pod):
 		why := fmt.Sprintf("member %s runs on another node than that for which Job %s/%s was created: the Job is replaced",
 			r.record.Handoff.Members[r.index].Name, r.Namespace, job.Name)
@@ -61,7 +61,9 @@ func (r run) next(j jobs, now time.Time) move {
 	if silent >= maxAttempts || end.Reason == batchv1.JobReasonDeadlineExceeded {
 		err = fmt.Errorf("%w: %s: see kubectl -n %s describe job %s", fault.Refused, why, r.Namespace, job.Name)
 	}
-	return r.again(why, err, tries, now, silent)
+	m := r.again(why, err, tries, now)
+	m.silent = silent
+	return m
 }
 
 // silentOf returns how many attempts right before a Job have ended without a report.
@@ -74,9 +76,8 @@ func silentOf(job batchv1.Job) int {
 }
 
 // again returns the move after the last of these attempts: to repeat it, after a pause since its end. An error is returned if it ends the
-// step; else the attempt is repeated, because a person may have cured the cause. Only the last two Jobs stay. silent is how many attempts have
-// ended without a report, one after the other.
-func (r run) again(why string, err error, tries []batchv1.Job, now time.Time, silent int) move {
+// step; else the attempt is repeated, because a person may have cured the cause. Only the last two Jobs stay.
+func (r run) again(why string, err error, tries []batchv1.Job, now time.Time) move {
 	if err != nil && r.record.Leaves() {
 		return move{err: err}
 	}
@@ -88,7 +89,7 @@ func (r run) again(why string, err error, tries []batchv1.Job, now time.Time, si
 	end, attempt := kubejob.Ended(&last), attemptOf(last)
 	pause := min(firstPause*time.Duration(attempt), maxPause)
 	if end != nil && now.Sub(end.LastTransitionTime.Time) >= pause {
-		m.attempt, m.silent, m.remove = attempt+1, silent, earlier
+		m.attempt, m.remove = attempt+1, earlier
 	}
 	return m
 }
