@@ -68,6 +68,6 @@ type AssetsRestore struct {
 // AssetsStep is the act of dr assets restore for one file, directory or link.
 type AssetsStep struct {
 	assets.Entry
-	Act     string          `json:"act"`     // create, keep, replace; for the owner and the mode of a directory, adjust; for the manifest of a control plane that a restore has stopped, leave
+	Act     string          `json:"act"`     // create, keep, replace, adjust (the owner and the mode of a directory) or leave (the manifest of a control plane that a restore has stopped)
 	Changes []assets.Change `json:"changes"` // how the node's file differs; empty if it is missing or equal
 }

@@ -109,7 +109,7 @@ type EtcdRestoreSpec struct {
 	Job *RestoreJob `json:"job,omitempty"`
 
 	// timeLimit is the longest time for which the members may be stopped before the new data is in place. After it the restore goes back to
-	// the old data by itself. Once the restored members are started, only rollback goes back. Default: 10m. Example: 30m.
+	// the old data by itself, and then waits as long for a leader. Once the restored members are started, only rollback goes back. Default: 10m. Example: 30m.
 	// +optional
 	TimeLimit Duration `json:"timeLimit,omitempty"`
 

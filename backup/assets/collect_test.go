@@ -206,6 +206,8 @@ func TestTake(t *testing.T) {
 	take("another path, and the same files", false)
 	write(t, filepath.Join(root, "etc/kubernetes/pki/ca.key"), "K")
 	take("changed", false)
+	write(t, filepath.Join(root, "etc/kubernetes/etcd-dr-restore/kube-apiserver.yaml"), "an old one, which is in use again")
+	take("equal again", true)
 	write(t, filepath.Join(root, "etc/kubernetes/etcd-dr-restore/etcd.yaml"), "stopped by a restore")
 	_, err = taken.Take(t.Context(), c, r)
 	if fault.KindOf(err) != fault.Busy {

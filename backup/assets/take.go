@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -61,11 +63,17 @@ func Take(ctx context.Context, c *repository.Cluster, r Request) (Result, error)
 func (r Request) refuseStopped() error {
 	folder := path.Join(path.Dir(manifestsDir), assets.Stopped)
 	found, err := filepath.Glob(filepath.Join(r.Root, folder, "*.yaml"))
-	if err != nil || len(found) == 0 {
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: a restore has stopped the control plane of this node, its manifests are in %s: store the files when it has ended",
-		fault.Busy, folder)
+	for _, file := range found {
+		_, err = os.Lstat(filepath.Join(r.Root, manifestsDir, filepath.Base(file)))
+		if errors.Is(err, fs.ErrNotExist) { // one that is in use again was only forgotten there
+			return fmt.Errorf("%w: a restore has stopped the control plane of this node, its manifests are in %s: store the files when it has ended",
+				fault.Busy, folder)
+		}
+	}
+	return nil
 }
 
 // collect reads the files at the defaults, at r.Paths and at those that static pods name. It returns all these paths too.

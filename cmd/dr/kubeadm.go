@@ -1,12 +1,17 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff/kubeadm"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // kubeadmFlag adds --kubeadm, which takes the values of the flags for etcd from the host. The caller calls the returned function first.
@@ -23,6 +28,11 @@ func kubeadmFlag(cmd *cobra.Command) (read func() error) {
 // readKubeadm sets the flags for etcd to the values of the manifest on this host. The client certificate is the one that kubeadm makes for
 // health checks: it lies next to the CA.
 func readKubeadm(cmd *cobra.Command) error {
+	_, err := os.Stat(filepath.Join(kubeadm.DefaultManifests, "etcd.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there is no etcd.yaml in %s: without a control plane of kubeadm on this host, pass --endpoints, --cacert, --cert and --key",
+			fault.NotFound, kubeadm.DefaultManifests)
+	}
 	pods := &kubeadm.Pods{Manifests: kubeadm.DefaultManifests}
 	own, err := pods.Member(cmd.Context())
 	if err != nil {

@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 )
@@ -156,10 +155,10 @@ func (r Record) Obey(w Orders, now time.Time) Record {
 	case w.Back && r.Step.isForward():
 		return r.leave("ordered to go back", now)
 	case r.isExpired(w, now):
-		return r.leave(fmt.Sprintf("it has waited for %s (%s), and its owner may not expect the stop of the members any more: order it again", w.Expires,
-			cmp.Or(r.Waiting, "no process has worked on it")), now)
+		return r.leave(fmt.Sprintf("it has waited for %s%s, and its owner may not expect the stop of the members any more: order it again", w.Expires,
+			r.because()), now)
 	case r.Step == Fence && r.Leaves() && now.Sub(r.Down) > w.Limit: // no process has worked on it meanwhile
-		return r.leave(fmt.Sprintf("the members were not stopped within %s: %s", w.Limit, cmp.Or(r.Waiting, "no process has worked on it")), now)
+		return r.leave(fmt.Sprintf("the members were not stopped within %s%s", w.Limit, r.because()), now)
 	case !w.Back:
 		return r
 	case r.Step == Keep && r.End == Succeeded && !r.Stays && now.Before(r.KeepUntil):
@@ -198,7 +197,7 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 		return r.leave(o.Text, now)
 	case leaves && r.isDown() && now.Sub(r.Down) > w.Limit:
 		return r.leave(fmt.Sprintf("the members were down for more than %s: %s", w.Limit, o.Text), now)
-	case r.Step == Recheck && now.Sub(r.Returned) > w.Limit: // the old data is back: another restore may be what helps
+	case r.Step == Recheck && !r.Returned.IsZero() && now.Sub(r.Returned) > w.Limit: // the old data is back: another restore may be what helps
 		r.Reason, r.Silent = fmt.Sprintf("%s; the members that were started again do not serve: %s", r.Reason, o.Text), true
 		return r.follow(w, now)
 	}
@@ -218,6 +217,14 @@ func (r Record) forbid(v Verdict, now time.Time) Record {
 		r.Forbidden = now
 	}
 	return r
+}
+
+// because returns why r waits, in parentheses; "" if that is not known.
+func (r Record) because() string {
+	if r.Waiting == "" {
+		return ""
+	}
+	return " (" + r.Waiting + ")"
 }
 
 // isExpired reports whether the order is too old to stop members that serve: it had to wait, such as for a store, and its owner may not

@@ -90,12 +90,20 @@ func (c claim) Suspend(ctx context.Context, r handoff.Record) (handoff.Progress,
 	return handoff.Progress{Done: err == nil}, err
 }
 
-// refuseReturned refuses if the cluster that was backed up has come back outside of the target since the plan was made.
+// refuseReturned refuses if the cluster that was backed up has come back outside of the target since the plan was made, or if the target's own
+// members serve again long after that.
 func (c claim) refuseReturned(ctx context.Context, r handoff.Record) error {
 	if c.Given != nil || r.Step != handoff.Suspend || r.Plan == nil {
 		return nil
 	}
 	c.live = c.askTarget(ctx, r.Handoff)
+	switch {
+	case c.live.id == "" && r.Handoff.Serves: // which answers are its own is not known
+		return nil
+	case c.live.leads && !r.Handoff.Serves && !r.Paused && !r.Begun.IsZero() && time.Since(r.Begun) > DefaultExpires:
+		return fmt.Errorf("%w: the members had no leader when the restore was planned, %s ago, and have one now: order it again if their data is still to be replaced",
+			fault.Refused, time.Since(r.Begun).Round(time.Minute))
+	}
 	return c.refuseOthers(ctx, *r.Plan, r.Handoff)
 }
 

@@ -193,7 +193,7 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
 		switch {
 		case isOld && m.servesAlone(a.URL, found):
-			return fmt.Sprintf("at %s a cluster of its own serves, which its host has begun without data: run the same command there, or stop it", a.URL)
+			return fmt.Sprintf("at %s a cluster of its own serves, without the other members: run the same command there, or stop it", a.URL)
 		case isOld && !isWithout:
 			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it%s", a.URL, m.withoutIt(a.URL))
 		}

@@ -28,11 +28,15 @@ import (
 func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	all := slices.Repeat([]handoff.Progress{{Idle: true}}, len(r.Handoff.Members))
 	one, err := m.readRun(ctx, r, t)
-	if err == nil && t == handoff.DoReview {
-		err = m.refuseGrown(one)
-	}
 	if err != nil {
 		return all, err
+	}
+	grown := m.grown(one)
+	if t == handoff.DoReview && grown != "" {
+		for i := range all {
+			all[i].Waiting = grown
+		}
+		return all, nil
 	}
 	found, err := m.readJobs(ctx)
 	if err != nil {
@@ -62,13 +66,13 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 	return all, err
 }
 
-// refuseGrown refuses to put the old data of a cluster back that has more members now.
-func (m *Manager) refuseGrown(r run) error {
+// grown returns why the old data of the cluster cannot be put back: it has more members now. It returns "" if it has not.
+func (m *Manager) grown(r run) string {
 	if replicasOf(r.set) <= r.objects.count {
-		return nil
+		return ""
 	}
-	return fmt.Errorf("%w: %s has %d replicas, and the old data is that of %d members: scale it to %d first, after you have removed the other members from the cluster",
-		fault.Refused, m, replicasOf(r.set), r.objects.count, r.objects.count)
+	return fmt.Sprintf("%s has %d replicas, and the old data is that of %d members: remove the other members from the cluster, and scale it to %d",
+		m, replicasOf(r.set), r.objects.count, r.objects.count)
 }
 
 // doOne takes the next step in the task on the disk of one member. No other member waits for it.
@@ -93,6 +97,8 @@ func (m *Manager) doOne(ctx context.Context, r run, found jobs) (handoff.Progres
 		return r.beforeBlock(places, gone, left.waiting), nil
 	case gone != "" && r.task != handoff.DoStage: // which has just created it
 		return r.without(gone)
+	case r.isClosed(places) && bearsLoss(r.task):
+		return handoff.Progress{Done: true, Gone: true}, nil
 	}
 	why := cmp.Or(left.waiting, r.occupied(places))
 	if why != "" {

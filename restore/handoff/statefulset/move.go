@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -118,12 +119,10 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 		if r.record.Leaves() { // the next task removes the Job
 			return move{err: err}
 		}
-		if r.task == handoff.DoBlock && (pod == nil || pod.Spec.NodeName == "") {
-			closes := r.closing()
-			why := fmt.Sprintf("claim of member %s gets no volume: it is kept from getting one later", r.record.Handoff.Members[r.index].Name)
-			if closes != nil {
-				return move{Progress: handoff.Progress{Waiting: why}, closes: closes, remove: []batchv1.Job{job}}
-			}
+		closes := r.closing()
+		if r.task == handoff.DoBlock && closes != nil && lacksVolume(pod) {
+			why := fmt.Sprintf("the claim of member %s gets no volume: it is kept from getting one later", r.record.Handoff.Members[r.index].Name)
+			return move{Progress: handoff.Progress{Waiting: why}, closes: closes, remove: []batchv1.Job{job}}
 		}
 		return move{err: err, remove: []batchv1.Job{job}}
 	}
@@ -131,6 +130,12 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 		why += r.unreachable()
 	}
 	return wait("the pod of Job %s has not started: %s", name, why)
+}
+
+// lacksVolume reports whether the scheduler has found no node for a pod because of its volumes: a quota or a lack of memory may end, and then
+// the claim gets its volume.
+func lacksVolume(pod *corev1.Pod) bool {
+	return pod != nil && pod.Spec.NodeName == "" && strings.Contains(strings.ToLower(kubejob.Reason(*pod)), "volume")
 }
 
 // isMisplaced reports whether a Job, whose pod has not started, waits for a node on which it does not reach the member's disk any more: the

@@ -86,9 +86,14 @@ func isOrdered(set *appsv1.StatefulSet) bool {
 	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 }
 
-// createsPods reports whether the StatefulSet controller would wait with the next pod: for one that becomes ready late, or for one whose
-// container ends again and again, such as that of a member whose old data is lost.
+// createsPods reports whether the StatefulSet controller would wait with the next pod: for one that becomes ready late, for one whose
+// container ends again and again, such as that of a member whose old data is lost, or for one whose claim is never bound.
 func (o objects) createsPods() bool {
+	for _, claim := range o.claims {
+		if isOrdered(o.set) && isClosed(claim) {
+			return true
+		}
+	}
 	restarts := func(c corev1.ContainerStatus) bool { return c.RestartCount > 0 }
 	for _, pod := range o.pods {
 		if isOrdered(o.set) && slices.ContainsFunc(pod.Status.ContainerStatuses, restarts) {

@@ -29,7 +29,7 @@ func (u *Unit) Dependents(ctx context.Context) []handoff.Finding {
 			continue
 		}
 		findings = append(findings, handoff.Finding{
-			Text:   fmt.Sprintf("%s requires %s, so systemd stops it too", name, u.name),
+			Text:   fmt.Sprintf("systemd stops %s together with %s", name, u.name),
 			Remedy: "after the restore, run systemctl start " + name,
 		})
 	}

@@ -85,8 +85,8 @@ func (u *Unit) dropIn() string {
 
 // never is the content of that file.
 func (u *Unit) never() string {
-	return `# dr restore --into systemd keeps etcd from starting until the restored data is in its place. To start etcd anyway,
-# remove ` + u.dropIn() + `, and run systemctl daemon-reload.
+	return `# dr restore --into systemd keeps etcd from starting until the restored data is in its place. After --fence-only alone,
+# --unfence starts it. To start etcd anyway, remove ` + u.dropIn() + `, and run systemctl daemon-reload.
 [Unit]
 ConditionPathExists=/run/etcd-dr/restore-has-ended
 `

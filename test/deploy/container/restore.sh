@@ -53,7 +53,7 @@ ExecStart=/bin/sleep infinity
 END
 systemctl daemon-reload
 systemctl start client
-dr restore --plan /run/plan.json --into systemd/etcd1 --dry-run | grep "client.service requires etcd1.service"
+dr restore --plan /run/plan.json --into systemd/etcd1 --dry-run | grep "systemd stops client.service together with etcd1.service"
 dr restore --into systemd/etcd1 --state-dir /run/state1 --fence-only --confirm etcd1
 [[ $(systemctl is-active etcd1 client | xargs) == "inactive inactive" ]]
 systemctl start etcd1
