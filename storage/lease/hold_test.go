@@ -150,6 +150,30 @@ func TestHoldDoesNotWait(t *testing.T) {
 	})
 }
 
+// busy is a Bucket in which another process replaces each object until a time, as the store of files reports it while that process has the lock.
+type busy struct {
+	storage.Bucket
+	until time.Time
+}
+
+func (b *busy) Put(ctx context.Context, key string, data io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if o.IfVersion != "" && time.Now().Before(b.until) {
+		return storage.Object{}, storage.ErrChanged
+	}
+	return b.Bucket.Put(ctx, key, data, o)
+}
+
+// TestHoldWaitsForAnotherWriter takes a lease while another process is slow to complete its own change.
+func TestHoldWaitsForAnotherWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &busy{mem.New(), time.Now().Add(time.Second)}
+		h, held := hold(t, stored.OpenCluster(t, b, "c"), "a")
+		if !held || h.Holder != "a" {
+			t.Errorf("held: %t, by %q", held, h.Holder)
+		}
+	})
+}
+
 // TestHoldRace checks that exactly one of several processes that take a lease at the same time holds it, first a new lease and
 // then a released one. Each process has its own Bucket, as on several hosts.
 func TestHoldRace(t *testing.T) {

@@ -109,7 +109,11 @@ func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held
 	if err != nil {
 		return taken{}, false, err
 	}
-	for range tries {
+	for try := range tries {
+		err = pause(ctx, try)
+		if err != nil {
+			return taken{}, false, err
+		}
 		old, err := a.readToReplace(ctx, next.Job)
 		if err != nil {
 			return taken{}, false, err
@@ -126,8 +130,22 @@ func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held
 	return taken{}, false, fmt.Errorf("take lease %s: %d tries have failed: run dr check: %w", a.key(next.Job), tries, storage.ErrChanged)
 }
 
-// tries is the number of attempts to change a lease, each after another process has changed it between the read and the write.
-const tries = 5
+// tries is the number of attempts to change a lease, each after another process has changed it between the read and the write, or was just
+// changing it.
+const tries = 8
+
+// pause waits before a try but the first, longer each time, up to 640 ms: the other process needs a moment to complete its change.
+func pause(ctx context.Context, try int) error {
+	if try == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(5 * time.Millisecond << try):
+		return nil
+	}
+}
 
 // Term is the time for which a lease is taken or renewed.
 type Term struct {
@@ -175,7 +193,11 @@ func (a *Access) Live(ctx context.Context, job string, now time.Time) (Lease, er
 func (a *Access) Renew(
 	ctx context.Context, l Lease, ttl time.Duration, now time.Time,
 ) (renewed Lease, held bool, err error) {
-	for range tries {
+	for try := range tries {
+		err = pause(ctx, try)
+		if err != nil {
+			return Lease{}, false, err
+		}
 		stored, err := a.read(ctx, l.Job)
 		if err != nil || !stored.same(l) {
 			return stored.Lease, false, err
