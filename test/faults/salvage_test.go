@@ -57,7 +57,9 @@ func whole(t *testing.T, dir string, revision int64) {
 // killedMember returns the data dir of a killed member with so many revisions.
 func killedMember(t *testing.T, version string, writes int) string {
 	t.Helper()
-	c := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{"--snapshot-count", "150"}})
+	c := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{
+		"--snapshot-count", "150", "--backend-batch-interval", "1h", "--backend-batch-limit", "1000000", // the database has no more than the snapshots
+	}})
 	counted(t, c.Client(t), writes)
 	c.Kill(t, 0)
 	return c.Members[0].DataDir

@@ -37,7 +37,7 @@ func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	t.Parallel()
+	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
 	c := newControlPlane(t)
 	c.backUp(t)
 	c.Kubectl(t, "", "create", "secret", "generic", "kept", "--from-literal=word=open")

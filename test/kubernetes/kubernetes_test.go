@@ -60,7 +60,6 @@ func TestOnKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	t.Parallel() // beside the tests that have a cluster of their own
 	s := newSite(t)
 	s.minio = s.StartMinio(t)
 	installed := t.Run("FirstBackup", s.testFirstBackup)

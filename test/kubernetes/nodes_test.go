@@ -15,7 +15,7 @@ func TestPartsAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	t.Parallel()
+	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
 	s := newSite(t)
 	t.Run("Stopped", s.testNodeStopped)
 	t.Run("Partitioned", s.testNodePartitioned)
