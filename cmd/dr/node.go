@@ -123,10 +123,7 @@ func (r *intoNode) connect(ctx context.Context) (end func(), err error) {
 
 // fence carries out --fence-only or --unfence. The other flags may be those of the restore.
 func (r *intoNode) fence(ctx context.Context) error {
-	f, do, state := &r.flags.into, node.Fence, document.IntoFenced
-	if f.unfence {
-		do, state = node.Unfence(f.confirm != ""), document.IntoUnfenced
-	}
+	f := &r.flags.into
 	_, isCommand := r.service.(*node.Commands)
 	switch {
 	case isCommand:
@@ -143,12 +140,19 @@ func (r *intoNode) fence(ctx context.Context) error {
 			report.Say(storage.Event{Stage: "fence", Level: storage.Warning, Message: dependent.String()})
 		}
 	}
-	err := do(ctx, r.service, func(why string) { report.Say(storage.Event{Stage: "fence", Message: why}) })
+	waits := func(why string) { report.Say(storage.Event{Stage: "fence", Message: why}) }
+	d := document.Into{Target: r.target, State: document.IntoFenced, Phases: []document.Phase{}}
+	var err error
+	if f.unfence {
+		d.State = document.IntoUnfenced
+		err = node.Unfence(ctx, r.service, f.confirm != "", waits)
+	} else {
+		err = node.Fence(ctx, r.service, waits)
+	}
 	done()
 	if err != nil {
 		return err
 	}
-	d := document.Into{Target: r.target, State: state, Phases: []document.Phase{}}
 	if r.output == "json" {
 		return r.json(document.Line{Result: d})
 	}

@@ -500,8 +500,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestOldOrdersStopNoMember restores from a store that does not answer for hours. In the end the restore is refused: it must not stop members
-// when nobody expects it any more. Once they are stopped, only the order's own limit counts.
+// TestOldOrdersStopNoMember restores from a store that does not answer for hours. In the end the restore is refused, because its owner may not
+// expect the stop of the members any more.
 func TestOldOrdersStopNoMember(t *testing.T) {
 	for name, c := range map[string]struct {
 		silence, pause time.Duration

@@ -130,19 +130,16 @@ if [[ ! -e $folder/has-images ]]; then
 	fi
 	touch "$folder/has-images"
 fi
-if [[ -z $KUBEADM ]]; then
-	until [[ -e $STATE/api-ready ]]; do
-		sleep 0.1
-	done
-	start kubelet
-else
-	until [[ -e /var/lib/kubelet/kubeadm-flags.env ]]; do
-		sleep 0.1
-	done
-	start kubelet
-	until [[ -e $STATE/api-ready ]]; do
-		sleep 0.1
-	done
+begin=$STATE/api-ready
+if [[ -n $KUBEADM ]]; then # it has to start the API server
+	begin=/var/lib/kubelet/kubeadm-flags.env
 fi
+until [[ -e $begin ]]; do
+	sleep 0.1
+done
+start kubelet
+until [[ -e $STATE/api-ready ]]; do
+	sleep 0.1
+done
 start proxy
 supervise "$folder" sleep 0.2

@@ -219,7 +219,7 @@ func (c controlPlane) do(t *testing.T, node, text string) {
 	}
 }
 
-// output runs a script on a node, and returns what it prints.
+// output runs a script on a node, and returns its standard output.
 func (c controlPlane) output(t *testing.T, node, text string) string {
 	t.Helper()
 	cmd := c.script(node, text)

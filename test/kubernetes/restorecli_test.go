@@ -21,7 +21,7 @@ import (
 
 // testRestoreByCommand takes a cluster back to a backup with dr restore --into, without the operator. It kills the command between the two
 // barriers, where another program starts the members: none begins an empty cluster. It continues with the same command, which reaches the
-// members through the API server, goes back to the old data, and removes what is aside.
+// members through the API server, goes back to the old data, and removes the restored data.
 func (s *site) testRestoreByCommand(t *testing.T) {
 	t.Parallel()
 	const namespace = "till"

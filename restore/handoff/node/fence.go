@@ -24,20 +24,17 @@ func Fence(ctx context.Context, s Service, waits func(why string)) error {
 	return repeat(ctx, waits, func(ctx context.Context) (handoff.Progress, error) { return stop(ctx, s, own.DataDir, own.WALDir) })
 }
 
-// Unfence returns a function that starts a service that Fence has stopped, and returns once it runs. waits gets the reason of each wait. The
-// function refuses while a restore has closed the data dir and, unless empty is true, if the member has no data: etcd would begin a new, empty
-// cluster.
-func Unfence(empty bool) func(ctx context.Context, s Service, waits func(why string)) error {
-	return func(ctx context.Context, s Service, waits func(why string)) error {
-		own, err := s.Member(ctx)
-		if err == nil {
-			err = checkData(own.DataDir, empty)
-		}
-		if err != nil {
-			return err
-		}
-		return repeat(ctx, waits, s.Start)
+// Unfence starts a service that Fence has stopped, and returns once it runs. waits gets the reason of each wait. It refuses while a restore
+// has closed the data dir and, unless empty is true, if the member has no data: etcd would begin a new, empty cluster.
+func Unfence(ctx context.Context, s Service, empty bool, waits func(why string)) error {
+	own, err := s.Member(ctx)
+	if err == nil {
+		err = checkData(own.DataDir, empty)
 	}
+	if err != nil {
+		return err
+	}
+	return repeat(ctx, waits, s.Start)
 }
 
 // checkData refuses a data dir on which etcd would exit and, unless empty is true, one on which it would begin a new cluster.

@@ -179,8 +179,9 @@ func (m *Manager) Do(ctx context.Context, r handoff.Record, t handoff.Task) ([]h
 }
 
 // survivors returns why the old cluster may still serve; "" if no member of it answers but those that are left out, which are no quorum. One
-// that is left out may have begun a cluster of its own, though, in which it is a quorum. A
-// server that accepts connections and names no cluster may be a restored member, which answers only once it has a leader. If hosts waited
+// that is left out may have begun a cluster of its own, though, in which it is a quorum.
+//
+// A server that accepts connections and names no cluster may be a restored member, which answers only once it has a leader. If hosts waited
 // for such a server, they would wait for each other. An old member that hangs does no harm: each host runs one member, so at most one of
 // the two clusters has a quorum.
 func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
@@ -189,19 +190,22 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	}
 	answers, _ := restore.Survivors(ctx, *r.Plan, reach.Anywhere)
 	for _, a := range answers {
-		isWithout, found := m.isWithout(a.URL), m.identify(ctx, a)
+		if a.ClusterID != "" && catalog.SameClusterID(a.ClusterID, r.Built.ClusterID) {
+			continue
+		}
+		found := m.identify(ctx, a)
 		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
 		switch {
 		case isOld && m.servesAlone(a.URL, found):
 			return fmt.Sprintf("at %s a cluster of its own serves, without the other members: run the same command there, or stop it", a.URL)
-		case isOld && !isWithout:
+		case isOld && !m.isWithout(a.URL):
 			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it%s", a.URL, m.withoutIt(a.URL))
 		}
 	}
 	return ""
 }
 
-// identified is what is known of the cluster of a server.
+// identified describes the cluster of a server.
 type identified struct {
 	id      string           // in hex; "": unknown
 	members []catalog.Member // none: unknown

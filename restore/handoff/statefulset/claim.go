@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -84,10 +85,15 @@ func (m *Manager) checkOrigin(ctx context.Context, r handoff.Record) error {
 // the StatefulSet, and ends the claim. If the StatefulSet was deleted, Lift only ends the claim. The record stays: see Save. After a success
 // it also deletes the Jobs. Else they stay for a day, for their logs, unless the ConfigMap goes before: it owns them.
 func (m *Manager) Lift(ctx context.Context, r handoff.Record) (handoff.Progress, error) {
-	p, err := m.endJobs(ctx)
-	if err == nil && p.Done && r.End == handoff.Succeeded && !r.Stays {
-		err = m.removeJobs(ctx)
+	all, err := m.readJobs(ctx)
+	if err != nil {
+		return handoff.Progress{}, err
 	}
+	s := all.end("", time.Now())
+	if s.waiting == "" && r.End == handoff.Succeeded && !r.Stays {
+		s = all.remove()
+	}
+	p, err := m.carryOut(ctx, s)
 	if err != nil || !p.Done {
 		return p, err
 	}

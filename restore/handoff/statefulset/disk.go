@@ -38,7 +38,7 @@ func (r run) isLost() bool {
 }
 
 // beforeBlock returns the progress of DoBlock on a disk that no Job can block, or need not: gone is the name of a claim that is gone, "" if
-// there is none, and left says which Jobs of the member it still waits for.
+// there is none. left names the Jobs of the member that have to end first; "": none.
 func (r run) beforeBlock(places []place, gone, left string) handoff.Progress {
 	if gone == "" {
 		return handoff.Progress{Done: true}

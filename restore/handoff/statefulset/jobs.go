@@ -135,17 +135,11 @@ func (m *Manager) endJobs(ctx context.Context) (handoff.Progress, error) {
 	return m.carryOut(ctx, all.end("", time.Now()))
 }
 
-// removeJobs deletes all Jobs of the restore, which has succeeded, so nobody needs their logs. Kubernetes keeps a claim that a person
-// deletes for as long as a pod has it, and the pods of ended Jobs count.
-func (m *Manager) removeJobs(ctx context.Context) error {
-	all, err := m.readJobs(ctx)
-	if err != nil {
-		return err
+// remove returns the step that deletes all Jobs. Kubernetes keeps a claim that a person deletes for as long as a pod has it, and the pods of
+// ended Jobs count.
+func (j jobs) remove() (s step) {
+	for i := range j.jobs {
+		s.deletes = append(s.deletes, &j.jobs[i])
 	}
-	var s step
-	for i := range all.jobs {
-		s.deletes = append(s.deletes, &all.jobs[i])
-	}
-	_, err = m.carryOut(ctx, s)
-	return err
+	return s
 }

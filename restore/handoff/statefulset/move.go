@@ -119,10 +119,8 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 		if r.record.Leaves() { // the next task removes the Job
 			return move{err: err}
 		}
-		closes := r.closing()
-		if r.task == handoff.DoBlock && closes != nil && lacksVolume(pod) {
-			why := fmt.Sprintf("the claim of member %s gets no volume: it is kept from getting one later", r.record.Handoff.Members[r.index].Name)
-			return move{Progress: handoff.Progress{Waiting: why}, closes: closes, remove: []batchv1.Job{job}}
+		if r.task == handoff.DoBlock && lacksVolume(pod) {
+			return r.closed(job, err)
 		}
 		return move{err: err, remove: []batchv1.Job{job}}
 	}
@@ -130,6 +128,16 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 		why += r.unreachable()
 	}
 	return wait("the pod of Job %s has not started: %s", name, why)
+}
+
+// closed returns the move after which no pod of the member starts on a claim that has no volume. If all claims have one, it returns err.
+func (r run) closed(job batchv1.Job, err error) move {
+	m := move{err: err, closes: r.closing(), remove: []batchv1.Job{job}}
+	if m.closes != nil {
+		m.err = nil
+		m.Waiting = fmt.Sprintf("the claim of member %s gets no volume: it is kept from getting one later", r.record.Handoff.Members[r.index].Name)
+	}
+	return m
 }
 
 // lacksVolume reports whether the scheduler has found no node for a pod because of its volumes: a quota or a lack of memory may end, and then
