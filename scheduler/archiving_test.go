@@ -307,6 +307,10 @@ func TestServiceTakesTheBackupThatALogNeeds(t *testing.T) {
 		if len(times) != 2 || times[1] < needed {
 			t.Fatalf("backups at %v, the log needs one from %v", times, needed)
 		}
+		late := times[1] - times[0] - w.took
+		if late > 5*time.Second { // until then the log restores nothing
+			t.Errorf("the log's backup began %s after the schedule's", late)
+		}
 		w.set(func() {
 			label := w.taken[1].labels[spec.LabelArchive]
 			if label != "the first of this cluster" {

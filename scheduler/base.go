@@ -119,6 +119,10 @@ func (j *baseJob) takeBackup(ctx context.Context) (catalog.ID, error) {
 
 func (j *baseJob) record(context.Context) {}
 
+// baseLook is the time until the next try while another job backs the cluster up. Its backup will often do, and until then the log restores
+// nothing.
+const baseLook = 2 * time.Second
+
 // finish notes whether the job is done. While the cluster is suspended, or another service has the lease, the
 // job is tried again.
 func (j *baseJob) finish(a runner.Action) time.Time {
@@ -127,6 +131,8 @@ func (j *baseJob) finish(a runner.Action) time.Time {
 		j.done = true
 	case runner.Retry, runner.GiveUp, runner.Drop:
 		j.err = j.r.why
+	case runner.StandBy:
+		return time.Now().Add(baseLook)
 	}
 	return j.r.nextLook(j.r.theirs)
 }

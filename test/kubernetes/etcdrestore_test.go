@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func (s *site) leave(t *testing.T, namespace string) {
 // waitArchived waits until the archived log contains some seconds of writes. It returns one of the last.
 func (s *site) waitArchived(t *testing.T, namespace string, w *workload) write {
 	t.Helper()
-	s.wantProtected(t, namespace)
+	s.waitBased(t, namespace, func() {})
 	w.waitFor(t, 40)
 	one := w.last()
 	w.waitFor(t, 10)
@@ -73,13 +74,44 @@ func (s *site) waitArchived(t *testing.T, namespace string, w *workload) write {
 	return one
 }
 
+// waitBased waits until the archived log continues a backup, while it writes again and again: without a segment the log has no beginning. The
+// first backup alone may be older than the log.
+func (s *site) waitBased(t *testing.T, namespace string, write func()) {
+	t.Helper()
+	s.wantProtected(t, namespace)
+	s.waitWindow(t, namespace, func(document.Window) bool { return true }, write)
+}
+
 // waitLogged waits until the archived log begins before one revision and reaches another one.
 func (s *site) waitLogged(t *testing.T, namespace string, before, to int64) {
 	t.Helper()
+	s.waitWindow(t, namespace, func(w document.Window) bool { return w.From.Revision < before && to <= w.To.Revision }, func() {})
+}
+
+// waitWindow waits until a namespace's cluster has one recovery window, of a kind. Before each look it calls write.
+func (s *site) waitWindow(t *testing.T, namespace string, is func(document.Window) bool, write func()) {
+	t.Helper()
+	var found document.List
+	defer func() {
+		if t.Failed() {
+			s.showArchive(t, namespace, found)
+		}
+	}()
 	eventually(t, "the log contains all that", func() bool {
-		windows := dr[document.List](t, s, "list", "--repo", s.urls.of(namespace), "--cluster", namespace+".etcd").Windows
-		return len(windows) == 1 && windows[0].From.Revision < before && to <= windows[0].To.Revision
+		write()
+		found = dr[document.List](t, s, "list", "--repo", s.urls.of(namespace), "--cluster", namespace+".etcd")
+		return len(found.Windows) == 1 && is(found.Windows[0])
 	})
+}
+
+// showArchive logs what is known of the archive of a namespace's EtcdBackup.
+func (s *site) showArchive(t *testing.T, namespace string, found document.List) {
+	t.Helper()
+	t.Logf("backups: %+v\nwindows: %+v\ngaps: %+v", found.Backups, found.Windows, found.Gaps)
+	status, _ := s.Try("", "-n", namespace, "get", "edb", "etcd", "-o", "jsonpath={.status}")
+	log, _ := s.Try("", "-n", "etcd-dr", "logs", "-l", "app.kubernetes.io/name=etcd-dr", "--prefix", "--tail=-1", "--since=15m")
+	lines := slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool { return !strings.Contains(line, namespace) })
+	t.Logf("status: %s\noperators:\n%s", status, strings.Join(lines[max(0, len(lines)-50):], "\n"))
 }
 
 // scaleUp scales the StatefulSet up a number of times, one a second, as a program would that finds it stopped.

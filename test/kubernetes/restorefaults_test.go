@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
@@ -108,10 +109,7 @@ func (s *site) testRestoreRefused(t *testing.T) {
 	s.startEtcd(t, namespace, "3.6")
 	w := s.startWorkload(t, namespace)
 	s.applyEncrypted(t, namespace, "schedule: {cron: '@yearly'}\n  archive: {flush: 1s}")
-	s.wantProtected(t, namespace)
-	needless := len(s.segmentsOf(t, namespace)) // the backup may contain all of them
 	revision := s.waitArchived(t, namespace, w).revision
-	log := s.segmentsOf(t, namespace)[needless:]
 	backup := s.backups(t, namespace)[0].ID
 	before := s.members(t, namespace)
 
@@ -119,7 +117,7 @@ func (s *site) testRestoreRefused(t *testing.T) {
 	s.flip(t, namespace, backup)
 	s.wantRestoreRefused(t, namespace, "damaged", fmt.Sprintf("target: {backup: %s}\n  identitySecret: {name: identity}", backup), "damaged")
 	s.flip(t, namespace, backup)
-	withoutFile(t, log[1], func() {
+	withoutFile(t, s.segmentOf(t, namespace, revision), func() {
 		s.wantRestoreRefused(t, namespace, "gap", fmt.Sprintf("target: {revision: %d}\n  identitySecret: {name: identity}", revision),
 			fmt.Sprintf("no backup is at revision %d, and no part of the log", revision))
 	})
@@ -152,14 +150,36 @@ func (s *site) wantRestoreRefused(t *testing.T, namespace, name, fields, reason 
 	s.wantRefused(t, namespace, name, reason)
 }
 
-// segmentsOf returns the files of the segments of an archived log.
-func (s *site) segmentsOf(t *testing.T, bucket string) []string {
+// segmentOf returns the file of the archived segment that contains a revision.
+func (s *site) segmentOf(t *testing.T, bucket string, revision int64) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.store.Folder(bucket), "*", "*", segments))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files
+	for _, file := range files {
+		h := headerOf(t, file)
+		if int64(h.First) <= revision && revision <= int64(h.Last) {
+			return file
+		}
+	}
+	t.Fatalf("none of %d segments contains revision %d", len(files), revision)
+	return ""
+}
+
+// headerOf returns the header of a segment's file.
+func headerOf(t *testing.T, file string) segment.Header {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h, _, err := segment.ReadHeader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }
 
 // withoutFile calls do while a file has another name.

@@ -22,10 +22,11 @@ func (s *site) testAllLost(t *testing.T) {
 	backup := own.Replace(s.readStart(t).manifest)
 	s.Kubectl(t, backup, "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "patch", "edb", "etcd", "--type=merge", "-p", `{"spec": {"archive": {"flush": "1s"}}}`)
-	s.wantProtected(t, namespace)
-	maps.Copy(journal, s.journal(t, namespace, "later", 20))
 	journal["last"] = "of the log"
-	last := s.put(t, namespace, "last", journal["last"])
+	putLast := func() int64 { return s.put(t, namespace, "last", journal["last"]) }
+	s.waitBased(t, namespace, func() { putLast() })
+	maps.Copy(journal, s.journal(t, namespace, "later", 20))
+	last := putLast()
 	s.waitLogged(t, namespace, last, last)
 
 	s.Kubectl(t, "", "-n", namespace, "delete", "edb,statefulset", "etcd", "--timeout", patience.String())
