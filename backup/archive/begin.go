@@ -25,7 +25,7 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &work{archiver: a, source: from, heardAt: time.Now(), takenAt: time.Now()}
+	w := &work{archiver: a, source: from, heardAt: time.Now(), takenAt: time.Now(), emptiedAt: time.Now()}
 	w.version = from.version()
 	w.setStored(tail.Last)
 	err = w.loadUnindexed(ctx, tail)

@@ -16,8 +16,8 @@ func (w *work) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(w.pace())
-	defer tick.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for {
 		err := w.step(ctx, storing)
 		if err != nil {
@@ -27,6 +27,7 @@ func (w *work) follow(ctx context.Context) error {
 			return w.recordBreach(w.sourceErr)
 		}
 		w.resumeSource(ctx)
+		next.Reset(w.untilNext(time.Now()))
 		select {
 		case <-ctx.Done():
 			return w.drainOnStop(ctx, storing)
@@ -36,7 +37,7 @@ func (w *work) follow(ctx context.Context) error {
 				return err
 			}
 		case <-w.source.waiting():
-		case <-tick.C:
+		case <-next.C:
 		}
 	}
 }
@@ -55,9 +56,15 @@ func (w *work) resumeSource(ctx context.Context) {
 	}
 }
 
-// pace returns the interval between reads of the log: short enough to delay a flush little, and not shorter, because a read costs
-// as much as a few hundred requests.
-func (w *work) pace() time.Duration { return min(w.config.Flush/2, 500*time.Millisecond) }
+// untilNext returns the time until the next step: the interval between reads of the log, which cost as much as a few hundred requests, or
+// less if requests are due before.
+func (w *work) untilNext(now time.Time) time.Duration {
+	interval := min(w.config.Flush/2, 500*time.Millisecond)
+	if len(w.pending.requests) == 0 || len(w.queue) > 0 {
+		return interval
+	}
+	return min(interval, w.pending.untilFlush(now, w.config.Flush))
+}
 
 // drainOnStop stores the pending requests when the agent is stopped. An agent that lost the lease leaves them to the next one.
 func (w *work) drainOnStop(ctx, storing context.Context) error {

@@ -15,7 +15,7 @@ type pending struct {
 	requests    []segment.Record
 	bytes       int
 	guessed     int       // number of lease grants with a guessed TTL among the requests
-	since       time.Time // when the oldest request arrived
+	since       time.Time // no request is older
 
 	marks  []segment.Mark // ascending; some may lie after last, because marks are requested while the log is read
 	hashes []segment.Hash
@@ -26,10 +26,10 @@ func startAfter(end segment.End) pending {
 	return pending{first: end.Position + 1, last: end.Position, end: end}
 }
 
-// add appends a batch, which must follow the last position.
-func (p *pending) add(b segment.Batch, now time.Time) {
+// add appends a batch, which must follow the last position. No request of it is older than since.
+func (p *pending) add(b segment.Batch, since time.Time) {
 	if len(p.requests) == 0 && len(b.Requests) > 0 {
-		p.since = now
+		p.since = since
 	}
 	if p.last < p.first { // an empty stretch: the batch may begin later than requested, after a gap
 		p.first = b.First
@@ -44,7 +44,12 @@ func (p *pending) add(b segment.Batch, now time.Time) {
 
 // due reports whether the requests must not wait any longer. It is false without a request.
 func (p *pending) due(now time.Time, flush time.Duration, size int) bool {
-	return len(p.requests) > 0 && (p.bytes >= size || now.Sub(p.since) >= flush)
+	return len(p.requests) > 0 && (p.bytes >= size || p.untilFlush(now, flush) <= 0)
+}
+
+// untilFlush returns how long the requests can wait still, so that none becomes older than flush.
+func (p *pending) untilFlush(now time.Time, flush time.Duration) time.Duration {
+	return p.since.Add(flush).Sub(now)
 }
 
 // mark adds m. Of several marks at one position it keeps the first and the newest, both with the revision that any of them knows:

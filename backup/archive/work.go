@@ -32,6 +32,7 @@ type work struct {
 	heardAt     time.Time     // when the leader last confirmed a mark, or the turn began
 	markedAt    time.Time     // when the last mark was taken
 	takenAt     time.Time     // when requests were last taken, or the turn began
+	emptiedAt   time.Time     // requests that were not taken yet are not older, unless pending is full
 	hasTaken    bool          // requests were taken, so the source continues the repository's log
 	// sourceErr is the error after which the source returns no more; nil while there is none. Pending requests can still be stored.
 	sourceErr error
@@ -55,9 +56,10 @@ var (
 	errForked = errors.New("the cluster's history was rolled back")
 )
 
-// step runs at each tick: it takes committed requests, and sends them when they are due. A segment that is being stored may outlive
+// step takes committed requests, and sends them when they are due. A segment that is being stored may outlive
 // ctx, so it has its own context, storeCtx.
 func (w *work) step(ctx, storeCtx context.Context) error {
+	began := time.Now()
 	err := w.take(ctx)
 	if err != nil {
 		return err
@@ -72,6 +74,9 @@ func (w *work) step(ctx, storeCtx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	if !w.isFull() {
+		w.emptiedAt = began
 	}
 	if w.due() {
 		err := w.send(storeCtx)
@@ -267,7 +272,7 @@ func (w *work) take(ctx context.Context) error {
 		if err != nil || batch.Last == 0 {
 			return nil
 		}
-		w.pending.add(batch, time.Now())
+		w.pending.add(batch, w.emptiedAt)
 		w.hasTaken, w.takenAt = true, time.Now()
 	}
 	return w.source.hold() // the source might go unread for a long time

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/watch"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -158,5 +159,80 @@ func TestAGapIsReportedUntilThereIsABackup(t *testing.T) {
 	s = w.board.status
 	if s.GapReason != "" || s.Gaps != 1 {
 		t.Errorf("after the backup: %+v", s)
+	}
+}
+
+// writtenSource is a source whose cluster has made its first revision, 101, at began, and one more after each pause.
+type writtenSource struct {
+	silentSource
+	began time.Time
+	pause time.Duration
+	taken uint64
+}
+
+// at returns when a revision was made.
+func (s *writtenSource) at(revision uint64) time.Time {
+	return s.began.Add(time.Duration(revision-101) * s.pause)
+}
+
+func (s *writtenSource) take(context.Context, int) (segment.Batch, error) {
+	next := max(s.taken, 100) + 1
+	if s.at(next).After(time.Now()) {
+		return segment.Batch{}, nil
+	}
+	s.taken = next
+	return batchOf(next, 1), nil
+}
+
+// mark returns a mark at the last revision that was taken: a mark is requested after that.
+func (s *writtenSource) mark(context.Context) (segment.Mark, error) {
+	now, at := time.Now(), max(s.taken, 100)
+	return segment.Mark{Position: at, Revision: int64(at), Interval: segment.Interval{NotBefore: now, NotAfter: now}}, nil
+}
+
+func (s *writtenSource) listen(context.Context) (bool, error) { return false, nil }
+func (s *writtenSource) hold() error                          { return nil }
+func (s *writtenSource) waiting() <-chan struct{}             { return nil }
+func (s *writtenSource) release(uint64)                       {}
+func (s *writtenSource) headroom() Headroom                   { return Headroom{} }
+
+// TestNoRequestWaitsLongerThanFlush checks that each request is cut into a segment at most Config.Flush after it was made, whenever that was,
+// and that there are no more segments than that needs.
+func TestNoRequestWaitsLongerThanFlush(t *testing.T) {
+	const lasts = 10 * time.Minute
+	_, err := seal.Bytes(nil, seal.Recipients{}) // the first call makes channels, which must not belong to a bubble
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pause := range []time.Duration{7 * time.Millisecond, 333 * time.Millisecond, 1700 * time.Millisecond, 61 * time.Second} {
+		for _, flush := range []time.Duration{200 * time.Millisecond, time.Second, 5 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				w := workOf(t, spool{})
+				from := &writtenSource{began: time.Now().Add(123 * time.Millisecond), pause: pause}
+				w.source, w.config.Flush, w.config.SegmentSize, w.emptiedAt = from, flush, 1<<20, time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), lasts)
+				defer cancel()
+				err := w.follow(ctx)
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				lineages, err := w.to.Log().Load(t.Context(), true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				segments := lineages[0].Segments
+				for _, s := range segments {
+					waited := s.Written.Sub(from.at(s.First))
+					if waited > flush {
+						t.Errorf("with --flush %s, revision %d waited for %s", flush, s.First, waited)
+					}
+				}
+				last := segments[len(segments)-1]
+				most := min(int(last.Last-100), int(lasts/flush)+1)
+				if len(segments) > most {
+					t.Errorf("with --flush %s, there are %d segments, want at most %d", flush, len(segments), most)
+				}
+			})
+		}
 	}
 }
