@@ -7,12 +7,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -188,13 +190,14 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	if r.Plan == nil || r.Plan.OldIsDead {
 		return ""
 	}
-	answers, _ := restore.Survivors(ctx, *r.Plan, reach.Anywhere)
+	answers, clusters := m.ask(ctx, *r.Plan)
 	for _, a := range answers {
 		if a.ClusterID != "" && catalog.SameClusterID(a.ClusterID, r.Built.ClusterID) {
 			continue
 		}
-		found := m.identify(ctx, a)
-		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
+		found := clusters[a.URL]
+		id := cmp.Or(found.id, a.ClusterID)
+		isOld := id != "" && !catalog.SameClusterID(id, r.Built.ClusterID)
 		switch {
 		case isOld && m.servesAlone(a.URL, found):
 			return fmt.Sprintf("at %s a cluster of its own serves, without the other members: run the same command there, or stop it", a.URL)
@@ -211,16 +214,33 @@ type identified struct {
 	members []catalog.Member // none: unknown
 }
 
-// identify asks a server that has answered for its cluster.
-func (m *Manager) identify(ctx context.Context, a cluster.Answer) identified {
+// ask asks the servers at the client URLs of p's old members whether they answer, and for their clusters, by URL. It does all at once: a
+// server that hangs takes the whole timeout.
+func (m *Manager) ask(ctx context.Context, p plan.Plan) (answers []cluster.Answer, clusters map[string]identified) {
+	found := make([]identified, len(p.Old.ClientURLs))
+	var asking sync.WaitGroup
+	asking.Go(func() { answers, _ = restore.Survivors(ctx, p, reach.Anywhere) })
+	for i, at := range p.Old.ClientURLs {
+		asking.Go(func() { found[i] = m.identify(ctx, at) })
+	}
+	asking.Wait()
+	clusters = map[string]identified{}
+	for i, at := range p.Old.ClientURLs {
+		clusters[at] = found[i]
+	}
+	return answers, clusters
+}
+
+// identify asks a server for its cluster.
+func (m *Manager) identify(ctx context.Context, at string) identified {
 	access, err := m.Access(ctx)
 	if err != nil {
-		return identified{id: a.ClusterID}
+		return identified{}
 	}
-	access.Endpoints = []string{a.URL}
+	access.Endpoints = []string{at}
 	c, err := cluster.Connect(ctx, access)
 	if err != nil {
-		return identified{id: a.ClusterID}
+		return identified{}
 	}
 	defer c.Close()
 	return identified{fmt.Sprintf("%x", c.ID), c.Members}
