@@ -24,6 +24,9 @@ var errBreach = errors.New("the log in the repository cannot be continued")
 // of the member.
 func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, error) {
 	a.released = lease.LogEnd{}
+	var found lease.Hold
+	var problem string
+	var look time.Time // when to look at the lease again
 	for {
 		err := from.server().Confirm(ctx)
 		if err != nil {
@@ -33,28 +36,45 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 		if err != nil {
 			return lease.Hold{}, err
 		}
-		theirs, problem, err := a.yieldReason(ctx)
-		if err != nil {
-			return lease.Hold{}, err
-		}
-		if problem == "" {
-			lease, held, err := a.to.Leases().Hold(ctx, leaseJob, a.holder(), a.config.Lease)
+		now := time.Now()
+		if !now.Before(look) {
+			var held bool
+			found, held, problem, err = a.tryLease(ctx)
 			if err != nil || held {
-				return lease, err
+				return found, err
 			}
-			theirs = lease.Lease
+			look = a.nextLook(found.Until, now)
 		}
-		a.releaseStored(ctx, from, theirs.LogEnd)
+		a.releaseStored(ctx, from, found.LogEnd)
 		err = a.emptySpool(ctx)
 		if err != nil {
 			return lease.Hold{}, err
 		}
-		a.board.set(func(s *Status) { s.standBy(theirs.Holder, problem, from.headroom()) })
+		a.board.set(func(s *Status) { s.standBy(found.Holder, problem, from.headroom()) })
 		err = sleep(ctx, a.config.Lease/3)
 		if err != nil {
 			return lease.Hold{}, err
 		}
 	}
+}
+
+// tryLease acquires the lease, unless another agent holds it, whose lease is then in found, or this one must not work yet because of problem.
+func (a *archiver) tryLease(ctx context.Context) (found lease.Hold, held bool, problem string, err error) {
+	theirs, problem, err := a.yieldReason(ctx)
+	if err != nil || problem != "" {
+		return lease.Hold{Lease: theirs}, false, problem, err
+	}
+	found, held, err = a.to.Leases().Hold(ctx, leaseJob, a.holder(), a.config.Lease)
+	return found, held, "", err
+}
+
+// nextLook returns when an agent on standby looks again at a lease that lasts until then. A lease that lasts longer than a working agent's is
+// that of an idle one: until it archives something, there is nothing to take over.
+func (a *archiver) nextLook(until, now time.Time) time.Time {
+	if until.Sub(now) > a.config.Lease {
+		return now.Add(lease.IdleTTL / 2)
+	}
+	return now.Add(a.config.Lease / 3)
 }
 
 // releaseStored closes the files of a member's log that this agent would not read after a takeover: those before the last segment that
@@ -105,7 +125,7 @@ func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, 
 // the lease there either.
 func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
-	held.Reached = a.logEnd.Load
+	held.Reached, held.Idle = a.logEnd.Load, a.idle
 	keeping.Go(func() {
 		err := held.Keep(ctx, nil)
 		if errors.Is(err, lease.ErrLost) {
@@ -115,6 +135,11 @@ func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.Cance
 		}
 	})
 	return &keeping
+}
+
+// idle reports whether nothing has been archived for as long as the lease of an idle agent lasts.
+func (a *archiver) idle() bool {
+	return time.Since(time.Unix(0, a.storedAt.Load())) > lease.IdleTTL
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -18,9 +18,16 @@ type Hold struct {
 	Lease
 	// Reached returns the LogEnd to store with each renewal. If Reached is nil, LogEnd stays as it is.
 	Reached func() *LogEnd
-	in      *Access
-	ttl     time.Duration
+	// Idle reports whether the job has nothing to do at present. The lease then lasts for IdleTTL if that is longer, so that it costs
+	// fewer requests. If Idle is nil, the job is never idle.
+	Idle func() bool
+	in   *Access
+	ttl  time.Duration
+	id   string // of the stored version, which a renewal replaces without reading it; "": the store may ignore conditions
 }
+
+// IdleTTL is the duration of an idle job's lease.
+const IdleTTL = 2 * time.Minute
 
 const (
 	// longestConfirm limits how long Hold waits before it reads the lease again.
@@ -42,6 +49,7 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 		return h, false, err
 	}
 	if a.honorsConditions(ctx, l) {
+		h.id = l.id
 		return h, true, nil
 	}
 	select {
@@ -67,33 +75,49 @@ func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 	return errors.Is(err, storage.ErrChanged)
 }
 
-// Keep renews h every third of its ttl until ctx ends, and returns the result of Release. If another process has taken the
-// lease, Keep returns an error that matches ErrLost. A renewal that fails for another reason is tried again, so Keep survives
-// an unreachable store. After each renewal Keep calls renewed, unless it is nil, with the time at which the ttl began.
+// Keep renews h after half of its ttl, again and again until ctx ends, and returns the result of Release. If another process has taken
+// the lease, Keep returns an error that matches ErrLost. A renewal that fails for another reason is tried again after an eighth of the
+// ttl, so Keep survives an unreachable store. After each renewal Keep calls renewed, unless it is nil, with the time at which the ttl
+// began.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
+	wait := h.ttl / 2
 	for {
 		select {
 		case <-ctx.Done():
 			return h.Release(ctx)
-		case <-time.After(h.ttl / 3):
+		case <-time.After(wait):
 		}
-		now := time.Now()
-		theirs, held, err := h.renew(ctx, now)
+		now, ttl := time.Now(), h.nextTTL()
+		stored, held, err := h.renew(ctx, Term{ttl, now})
 		switch {
 		case err != nil:
+			wait = h.ttl / 8
+			continue
 		case !held:
-			return fmt.Errorf("%w: %q has it", ErrLost, theirs.Holder)
-		case renewed != nil:
+			return fmt.Errorf("%w: %q has it", ErrLost, stored.Holder)
+		case h.id != "":
+			h.id = stored.id
+		}
+		wait = ttl / 2
+		if renewed != nil {
 			renewed(now)
 		}
 	}
 }
 
-// renew renews h once. Its timeout is half the ttl, so that Keep can try again before the lease has ended.
-func (h Hold) renew(ctx context.Context, now time.Time) (Lease, bool, error) {
+// nextTTL returns the duration from the next renewal on.
+func (h Hold) nextTTL() time.Duration {
+	if h.Idle != nil && h.Idle() {
+		return max(h.ttl, IdleTTL)
+	}
+	return h.ttl
+}
+
+// renew renews h once. Its timeout is half of the ttl, which is about the time that is left.
+func (h Hold) renew(ctx context.Context, t Term) (version, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.ttl/2)
 	defer cancel()
-	return h.in.Renew(ctx, h.withLogEnd(), h.ttl, now)
+	return h.in.renew(ctx, version{h.withLogEnd(), h.id}, t)
 }
 
 // Release ends h, even if ctx is done. It takes at most 5 s. If it fails, other processes wait until the lease ends.

@@ -292,7 +292,7 @@ func TestHoldWhileTheStoreIsUnreachable(t *testing.T) {
 		h, _ := hold(t, c, "a")
 		var renewals atomic.Int64
 		stop := kept(t, h, func(time.Time) { renewals.Add(1) })
-		b.On(storagetest.VerbOpen).Times(6).Fail(stored.ErrTest)
+		b.On(storagetest.VerbPut).Times(13).Fail(stored.ErrTest)
 		time.Sleep(2*ttl + time.Second)
 		wantHolder(t, c, "")
 		if renewals.Load() > 0 {
@@ -303,10 +303,68 @@ func TestHoldWhileTheStoreIsUnreachable(t *testing.T) {
 		if renewals.Load() == 0 {
 			t.Error("no renewal when the store was back")
 		}
-		b.On(storagetest.VerbOpen).Fail(stored.ErrTest)
+		b.On(storagetest.VerbPut).Fail(stored.ErrTest)
 		err := stop()
 		if !errors.Is(err, stored.ErrTest) {
 			t.Errorf("given back to a store that is away: %v", err)
 		}
 	})
+}
+
+// TestHoldCosts checks how many requests a lease that is kept for an hour costs, in stores that honor conditions and in those that do not, and
+// that it never ends meanwhile.
+func TestHoldCosts(t *testing.T) {
+	const lasts = time.Hour
+	for _, test := range []struct {
+		name  string
+		store func() storage.Bucket
+		idle  bool
+		most  int
+	}{
+		{"busy", func() storage.Bucket { return mem.New() }, false, int(2 * lasts / ttl)},
+		{"idle", func() storage.Bucket { return mem.New() }, true, int(2 * lasts / lease.IdleTTL)},
+		{"idle, without conditions", func() storage.Bucket { return unconditional{Bucket: mem.New()} }, true, int(4 * lasts / lease.IdleTTL)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &counted{Bucket: test.store()}
+				c := stored.OpenCluster(t, b, "c")
+				h, _ := hold(t, c, "a")
+				h.Idle = func() bool { return test.idle }
+				before := b.requests.Load()
+				stop := kept(t, h, nil)
+				for range int(lasts / time.Second) {
+					time.Sleep(time.Second)
+					l, err := stored.OpenCluster(t, b.Bucket, "c").Leases().Live(t.Context(), "archive", time.Now())
+					if err != nil || l.Holder != "a" {
+						t.Fatalf("%q has the lease, %v", l.Holder, err)
+					}
+				}
+				cost := int(b.requests.Load() - before)
+				if cost > test.most {
+					t.Errorf("%d requests, want at most %d", cost, test.most)
+				}
+				err := stop()
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// counted is a Bucket that counts the requests that read or write an object.
+type counted struct {
+	storage.Bucket
+	requests atomic.Int64
+}
+
+func (c *counted) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	c.requests.Add(1)
+	return c.Bucket.Put(ctx, key, r, o)
+}
+
+func (c *counted) Open(ctx context.Context, key string, o storage.OpenOptions) (io.ReadCloser, storage.Object, error) {
+	c.requests.Add(1)
+	return c.Bucket.Open(ctx, key, o)
 }

@@ -93,9 +93,9 @@ func (a *Access) Acquire(ctx context.Context, job, holder string, t Term) (l Lea
 	return taken.Lease, held, err
 }
 
-// taken is a lease with the Version of the object that it replaced.
+// taken is a stored lease with the version of the object that it replaced.
 type taken struct {
-	Lease
+	version
 	replaced string
 }
 
@@ -105,10 +105,7 @@ func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held
 		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
 			catalog.ErrName, next.Job, next.Holder)
 	}
-	err = a.store.CheckMarker(ctx)
-	if err != nil {
-		return taken{}, false, err
-	}
+	checked := false
 	for try := range tries {
 		err = pause(ctx, try)
 		if err != nil {
@@ -119,7 +116,14 @@ func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held
 			return taken{}, false, err
 		}
 		if old.live(t.Now) && old.Holder != next.Holder {
-			return taken{Lease: old.Lease}, false, nil
+			return taken{version: old}, false, nil
+		}
+		if !checked { // another process checks it for its own lease
+			err = a.store.CheckMarker(ctx)
+			if err != nil {
+				return taken{}, false, err
+			}
+			checked = true
 		}
 		next.Format, next.Generation = Kind.Format, old.Generation+1
 		l, err = a.take(ctx, next, old, t)
@@ -193,21 +197,31 @@ func (a *Access) Live(ctx context.Context, job string, now time.Time) (Lease, er
 func (a *Access) Renew(
 	ctx context.Context, l Lease, ttl time.Duration, now time.Time,
 ) (renewed Lease, held bool, err error) {
+	v, held, err := a.renew(ctx, version{Lease: l}, Term{ttl, now})
+	return v.Lease, held, err
+}
+
+// renew implements Renew. If l has the id of a version, the first try replaces that version without reading it.
+func (a *Access) renew(ctx context.Context, l version, t Term) (renewed version, held bool, err error) {
 	for try := range tries {
 		err = pause(ctx, try)
 		if err != nil {
-			return Lease{}, false, err
+			return version{}, false, err
 		}
-		stored, err := a.read(ctx, l.Job)
-		if err != nil || !stored.same(l) {
-			return stored.Lease, false, err
+		id := l.id
+		if id == "" || try > 0 {
+			stored, err := a.read(ctx, l.Job)
+			if err != nil || !stored.same(l.Lease) {
+				return stored, false, err
+			}
+			id = stored.id
 		}
-		renewed, err = a.replace(ctx, l, stored.id, Term{ttl, now})
+		renewed, err = a.replace(ctx, l.Lease, id, t)
 		if !errors.Is(err, storage.ErrChanged) {
 			return renewed, err == nil, err
 		}
 	}
-	return Lease{}, false, fmt.Errorf("renew lease %s: %d tries have failed: run dr check: %w", a.key(l.Job), tries, storage.ErrChanged)
+	return version{}, false, fmt.Errorf("renew lease %s: %d tries have failed: run dr check: %w", a.key(l.Job), tries, storage.ErrChanged)
 }
 
 // Release ends l, so that other processes need not wait for its end. It does nothing if another process has taken l.
@@ -218,19 +232,19 @@ func (a *Access) Release(ctx context.Context, l Lease, now time.Time) error {
 
 // replace stores l for the term t in place of the version with that id. If the store refuses the condition, replace stores l without
 // it.
-func (a *Access) replace(ctx context.Context, l Lease, id string, t Term) (Lease, error) {
+func (a *Access) replace(ctx context.Context, l Lease, id string, t Term) (version, error) {
 	l, data, err := a.encode(l, t)
 	if err != nil {
-		return Lease{}, err
+		return version{}, err
 	}
-	_, err = a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: id})
+	put, err := a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: id})
 	if errors.Is(err, storage.ErrUnsupported) {
-		_, err = a.put(ctx, l.Job, data, storage.PutOptions{})
+		put, err = a.put(ctx, l.Job, data, storage.PutOptions{})
 	}
 	if err != nil {
-		return Lease{}, err
+		return version{}, err
 	}
-	return l, nil
+	return version{l, put.Version}, nil
 }
 
 // encode returns l with the end of the term t, and its stored form.
