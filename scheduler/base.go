@@ -21,6 +21,7 @@ type baseJob struct {
 	why    string     // why the log needs the backup
 	before catalog.ID // the newest backup when the log began to need one; "": there was none
 	need   int64      // the revision that the backup must contain
+	often  time.Time  // until then, another job's lease is looked at often
 	done   bool
 	err    error // why the job failed
 }
@@ -40,7 +41,7 @@ func (a *archiving) snapshot(ctx context.Context, why string) error {
 	if err != nil {
 		return err
 	}
-	j := &baseJob{archiving: a, why: why, before: before.ID, need: need}
+	j := &baseJob{archiving: a, why: why, before: before.ID, need: need, often: time.Now().Add(time.Minute)}
 	for {
 		again := j.try(ctx)
 		if j.done || j.err != nil {
@@ -131,8 +132,10 @@ func (j *baseJob) finish(a runner.Action) time.Time {
 		j.done = true
 	case runner.Retry, runner.GiveUp, runner.Drop:
 		j.err = j.r.why
-	case runner.StandBy:
-		return time.Now().Add(baseLook)
 	}
-	return j.r.nextLook(j.r.theirs)
+	next := j.r.nextLook(j.r.theirs)
+	if time.Now().Before(j.often) {
+		next = spec.Earlier(next, time.Now().Add(baseLook))
+	}
+	return next
 }

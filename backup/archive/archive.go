@@ -208,7 +208,7 @@ type archiver struct {
 	warnedOf  string // the server version of the last warning
 	spool     spool
 	logEnd    atomic.Pointer[lease.LogEnd] // the last segment known to be stored, for the lease
-	storedAt  atomic.Int64                 // when a segment was last stored, or a turn began, in nanoseconds since 1970
+	busyAt    atomic.Int64                 // when there was last a request to store, or a turn began, in nanoseconds since 1970
 	released  lease.LogEnd                 // the last segment for which files were released on standby, in this turn
 	members   members
 }

@@ -27,7 +27,6 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 	}
 	w := &work{archiver: a, source: from, heardAt: time.Now(), takenAt: time.Now(), emptiedAt: time.Now()}
 	w.version = from.version()
-	w.storedAt.Store(time.Now().UnixNano())
 	w.setStored(tail.Last)
 	err = w.loadUnindexed(ctx, tail)
 	if err != nil {

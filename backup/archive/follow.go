@@ -16,7 +16,7 @@ func (w *work) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := time.NewTimer(0)
+	next := time.NewTimer(w.untilNext(time.Now()))
 	defer next.Stop()
 	for {
 		err := w.step(ctx, storing)
@@ -56,14 +56,14 @@ func (w *work) resumeSource(ctx context.Context) {
 	}
 }
 
-// untilNext returns the time until the next step: the interval between reads of the log, which cost as much as a few hundred requests, or
-// less if requests are due before.
+// untilNext returns the time until the next step, more than zero: the interval between reads of the log, which cost as much as a few hundred
+// requests, or less if requests are due before.
 func (w *work) untilNext(now time.Time) time.Duration {
 	interval := min(w.config.Flush/2, 500*time.Millisecond)
 	if len(w.pending.requests) == 0 || len(w.queue) > 0 {
 		return interval
 	}
-	return min(interval, w.pending.untilFlush(now, w.config.Flush))
+	return max(1, min(interval, w.pending.untilFlush(now, w.config.Flush)))
 }
 
 // drainOnStop stores the pending requests when the agent is stopped. An agent that lost the lease leaves them to the next one.

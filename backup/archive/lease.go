@@ -44,6 +44,9 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 				return found, err
 			}
 			look = a.nextLook(found.Until, now)
+			if problem != "" {
+				look = now
+			}
 		}
 		a.releaseStored(ctx, from, found.LogEnd)
 		err = a.emptySpool(ctx)
@@ -58,7 +61,7 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 	}
 }
 
-// tryLease acquires the lease, unless another agent holds it, whose lease is then in found, or this one must not work yet because of problem.
+// tryLease acquires the lease. If another agent holds it, found is that lease; if this agent must not work yet, problem is the reason.
 func (a *archiver) tryLease(ctx context.Context) (found lease.Hold, held bool, problem string, err error) {
 	theirs, problem, err := a.yieldReason(ctx)
 	if err != nil || problem != "" {
@@ -68,13 +71,11 @@ func (a *archiver) tryLease(ctx context.Context) (found lease.Hold, held bool, p
 	return found, held, "", err
 }
 
-// nextLook returns when an agent on standby looks again at a lease that lasts until then. A lease that lasts longer than a working agent's is
-// that of an idle one: until it archives something, there is nothing to take over.
+// nextLook returns when an agent on standby looks again at a lease that lasts until then. A lease that lasts much longer than a working
+// agent's is that of an idle one, which is looked at less often.
 func (a *archiver) nextLook(until, now time.Time) time.Time {
-	if until.Sub(now) > a.config.Lease {
-		return now.Add(lease.IdleTTL / 2)
-	}
-	return now.Add(a.config.Lease / 3)
+	spare := until.Sub(now) - a.config.Lease
+	return now.Add(max(a.config.Lease/3, min(spare, a.config.Lease)))
 }
 
 // releaseStored closes the files of a member's log that this agent would not read after a takeover: those before the last segment that
@@ -125,6 +126,7 @@ func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, 
 // the lease there either.
 func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
+	a.busyAt.Store(time.Now().UnixNano())
 	held.Reached, held.Idle = a.logEnd.Load, a.idle
 	keeping.Go(func() {
 		err := held.Keep(ctx, nil)
@@ -137,9 +139,9 @@ func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.Cance
 	return &keeping
 }
 
-// idle reports whether nothing has been archived for as long as the lease of an idle agent lasts.
+// idle reports whether there was nothing to archive for as long as the lease of an idle agent lasts.
 func (a *archiver) idle() bool {
-	return time.Since(time.Unix(0, a.storedAt.Load())) > lease.IdleTTL
+	return time.Since(time.Unix(0, a.busyAt.Load())) > lease.IdleTTL
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

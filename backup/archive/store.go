@@ -91,7 +91,6 @@ func (w *work) finishStore(ctx context.Context, outcome error) error {
 	w.unindexed = append(w.unindexed, s)
 	w.board.set(func(b *Status) { b.addEnd(s, time.Now()) })
 	w.publishLogEnd(s)
-	w.storedAt.Store(time.Now().UnixNano())
 	w.source.release(s.Last)
 	return errors.Join(w.index(ctx), w.sendNext(ctx))
 }

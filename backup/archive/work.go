@@ -32,7 +32,7 @@ type work struct {
 	heardAt     time.Time     // when the leader last confirmed a mark, or the turn began
 	markedAt    time.Time     // when the last mark was taken
 	takenAt     time.Time     // when requests were last taken, or the turn began
-	emptiedAt   time.Time     // requests that were not taken yet are not older, unless pending is full
+	emptiedAt   time.Time     // no request that was not taken yet is older, unless pending is full or the source broke
 	hasTaken    bool          // requests were taken, so the source continues the repository's log
 	// sourceErr is the error after which the source returns no more; nil while there is none. Pending requests can still be stored.
 	sourceErr error
@@ -77,6 +77,9 @@ func (w *work) step(ctx, storeCtx context.Context) error {
 	}
 	if !w.isFull() {
 		w.emptiedAt = began
+	}
+	if len(w.pending.requests) > 0 || len(w.queue) > 0 {
+		w.busyAt.Store(began.UnixNano())
 	}
 	if w.due() {
 		err := w.send(storeCtx)

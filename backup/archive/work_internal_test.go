@@ -236,3 +236,19 @@ func TestNoRequestWaitsLongerThanFlush(t *testing.T) {
 		}
 	}
 }
+
+// TestNextLook checks that a standby looks again soon after a lease can have ended, and less often at the lease of an idle agent.
+func TestNextLook(t *testing.T) {
+	now := time.Now()
+	a := &archiver{config: Config{Lease: 30 * time.Second}}
+	for left, want := range map[time.Duration]time.Duration{
+		-time.Hour: 10 * time.Second, 0: 10 * time.Second, 30 * time.Second: 10 * time.Second,
+		31 * time.Second: 10 * time.Second, // of a busy agent, by a clock that is one second ahead
+		50 * time.Second: 20 * time.Second, 2 * time.Minute: 30 * time.Second,
+	} {
+		got := a.nextLook(now.Add(left), now).Sub(now)
+		if got != want {
+			t.Errorf("at a lease that lasts %s it looks again in %s, want %s", left, got, want)
+		}
+	}
+}

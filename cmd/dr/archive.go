@@ -38,8 +38,8 @@ func (a *app) archive() *cobra.Command {
 restore any point since the first backup.
 
 --source wal runs next to a member and reads its log (member/wal, read-only): it archives every request. Run one agent next
-to each member: one of them holds a lease and works, and another takes over within --lease when it stops. While the store is
-unreachable, the member's own log is the spool.
+to each member: one of them holds a lease and works, and another takes over when it stops: within --lease, or within two minutes
+if nothing was archived in the two minutes before. While the store is unreachable, the member's own log is the spool.
 
 --source watch needs only the client port: it watches all keys, from any host. If authentication is enabled, it needs one with the
 role root. It does not see users, roles, leases without keys and alarms: a restore takes them from the backup. While the store

@@ -75,19 +75,26 @@ func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 	return errors.Is(err, storage.ErrChanged)
 }
 
-// Keep renews h after half of its ttl, again and again until ctx ends, and returns the result of Release. If another process has taken
-// the lease, Keep returns an error that matches ErrLost. A renewal that fails for another reason is tried again after an eighth of the
-// ttl, so Keep survives an unreachable store. After each renewal Keep calls renewed, unless it is nil, with the time at which the ttl
-// began.
+// Keep renews h after half of the time for which it lasts, until ctx ends, and returns the result of Release. The lease of a job that is no
+// longer idle is renewed after half of the ttl at the latest. If another process has taken the lease, Keep returns an error that matches
+// ErrLost. A renewal that fails for another reason is tried again after an eighth of the ttl, so Keep survives an unreachable store. After
+// each renewal Keep calls renewed, unless it is nil, with the time at which the ttl began.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
-	wait := h.ttl / 2
+	wait, idleUntil := h.ttl/2, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return h.Release(ctx)
 		case <-time.After(wait):
 		}
-		now, ttl := time.Now(), h.nextTTL()
+		now, idle := time.Now(), h.Idle != nil && h.Idle()
+		if idle && now.Before(idleUntil) {
+			continue
+		}
+		ttl := h.ttl
+		if idle {
+			ttl = max(ttl, IdleTTL)
+		}
 		stored, held, err := h.renew(ctx, Term{ttl, now})
 		switch {
 		case err != nil:
@@ -98,24 +105,19 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 		case h.id != "":
 			h.id = stored.id
 		}
-		wait = ttl / 2
+		wait, idleUntil = h.ttl/2, now.Add(ttl/2)
 		if renewed != nil {
 			renewed(now)
 		}
 	}
 }
 
-// nextTTL returns the duration from the next renewal on.
-func (h Hold) nextTTL() time.Duration {
-	if h.Idle != nil && h.Idle() {
-		return max(h.ttl, IdleTTL)
-	}
-	return h.ttl
-}
+// shortestRenewal is a time in which a store answers even on a busy host.
+const shortestRenewal = time.Second
 
-// renew renews h once. Its timeout is half of the ttl, which is about the time that is left.
+// renew renews h once. Its timeout leaves time for another try before the lease ends.
 func (h Hold) renew(ctx context.Context, t Term) (version, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.ttl/2)
+	ctx, cancel := context.WithTimeout(ctx, max(h.ttl/4, min(h.ttl/2, shortestRenewal)))
 	defer cancel()
 	return h.in.renew(ctx, version{h.withLogEnd(), h.id}, t)
 }

@@ -368,3 +368,52 @@ func (c *counted) Open(ctx context.Context, key string, o storage.OpenOptions) (
 	c.requests.Add(1)
 	return c.Bucket.Open(ctx, key, o)
 }
+
+// TestHoldAfterIdleness checks that the long lease of an idle job is shortened soon after the job has something to do.
+func TestHoldAfterIdleness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := stored.OpenCluster(t, mem.New(), "c")
+		h, _ := hold(t, c, "a")
+		var busy atomic.Bool
+		h.Idle = func() bool { return !busy.Load() }
+		stop := kept(t, h, nil)
+		time.Sleep(10 * time.Minute)
+		busy.Store(true)
+		time.Sleep(ttl/2 + time.Second)
+		l, err := c.Leases().Live(t.Context(), "archive", time.Now())
+		left := time.Until(l.Until)
+		if err != nil || left <= 0 || left > ttl {
+			t.Errorf("the lease lasts for %s still, %v", left, err)
+		}
+		err = stop()
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestHoldInAStoreThatChanges checks that a lease that another process has taken is not taken back when the store begins to refuse conditions.
+func TestHoldInAStoreThatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &changing{Bucket: mem.New()}
+		c := stored.OpenCluster(t, b, "c")
+		h, _ := hold(t, c, "a")
+		b.refuses.Store(true)
+		acquire(t, c, "b", time.Now().Add(ttl)) // with a fast clock
+		stored.WantError(t, "taken", h.Keep(t.Context(), nil), lease.ErrLost)
+		wantHolder(t, c, "b")
+	})
+}
+
+// changing is a store that refuses IfVersion from some time on.
+type changing struct {
+	storage.Bucket
+	refuses atomic.Bool
+}
+
+func (c *changing) Put(ctx context.Context, key string, r io.Reader, o storage.PutOptions) (storage.Object, error) {
+	if c.refuses.Load() && o.IfVersion != "" {
+		return storage.Object{}, storage.ErrUnsupported
+	}
+	return c.Bucket.Put(ctx, key, r, o)
+}

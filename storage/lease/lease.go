@@ -118,7 +118,7 @@ func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held
 		if old.live(t.Now) && old.Holder != next.Holder {
 			return taken{version: old}, false, nil
 		}
-		if !checked { // another process checks it for its own lease
+		if !checked { // before the first write
 			err = a.store.CheckMarker(ctx)
 			if err != nil {
 				return taken{}, false, err
@@ -203,20 +203,22 @@ func (a *Access) Renew(
 
 // renew implements Renew. If l has the id of a version, the first try replaces that version without reading it.
 func (a *Access) renew(ctx context.Context, l version, t Term) (renewed version, held bool, err error) {
+	if l.id != "" {
+		renewed, err = a.replaceVersion(ctx, l.Lease, l.id, t)
+		if !errors.Is(err, storage.ErrChanged) && !errors.Is(err, storage.ErrUnsupported) {
+			return renewed, err == nil, err
+		}
+	}
 	for try := range tries {
 		err = pause(ctx, try)
 		if err != nil {
 			return version{}, false, err
 		}
-		id := l.id
-		if id == "" || try > 0 {
-			stored, err := a.read(ctx, l.Job)
-			if err != nil || !stored.same(l.Lease) {
-				return stored, false, err
-			}
-			id = stored.id
+		stored, err := a.read(ctx, l.Job)
+		if err != nil || !stored.same(l.Lease) {
+			return stored, false, err
 		}
-		renewed, err = a.replace(ctx, l.Lease, id, t)
+		renewed, err = a.replace(ctx, l.Lease, stored.id, t)
 		if !errors.Is(err, storage.ErrChanged) {
 			return renewed, err == nil, err
 		}
@@ -233,14 +235,20 @@ func (a *Access) Release(ctx context.Context, l Lease, now time.Time) error {
 // replace stores l for the term t in place of the version with that id. If the store refuses the condition, replace stores l without
 // it.
 func (a *Access) replace(ctx context.Context, l Lease, id string, t Term) (version, error) {
+	replaced, err := a.replaceVersion(ctx, l, id, t)
+	if errors.Is(err, storage.ErrUnsupported) {
+		return a.replaceVersion(ctx, l, "", t)
+	}
+	return replaced, err
+}
+
+// replaceVersion stores l for the term t in place of the version with that id, or of any if id is "".
+func (a *Access) replaceVersion(ctx context.Context, l Lease, id string, t Term) (version, error) {
 	l, data, err := a.encode(l, t)
 	if err != nil {
 		return version{}, err
 	}
 	put, err := a.put(ctx, l.Job, data, storage.PutOptions{IfVersion: id})
-	if errors.Is(err, storage.ErrUnsupported) {
-		put, err = a.put(ctx, l.Job, data, storage.PutOptions{})
-	}
 	if err != nil {
 		return version{}, err
 	}

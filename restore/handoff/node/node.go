@@ -7,7 +7,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -196,8 +195,7 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 			continue
 		}
 		found := clusters[a.URL]
-		id := cmp.Or(found.id, a.ClusterID)
-		isOld := id != "" && !catalog.SameClusterID(id, r.Built.ClusterID)
+		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
 		switch {
 		case isOld && m.servesAlone(a.URL, found):
 			return fmt.Sprintf("at %s a cluster of its own serves, without the other members: run the same command there, or stop it", a.URL)
@@ -214,19 +212,31 @@ type identified struct {
 	members []catalog.Member // none: unknown
 }
 
-// ask asks the servers at the client URLs of p's old members whether they answer, and for their clusters, by URL. It does all at once: a
-// server that hangs takes the whole timeout.
+// ask asks the servers at the client URLs of p's old members whether they answer, and for their clusters, by URL. It asks all at the same time,
+// because one that hangs takes the whole timeout. A server without TLS gets a password only if it does not name its cluster to everybody.
 func (m *Manager) ask(ctx context.Context, p plan.Plan) (answers []cluster.Answer, clusters map[string]identified) {
-	found := make([]identified, len(p.Old.ClientURLs))
+	urls := p.Old.ClientURLs
+	found := make([]identified, len(urls))
 	var asking sync.WaitGroup
 	asking.Go(func() { answers, _ = restore.Survivors(ctx, p, reach.Anywhere) })
-	for i, at := range p.Old.ClientURLs {
-		asking.Go(func() { found[i] = m.identify(ctx, at) })
+	for i, at := range urls {
+		if strings.HasPrefix(at, "https:") {
+			asking.Go(func() { found[i] = m.identify(ctx, at) })
+		}
 	}
 	asking.Wait()
 	clusters = map[string]identified{}
-	for i, at := range p.Old.ClientURLs {
+	for i, at := range urls {
 		clusters[at] = found[i]
+	}
+	for _, a := range answers {
+		switch {
+		case clusters[a.URL].id != "":
+		case a.ClusterID != "":
+			clusters[a.URL] = identified{a.ClusterID, a.Members}
+		case !strings.HasPrefix(a.URL, "https:"):
+			clusters[a.URL] = m.identify(ctx, a.URL)
+		}
 	}
 	return answers, clusters
 }
