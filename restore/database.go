@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/etcd-dr/etcd-dr/restore/keyspace"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -144,11 +145,72 @@ func (r *run) checkAlarms() error {
 	return nil
 }
 
-// prove loads the key space as a server does, and compares its hash with the member's. It must run before the bump, which compacts the
-// old revision: a compacted revision has no hash.
+// prove reads everything as a server does when it starts, and compares the hash of the key space with the member's. It must run before the
+// bump, which compacts the old revision: a compacted revision has no hash.
 func (r *run) prove(ctx context.Context) error {
+	err := withBackend(r.db, loadRest)
+	if err != nil {
+		return err
+	}
+	proven, err := r.proveByReading()
+	if proven || err != nil {
+		return err
+	}
+	return r.proveByLoading(ctx)
+}
+
+// proveByReading reads the key space in one pass. What that cannot prove, it leaves to etcd's own code: a compaction that must be finished
+// first, another hash than the member's, and anything malformed.
+func (r *run) proveByReading() (proven bool, err error) {
+	var want catalog.HashKV
+	recorded := r.plan.Backup != nil && r.plan.Backup.HashKV != nil
+	if recorded {
+		want = *r.plan.Backup.HashKV
+	}
+	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return false, fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
+	}
+	defer db.Close()
+	var space keyspace.KeySpace
+	err = db.View(func(tx *bolt.Tx) error {
+		space, err = keyspace.Read(tx, want.Revision)
+		return err
+	})
+	sameHash := space.Compacted == want.CompactRevision && want.Revision <= space.Revision && space.Hash == want.Hash
+	if err != nil || recorded && !sameHash {
+		return false, nil
+	}
+	r.recordFacts(space.Revision, space.Keys, space.Kubernetes)
+	if recorded {
+		r.result.HashKV = provenAt(want)
+	} else {
+		r.result.HashKV = r.notHashed()
+	}
+	return true, nil
+}
+
+// recordFacts records what a proof has found.
+func (r *run) recordFacts(revision, keys int64, kubernetes bool) {
+	r.facts.revision, r.facts.keys, r.facts.kubernetes = revision, keys, kubernetes
+	r.result.Revision, r.result.Keys = revision, keys
+}
+
+func provenAt(h catalog.HashKV) string {
+	return fmt.Sprintf("key space proven at revision %d", h.Revision)
+}
+
+// notHashed returns why no hash can be compared.
+func (r *run) notHashed() string {
+	if r.plan.Backup != nil && r.plan.Backup.HashSkipped != "" {
+		return "not compared: it was not taken: " + r.plan.Backup.HashSkipped
+	}
+	return "not compared: no HashKV was recorded"
+}
+
+// proveByLoading loads the key space into etcd's own store.
+func (r *run) proveByLoading(ctx context.Context) error {
 	err := withBackend(r.db, func(be backend.Backend) error {
-		loadRest(be)
 		store := mvcc.NewStore(replay.LastWords(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
 		return errors.Join(r.proveStore(ctx, store), store.Close())
 	})
@@ -156,7 +218,7 @@ func (r *run) prove(ctx context.Context) error {
 }
 
 // loadRest loads leases, users and roles as a server does when it starts. It panics if one is malformed.
-func loadRest(be backend.Backend) {
+func loadRest(be backend.Backend) error {
 	tx := be.ReadTx()
 	tx.RLock()
 	schema.MustUnsafeGetAllLeases(tx)
@@ -164,26 +226,22 @@ func loadRest(be backend.Backend) {
 	auth := schema.NewAuthBackend(replay.LastWords(), be)
 	auth.GetAllUsers()
 	auth.GetAllRoles()
+	return nil
 }
 
 func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
-	var err error
-	r.facts.keys, r.facts.kubernetes, err = replay.CountKeys(ctx, store)
+	keys, kubernetes, err := replay.CountKeys(ctx, store)
 	if err != nil {
 		return fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
 	}
-	r.facts.revision = store.Rev()
-	r.result.Revision, r.result.Keys = r.facts.revision, r.facts.keys
+	r.recordFacts(store.Rev(), keys, kubernetes)
 	return r.compareHash(store)
 }
 
 // compareHash compares the key space's hash with that in the manifest, and sets the result's description of the comparison.
 func (r *run) compareHash(store mvcc.KV) error {
 	if r.plan.Backup == nil || r.plan.Backup.HashKV == nil {
-		r.result.HashKV = "not compared: no HashKV was recorded"
-		if r.plan.Backup != nil && r.plan.Backup.HashSkipped != "" {
-			r.result.HashKV = "not compared: it was not taken: " + r.plan.Backup.HashSkipped
-		}
+		r.result.HashKV = r.notHashed()
 		return nil
 	}
 	want := *r.plan.Backup.HashKV
@@ -205,7 +263,7 @@ func (r *run) compareHash(store mvcc.KV) error {
 		return fmt.Errorf("backup %s is %w, at stage prove: HashKV at revision %d is %08x, the member reported %08x",
 			r.plan.Backup.ID, catalog.ErrDamaged, want.Revision, got.Hash, want.Hash)
 	}
-	r.result.HashKV = fmt.Sprintf("key space proven at revision %d", want.Revision)
+	r.result.HashKV = provenAt(want)
 	return nil
 }
 

@@ -1,0 +1,253 @@
+package keyspace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
+
+	"github.com/etcd-dr/etcd-dr/restore/keyspace"
+	"github.com/etcd-dr/etcd-dr/restore/replay"
+	"github.com/etcd-dr/etcd-dr/test/history"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// withStore opens a database, or a new one, with etcd's store.
+func withStore(t testing.TB, path string, do func(mvcc.KV)) {
+	t.Helper()
+	be := backend.New(backend.BackendConfig{Path: path, UnsafeNoFsync: true, BatchLimit: 1000, BatchInterval: time.Hour, Logger: zap.NewNop()})
+	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	do(store)
+	err := errors.Join(store.Close(), be.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, path string, at int64) (k keyspace.KeySpace, err error) {
+	t.Helper()
+	db, openErr := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true})
+	if openErr != nil {
+		t.Fatal(openErr)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bolt.Tx) error {
+		k, err = keyspace.Read(tx, at)
+		return err
+	})
+	return k, err
+}
+
+// wantAsEtcd compares what Read finds in a database with what etcd's store does, with the hash of each revision that has one.
+func wantAsEtcd(t *testing.T, path string) {
+	t.Helper()
+	type loaded struct {
+		space  keyspace.KeySpace
+		hashes []mvcc.KeyValueHash
+	}
+	var want loaded
+	withStore(t, path, func(store mvcc.KV) {
+		var err error
+		want.space.Revision = store.Rev()
+		want.space.Keys, want.space.Kubernetes, err = replay.CountKeys(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := store.Rev(); at > 0; at-- {
+			h, _, err := store.HashStorage().HashByRev(at)
+			if err != nil {
+				break // compacted
+			}
+			want.hashes = append(want.hashes, h)
+		}
+	})
+	for _, h := range want.hashes {
+		got, err := read(t, path, h.Revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.space.Compacted, want.space.Hash = h.CompactRevision, h.Hash
+		if got != want.space {
+			t.Fatalf("at revision %d: %+v, etcd has %+v", h.Revision, got, want.space)
+		}
+	}
+}
+
+// TestReadAsEtcd reads random histories of etcd's store, with compactions, and a raised revision in some.
+func TestReadAsEtcd(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			path := filepath.Join(t.TempDir(), "db")
+			for range 1 + random.IntN(3) {
+				withStore(t, path, func(store mvcc.KV) { live(t, store, random, 1+random.IntN(150)) })
+				wantAsEtcd(t, path)
+			}
+		})
+	}
+}
+
+// live makes random changes of a few keys. Some keep one key alone, or none.
+func live(t *testing.T, store mvcc.KV, random *rand.Rand, steps int) {
+	t.Helper()
+	key := func() []byte {
+		return fmt.Appendf(nil, "%s%d", []string{"/registry/pods/", "own/"}[random.IntN(2)], random.IntN(8))
+	}
+	for range steps {
+		switch random.IntN(12) {
+		case 0:
+			tx := store.Write(traceutil.TODO())
+			for range random.IntN(4) {
+				tx.Put(key(), []byte("of a transaction"), lease.NoLease)
+				tx.DeleteRange(key(), nil)
+			}
+			tx.End()
+		case 1, 2, 3:
+			store.DeleteRange(key(), nil)
+		case 4:
+			store.DeleteRange([]byte{0}, []byte{})
+		case 5:
+			done, err := store.Compact(traceutil.TODO(), max(1, store.Rev()-random.Int64N(20)))
+			if err == nil {
+				<-done
+			}
+		default:
+			store.Put(key(), []byte(strings.Repeat("x", random.IntN(300))), lease.NoLease)
+		}
+	}
+	store.Commit()
+}
+
+// TestReadAsServers reads snapshots of servers of each version, and compares with the servers' own hashes too.
+func TestReadAsServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs servers")
+	}
+	for _, version := range servers.Versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			cluster := servers.Start(t, servers.Options{Version: version})
+			w := history.New(t, cluster, 3, history.Options{Auth: true})
+			for range 12 {
+				w.Write(80)
+				path := w.Snapshot()
+				newest, err := read(t, path, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer, err := w.Client().HashKV(t.Context(), cluster.Members[0].ClientURL, newest.Revision)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := read(t, path, newest.Revision)
+				if err != nil || got.Hash != answer.Hash || got.Compacted != answer.CompactRevision {
+					t.Errorf("%+v, %v; the server's hash is %d, compacted at %d", got, err, answer.Hash, answer.CompactRevision)
+				}
+				wantAsEtcd(t, path)
+			}
+		})
+	}
+}
+
+// TestReadAfterARaise reads a database whose revision a restore has raised, before and after a server has compacted it.
+func TestReadAfterARaise(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	withStore(t, path, func(store mvcc.KV) { live(t, store, rand.New(rand.NewPCG(1, 1)), 100) })
+	be := backend.New(backend.BackendConfig{Path: path, UnsafeNoFsync: true, BatchLimit: 1, BatchInterval: time.Hour, Logger: zap.NewNop()})
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	tx.UnsafePut(schema.Key, mvcc.RevToBytes(mvcc.Revision{Main: 1e9}, mvcc.NewRevBytes()), []byte{})
+	mvcc.UnsafeSetScheduledCompact(tx, 1e9)
+	tx.Unlock()
+	err := be.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = read(t, path, 1e9)
+	if !errors.Is(err, keyspace.ErrUnfinished) {
+		t.Errorf("before the compaction: %v, want ErrUnfinished", err)
+	}
+	withStore(t, path, func(store mvcc.KV) {
+		done, _ := store.Compact(traceutil.TODO(), 1e9) // it has begun already
+		<-done
+	})
+	wantAsEtcd(t, path)
+}
+
+// TestMalformed reads databases with a malformed entry.
+func TestMalformed(t *testing.T) {
+	revision := mvcc.RevToBytes(mvcc.Revision{Main: 5}, mvcc.NewRevBytes())
+	for name, test := range map[string]struct {
+		bucket, key, value []byte
+		says               string
+	}{
+		"a key that is too short":     {schema.Key.Name(), []byte("short"), nil, "is no revision"},
+		"a key without separator":     {schema.Key.Name(), make([]byte, 17), nil, "is no revision"},
+		"a negative revision":         {schema.Key.Name(), append([]byte{255, 0, 0, 0, 0, 0, 0, 0, '_'}, make([]byte, 8)...), nil, "is no revision"},
+		"a value that is cut":         {schema.Key.Name(), revision, []byte{0x0a, 9, 'x'}, "malformed"},
+		"a value that is not a field": {schema.Key.Name(), revision, []byte{0xff}, "malformed"},
+		"a compaction at no revision": {schema.Meta.Name(), schema.FinishedCompactKeyName, []byte("x"), "is no revision"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "db")
+			withStore(t, path, func(store mvcc.KV) { store.Put([]byte("a"), []byte("b"), lease.NoLease) })
+			db, err := bolt.Open(path, 0o600, nil)
+			if err == nil {
+				err = db.Update(func(tx *bolt.Tx) error { return tx.Bucket(test.bucket).Put(test.key, test.value) })
+			}
+			if err == nil {
+				err = db.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = read(t, path, 1)
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error %v, want one that says %q", err, test.says)
+			}
+		})
+	}
+}
+
+// BenchmarkRead compares Read with loading the store.
+func BenchmarkRead(b *testing.B) {
+	const keys = 200_000
+	path := filepath.Join(b.TempDir(), "db")
+	withStore(b, path, func(store mvcc.KV) {
+		for i := range keys {
+			store.Put(fmt.Appendf(nil, "/registry/pods/%08d", i), make([]byte, 100), lease.NoLease)
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			_, err := read(b, path, keys)
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("load", func(b *testing.B) {
+		for b.Loop() {
+			withStore(b, path, func(store mvcc.KV) {
+				_, _, err := store.HashStorage().HashByRev(keys)
+				_, _, countErr := replay.CountKeys(context.Background(), store)
+				err = errors.Join(err, countErr)
+				if err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+	})
+}
