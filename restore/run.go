@@ -155,7 +155,7 @@ var doing = map[string]string{
 	"ask":    "asking whether the old members still answer",
 	"fetch":  "fetching the snapshot",
 	"check":  "checking every page of the database",
-	"prove":  "loading the key space and comparing its hash",
+	"prove":  "reading the key space and comparing its hash",
 	"replay": "replaying the log",
 	"build":  "building the data dirs",
 	"rename": "moving the data dirs into place",
