@@ -99,7 +99,7 @@ func checkSmall(tx *bolt.Tx) error {
 	})
 }
 
-// readFacts reads the facts except those of the loaded key space: revision, keys and kubernetes.
+// readFacts reads the facts except those that the stage prove adds: revision, keys and kubernetes.
 func readFacts(tx *bolt.Tx) (facts, error) {
 	var f facts
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
@@ -145,23 +145,24 @@ func (r *run) checkAlarms() error {
 	return nil
 }
 
-// prove reads everything as a server does when it starts, and compares the hash of the key space with the member's. It must run before the
-// bump, which compacts the old revision: a compacted revision has no hash.
+// prove loads the leases, users and roles as a server does when it starts, reads the key space, and compares its hash with the member's. It must
+// run before the bump, which compacts the old revision: a compacted revision has no hash.
 func (r *run) prove(ctx context.Context) error {
 	err := withBackend(r.db, loadRest)
 	if err != nil {
 		return err
 	}
-	proven, err := r.proveByReading()
-	if proven || err != nil {
+	why, err := r.proveByReading()
+	if err != nil || why == "" {
 		return err
 	}
+	r.say("prove", storage.Note, "loading the key space into etcd's store, which takes longer: %s", why)
 	return r.proveByLoading(ctx)
 }
 
-// proveByReading reads the key space in one pass. What that cannot prove, it leaves to etcd's own code: a compaction that must be finished
-// first, another hash than the member's, and anything malformed.
-func (r *run) proveByReading() (proven bool, err error) {
+// proveByReading reads the bucket of the key space. If only etcd's own code can decide, it returns why: a compaction must be finished first,
+// the hash is another one than the member's, or something is malformed.
+func (r *run) proveByReading() (why string, err error) {
 	var want catalog.HashKV
 	recorded := r.plan.Backup != nil && r.plan.Backup.HashKV != nil
 	if recorded {
@@ -169,7 +170,7 @@ func (r *run) proveByReading() (proven bool, err error) {
 	}
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
-		return false, fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
+		return "", fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
 	}
 	defer db.Close()
 	var space keyspace.KeySpace
@@ -177,17 +178,23 @@ func (r *run) proveByReading() (proven bool, err error) {
 		space, err = keyspace.Read(tx, want.Revision)
 		return err
 	})
-	sameHash := space.Compacted == want.CompactRevision && want.Revision <= space.Revision && space.Hash == want.Hash
-	if err != nil || recorded && !sameHash {
-		return false, nil
+	switch {
+	case err != nil:
+		return err.Error(), nil
+	case recorded && !isSame(space, want):
+		return "its hash is not the member's", nil
 	}
 	r.recordFacts(space.Revision, space.Keys, space.Kubernetes)
+	r.result.HashKV = r.notHashed()
 	if recorded {
 		r.result.HashKV = provenAt(want)
-	} else {
-		r.result.HashKV = r.notHashed()
 	}
-	return true, nil
+	return "", nil
+}
+
+// isSame reports whether the key space has the hash that a member had at a revision that both still have.
+func isSame(k keyspace.KeySpace, h catalog.HashKV) bool {
+	return k.Compacted == h.CompactRevision && max(1, k.Compacted) <= h.Revision && h.Revision <= k.Revision && k.Hash == h.Hash
 }
 
 // recordFacts records what a proof has found.

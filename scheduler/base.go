@@ -134,7 +134,7 @@ func (j *baseJob) finish(a runner.Action) time.Time {
 		j.err = j.r.why
 	}
 	next := j.r.nextLook(j.r.theirs)
-	if time.Now().Before(j.often) {
+	if a == runner.StandBy && time.Now().Before(j.often) {
 		next = spec.Earlier(next, time.Now().Add(baseLook))
 	}
 	return next

@@ -41,6 +41,7 @@ var chapters = []chapter{
 	{"### agent", document.Agent{}, ""},
 	{"## archive verify", document.ArchiveVerify{}, ""},
 	{"## drill", document.Drill{}, ""},
+	{"## import", document.Import{}, ""},
 	{"## copy", document.Copy{}, ""},
 	{"## prune", document.Prune{}, ""},
 	{"## The plan: restore --dry-run, --plan-out, salvage", plan.Plan{}, "plan"},

@@ -50,7 +50,7 @@ func importedManifest() catalog.Manifest {
 	m := manifest()
 	m.ID = catalog.NewImportID(at, 4711)
 	m.Origin = &catalog.Origin{
-		Kind: catalog.OriginSalvage, Imported: at.Add(time.Hour), Written: at, Given: true, File: "/srv/snapshot.db", Unhashed: true,
+		Kind: catalog.OriginSalvage, Imported: at.Add(time.Hour), Written: at, Given: true, File: "/srv/snapshot.db", Size: 8224, Modified: at, Unhashed: true,
 		Salvage: &catalog.Salvage{
 			Disks:  []catalog.SalvagedDisk{{Dir: "/mnt/m1", Member: "8e9e05c52164694d", Name: "m1", Used: true}},
 			Voters: 3, Majority: true, Certain: 4709, Probable: 2, LeftOut: 3, Most: 4714,
@@ -165,6 +165,7 @@ func goldens() map[string]any {
 			Undo:  []string{"dr", "restore", "--undo", "1f2e3d4c", "--data-dir", "/var/lib/etcd"},
 			Clean: []string{"dr", "restore", "--clean", "1f2e3d4c", "--data-dir", "/var/lib/etcd"},
 		}},
+		"import":  importOf(),
 		"copy":    copyOf(),
 		"prune":   pruned(),
 		"pins":    document.Pins{Backup: id, Pins: []catalog.Pin{pin()}, Lifted: []catalog.Pin{pin()}},

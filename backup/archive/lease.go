@@ -44,7 +44,7 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 				return found, err
 			}
 			look = a.nextLook(found.Until, now)
-			if problem != "" {
+			if problem != "" { // the lease is free, or may be soon
 				look = now
 			}
 		}
@@ -61,7 +61,7 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 	}
 }
 
-// tryLease acquires the lease. If another agent holds it, found is that lease; if this agent must not work yet, problem is the reason.
+// tryLease tries to acquire the lease. If another agent holds it, found is that lease; if this agent must not work yet, problem is the reason.
 func (a *archiver) tryLease(ctx context.Context) (found lease.Hold, held bool, problem string, err error) {
 	theirs, problem, err := a.yieldReason(ctx)
 	if err != nil || problem != "" {
@@ -71,7 +71,7 @@ func (a *archiver) tryLease(ctx context.Context) (found lease.Hold, held bool, p
 	return found, held, "", err
 }
 
-// nextLook returns when an agent on standby looks again at a lease that lasts until then. A lease that lasts much longer than a working
+// nextLook returns when an agent on standby looks again at a lease that ends at until. A lease that lasts much longer than a working
 // agent's is that of an idle one, which is looked at less often.
 func (a *archiver) nextLook(until, now time.Time) time.Time {
 	spare := until.Sub(now) - a.config.Lease

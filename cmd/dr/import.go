@@ -1,16 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
 // importFlags holds the flags of a backup whose data comes from a file or from disks, not from a live cluster.
@@ -40,44 +47,138 @@ func (f *importFlags) load() (o imported.Options, err error) {
 }
 
 func (a *app) importFile() *cobra.Command {
-	var f importFlags
-	var skipHashCheck bool
+	f := seriesFlags{}
 	cmd := &cobra.Command{
-		Use:   "import FILE",
-		Short: "Store a snapshot file as a backup",
+		Use:   "import SOURCE...",
+		Short: "Store snapshots that other tools have saved as backups",
 		Long: `import stores a snapshot that etcdctl saved, or a copy of a member's database, as a backup, after it has checked every page. The file
-may be compressed with zstd or gzip.
+may be compressed with zstd, gzip or zlib, or be the only one in a zip archive.
+
+A SOURCE may also be a directory, or the URL of a bucket, with everything below: snapshots of k3s, RKE, RKE2, Gardener's
+etcd-backup-restore (full ones), bitnami's chart, coreos' etcd-operator, or plain files. When the data was written is known from
+their names; else it is when the object was last modified. A damaged one does not keep the others from being stored, and the
+exit code is 3. What is stored already is not stored again, so after an interruption run import again. --dry-run prints what
+would be stored.
 
 An imported backup is restored only by its id. It belongs to no history of the cluster: no log continues from it, the argument
 latest never selects it, and schedules, drills and retention do not count it. prune --imported ID removes it.`,
 		Example: `  dr import snapshot.db --repo file:///var/backups/etcd --cluster prod --recipient age1…
-  dr import /mnt/etcd/member/snap/db --skip-hash-check --time 2026-11-21T10:00:00Z`,
-		Args: oneFile,
+  dr import /mnt/etcd/member/snap/db --skip-hash-check --time 2026-11-21T10:00:00Z
+  dr import s3://k3s-backups/prod --from-credentials /etc/dr/old --dry-run`,
+		Args: oneSourceOrMore,
 	}
-	cmd.Flags().BoolVar(&skipHashCheck, "skip-hash-check", false, "accept a file without the digest at its end, such as a copy of member/snap/db")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.skipHashCheck, "skip-hash-check", false, "accept a file without the digest at its end, such as a copy of member/snap/db")
+	flags.StringVar(&f.credentials, "from-credentials", "", "folder with the credentials of the sources, as --credentials of dr list")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be stored, and store nothing")
 	f.add(cmd, a)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file, err := filepath.Abs(args[0])
-		if err != nil {
-			return err
-		}
 		o, err := f.load()
 		if err != nil {
 			return err
 		}
-		o.SkipHashCheck = skipHashCheck
-		return a.storeImport(cmd.Context(), &f, func(ctx context.Context, _ []backup.Store, report storage.Report) (*imported.Database, error) {
+		o.SkipHashCheck = f.skipHashCheck
+		file, alone := f.oneFile(args)
+		if !alone {
+			return a.importSeries(cmd.Context(), &f, args, o)
+		}
+		return a.storeImport(cmd.Context(), &f.importFlags, func(ctx context.Context, _ []backup.Store, report storage.Report) (*imported.Database, error) {
 			return imported.FromFile(ctx, file, o, report)
 		})
 	}
 	return cmd
 }
 
-// oneFile requires one argument, a file.
-func oneFile(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usagef("%s takes one file: see dr %s --help", cmd.Name(), cmd.Name())
+// seriesFlags are the flags of dr import.
+type seriesFlags struct {
+	importFlags
+	skipHashCheck bool
+	credentials   string // folder with those of the sources
+	dryRun        bool
+}
+
+// oneFile returns the path of the only source if it is to be a file: it is stored, whether it is stored already or not.
+func (f *seriesFlags) oneFile(args []string) (file string, alone bool) {
+	if len(args) != 1 || f.dryRun || strings.Contains(args[0], "://") {
+		return "", false
 	}
+	file, err := filepath.Abs(args[0])
+	if err != nil {
+		return "", false
+	}
+	info, err := os.Stat(file)
+	return file, err != nil || !info.IsDir()
+}
+
+func oneSourceOrMore(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("no source: name files, directories or URLs of buckets")
+	}
+	return nil
+}
+
+// importSeries stores everything that the sources contain.
+func (a *app) importSeries(ctx context.Context, f *seriesFlags, args []string, o imported.Options) error {
+	from := storeFlags{credentials: f.credentials}
+	options, err := from.options()
+	if err != nil {
+		return err
+	}
+	sources, err := sourcesIn(ctx, args, options)
+	if err != nil {
+		return err
+	}
+	places, err := a.places(ctx, *f.repos)
+	if err != nil {
+		return err
+	}
+	a.warnPlain(f.request.To.Seal().Encryption)
+	report, done := a.progress()
+	f.request.Report = report
+	s := imported.Series{Sources: sources, Options: o, DryRun: f.dryRun, Report: report}
+	for _, place := range places {
+		s.Into = append(s.Into, place.Cluster)
+	}
+	s.Store = func(ctx context.Context, d *imported.Database) (catalog.ID, error) {
+		result, err := backup.Import(ctx, backup.Database{Reader: d, Size: d.Size, Manifest: d.Manifest}, places, f.request)
+		return result.ID, err
+	}
+	outcomes, err := s.Run(ctx)
+	done()
+	return errors.Join(a.printSeries(outcomes), err, imported.Errors(outcomes))
+}
+
+// sourcesIn returns what may be snapshots in files, directories and buckets.
+func sourcesIn(ctx context.Context, args []string, o stores.Options) (all []imported.Source, err error) {
+	for _, arg := range args {
+		var found []imported.Source
+		if strings.Contains(arg, "://") {
+			var b storage.Bucket
+			b, err = stores.Open(ctx, arg, o)
+			if err == nil {
+				found, err = imported.Objects(ctx, b, stores.Shown(arg))
+			}
+		} else {
+			found, err = imported.Files(arg)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func (a *app) printSeries(outcomes []imported.Outcome) error {
+	d := document.NewImport(outcomes)
+	if a.output == "json" {
+		return a.json(document.Line{Result: d})
+	}
+	var rows [][]string
+	for _, s := range d.Sources {
+		rows = append(rows, []string{string(s.State), s.Written.UTC().Format(time.RFC3339), s.Tool, size(s.Size), cmp.Or(s.Backup, s.Why), s.Source})
+	}
+	a.table([]string{"STATE", "WRITTEN", "TOOL", "SIZE", "BACKUP", "SOURCE"}, rows)
 	return nil
 }
 

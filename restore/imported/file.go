@@ -1,16 +1,11 @@
 package imported
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -19,12 +14,6 @@ import (
 // unit divides the size of every database. A snapshot has a digest after the database, whose size unit does not divide
 // (etcdutl/snapshot).
 const unit = 512
-
-// The first bytes of compressed files. A database begins with eight zero bytes, the number of its first page.
-var (
-	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
-	gzipMagic = []byte{0x1f, 0x8b}
-)
 
 // copyPlain copies the file from, decompressed, to the new file to, and checks the digest at its end. It reports whether there is no
 // digest, which is an error unless skipHashCheck is true. A digest that exists must match in any case.
@@ -57,26 +46,17 @@ func copyPlain(to, from string, skipHashCheck bool) (unhashed bool, err error) {
 		catalog.ErrDamaged, from)
 }
 
-// decompress copies src to dst, decompressed if it begins like a zstd or gzip file, and returns the number of written bytes.
-func decompress(dst io.Writer, src io.Reader) (int64, error) {
-	in := bufio.NewReaderSize(src, 1<<20)
-	begin, _ := in.Peek(len(zstdMagic)) // a shorter file is a database without a single page
-	switch {
-	case bytes.HasPrefix(begin, zstdMagic):
-		plain, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return 0, err
-		}
-		defer plain.Close()
-		return copyWhole(dst, plain)
-	case bytes.HasPrefix(begin, gzipMagic):
-		plain, err := gzip.NewReader(in)
-		if err != nil {
-			return 0, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
-		}
-		return copyWhole(dst, plain)
+// decompress copies src to dst, decompressed if it is compressed, and returns the number of written bytes.
+func decompress(dst io.Writer, src *os.File) (int64, error) {
+	plain, err := opened(src)
+	if err != nil {
+		return 0, err
 	}
-	return io.Copy(dst, in)
+	if plain == nil {
+		return io.Copy(dst, src)
+	}
+	defer plain.Close()
+	return copyWhole(dst, plain)
 }
 
 // copyWhole copies a file that plain decompresses. Errors match catalog.ErrDamaged, unless they are from dst.

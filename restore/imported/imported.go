@@ -45,7 +45,8 @@ type Options struct {
 	SkipHashCheck bool
 }
 
-// FromFile returns the database in a snapshot file. The file may be compressed with zstd or gzip. The error of a damaged file matches
+// FromFile returns the database in a snapshot file. The file may be compressed with zstd, gzip or zlib, the only one in a zip archive or, with
+// the suffix .Z, compressed with LZW. The error of a damaged file matches
 // catalog.ErrDamaged.
 func FromFile(ctx context.Context, file string, o Options, report storage.Report) (*Database, error) {
 	info, err := os.Stat(file)
@@ -68,7 +69,7 @@ func FromFile(ctx context.Context, file string, o Options, report storage.Report
 		return nil, errors.Join(err, d.Close())
 	}
 	origin := o.origin(catalog.OriginFile, info.ModTime())
-	origin.File, origin.Unhashed = file, f.Unhashed
+	origin.File, origin.Size, origin.Modified, origin.Unhashed = file, info.Size(), info.ModTime().UTC(), f.Unhashed
 	d.describe(f, origin)
 	return d, nil
 }

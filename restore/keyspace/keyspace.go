@@ -1,5 +1,5 @@
-// Package keyspace reads the key space of a database in one sequential pass, without the index that a server builds: for millions of small
-// keys that index takes most of the time and memory of a restore.
+// Package keyspace reads the key space of a database from its bucket, in the order of the revisions, without the index that a server builds:
+// for millions of small keys that index takes most of the time and memory of a restore.
 //
 // The rules are those of etcd's server/storage/mvcc: revisions and compactions of kvstore.go (restore), the hash of hash.go (kvHasher) and
 // kvstore.go (hashByRev).
@@ -25,16 +25,17 @@ type KeySpace struct {
 	Compacted  int64 // the revision of the last compaction; -1: there was none
 	Keys       int64 // number of keys
 	Kubernetes bool  // some keys are below /registry/
-	// Hash is the HashKV at the revision that Read got. It equals a member's, unless the database contains revisions that a compaction
-	// should have removed. So a Hash that equals a member's is a proof, and one that differs is none of the contrary.
+	// Hash is the HashKV at the revision that Read got. One that equals a member's proves the key space. One that differs proves nothing: the
+	// database may contain revisions that a compaction should have removed, and keys are told apart by hashes.
 	Hash uint32
 }
 
-// ErrUnfinished means that a compaction was interrupted: a server finishes it when it starts.
+// ErrUnfinished means that a compaction was running when the database was copied, or was interrupted: a server finishes it when it starts.
 var ErrUnfinished = errors.New("a compaction is unfinished")
 
-// Read reads the key space, and computes its hash at a revision. It returns ErrUnfinished if a compaction was interrupted, and another error
-// if the database is no etcd's, or a key or value is malformed.
+// Read reads the key space, and computes its hash at a revision. It returns ErrUnfinished if a compaction is unfinished, and another error if
+// the database is no etcd's, or contains what a server may refuse, or not load: something malformed, a revision twice, or a deletion that the
+// compaction should have removed.
 func Read(tx *bolt.Tx, at int64) (KeySpace, error) {
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
@@ -69,18 +70,21 @@ func compaction(meta *bolt.Bucket, name []byte) (int64, error) {
 	return at.main, err
 }
 
-// pass is one pass over the key bucket.
+// pass is one pass over the key bucket. Keys are told apart by a hash with a random seed.
 type pass struct {
 	compacted, at int64
-	// changed contains the hashes of the keys that were changed after compacted, up to at: of these keys the server does not hash older
-	// revisions. Keys with equal hashes would make Hash differ, as it may.
+	seed          maphash.Seed
+	// changed contains the keys that were changed after compacted, up to at, or deleted by that very revision: of these keys the server does
+	// not hash older revisions.
 	changed map[uint64]struct{}
-	seed    maphash.Seed
 
-	revision       int64
-	keys, registry int64 // numbers of keys
-	keysAt         int64 // at the revision at
-	// hash is that of the entries that a server hashes, all that of all up to at. They are equal until they diverge.
+	previous []byte // the key of the entry before
+	revision int64
+	live     map[uint64]struct{} // the keys that exist after that entry, with the empty one
+	empty    bool                // the empty key exists: a restore that raised the revision has written it (etcdutl/snapshot, modifyLatestRevision)
+	registry int64               // number of keys below /registry/
+	liveAt   int                 // number of keys in live at the revision at; -1: not reached
+	// hash covers the entries that a server hashes, all covers every entry up to at. They are equal until they diverge.
 	hash, all uint32
 	diverged  bool
 }
@@ -89,14 +93,21 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func newPass(compacted, at int64) *pass {
 	return &pass{
-		compacted: compacted, at: at, changed: map[uint64]struct{}{}, seed: maphash.MakeSeed(), revision: max(compacted, 1),
-		hash: crc32.Checksum(schema.Key.Name(), castagnoli),
+		compacted: compacted, at: at, seed: maphash.MakeSeed(), changed: map[uint64]struct{}{}, revision: max(compacted, 1),
+		live: map[uint64]struct{}{}, liveAt: -1, hash: crc32.Checksum(schema.Key.Name(), castagnoli),
 	}
 }
 
 func (p *pass) found() KeySpace {
-	k := KeySpace{Revision: p.revision, Compacted: p.compacted, Keys: p.keys, Kubernetes: p.registry > 0, Hash: p.hash}
-	if p.keysAt == 0 && p.diverged { // a server hashes everything if no key exists
+	k := KeySpace{Revision: p.revision, Compacted: p.compacted, Keys: int64(len(p.live)), Kubernetes: p.registry > 0, Hash: p.hash}
+	if p.empty {
+		k.Keys--
+	}
+	liveAt := p.liveAt
+	if liveAt < 0 {
+		liveAt = len(p.live)
+	}
+	if liveAt == 0 && p.diverged { // a server hashes everything if no key exists
 		k.Hash = p.all
 	}
 	return k
@@ -107,37 +118,44 @@ func (p *pass) findChanged(c *bolt.Cursor) error {
 	if p.compacted < 0 {
 		return nil
 	}
-	after := mvcc.RevToBytes(mvcc.Revision{Main: p.compacted + 1}, mvcc.NewRevBytes())
-	for k, v := c.Seek(after); k != nil; k, v = c.Next() {
-		at, err := parsePosition(k)
+	from := mvcc.RevToBytes(mvcc.Revision{Main: p.compacted}, mvcc.NewRevBytes())
+	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
+		at, one, err := parse(k, v)
 		if err != nil || at.main > p.at {
 			return err
 		}
-		one, err := parseEntry(v)
-		if err != nil {
-			return fmt.Errorf("revision %d: %w", at.main, err)
+		// A key that is created after the compaction has no older revision, unless it was deleted after the compaction too.
+		if at.tombstone || at.main > p.compacted && one.version > 1 {
+			p.changed[p.id(one.key)] = struct{}{}
 		}
-		p.changed[maphash.Bytes(p.seed, one.key)] = struct{}{}
 	}
 	return nil
 }
 
+func (p *pass) id(key []byte) uint64 { return maphash.Bytes(p.seed, key) }
+
 // read reads all entries.
 func (p *pass) read(c *bolt.Cursor) error {
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		at, err := parsePosition(k)
-		if err != nil {
+		at, one, err := parse(k, v)
+		switch {
+		case err != nil:
 			return err
+		case bytes.Equal(k[:plainPosition], p.previous):
+			return fmt.Errorf("revision %d is there twice", at.main)
+		case at.tombstone && at.main < p.compacted:
+			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", at.main, p.compacted)
 		}
-		one, err := parseEntry(v)
-		if err != nil {
-			return fmt.Errorf("revision %d: %w", at.main, err)
+		p.previous = k[:plainPosition] // valid until the end of the transaction
+		if at.main > p.at && p.liveAt < 0 {
+			p.liveAt = len(p.live)
 		}
 		p.revision = max(p.revision, at.main)
-		p.count(at, one)
+		id := p.id(one.key)
 		if at.main <= p.at && !(at.tombstone && at.main == p.compacted) {
-			p.add(k, v, p.isHashed(at, one))
+			p.add(k, v, p.isHashed(at, id))
 		}
+		p.apply(at, one, id)
 	}
 	return nil
 }
@@ -155,35 +173,52 @@ func (p *pass) add(k, v []byte, hashed bool) {
 	}
 }
 
+// isHashed reports whether a server hashes an entry up to p.at if any key exists there.
+func (p *pass) isHashed(at position, id uint64) bool {
+	if at.main > p.compacted {
+		return true
+	}
+	_, changed := p.changed[id]
+	return !changed
+}
+
 var registry = []byte("/registry/")
 
-// count counts a key when it is created or deleted. Of each key that existed at the compaction one older entry is left. The empty key is none:
-// a restore that raised the revision has written it (etcdutl/snapshot, modifyLatestRevision).
-func (p *pass) count(at position, one entry) {
-	var by int64
+// apply creates or deletes a key.
+func (p *pass) apply(at position, one entry, id uint64) {
+	_, exists := p.live[id]
+	if exists != at.tombstone {
+		return
+	}
+	by := int64(1)
+	if at.tombstone {
+		by = -1
+		delete(p.live, id)
+	} else {
+		p.live[id] = struct{}{}
+	}
 	switch {
 	case len(one.key) == 0:
-	case at.tombstone && at.main > p.compacted:
-		by = -1
-	case !at.tombstone && (at.main <= p.compacted || one.version == 1):
-		by = 1
-	}
-	p.keys += by
-	if at.main <= p.at {
-		p.keysAt += by
-	}
-	if bytes.HasPrefix(one.key, registry) {
+		p.empty = !at.tombstone
+	case bytes.HasPrefix(one.key, registry):
 		p.registry += by
 	}
 }
 
-// isHashed reports whether a server hashes an entry up to p.at if any key exists there.
-func (p *pass) isHashed(at position, one entry) bool {
-	if at.main > p.compacted {
-		return true
+// parse parses an entry of the key bucket.
+func parse(k, v []byte) (at position, one entry, err error) {
+	at, err = parsePosition(k)
+	if err != nil {
+		return at, one, err
 	}
-	_, changed := p.changed[maphash.Bytes(p.seed, one.key)]
-	return !at.tombstone && !changed
+	if !at.isLoaded() {
+		return at, one, fmt.Errorf("%x is no revision that a server loads", k)
+	}
+	one, err = parseEntry(v)
+	if err != nil {
+		return at, one, fmt.Errorf("revision %d: %w", at.main, err)
+	}
+	return at, one, nil
 }
 
 // position is a parsed key of the key bucket.
@@ -203,6 +238,9 @@ func parsePosition(key []byte) (position, error) {
 	return position{mvcc.BytesToRev(key).Main, mvcc.IsTombstone(key)}, nil
 }
 
+// isLoaded reports whether a server loads such a revision.
+func (p position) isLoaded() bool { return p.main > 0 && p.main < math.MaxInt64 }
+
 // entry is a part of a value of the key bucket, an mvccpb.KeyValue.
 type entry struct {
 	key     []byte
@@ -221,6 +259,9 @@ func parseEntry(value []byte) (e entry, err error) {
 		field, kind, n := protowire.ConsumeTag(value)
 		if n < 0 {
 			return e, fmt.Errorf("its value is malformed: %w", protowire.ParseError(n))
+		}
+		if !field.IsValid() {
+			return e, fmt.Errorf("its value is malformed: there is no field %d", field)
 		}
 		value = value[n:]
 		switch {

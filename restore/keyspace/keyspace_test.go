@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -11,12 +12,15 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/etcd-dr/etcd-dr/restore/keyspace"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
@@ -186,38 +190,131 @@ func TestReadAfterARaise(t *testing.T) {
 	wantAsEtcd(t, path)
 }
 
-// TestMalformed reads databases with a malformed entry.
-func TestMalformed(t *testing.T) {
-	revision := mvcc.RevToBytes(mvcc.Revision{Main: 5}, mvcc.NewRevBytes())
+// keyAt returns the key of an entry at a revision.
+func keyAt(revision int64, mark string) []byte {
+	return append(mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes()), mark...)
+}
+
+// valueOf returns the value of an entry.
+func valueOf(t *testing.T, kv *mvccpb.KeyValue) []byte {
+	t.Helper()
+	data, err := proto.Marshal(kv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// compactedAt has the keys a and b at the revisions 2 and 3, and later ones to revision 10, and is compacted at revision 6.
+func compactedAt(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "db")
+	withStore(t, path, func(store mvcc.KV) {
+		for _, key := range []string{"a", "/registry/b", "c", "c", "c", "c", "c", "c", "c"} {
+			store.Put([]byte(key), []byte("value"), lease.NoLease)
+		}
+		done, err := store.Compact(traceutil.TODO(), 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-done
+	})
+	return path
+}
+
+// change changes a database without etcd.
+func change(t *testing.T, path string, do func(*bolt.Tx) error) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err == nil {
+		err = errors.Join(db.Update(do), db.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRefused reads databases that a server would not load, or not as they look.
+func TestRefused(t *testing.T) {
+	a := &mvccpb.KeyValue{Key: []byte("a"), ModRevision: 5}
 	for name, test := range map[string]struct {
 		bucket, key, value []byte
 		says               string
 	}{
-		"a key that is too short":     {schema.Key.Name(), []byte("short"), nil, "is no revision"},
-		"a key without separator":     {schema.Key.Name(), make([]byte, 17), nil, "is no revision"},
-		"a negative revision":         {schema.Key.Name(), append([]byte{255, 0, 0, 0, 0, 0, 0, 0, '_'}, make([]byte, 8)...), nil, "is no revision"},
-		"a value that is cut":         {schema.Key.Name(), revision, []byte{0x0a, 9, 'x'}, "malformed"},
-		"a value that is not a field": {schema.Key.Name(), revision, []byte{0xff}, "malformed"},
-		"a compaction at no revision": {schema.Meta.Name(), schema.FinishedCompactKeyName, []byte("x"), "is no revision"},
+		"a key that is too short":        {schema.Key.Name(), []byte("short"), nil, "is no revision"},
+		"a key without separator":        {schema.Key.Name(), make([]byte, 17), nil, "is no revision"},
+		"a negative revision":            {schema.Key.Name(), append([]byte{255, 0, 0, 0, 0, 0, 0, 0, '_'}, make([]byte, 8)...), nil, "is no revision"},
+		"revision 0":                     {schema.Key.Name(), keyAt(0, ""), valueOf(t, a), "no revision that a server loads"},
+		"the highest revision":           {schema.Key.Name(), keyAt(math.MaxInt64, ""), valueOf(t, a), "no revision that a server loads"},
+		"a value that is cut":            {schema.Key.Name(), keyAt(20, ""), []byte{0x0a, 9, 'x'}, "malformed"},
+		"a value that is not a field":    {schema.Key.Name(), keyAt(20, ""), []byte{0xff}, "malformed"},
+		"a field that cannot be":         {schema.Key.Name(), keyAt(20, ""), protowire.AppendVarint(protowire.AppendVarint(nil, 1<<32), 1), "no field"},
+		"a compaction at no revision":    {schema.Meta.Name(), schema.FinishedCompactKeyName, []byte("x"), "is no revision"},
+		"a revision twice":               {schema.Key.Name(), keyAt(10, "t"), valueOf(t, a), "there twice"},
+		"a deletion before a compaction": {schema.Key.Name(), keyAt(5, "t"), valueOf(t, a), "a deletion before the compaction"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "db")
-			withStore(t, path, func(store mvcc.KV) { store.Put([]byte("a"), []byte("b"), lease.NoLease) })
-			db, err := bolt.Open(path, 0o600, nil)
-			if err == nil {
-				err = db.Update(func(tx *bolt.Tx) error { return tx.Bucket(test.bucket).Put(test.key, test.value) })
-			}
-			if err == nil {
-				err = db.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = read(t, path, 1)
+			path := compactedAt(t)
+			change(t, path, func(tx *bolt.Tx) error { return tx.Bucket(test.bucket).Put(test.key, test.value) })
+			_, err := read(t, path, 10)
 			if err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("error %v, want one that says %q", err, test.says)
 			}
 		})
+	}
+}
+
+// TestForged reads databases whose entries contradict each other. etcd loads them, and counts and hashes as Read does.
+func TestForged(t *testing.T) {
+	for name, do := range map[string]func(keys *bolt.Bucket) error{
+		"nothing": func(*bolt.Bucket) error { return nil },
+		"a first version that is no 1": func(keys *bolt.Bucket) error {
+			return keys.Put(keyAt(20, ""), valueOf(t, &mvccpb.KeyValue{Key: []byte("/registry/d"), Version: 2}))
+		},
+		"deletions of keys that never were": func(keys *bolt.Bucket) error {
+			return errors.Join(keys.Put(keyAt(20, "t"), valueOf(t, &mvccpb.KeyValue{Key: []byte("/registry/d")})),
+				keys.Put(keyAt(21, "t"), valueOf(t, &mvccpb.KeyValue{Key: []byte("/registry/e")})))
+		},
+		"a lost entry of a key that was changed later": func(keys *bolt.Bucket) error { return keys.Delete(keyAt(6, "")) },
+		"an entry that the compaction should have removed": func(keys *bolt.Bucket) error {
+			return keys.Put(keyAt(4, ""), valueOf(t, &mvccpb.KeyValue{Key: []byte("c"), Version: 1}))
+		},
+		"a deletion by the compacted revision": func(keys *bolt.Bucket) error {
+			return errors.Join(keys.Delete(keyAt(6, "")), keys.Put(keyAt(6, "t"), valueOf(t, &mvccpb.KeyValue{Key: []byte("a")})))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := compactedAt(t)
+			change(t, path, func(tx *bolt.Tx) error { return do(tx.Bucket(schema.Key.Name())) })
+			wantCounts(t, path)
+		})
+	}
+}
+
+// wantCounts compares the numbers that Read finds with those of etcd's store. Where the hash of the newest revision differs, a caller asks
+// the store.
+func wantCounts(t *testing.T, path string) {
+	t.Helper()
+	var want keyspace.KeySpace
+	var hash uint32
+	withStore(t, path, func(store mvcc.KV) {
+		h, _, err := store.HashStorage().HashByRev(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Revision, want.Compacted, hash = store.Rev(), h.CompactRevision, h.Hash
+		want.Keys, want.Kubernetes, err = replay.CountKeys(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	got, err := read(t, path, want.Revision)
+	if got.Hash != hash {
+		t.Logf("the hashes differ")
+	}
+	got.Hash = 0
+	if err != nil || got != want {
+		t.Errorf("%+v, %v, etcd has %+v", got, err, want)
 	}
 }
 

@@ -18,7 +18,10 @@ type Origin struct {
 	Written time.Time `json:"written"`
 	Given   bool      `json:"given,omitempty"` // the operator gave Written
 
-	File string `json:"file,omitempty"` // the name of the imported file
+	File string `json:"file,omitempty"` // the path or URL of the imported file
+	// Size and Modified are those of the file. They tell whether it was imported before.
+	Size     int64     `json:"size,omitempty"` // bytes
+	Modified time.Time `json:"modified,omitzero"`
 	// Unhashed is set if the file did not end with the digest that etcdctl appends. The digest in the backup was computed when
 	// it was imported, and does not prove that the file was complete.
 	Unhashed bool `json:"unhashed,omitempty"`

@@ -77,10 +77,10 @@ func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 
 // Keep renews h after half of the time for which it lasts, until ctx ends, and returns the result of Release. The lease of a job that is no
 // longer idle is renewed after half of the ttl at the latest. If another process has taken the lease, Keep returns an error that matches
-// ErrLost. A renewal that fails for another reason is tried again after an eighth of the ttl, so Keep survives an unreachable store. After
+// ErrLost. A renewal that fails for another reason is tried again after a sixteenth of the ttl, so Keep survives an unreachable store. After
 // each renewal Keep calls renewed, unless it is nil, with the time at which the ttl began.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
-	wait, idleUntil := h.ttl/2, time.Time{}
+	wait, idleUntil := max(0, time.Until(h.Until)-h.ttl/2), time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,6 +89,7 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 		}
 		now, idle := time.Now(), h.Idle != nil && h.Idle()
 		if idle && now.Before(idleUntil) {
+			wait = min(h.ttl/2, idleUntil.Sub(now))
 			continue
 		}
 		ttl := h.ttl
@@ -98,7 +99,7 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 		stored, held, err := h.renew(ctx, Term{ttl, now})
 		switch {
 		case err != nil:
-			wait = h.ttl / 8
+			wait, idleUntil = h.ttl/16, time.Time{}
 			continue
 		case !held:
 			return fmt.Errorf("%w: %q has it", ErrLost, stored.Holder)
@@ -112,10 +113,11 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	}
 }
 
-// shortestRenewal is a time in which a store answers even on a busy host.
+// shortestRenewal is the minimum timeout of a renewal, enough for a store on a busy host.
 const shortestRenewal = time.Second
 
-// renew renews h once. Its timeout leaves time for another try before the lease ends.
+// renew renews h once. Its timeout is a quarter of the ttl, so that a second try can begin before the lease ends, or half of it if the ttl is
+// short.
 func (h Hold) renew(ctx context.Context, t Term) (version, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(h.ttl/4, min(h.ttl/2, shortestRenewal)))
 	defer cancel()

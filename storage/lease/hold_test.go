@@ -292,7 +292,7 @@ func TestHoldWhileTheStoreIsUnreachable(t *testing.T) {
 		h, _ := hold(t, c, "a")
 		var renewals atomic.Int64
 		stop := kept(t, h, func(time.Time) { renewals.Add(1) })
-		b.On(storagetest.VerbPut).Times(13).Fail(stored.ErrTest)
+		b.On(storagetest.VerbPut).Times(25).Fail(stored.ErrTest)
 		time.Sleep(2*ttl + time.Second)
 		wantHolder(t, c, "")
 		if renewals.Load() > 0 {

@@ -138,7 +138,7 @@ func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held
 // changing it.
 const tries = 8
 
-// pause waits before a try but the first, longer each time, up to 640 ms: the other process needs a moment to complete its change.
+// pause waits before each try except the first, longer each time, up to 640 ms: the other process needs a moment to complete its change.
 func pause(ctx context.Context, try int) error {
 	if try == 0 {
 		return nil

@@ -1,21 +1,29 @@
 package e2e
 
 import (
+	"bytes"
 	"compress/gzip"
+	"compress/lzw"
+	"compress/zlib"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -82,15 +90,15 @@ func TestImportedSnapshotComesBackTheSame(t *testing.T) {
 			revision := servers.Fill(t, source.Client(t), 1, servers.FillOptions{Keys: 1000})
 			file := saved(t, source)
 			j := signing(t, newJob(t))
-			imported := command.Result[document.Backup](t, j.env, "import", zipped(t, file))
-			m := shown(t, j, imported.ID)
+			stored := command.Result[document.Backup](t, j.env, "import", zipped(t, file))
+			m := shown(t, j, stored.ID)
 			if m.Revision < revision || !m.Auth || m.Origin.Unhashed || !strings.HasPrefix(version, m.EtcdVersion) || m.EtcdVersion == "" {
 				t.Errorf("revision %d (want %d), auth %v, etcd %q, %+v", m.Revision, revision, m.Auth, m.EtcdVersion, m.Origin)
 			}
 			command.Run(t, j.env, "restore", "latest", "--dry-run").Ended(t, 3, "only imported ones")
 			booted, _ := restored(t, j, servers.Options{
 				Version: version, TLS: true, Auth: true, Certificates: source.Certificates,
-			}, string(imported.ID))
+			}, string(stored.ID))
 			checkSame(t, source, booted, m.Revision)
 		})
 	}
@@ -280,4 +288,72 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 	if err != nil {
 		t.Errorf("its data went before the grace: %v", err)
 	}
+}
+
+// TestImportFromABucket imports a bucket with snapshots as several tools store them. It kills the import in the middle, and runs it again: each
+// snapshot is stored once, with the same bytes, and one is restored.
+func TestImportFromABucket(t *testing.T) {
+	withServers(t)
+	source := servers.Start(t, servers.Options{TLS: true})
+	servers.Fill(t, source.Client(t), 3, servers.FillOptions{Keys: 300})
+	whole, err := os.ReadFile(saved(t, source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := objectstores.S3(t)
+	bucket := old.Bucket(t)
+	objects := 0
+	put := func(key string, data []byte) {
+		t.Helper()
+		_, err := old.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects++
+	}
+	put("prod/coreos/etcd.backup_v98_2026-03-04-05:06:07", whole)
+	put("prod/garden/v2/Full-00000000-00000099-1772600768.zlib", compressed(t, whole, func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }))
+	put("prod/garden/v2/Full-00000000-00000100-1772600769.Z", compressed(t, whole, func(w io.Writer) io.WriteCloser { return lzw.NewWriter(w, lzw.LSB, 8) }))
+	for i := range 10 {
+		put(fmt.Sprintf("prod/k3s/etcd-snapshot-n1-%d", 1772600767+i), whole)
+	}
+
+	j := signing(t, newJob(t))
+	args := []string{"import", old.URL(bucket, "prod"), "--from-credentials", objectstores.Mount(t, old.Secret()), "-o", "json"}
+	first := command.Start(t, j.env, args...)
+	if !first.Until(3, "commit") {
+		t.Fatal("no third backup was stored")
+	}
+	first.Signal(t, syscall.SIGKILL)
+	first.Wait(t)
+	done := command.Result[document.Import](t, j.env, args[:len(args)-2]...)
+	states := map[imported.State]int{}
+	for _, s := range done.Sources {
+		states[s.State]++
+		file := filepath.Join(t.TempDir(), "fetched.db")
+		command.Must(t, j.env, "fetch", s.Backup, "--to", file)
+		got, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(got, whole) {
+			t.Errorf("%s: %d bytes, %v, want the snapshot", s.Source, len(got), err)
+		}
+	}
+	backups, _ := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*", "manifest.json"))
+	if len(done.Sources) != objects || states[imported.Stored]+states[imported.Present] != objects || states[imported.Present] < 2 || len(backups) != objects {
+		t.Errorf("%d objects: %v, and %d backups", objects, states, len(backups))
+	}
+	booted, _ := restored(t, j, servers.Options{TLS: true, Certificates: source.Certificates}, done.Sources[1].Backup)
+	checkSame(t, source, booted, done.Sources[1].Revision)
+}
+
+// compressed returns data after a writer that make makes has compressed it.
+func compressed(t *testing.T, data []byte, make func(io.Writer) io.WriteCloser) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := make(&b)
+	_, err := w.Write(data)
+	err = errors.Join(err, w.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }

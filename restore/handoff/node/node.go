@@ -9,6 +9,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -212,33 +213,48 @@ type identified struct {
 	members []catalog.Member // none: unknown
 }
 
-// ask asks the servers at the client URLs of p's old members whether they answer, and for their clusters, by URL. It asks all at the same time,
-// because one that hangs takes the whole timeout. A server without TLS gets a password only if it does not name its cluster to everybody.
+// ask asks the servers at the client URLs of p's old members whether they answer, and for their clusters, by URL. It asks them concurrently,
+// because one that hangs takes the whole timeout. A server without TLS gets a password only if it does not name its cluster to a client
+// without credentials.
 func (m *Manager) ask(ctx context.Context, p plan.Plan) (answers []cluster.Answer, clusters map[string]identified) {
-	urls := p.Old.ClientURLs
-	found := make([]identified, len(urls))
-	var asking sync.WaitGroup
-	asking.Go(func() { answers, _ = restore.Survivors(ctx, p, reach.Anywhere) })
-	for i, at := range urls {
-		if strings.HasPrefix(at, "https:") {
-			asking.Go(func() { found[i] = m.identify(ctx, at) })
+	var knocking sync.WaitGroup
+	knocking.Go(func() { answers, _ = restore.Survivors(ctx, p, reach.Anywhere) })
+	var encrypted, plain []string
+	for _, at := range p.Old.ClientURLs {
+		if isTLS(at) {
+			encrypted = append(encrypted, at)
 		}
 	}
+	clusters = m.identifyAll(ctx, encrypted)
+	knocking.Wait()
+	for _, a := range answers {
+		switch {
+		case isTLS(a.URL):
+		case a.ClusterID != "":
+			clusters[a.URL] = identified{a.ClusterID, a.Members}
+		default:
+			plain = append(plain, a.URL)
+		}
+	}
+	maps.Copy(clusters, m.identifyAll(ctx, plain))
+	return answers, clusters
+}
+
+func isTLS(at string) bool { return strings.HasPrefix(at, "https:") }
+
+// identifyAll asks servers for their clusters, concurrently.
+func (m *Manager) identifyAll(ctx context.Context, urls []string) map[string]identified {
+	found := make([]identified, len(urls))
+	var asking sync.WaitGroup
+	for i, at := range urls {
+		asking.Go(func() { found[i] = m.identify(ctx, at) })
+	}
 	asking.Wait()
-	clusters = map[string]identified{}
+	clusters := map[string]identified{}
 	for i, at := range urls {
 		clusters[at] = found[i]
 	}
-	for _, a := range answers {
-		switch {
-		case clusters[a.URL].id != "":
-		case a.ClusterID != "":
-			clusters[a.URL] = identified{a.ClusterID, a.Members}
-		case !strings.HasPrefix(a.URL, "https:"):
-			clusters[a.URL] = m.identify(ctx, a.URL)
-		}
-	}
-	return answers, clusters
+	return clusters
 }
 
 // identify asks a server for its cluster.

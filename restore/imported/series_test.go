@@ -1,0 +1,223 @@
+package imported_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/lzw"
+	"compress/zlib"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/backup"
+	"github.com/etcd-dr/etcd-dr/restore/imported"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
+)
+
+// compressed returns data after a writer that make makes has compressed it.
+func compressed(t *testing.T, data []byte, make func(io.Writer) (io.WriteCloser, error)) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := make(&b)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// archived returns a zip archive with a folder and files of that content.
+func archived(t *testing.T, files ...[]byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	_, err := w.Create("backup/")
+	for i, data := range files {
+		entry, createErr := w.Create(fmt.Sprint("backup/", i))
+		err = errors.Join(err, createErr)
+		if createErr == nil {
+			_, writeErr := entry.Write(data)
+			err = errors.Join(err, writeErr)
+		}
+	}
+	err = errors.Join(err, w.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// snapshots are snapshots under the names of several tools, with other files between them. Those of which want is "" are stored.
+func snapshots(t *testing.T) (files map[string][]byte, want map[string]imported.State) {
+	t.Helper()
+	whole := withDigest(plainDatabase(t))
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/3] ^= 1
+	lzwOf := func(w io.Writer) (io.WriteCloser, error) { return lzw.NewWriter(w, lzw.LSB, 8), nil }
+	zlibOf := func(w io.Writer) (io.WriteCloser, error) { return zlib.NewWriter(w), nil }
+	files = map[string][]byte{
+		"etcdctl.db":                                       whole,
+		"k3s/etcd-snapshot-n1-1772600767":                  whole,
+		"k3s/etcd-snapshot-n1-1772600768.zip":              archived(t, whole),
+		"k3s/etcd-snapshot-n1-1772600769.zip":              archived(t, whole, whole),
+		"k3s/.metadata/etcd-snapshot-n1-1772600767":        []byte("{}"),
+		"rke/2026-03-04T05:06:07Z_etcd":                    whole,
+		"coreos/etcd.backup_v98_2026-03-04-05:06:07":       whole,
+		"coreos/3.2.13_0000000000000062_etcd.backup":       whole,
+		"garden/v2/Full-00000000-00000098-1772600767":      whole,
+		"garden/v2/Full-00000000-00000099-1772600768.gz":   zipped(t, whole),
+		"garden/v2/Full-00000000-00000100-1772600769.zlib": compressed(t, whole, zlibOf),
+		"garden/v2/Full-00000000-00000101-1772600770.Z":    compressed(t, whole, lzwOf),
+		"garden/v2/Incr-00000102-00000103-1772600771":      []byte("events"),
+		"bitnami/db-2026-03-04_05-06":                      whole,
+		"bitnami/db-2026-03-04_05-07":                      flipped,
+		"bitnami/lost":                                     nil,
+	}
+	want = map[string]imported.State{
+		"k3s/etcd-snapshot-n1-1772600769.zip": imported.Failed, "k3s/.metadata/etcd-snapshot-n1-1772600767": imported.Skipped,
+		"garden/v2/Incr-00000102-00000103-1772600771": imported.Skipped, "bitnami/db-2026-03-04_05-07": imported.Failed,
+		"bitnami/lost": imported.Skipped,
+	}
+	return files, want
+}
+
+// seriesInto returns a series of sources that stores in one repository.
+func seriesInto(c *repository.Cluster, sources []imported.Source) imported.Series {
+	return imported.Series{Sources: sources, Into: []*repository.Cluster{c}, Store: func(ctx context.Context, d *imported.Database) (catalog.ID, error) {
+		r, err := backup.Import(ctx, backup.Database{Reader: d, Size: d.Size, Manifest: d.Manifest}, []backup.Store{{Cluster: c}},
+			backup.Request{Grace: time.Hour, Require: backup.All})
+		return r.ID, err
+	}}
+}
+
+// wantOutcomes checks the state of each source, where a source that is not in want has the state otherwise.
+func wantOutcomes(t *testing.T, outcomes []imported.Outcome, err error, root string, want map[string]imported.State, otherwise imported.State) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range outcomes {
+		name, relErr := filepath.Rel(root, o.Place)
+		state, known := want[name]
+		if !known {
+			state = otherwise
+		}
+		if relErr != nil || o.State != state || (o.Backup != "") != (state == imported.Stored || state == imported.Present) {
+			t.Errorf("%s is %s (%s), want %s: %v", name, o.State, o.Backup, state, o.Err)
+		}
+	}
+}
+
+// TestSeries imports a folder of snapshots of several tools: a damaged one keeps no other from being stored, and nothing is stored twice.
+func TestSeries(t *testing.T) {
+	files, want := snapshots(t)
+	root := t.TempDir()
+	for name, data := range files {
+		path := filepath.Join(root, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sources, err := imported.Files(root)
+	if err != nil || len(sources) != len(files) {
+		t.Fatalf("%d sources, %v", len(sources), err)
+	}
+	c := stored.OpenCluster(t, mem.New(), "prod")
+	s := seriesInto(c, sources)
+	s.DryRun = true
+	planned := map[string]imported.State{}
+	for name, state := range want {
+		planned[name] = state
+		if state == imported.Failed { // only reading shows that
+			planned[name] = imported.Planned
+		}
+	}
+	outcomes, err := s.Run(t.Context())
+	wantOutcomes(t, outcomes, err, root, planned, imported.Planned)
+	s.DryRun = false
+	outcomes, err = s.Run(t.Context())
+	wantOutcomes(t, outcomes, err, root, want, imported.Stored)
+	if !errors.Is(imported.Errors(outcomes), catalog.ErrDamaged) {
+		t.Errorf("errors: %v", imported.Errors(outcomes))
+	}
+	wantWritten(t, outcomes)
+	outcomes, err = s.Run(t.Context())
+	wantOutcomes(t, outcomes, err, root, want, imported.Present)
+}
+
+// wantWritten checks the times of sources whose names tell them.
+func wantWritten(t *testing.T, outcomes []imported.Outcome) {
+	t.Helper()
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	for _, o := range outcomes {
+		after := o.Written.Sub(at)
+		if o.Name.Tool != "" && filepath.Base(o.Place) != "3.2.13_0000000000000062_etcd.backup" && (after < -time.Minute || after > time.Minute) {
+			t.Errorf("%s was written at %s", o.Place, o.Written)
+		}
+	}
+}
+
+// TestSeriesOfABucket imports objects. It is interrupted in the middle, and continues.
+func TestSeriesOfABucket(t *testing.T) {
+	const objects = 20
+	whole, from := withDigest(plainDatabase(t)), mem.New()
+	for i := range objects {
+		_, err := from.Put(t.Context(), fmt.Sprintf("old/etcd-snapshot-n1-%d", 1772600767+i), bytes.NewReader(whole), storage.PutOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sources, err := imported.Objects(t.Context(), from, "s3://old-backups/k3s?region=eu-central-1")
+	if err != nil || len(sources) != objects || sources[0].Place != "s3://old-backups/k3s/old/etcd-snapshot-n1-1772600767" {
+		t.Fatalf("%d sources, %v: %+v", len(sources), err, sources[:1])
+	}
+	c := stored.OpenCluster(t, mem.New(), "prod")
+	s := seriesInto(c, sources)
+	ctx, cancel := context.WithCancel(t.Context())
+	store, count := s.Store, 0
+	s.Store = func(ctx context.Context, d *imported.Database) (catalog.ID, error) {
+		count++
+		if count == objects/2 {
+			cancel()
+		}
+		return store(ctx, d)
+	}
+	_, err = s.Run(ctx)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("interrupted: %v", err)
+	}
+	s.Store = store
+	outcomes, err := s.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[catalog.ID]bool{}
+	var states []imported.State
+	for _, o := range outcomes {
+		ids[o.Backup] = true
+		states = append(states, o.State)
+	}
+	slices.Sort(states)
+	if len(ids) != objects || !slices.Equal(slices.Compact(states), []imported.State{imported.Present, imported.Stored}) {
+		t.Errorf("%d backups of %d objects, their states are %q", len(ids), objects, states)
+	}
+}
