@@ -1,11 +1,9 @@
 package document_test
 
 import (
-	"errors"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
@@ -26,16 +24,16 @@ func copyOf() document.Copy {
 // importOf has a source of each state.
 func importOf() document.Import {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	source := func(name string) imported.Source {
-		return imported.Source{Place: "/srv/" + name, Size: 7, Modified: at, Name: imported.ParseName(name)}
+	source := func(name string, state document.ImportState) document.ImportSource {
+		return document.ImportSource{Source: "/srv/" + name, Size: 7, Written: at, State: state}
 	}
-	return document.NewImport([]imported.Outcome{
-		{Source: source("etcd-snapshot-n1-1772600767"), State: imported.Stored, Backup: id + "-import", Revision: 4711, Written: at},
-		{Source: source("etcd-snapshot-n1-1772600768"), State: imported.Present, Backup: id + "-import", Revision: 4711, Written: at},
-		{Source: source("Incr-1-2-1772600767"), State: imported.Skipped, Written: at},
-		{Source: source("notes"), State: imported.Failed, Written: at, Err: errors.New("damaged: /srv/notes")},
-		{Source: source("snapshot.db"), State: imported.Planned, Written: at},
-	})
+	stored, skipped, failed := source("etcd-snapshot-n1-1772600767", document.ImportStored), source("Incr-1-2-1772600767", document.ImportSkipped),
+		source("notes", document.ImportFailed)
+	stored.Tool, stored.Backup, stored.Revision = "k3s", string(id)+"-import", 4711
+	skipped.Tool, skipped.Why, failed.Why = "Gardener", "it is a delta: only full snapshots can be imported", "damaged: /srv/notes"
+	present := stored
+	present.State = document.ImportPresent
+	return document.Import{Sources: []document.ImportSource{stored, present, skipped, failed, source("snapshot.db", document.ImportPlanned)}}
 }
 
 // taken is a backup that one of two repositories has.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/etcd-dr/etcd-dr/api/convert"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/restore/imported"
@@ -49,12 +50,12 @@ func (f *importFlags) load() (o imported.Options, err error) {
 func (a *app) importFile() *cobra.Command {
 	f := seriesFlags{}
 	cmd := &cobra.Command{
-		Use:   "import SOURCE...",
+		Use:   "import FILE...",
 		Short: "Store snapshots that other tools have saved as backups",
 		Long: `import stores a snapshot that etcdctl saved, or a copy of a member's database, as a backup, after it has checked every page. The file
 may be compressed with zstd, gzip or zlib, or be the only one in a zip archive.
 
-A SOURCE may also be a directory, or the URL of a bucket, with everything below: snapshots of k3s, RKE, RKE2, Gardener's
+A FILE may also be a directory, or the URL of a bucket, with everything below: snapshots of k3s, RKE, RKE2, Gardener's
 etcd-backup-restore (full ones), bitnami's chart, coreos' etcd-operator, or plain files. When the data was written is known from
 their names; else it is when the object was last modified. A damaged one does not keep the others from being stored, and the
 exit code is 3. What is stored already is not stored again, so after an interruption run import again. --dry-run prints what
@@ -112,7 +113,7 @@ func (f *seriesFlags) oneFile(args []string) (file string, alone bool) {
 
 func oneSourceOrMore(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return usagef("no source: name files, directories or URLs of buckets")
+		return usagef("no file: name files, directories or URLs of buckets")
 	}
 	return nil
 }
@@ -170,7 +171,7 @@ func sourcesIn(ctx context.Context, args []string, o stores.Options) (all []impo
 }
 
 func (a *app) printSeries(outcomes []imported.Outcome) error {
-	d := document.NewImport(outcomes)
+	d := convert.Import(outcomes)
 	if a.output == "json" {
 		return a.json(document.Line{Result: d})
 	}

@@ -20,7 +20,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
-	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -327,7 +326,7 @@ func TestImportFromABucket(t *testing.T) {
 	first.Signal(t, syscall.SIGKILL)
 	first.Wait(t)
 	done := command.Result[document.Import](t, j.env, args[:len(args)-2]...)
-	states := map[imported.State]int{}
+	states := map[document.ImportState]int{}
 	for _, s := range done.Sources {
 		states[s.State]++
 		file := filepath.Join(t.TempDir(), "fetched.db")
@@ -338,7 +337,7 @@ func TestImportFromABucket(t *testing.T) {
 		}
 	}
 	backups, _ := filepath.Glob(filepath.Join(j.repo, "prod", "backups", "*", "manifest.json"))
-	if len(done.Sources) != objects || states[imported.Stored]+states[imported.Present] != objects || states[imported.Present] < 2 || len(backups) != objects {
+	if len(done.Sources) != objects || states[document.ImportStored]+states[document.ImportPresent] != objects || states[document.ImportPresent] < 2 || len(backups) != objects {
 		t.Errorf("%d objects: %v, and %d backups", objects, states, len(backups))
 	}
 	booted, _ := restored(t, j, servers.Options{TLS: true, Certificates: source.Certificates}, done.Sources[1].Backup)
