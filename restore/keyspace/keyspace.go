@@ -52,7 +52,7 @@ func Read(tx *bolt.Tx, at int64) (KeySpace, error) {
 	case scheduled > finished:
 		return KeySpace{}, ErrUnfinished
 	}
-	p := newPass(finished, at)
+	p := newPass(finished, at, keys.Stats().KeyN)
 	err = p.findChanged(keys.Cursor())
 	if err == nil {
 		err = p.read(keys.Cursor())
@@ -91,10 +91,11 @@ type pass struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func newPass(compacted, at int64) *pass {
+// newPass returns a pass over a number of entries: a map that grows in steps would need twice the memory.
+func newPass(compacted, at int64, entries int) *pass {
 	return &pass{
 		compacted: compacted, at: at, seed: maphash.MakeSeed(), changed: map[uint64]struct{}{}, revision: max(compacted, 1),
-		live: map[uint64]struct{}{}, liveAt: -1, hash: crc32.Checksum(schema.Key.Name(), castagnoli),
+		live: make(map[uint64]struct{}, entries), liveAt: -1, hash: crc32.Checksum(schema.Key.Name(), castagnoli),
 	}
 }
 
