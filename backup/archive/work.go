@@ -64,7 +64,8 @@ func (w *work) step(ctx, storeCtx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, err := w.requestMark(ctx)
+	due := w.due()
+	asked, err := w.requestMark(ctx, due)
 	err = w.suppressErr(err)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (w *work) step(ctx, storeCtx context.Context) error {
 	if len(w.pending.requests) > 0 || len(w.queue) > 0 {
 		w.busyAt.Store(began.UnixNano())
 	}
-	if w.due() {
+	if due { // what has become due since then gets a mark first
 		err := w.send(storeCtx)
 		if err != nil {
 			return err
@@ -133,11 +134,11 @@ const markEvery = time.Second
 // requestMark asks the member for a mark before each segment is sent, so that the segment ends with a mark and the catalog knows
 // its newest point precisely; otherwise at least once per markEvery. If neither is due and no requests are pending, it calls
 // listen instead. asked reports whether it asked the member.
-func (w *work) requestMark(ctx context.Context) (asked bool, err error) {
+func (w *work) requestMark(ctx context.Context, due bool) (asked bool, err error) {
 	switch {
 	case w.sourceErr != nil:
 		return false, nil
-	case w.due() || time.Since(w.markedAt) >= markEvery:
+	case due || time.Since(w.markedAt) >= markEvery:
 		w.hash(ctx)
 		return true, w.mark(ctx)
 	case len(w.pending.requests) > 0:

@@ -85,7 +85,9 @@ func record(t *testing.T, j job) *tape {
 	a, other := p.archiving(t, source, 0), p.foreign.archiving(t, source, 0)
 	p.firstWindow(t, p.client, a)
 	for i := range 8 {
+		a.Pause(t) // a segment that is cut between writes need not end with a mark
 		p.write(t, 20)
+		a.Resume(t)
 		agent.CatchUp(t, a)
 		if i == 3 {
 			p.backup = uint64(len(segments(t, p.job)))
