@@ -10,7 +10,7 @@ type Import struct {
 // ImportSource is a file or an object that may be a snapshot.
 type ImportSource struct {
 	Source   string      `json:"source"`         // its path or URL
-	Tool     string      `json:"tool,omitempty"` // that gives such names; absent if unknown
+	Tool     string      `json:"tool,omitempty"` // the tool that uses such names; absent if unknown
 	Size     int64       `json:"size"`           // bytes
 	Written  time.Time   `json:"written"`        // when the data was last written: as given, as the name tells, or when the object was modified
 	State    ImportState `json:"state"`
@@ -29,4 +29,5 @@ const (
 	ImportSkipped ImportState = "skipped" // by its name it is no snapshot that can be imported
 	ImportFailed  ImportState = "failed"
 	ImportPlanned ImportState = "planned" // a dry run would store it
+	ImportUntried ImportState = "untried" // the import ended before
 )

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +18,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
 
@@ -53,13 +55,13 @@ func (a *app) importFile() *cobra.Command {
 		Use:   "import FILE...",
 		Short: "Store snapshots that other tools have saved as backups",
 		Long: `import stores a snapshot that etcdctl saved, or a copy of a member's database, as a backup, after it has checked every page. The file
-may be compressed with zstd, gzip or zlib, or be the only one in a zip archive.
+may be compressed with zstd, gzip, zlib or, as Gardener does, LZW (.Z), or be the only one in a zip archive.
 
 A FILE may also be a directory, or the URL of a bucket, with everything below: snapshots of k3s, RKE, RKE2, Gardener's
 etcd-backup-restore (full ones), bitnami's chart, coreos' etcd-operator, or plain files. When the data was written is known from
-their names; else it is when the object was last modified. A damaged one does not keep the others from being stored, and the
-exit code is 3. What is stored already is not stored again, so after an interruption run import again. --dry-run prints what
-would be stored.
+their names; else it is when the object was last modified. A damaged file is reported, the others are still stored, and the exit
+code is 3. Of a directory, a bucket or several files, what is stored already is not stored again: after an interruption run import
+again. --dry-run prints what would be stored, and does not read it.
 
 An imported backup is restored only by its id. It belongs to no history of the cluster: no log continues from it, the argument
 latest never selects it, and schedules, drills and retention do not count it. prune --imported ID removes it.`,
@@ -70,7 +72,7 @@ latest never selects it, and schedules, drills and retention do not count it. pr
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.skipHashCheck, "skip-hash-check", false, "accept a file without the digest at its end, such as a copy of member/snap/db")
-	flags.StringVar(&f.credentials, "from-credentials", "", "folder with the credentials of the sources, as --credentials of dr list")
+	flags.StringVar(&f.credentials, "from-credentials", "", "folder with the credentials of the buckets to import from; DR_CREDENTIALS is not used for them")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be stored, and store nothing")
 	f.add(cmd, a)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -98,7 +100,7 @@ type seriesFlags struct {
 	dryRun        bool
 }
 
-// oneFile returns the path of the only source if it is to be a file: it is stored, whether it is stored already or not.
+// oneFile returns the path if the only argument is a file. It is stored even if an earlier import has stored it.
 func (f *seriesFlags) oneFile(args []string) (file string, alone bool) {
 	if len(args) != 1 || f.dryRun || strings.Contains(args[0], "://") {
 		return "", false
@@ -120,7 +122,11 @@ func oneSourceOrMore(_ *cobra.Command, args []string) error {
 
 // importSeries stores everything that the sources contain.
 func (a *app) importSeries(ctx context.Context, f *seriesFlags, args []string, o imported.Options) error {
-	from := storeFlags{credentials: f.credentials}
+	if !o.Written.IsZero() {
+		return usagef("--time is for one file: leave it out, or name one file")
+	}
+	from := a.store
+	from.credentials = f.credentials
 	options, err := from.options()
 	if err != nil {
 		return err
@@ -129,38 +135,73 @@ func (a *app) importSeries(ctx context.Context, f *seriesFlags, args []string, o
 	if err != nil {
 		return err
 	}
-	places, err := a.places(ctx, *f.repos)
+	places, err := a.seriesPlaces(ctx, f)
 	if err != nil {
 		return err
 	}
-	a.warnPlain(f.request.To.Seal().Encryption)
 	report, done := a.progress()
 	f.request.Report = report
 	s := imported.Series{Sources: sources, Options: o, DryRun: f.dryRun, Report: report}
 	for _, place := range places {
 		s.Into = append(s.Into, place.Cluster)
 	}
-	s.Store = func(ctx context.Context, d *imported.Database) (catalog.ID, error) {
-		result, err := backup.Import(ctx, backup.Database{Reader: d, Size: d.Size, Manifest: d.Manifest}, places, f.request)
+	s.Store = func(ctx context.Context, d *imported.Database, lacking []*repository.Cluster) (catalog.ID, error) {
+		to := slices.DeleteFunc(slices.Clone(places), func(p backup.Store) bool { return !slices.Contains(lacking, p.Cluster) })
+		result, err := backup.Import(ctx, backup.Database{Reader: d, Size: d.Size, Manifest: d.Manifest}, to, f.request)
 		return result.ID, err
 	}
 	outcomes, err := s.Run(ctx)
 	done()
-	return errors.Join(a.printSeries(outcomes), err, imported.Errors(outcomes))
+	if outcomes == nil {
+		return err
+	}
+	printErr := a.printSeries(outcomes)
+	if err != nil {
+		return errors.Join(printErr, err)
+	}
+	return errors.Join(printErr, imported.Summary(outcomes))
+}
+
+// seriesPlaces returns the repositories of an import. A dry run creates none, and leaves out those that do not exist.
+func (a *app) seriesPlaces(ctx context.Context, f *seriesFlags) (places []backup.Store, err error) {
+	if !f.dryRun {
+		places, err = a.places(ctx, *f.repos)
+		if err == nil {
+			a.warnPlain(f.request.To.Seal().Encryption)
+		}
+		return places, err
+	}
+	folders, err := foldersOf(f.repos.urls, f.repos.folders)
+	if err != nil {
+		return nil, err
+	}
+	for n, repo := range f.repos.urls {
+		a.repo, a.store.credentials = repo, folders[n]
+		c, err := a.open(ctx)
+		if errors.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, backup.Store{Repository: stores.Shown(repo), Cluster: c})
+	}
+	return places, nil
 }
 
 // sourcesIn returns what may be snapshots in files, directories and buckets.
 func sourcesIn(ctx context.Context, args []string, o stores.Options) (all []imported.Source, err error) {
 	for _, arg := range args {
 		var found []imported.Source
-		if strings.Contains(arg, "://") {
+		path, isFile := strings.CutPrefix(arg, "file://")
+		if strings.Contains(arg, "://") && !isFile {
 			var b storage.Bucket
 			b, err = stores.Open(ctx, arg, o)
 			if err == nil {
 				found, err = imported.Objects(ctx, b, stores.Shown(arg))
 			}
 		} else {
-			found, err = imported.Files(arg)
+			found, err = imported.Files(path)
 		}
 		if err != nil {
 			return nil, err
@@ -177,9 +218,9 @@ func (a *app) printSeries(outcomes []imported.Outcome) error {
 	}
 	var rows [][]string
 	for _, s := range d.Sources {
-		rows = append(rows, []string{string(s.State), s.Written.UTC().Format(time.RFC3339), s.Tool, size(s.Size), cmp.Or(s.Backup, s.Why), s.Source})
+		rows = append(rows, []string{string(s.State), s.Written.UTC().Format(time.RFC3339), s.Tool, size(s.Size), s.Backup, s.Source, s.Why})
 	}
-	a.table([]string{"STATE", "WRITTEN", "TOOL", "SIZE", "BACKUP", "SOURCE"}, rows)
+	a.table([]string{"STATE", "WRITTEN", "TOOL", "SIZE", "BACKUP", "SOURCE", "WHY"}, rows)
 	return nil
 }
 

@@ -7,10 +7,12 @@ import (
 	"compress/gzip"
 	"compress/lzw"
 	"compress/zlib"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -34,8 +36,11 @@ var compressions = []compression{
 	{starts("PK\x03\x04"), openZip},
 	{isZlib, openZlib},
 	// LZW has no signature. This is the form of Gardener (etcd-backup-restore, pkg/compressor).
-	{func(_ []byte, name string) bool { return strings.HasSuffix(name, ".Z") }, openLZW},
+	{func(_ []byte, name string) bool { return suffixOf(name) == ".Z" }, openLZW},
 }
+
+// suffixOf returns the suffix of a name. The last snapshot of a cluster in Gardener has another one after that.
+func suffixOf(name string) string { return path.Ext(strings.TrimSuffix(name, ".final")) }
 
 func starts(with string) func([]byte, string) bool {
 	return func(begin []byte, _ string) bool { return bytes.HasPrefix(begin, []byte(with)) }
@@ -45,6 +50,19 @@ func starts(with string) func([]byte, string) bool {
 func isZlib(begin []byte, _ string) bool {
 	return len(begin) > 1 && begin[0]&0x0f == 8 && (int(begin[0])<<8|int(begin[1]))%31 == 0
 }
+
+// mayBeSnapshot reports whether a file that begins like that is compressed, or a database of bbolt: its magic number is at byte 16.
+func mayBeSnapshot(begin []byte, name string) bool {
+	for _, c := range compressions {
+		if c.is(begin, name) {
+			return true
+		}
+	}
+	return len(begin) >= magicEnd && binary.LittleEndian.Uint32(begin[magicEnd-4:]) == 0xED0CDAED
+}
+
+// magicEnd is the position after the magic number.
+const magicEnd = 20
 
 // opened returns the decompressed content of src; nil if it is not compressed.
 func opened(src *os.File) (io.ReadCloser, error) {
@@ -86,7 +104,7 @@ func openLZW(src *os.File) (io.ReadCloser, error) {
 	return lzw.NewReader(bufio.NewReaderSize(src, 1<<20), lzw.LSB, 8), nil
 }
 
-// openZip opens the only file in an archive.
+// openZip opens the only snapshot in an archive. RKE adds its own state to it.
 func openZip(src *os.File) (io.ReadCloser, error) {
 	info, err := src.Stat()
 	if err != nil {
@@ -98,7 +116,7 @@ func openZip(src *os.File) (io.ReadCloser, error) {
 	}
 	var files []*zip.File
 	for _, f := range archive.File {
-		if !f.FileInfo().IsDir() {
+		if !f.FileInfo().IsDir() && path.Ext(f.Name) != ".rkestate" {
 			files = append(files, f)
 		}
 	}

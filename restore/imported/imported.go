@@ -68,7 +68,12 @@ func FromFile(ctx context.Context, file string, o Options, report storage.Report
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	origin := o.origin(catalog.OriginFile, info.ModTime())
+	written := info.ModTime()
+	named := ParseName(filepath.Base(file)).believed(written)
+	if !named.Written.IsZero() {
+		written = named.Written
+	}
+	origin := o.origin(catalog.OriginFile, written)
 	origin.File, origin.Size, origin.Modified, origin.Unhashed = file, info.Size(), info.ModTime().UTC(), f.Unhashed
 	d.describe(f, origin)
 	return d, nil

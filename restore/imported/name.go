@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Name is what the name of another tool's snapshot tells.
+// Name holds what the name of a snapshot reveals.
 type Name struct {
-	Tool     string    // that gives such names; "": unknown
+	Tool     string    // the tool that uses such names; "": unknown
 	Written  time.Time // zero: the name has no time
 	Unusable string    // why it is no snapshot that can be imported; "": it may be one
 }
@@ -24,8 +24,8 @@ type nameForm struct {
 // nameForms are the known forms. The first that fits counts.
 var nameForms = []nameForm{
 	// gardener/etcd-backup-restore, pkg/snapstore/snapshot.go
-	{"Gardener", regexp.MustCompile(`^Full-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?$`), "", ""},
-	{"Gardener", regexp.MustCompile(`^Incr-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?$`), "", "it is a delta: only full snapshots can be imported"},
+	{"Gardener", regexp.MustCompile(`^Full-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?(\.final)?$`), "", ""},
+	{"Gardener", regexp.MustCompile(`^Incr-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?(\.final)?$`), "", "it is a delta: only full snapshots can be imported"},
 	// coreos/etcd-operator, pkg/backup/backup_manager.go, with an interval
 	{"etcd-operator", regexp.MustCompile(`_v\d+_(?P<time>\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)$`), "2006-01-02-15:04:05", ""},
 	// its older versions: the version of etcd and the revision in hex
@@ -38,7 +38,7 @@ var nameForms = []nameForm{
 	{"k3s", regexp.MustCompile(`-(?P<time>\d{10})(\.zip)?$`), "", ""},
 }
 
-// ParseName returns what the last part of a snapshot's path tells. Times without a zone are UTC.
+// ParseName returns what the last part of a snapshot's path reveals. Times without a zone are UTC.
 func ParseName(base string) Name {
 	for _, f := range nameForms {
 		groups := f.form.FindStringSubmatch(base)
@@ -47,6 +47,18 @@ func ParseName(base string) Name {
 		}
 	}
 	return Name{}
+}
+
+// oldest is before the first snapshot of etcd 3.
+var oldest = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// believed returns n, or the zero Name if its time cannot be right for a file that was last modified then: the name has another form, which
+// only looks like a tool's.
+func (n Name) believed(modified time.Time) Name {
+	if !n.Written.IsZero() && (n.Written.Before(oldest) || n.Written.After(modified.Add(24*time.Hour))) {
+		return Name{}
+	}
+	return n
 }
 
 // time returns the time in the groups of a name; zero if there is none, or it is no time.

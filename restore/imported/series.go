@@ -1,17 +1,18 @@
 package imported
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -20,8 +21,8 @@ type Series struct {
 	Sources []Source
 	Options Options
 	Into    []*repository.Cluster // where Store stores
-	// Store stores a database as a backup. It returns the backup's id with an error if only some repositories have it.
-	Store  func(context.Context, *Database) (catalog.ID, error)
+	// Store stores a database as a backup in those repositories that lack it. It returns the backup's id with an error if only some have it.
+	Store  func(ctx context.Context, d *Database, lacking []*repository.Cluster) (catalog.ID, error)
 	DryRun bool // store nothing
 	Report storage.Report
 }
@@ -36,6 +37,7 @@ const (
 	Skipped State = "skipped" // by its name it is no snapshot that can be imported
 	Failed  State = "failed"
 	Planned State = "planned" // a dry run would store it
+	Untried State = "untried" // the series ended before
 )
 
 // Outcome is the outcome of one source.
@@ -48,31 +50,42 @@ type Outcome struct {
 	Err      error      // why it failed
 }
 
-// Run carries out s. A source that fails does not end the series. The error is that of reading the repositories, or the end of ctx.
+// Run carries out s. A source that is damaged or refused does not end the series. The error is the one that ended it: of reading the repositories,
+// of storing, of a store that does not answer, or the end of ctx.
 func (s Series) Run(ctx context.Context) (outcomes []Outcome, err error) {
 	present, err := s.present(ctx)
 	if err != nil {
 		return nil, err
 	}
+	seen := map[key]bool{}
 	for _, source := range s.Sources {
-		if ctx.Err() != nil {
-			return outcomes, context.Cause(ctx)
+		k := keyOf(source.Place, source.Size, source.Modified)
+		if seen[k] { // named twice
+			continue
 		}
+		seen[k] = true
 		o := Outcome{Source: source, Written: s.written(source)}
-		b, ok := present[keyOf(source.Place, source.Size, source.Modified)]
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		switch {
-		case ok:
+		case err != nil:
+			o.State = Untried
+		case len(s.Into) > 0 && len(present[k].in) == len(s.Into):
+			b := present[k].backup
 			o.State, o.Backup, o.Revision, o.Written = Present, b.ID, b.Revision, b.Origin.Written
+		case source.err != nil:
+			o.State, o.Err = Failed, source.err
 		case source.Name.Unusable != "":
 			o.State = Skipped
 		case s.DryRun:
 			o.State = Planned
 		default:
-			s.store(ctx, &o)
+			err = s.store(ctx, &o, present[k].lacking(s.Into))
 		}
 		outcomes = append(outcomes, o)
 	}
-	return outcomes, nil
+	return outcomes, err
 }
 
 // written returns when the data of a source was last written.
@@ -91,19 +104,34 @@ func (s Series) written(source Source) time.Time {
 	return written.UTC()
 }
 
-// store imports one source, and completes its outcome.
-func (s Series) store(ctx context.Context, o *Outcome) {
+// store imports one source, and completes its outcome. It returns the error if it ends the series.
+func (s Series) store(ctx context.Context, o *Outcome, lacking []*repository.Cluster) error {
 	d, err := s.read(ctx, o.Source)
-	if err == nil {
-		o.Revision = d.Manifest.Revision
-		d.Manifest.Origin.Written = o.Written
-		o.Backup, err = s.Store(ctx, d)
-		_ = d.Close() // no error matters: the database was only read
+	if err != nil && ctx.Err() != nil {
+		o.State = Untried
+		return context.Cause(ctx)
 	}
-	o.State, o.Err = Stored, err
 	if err != nil {
-		o.State = Failed
+		o.State, o.Err = Failed, err
+		switch fault.KindOf(err) {
+		case fault.Damaged, fault.Refused, fault.NotFound, fault.Usage:
+			return nil
+		}
+		return err
 	}
+	defer d.Close() // no error matters: the database is only read
+	o.Revision = d.Manifest.Revision
+	d.Manifest.Origin.Written = o.Written
+	o.Backup, err = s.Store(ctx, d, lacking)
+	switch {
+	case err == nil:
+		o.State = Stored
+	case ctx.Err() != nil && o.Backup == "":
+		o.State = Untried
+	default:
+		o.State, o.Err = Failed, err
+	}
+	return err
 }
 
 // read returns the database of a source.
@@ -116,7 +144,7 @@ func (s Series) read(ctx context.Context, source Source) (d *Database, err error
 		}
 		defer func() { _ = dir.Remove() }()
 		s.Report.Say(storage.Event{Stage: "fetch", Message: "fetching the object", Object: source.Place})
-		file, err = source.download(ctx, dir.Path, path.Base(filepath.ToSlash(source.Place)))
+		file, err = source.download(ctx, dir.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -141,36 +169,53 @@ func keyOf(place string, size int64, modified time.Time) key {
 	return key{place, size, modified.UnixNano()}
 }
 
-// present returns the sources that are backups in all repositories.
-func (s Series) present(ctx context.Context) (map[key]catalog.Backup, error) {
-	times, found := map[key]int{}, map[key]catalog.Backup{}
+// imports is a source that is a backup in some repositories.
+type imports struct {
+	backup catalog.Backup
+	in     map[*repository.Cluster]bool
+}
+
+// lacking returns the repositories that do not have the backup.
+func (i imports) lacking(all []*repository.Cluster) []*repository.Cluster {
+	return slices.DeleteFunc(slices.Clone(all), func(c *repository.Cluster) bool { return i.in[c] })
+}
+
+// present returns the sources that are backups already.
+func (s Series) present(ctx context.Context) (map[key]imports, error) {
+	all := map[key]imports{}
 	for _, c := range s.Into {
 		cat, err := c.Load(ctx, backups.LoadOptions{Imported: true})
 		if err != nil {
 			return nil, err
 		}
-		here := map[key]bool{}
 		for _, b := range cat.Imported {
 			k := keyOf(b.Origin.File, b.Origin.Size, b.Origin.Modified)
-			if !here[k] {
-				times[k]++
+			i, ok := all[k]
+			if !ok {
+				i = imports{in: map[*repository.Cluster]bool{}}
 			}
-			here[k], found[k] = true, b
+			i.backup, i.in[c] = b, true
+			all[k] = i
 		}
 	}
-	for k, n := range times {
-		if n < len(s.Into) {
-			delete(found, k)
-		}
-	}
-	return found, nil
+	return all, nil
 }
 
-// Errors returns the errors of the sources that failed, joined; nil if none did.
-func Errors(outcomes []Outcome) error {
-	var all []error
+// Summary returns an error if sources have failed, of the kind of the first one's; nil if none has.
+func Summary(outcomes []Outcome) error {
+	var first error
+	failed := 0
 	for _, o := range outcomes {
-		all = append(all, o.Err)
+		if o.Err != nil {
+			failed++
+			first = cmp.Or(first, o.Err)
+		}
 	}
-	return errors.Join(all...)
+	switch {
+	case failed == 0:
+		return nil
+	case errors.Is(first, fault.Damaged):
+		return fmt.Errorf("%d of %d files are not imported, the first: %w", failed, len(outcomes), first)
+	}
+	return fmt.Errorf("%d of %d files are not imported (%w), the first: %v", failed, len(outcomes), catalog.ErrDamaged, first)
 }

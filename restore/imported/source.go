@@ -1,6 +1,7 @@
 package imported
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,19 +25,25 @@ type Source struct {
 	Place    string // its path or URL
 	Size     int64  // bytes
 	Modified time.Time
-	Name     Name // what its name tells
+	Name     Name // what its name reveals
 
-	open func(context.Context) (io.ReadCloser, error) // nil: Place is a file
+	open func(context.Context) (io.ReadCloser, storage.Object, error) // nil: Place is a file
+	err  error                                                        // why it cannot be read; nil: it may be
 }
 
-// newSource returns the source of a place. relative is its path below the directory or bucket that was named. Hidden files and empty objects are
-// unusable: other tools keep their notes in them.
+// ofDR matches the databases of dr's own backups.
+var ofDR = regexp.MustCompile(`(^|/)backups/[^/]+/snapshot\.db[^/]*$`)
+
+// newSource returns the source of a place. relative is its path below the directory or bucket that was named. Hidden files are unusable, and
+// empty ones without the name of a snapshot: other tools keep their notes in them.
 func newSource(place, relative string, size int64, modified time.Time) Source {
-	s := Source{Place: place, Size: size, Modified: modified.UTC(), Name: ParseName(path.Base(relative))}
+	s := Source{Place: place, Size: size, Modified: modified.UTC(), Name: ParseName(path.Base(relative)).believed(modified)}
 	switch {
 	case isHidden(relative):
 		s.Name.Unusable = "it is hidden"
-	case size == 0:
+	case ofDR.MatchString(relative):
+		s.Name.Unusable = "it is a backup of dr: dr copy copies it"
+	case size == 0 && s.Name.Tool == "":
 		s.Name.Unusable = "it is empty"
 	}
 	return s
@@ -46,38 +54,63 @@ func isHidden(relative string) bool {
 	return strings.HasPrefix(relative, ".") || strings.Contains(relative, "/.")
 }
 
-// Files returns the sources in a file, or in a directory and those below it, in the order of their names. It returns only regular files. More
-// than records.MaxListed files are an error.
-func Files(root string) (all []Source, err error) {
-	root, err = filepath.Abs(root)
+// Files returns the sources in a file, or in a directory and those below it, in the order of their names. What is no regular file is unusable,
+// and a folder that cannot be read fails. No file at all, or more than records.MaxListed, is an error.
+func Files(named string) (all []Source, err error) {
+	root, err := filepath.Abs(named)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
+		if err == nil && e.IsDir() {
+			return nil
+		}
+		s, ok := fileSource(root, path, e, err)
+		if ok {
+			all, err = added(all, s, root)
 			return err
 		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		relative := e.Name()
-		if path != root {
-			relative, err = filepath.Rel(root, path)
-		}
-		if err == nil {
-			all, err = added(all, newSource(path, filepath.ToSlash(relative), info.Size(), info.ModTime()), root)
-		}
-		return err
+		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", catalog.ErrNotFound, err)
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("%w: there is no file in %s: check the path", catalog.ErrNotFound, named)
 	}
 	return all, err
 }
 
-// Objects returns the sources in a bucket that shown is the URL of, in the order of their keys. More than records.MaxListed objects are an
-// error.
+// fileSource returns the source at a path below root. e may be nil if there is an error. It is not ok if the file has gone.
+func fileSource(root, path string, e fs.DirEntry, err error) (s Source, ok bool) {
+	var info fs.FileInfo
+	if err == nil {
+		info, err = e.Info()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false
+	}
+	if err != nil {
+		return Source{Place: path, err: fmt.Errorf("%w: %w: run dr import as a user that may read it", fault.Refused, err)}, true
+	}
+	relative := filepath.Base(path)
+	if path != root {
+		relative, _ = filepath.Rel(root, path) // path is below root
+	} else {
+		relative = strings.TrimLeft(relative, ".") // it was named
+	}
+	s = newSource(path, filepath.ToSlash(relative), info.Size(), info.ModTime())
+	if !info.Mode().IsRegular() {
+		s.Name.Unusable = "it is not a regular file: name the file itself"
+	}
+	return s, true
+}
+
+// Objects returns the sources in a bucket that shown is the URL of, in the order of their keys. No object at all, or more than
+// records.MaxListed, is an error.
 func Objects(ctx context.Context, b storage.Bucket, shown string) (all []Source, err error) {
 	base, _, _ := strings.Cut(shown, "?")
 	for o, err := range b.List(ctx, storage.ListOptions{}) {
@@ -85,14 +118,16 @@ func Objects(ctx context.Context, b storage.Bucket, shown string) (all []Source,
 			return nil, fmt.Errorf("list %s: %w", shown, err)
 		}
 		s := newSource(strings.TrimSuffix(base, "/")+"/"+o.Key, o.Key, o.Size, o.ModTime)
-		s.open = func(ctx context.Context) (io.ReadCloser, error) {
-			body, _, err := b.Open(ctx, o.Key, storage.OpenOptions{})
-			return body, err
+		s.open = func(ctx context.Context) (io.ReadCloser, storage.Object, error) {
+			return b.Open(ctx, o.Key, storage.OpenOptions{})
 		}
 		all, err = added(all, s, shown)
 		if err != nil {
 			return nil, err
 		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: there is no object in %s: check the URL", catalog.ErrNotFound, shown)
 	}
 	return all, nil
 }
@@ -105,19 +140,31 @@ func added(all []Source, s Source, in string) ([]Source, error) {
 	return append(all, s), nil
 }
 
-// download copies an object into a directory, and returns the path of the copy, which has the name of the object.
-func (s Source) download(ctx context.Context, dir, name string) (file string, err error) {
-	body, err := s.open(ctx)
+// download copies an object into a directory, and returns the path of the copy, which has the suffix of the object. It reads no more than the
+// beginning of one that is no snapshot.
+func (s Source) download(ctx context.Context, dir string) (file string, err error) {
+	body, now, err := s.open(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", s.Place, err)
 	}
 	defer body.Close()
-	file = filepath.Join(dir, name)
+	if now.Size != s.Size || !now.ModTime.Equal(s.Modified) {
+		return "", fmt.Errorf("%w: %s was changed since it was listed: run dr import again", fault.Refused, s.Place)
+	}
+	in := bufio.NewReaderSize(body, 1<<20)
+	begin, err := in.Peek(magicEnd)
+	if err != nil && err != io.EOF {
+		return "", fmt.Errorf("read %s: %w", s.Place, err)
+	}
+	if !mayBeSnapshot(begin, s.Place) {
+		return "", fmt.Errorf("%w: %s is neither a database nor compressed: it is no snapshot", catalog.ErrDamaged, s.Place)
+	}
+	file = filepath.Join(dir, "object"+suffixOf(s.Place))
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("copy %s: %w", s.Place, err)
 	}
-	_, err = io.Copy(f, body)
+	_, err = io.Copy(f, in)
 	err = errors.Join(err, f.Close())
 	if err != nil {
 		return "", fmt.Errorf("copy %s: %w", s.Place, err)

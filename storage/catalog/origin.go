@@ -14,7 +14,7 @@ import (
 type Origin struct {
 	Kind     OriginKind `json:"kind"`
 	Imported time.Time  `json:"imported"` // when it was stored
-	// Written is when the data was last written: as the operator gave it if Given is set, else the latest time of the files.
+	// Written is when the data was last written: as the operator gave it if Given is set, else as the name of the file tells, or its latest time.
 	Written time.Time `json:"written"`
 	Given   bool      `json:"given,omitempty"` // the operator gave Written
 
