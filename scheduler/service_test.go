@@ -554,7 +554,7 @@ func TestServiceStopsWithoutRenewal(t *testing.T) {
 			w.took = 5 * time.Minute
 			w.start("a", configOf(specOf(t, "prod", "@daily", []string{"main", "offsite"}[:repositories]...)))
 			w.pass(time.Minute)
-			w.stores["main"].On(storagetest.VerbPut).Times(6).Fail(errTest)
+			w.stores["main"].On(storagetest.VerbPut).Times(8).Fail(errTest)
 			w.pass(10 * time.Minute)
 			if len(w.ended) != 2-want || (w.ended[0] == nil) != (want == 1) {
 				t.Errorf("with %d repositories: ended %v", repositories, w.ended)
