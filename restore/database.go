@@ -148,7 +148,10 @@ func (r *run) checkAlarms() error {
 // prove loads the leases, users and roles as a server does when it starts, reads the key space, and compares its hash with the member's. It must
 // run before the bump, which compacts the old revision: a compacted revision has no hash.
 func (r *run) prove(ctx context.Context) error {
-	err := withBackend(r.db, loadRest)
+	err := withBackend(r.db, func(be backend.Backend) error {
+		loadRest(be)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -163,11 +166,7 @@ func (r *run) prove(ctx context.Context) error {
 // proveByReading reads the bucket of the key space. If only etcd's own code can decide, it returns why: a compaction must be finished first,
 // the hash is another one than the member's, or something is malformed.
 func (r *run) proveByReading() (why string, err error) {
-	var want catalog.HashKV
-	recorded := r.plan.Backup != nil && r.plan.Backup.HashKV != nil
-	if recorded {
-		want = *r.plan.Backup.HashKV
-	}
+	want, recorded := r.recordedHash()
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return "", fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
@@ -190,6 +189,14 @@ func (r *run) proveByReading() (why string, err error) {
 		r.result.HashKV = provenAt(want)
 	}
 	return "", nil
+}
+
+// recordedHash returns the hash in the manifest. It is not ok if none was recorded.
+func (r *run) recordedHash() (h catalog.HashKV, ok bool) {
+	if r.plan.Backup == nil || r.plan.Backup.HashKV == nil {
+		return h, false
+	}
+	return *r.plan.Backup.HashKV, true
 }
 
 // isSame reports whether the key space has the hash that a member had at a revision that both still have.
@@ -225,7 +232,7 @@ func (r *run) proveByLoading(ctx context.Context) error {
 }
 
 // loadRest loads leases, users and roles as a server does when it starts. It panics if one is malformed.
-func loadRest(be backend.Backend) error {
+func loadRest(be backend.Backend) {
 	tx := be.ReadTx()
 	tx.RLock()
 	schema.MustUnsafeGetAllLeases(tx)
@@ -233,7 +240,6 @@ func loadRest(be backend.Backend) error {
 	auth := schema.NewAuthBackend(replay.LastWords(), be)
 	auth.GetAllUsers()
 	auth.GetAllRoles()
-	return nil
 }
 
 func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
@@ -247,11 +253,11 @@ func (r *run) proveStore(ctx context.Context, store mvcc.KV) error {
 
 // compareHash compares the key space's hash with that in the manifest, and sets the result's description of the comparison.
 func (r *run) compareHash(store mvcc.KV) error {
-	if r.plan.Backup == nil || r.plan.Backup.HashKV == nil {
+	want, recorded := r.recordedHash()
+	if !recorded {
 		r.result.HashKV = r.notHashed()
 		return nil
 	}
-	want := *r.plan.Backup.HashKV
 	got, _, err := store.HashStorage().HashByRev(want.Revision)
 	switch {
 	case errors.Is(err, mvcc.ErrFutureRev):

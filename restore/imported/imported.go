@@ -68,13 +68,9 @@ func FromFile(ctx context.Context, file string, o Options, report storage.Report
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	written := info.ModTime()
-	named := ParseName(filepath.Base(file)).believed(written)
-	if !named.Written.IsZero() {
-		written = named.Written
-	}
-	origin := o.origin(catalog.OriginFile, written)
-	origin.File, origin.Size, origin.Modified, origin.Unhashed = file, info.Size(), info.ModTime().UTC(), f.Unhashed
+	s := newSource(file, filepath.Base(file), info.Size(), info.ModTime())
+	origin := o.origin(catalog.OriginFile, s.written())
+	origin.File, origin.Size, origin.Modified, origin.Unhashed = s.Place, s.Size, s.Modified, f.Unhashed
 	d.describe(f, origin)
 	return d, nil
 }

@@ -64,7 +64,7 @@ func (s Series) Run(ctx context.Context) (outcomes []Outcome, err error) {
 			continue
 		}
 		seen[k] = true
-		o := Outcome{Source: source, Written: s.written(source)}
+		o := Outcome{Source: source, Written: s.Options.origin(catalog.OriginFile, source.written()).Written}
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -86,22 +86,6 @@ func (s Series) Run(ctx context.Context) (outcomes []Outcome, err error) {
 		outcomes = append(outcomes, o)
 	}
 	return outcomes, err
-}
-
-// written returns when the data of a source was last written.
-func (s Series) written(source Source) time.Time {
-	written := source.Modified
-	switch {
-	case !s.Options.Written.IsZero():
-		return s.Options.Written.UTC()
-	case !source.Name.Written.IsZero():
-		written = source.Name.Written
-	}
-	now := time.Now()
-	if written.After(now) {
-		written = now
-	}
-	return written.UTC()
 }
 
 // store imports one source, and completes its outcome. It returns the error if it ends the series.

@@ -44,14 +44,14 @@ func compressed(t *testing.T, data []byte, make func(io.Writer) (io.WriteCloser,
 	return b.Bytes()
 }
 
-// archived returns a zip archive with a folder and files of that content.
-func archived(t *testing.T, files ...[]byte) []byte {
+// archived returns a zip archive with a folder and these files in it.
+func archived(t *testing.T, files map[string][]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	_, err := w.Create("backup/")
-	for i, data := range files {
-		entry, createErr := w.Create(fmt.Sprint("backup/", i))
+	for name, data := range files {
+		entry, createErr := w.Create("backup/" + name)
 		err = errors.Join(err, createErr)
 		if createErr == nil {
 			_, writeErr := entry.Write(data)
@@ -59,27 +59,6 @@ func archived(t *testing.T, files ...[]byte) []byte {
 		}
 	}
 	err = errors.Join(err, w.Close())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// withState returns an archive of RKE.
-func withState(t *testing.T, snapshot []byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	for name, data := range map[string][]byte{"backup/2026-03-04T05:06:08Z_etcd": snapshot, "backup/2026-03-04T05:06:08Z_etcd.rkestate": []byte("{}")} {
-		entry, err := w.Create(name)
-		if err == nil {
-			_, err = entry.Write(data)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	err := w.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +76,12 @@ func snapshots(t *testing.T) (files map[string][]byte, want map[string]imported.
 	files = map[string][]byte{
 		"etcdctl.db":                                          whole,
 		"k3s/etcd-snapshot-n1-1772600767":                     whole,
-		"k3s/etcd-snapshot-n1-1772600768.zip":                 archived(t, whole),
-		"k3s/etcd-snapshot-n1-1772600769.zip":                 archived(t, whole, whole),
+		"k3s/etcd-snapshot-n1-1772600768.zip":                 archived(t, map[string][]byte{"snapshot": whole}),
+		"k3s/etcd-snapshot-n1-1772600769.zip":                 archived(t, map[string][]byte{"one": whole, "two": whole}),
 		"k3s/prod-2026030405":                                 whole, // a date, and not a number of seconds
 		"k3s/.metadata/etcd-snapshot-n1-1772600767":           []byte("{}"),
 		"rke/2026-03-04T05:06:07Z_etcd":                       whole,
-		"rke/2026-03-04T05:06:08Z_etcd.zip":                   withState(t, whole),
+		"rke/2026-03-04T05:06:08Z_etcd.zip":                   archived(t, map[string][]byte{"2026-03-04T05:06:08Z_etcd": whole, "2026-03-04T05:06:08Z_etcd.rkestate": []byte("{}")}),
 		"coreos/etcd.backup_v98_2026-03-04-05:06:07":          whole,
 		"coreos/3.2.13_0000000000000062_etcd.backup":          whole,
 		"garden/v2/Full-00000000-00000098-1772600767":         whole,

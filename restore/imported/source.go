@@ -49,13 +49,21 @@ func newSource(place, relative string, size int64, modified time.Time) Source {
 	return s
 }
 
+// written returns when the data was last written: as the name tells, else when the object was last modified.
+func (s Source) written() time.Time {
+	if s.Name.Written.IsZero() {
+		return s.Modified
+	}
+	return s.Name.Written
+}
+
 // isHidden reports whether a part of a path begins with a dot.
 func isHidden(relative string) bool {
 	return strings.HasPrefix(relative, ".") || strings.Contains(relative, "/.")
 }
 
-// Files returns the sources in a file, or in a directory and those below it, in the order of their names. What is no regular file is unusable,
-// and a folder that cannot be read fails. No file at all, or more than records.MaxListed, is an error.
+// Files returns the sources in a file, or in a directory and those below it, in the order of their names. Entries that are not regular
+// files are unusable, and a folder that cannot be read fails. No file at all, or more than records.MaxListed, is an error.
 func Files(named string) (all []Source, err error) {
 	root, err := filepath.Abs(named)
 	if err == nil {

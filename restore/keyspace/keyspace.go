@@ -26,7 +26,7 @@ type KeySpace struct {
 	Keys       int64 // number of keys
 	Kubernetes bool  // some keys are below /registry/
 	// Hash is the HashKV at the revision that Read got. One that equals a member's proves the key space. One that differs proves nothing: the
-	// database may contain revisions that a compaction should have removed, and keys are told apart by hashes.
+	// database may contain revisions that a compaction should have removed, or two keys may have the same hash in a pass.
 	Hash uint32
 }
 
@@ -70,7 +70,7 @@ func compaction(meta *bolt.Bucket, name []byte) (int64, error) {
 	return at.main, err
 }
 
-// pass is one pass over the key bucket. Keys are told apart by a hash with a random seed.
+// pass is one pass over the key bucket. It identifies a key by a hash with a random seed.
 type pass struct {
 	compacted, at int64
 	seed          maphash.Seed

@@ -112,7 +112,7 @@ func live(t *testing.T, store mvcc.KV, random *rand.Rand, steps int) {
 	for range steps {
 		switch random.IntN(12) {
 		case 0:
-			tx := store.Write(traceutil.TODO())
+			tx := store.Write(traceutil.Get(t.Context()))
 			for range random.IntN(4) {
 				tx.Put(key(), []byte("of a transaction"), lease.NoLease)
 				tx.DeleteRange(key(), nil)
@@ -123,7 +123,7 @@ func live(t *testing.T, store mvcc.KV, random *rand.Rand, steps int) {
 		case 4:
 			store.DeleteRange([]byte{0}, []byte{})
 		case 5:
-			done, err := store.Compact(traceutil.TODO(), max(1, store.Rev()-random.Int64N(20)))
+			done, err := store.Compact(traceutil.Get(t.Context()), max(1, store.Rev()-random.Int64N(20)))
 			if err == nil {
 				<-done
 			}
@@ -184,7 +184,7 @@ func TestReadAfterARaise(t *testing.T) {
 		t.Errorf("before the compaction: %v, want ErrUnfinished", err)
 	}
 	withStore(t, path, func(store mvcc.KV) {
-		done, _ := store.Compact(traceutil.TODO(), 1e9) // it has begun already
+		done, _ := store.Compact(traceutil.Get(t.Context()), 1e9) // it has begun already
 		<-done
 	})
 	wantAsEtcd(t, path)
@@ -213,7 +213,7 @@ func compactedAt(t *testing.T) (path string) {
 		for _, key := range []string{"a", "/registry/b", "c", "c", "c", "c", "c", "c", "c"} {
 			store.Put([]byte(key), []byte("value"), lease.NoLease)
 		}
-		done, err := store.Compact(traceutil.TODO(), 6)
+		done, err := store.Compact(traceutil.Get(t.Context()), 6)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,8 @@ import (
 type Origin struct {
 	Kind     OriginKind `json:"kind"`
 	Imported time.Time  `json:"imported"` // when it was stored
-	// Written is when the data was last written: as the operator gave it if Given is set, else as the name of the file tells, or its latest time.
+	// Written is when the data was last written. It comes from the operator if Given is set; else from the name of the file if that has a
+	// time, or from the latest time of the files.
 	Written time.Time `json:"written"`
 	Given   bool      `json:"given,omitempty"` // the operator gave Written
 

@@ -104,7 +104,7 @@ func (s *site) waitWindow(t *testing.T, namespace string, is func(document.Windo
 	})
 }
 
-// showArchive logs what is known of the archive of a namespace's EtcdBackup.
+// showArchive logs the backups, windows and gaps that were found, and the status and the operators' log of a namespace's EtcdBackup.
 func (s *site) showArchive(t *testing.T, namespace string, found document.List) {
 	t.Helper()
 	t.Logf("backups: %+v\nwindows: %+v\ngaps: %+v", found.Backups, found.Windows, found.Gaps)

@@ -192,9 +192,6 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	}
 	answers, clusters := m.ask(ctx, *r.Plan)
 	for _, a := range answers {
-		if a.ClusterID != "" && catalog.SameClusterID(a.ClusterID, r.Built.ClusterID) {
-			continue
-		}
 		found := clusters[a.URL]
 		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
 		switch {
