@@ -35,6 +35,16 @@ func As(name, password string) ClientOption {
 // Client connects to all members, logged in as root if the cluster has authentication. It is closed when the test ends.
 func (c *Cluster) Client(t testing.TB, options ...ClientOption) *clientv3.Client {
 	t.Helper()
+	client, err := c.TryClient(t, options...)
+	if err != nil {
+		t.Fatalf("connect to etcd %s: %v", c.Version, err)
+	}
+	return client
+}
+
+// TryClient is Client for a login that the members may refuse.
+func (c *Cluster) TryClient(t testing.TB, options ...ClientOption) (*clientv3.Client, error) {
+	t.Helper()
 	config := clientv3.Config{
 		Endpoints:   c.Endpoints(),
 		DialTimeout: 10 * time.Second,
@@ -51,10 +61,10 @@ func (c *Cluster) Client(t testing.TB, options ...ClientOption) *clientv3.Client
 	}
 	client, err := clientv3.New(config)
 	if err != nil {
-		t.Fatalf("connect to etcd %s: %v", c.Version, err)
+		return nil, err
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	return client
+	return client, nil
 }
 
 // enableAuth creates root and User, and turns authentication on.
