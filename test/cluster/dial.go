@@ -2,17 +2,23 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects the test's own process to an address in the cluster, such as that of a pod. The host may be a name of the cluster's DNS.
+// addressTimeout bounds the connection to one address of several: a pod that is away does not answer at all.
+const addressTimeout = 5 * time.Second
+
+// Dial connects the test's own process to an address in the cluster, such as that of a pod. The host may be a name of the cluster's DNS, whose
+// addresses are tried in turn: those of a headless Service may include a pod that does not listen.
 func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -22,7 +28,21 @@ func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, 
 	if err != nil {
 		return nil, err
 	}
-	return c.dial(ctx, network, net.JoinHostPort(addresses[0], port))
+	var failed []error
+	for _, a := range addresses {
+		conn, err := c.dialWithin(ctx, network, net.JoinHostPort(a, port))
+		if err == nil {
+			return conn, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+func (c *Cluster) dialWithin(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, addressTimeout)
+	defer cancel()
+	return c.dial(ctx, network, address)
 }
 
 // resolver resolves the names of the cluster.

@@ -25,6 +25,7 @@ type workload struct {
 	mu     sync.Mutex
 	writes []write // confirmed, the oldest first
 	failed int     // writes that etcd has not confirmed
+	why    error   // of the last one that has failed
 	seen   int64   // the newest revision that the watcher has seen
 	lower  []int64 // revisions that the watcher saw although they are lower than one before
 }
@@ -63,6 +64,9 @@ func (s *site) startWorkload(t *testing.T, namespace string, options ...grpc.Dia
 		cancel()
 		running.Wait()
 		_ = client.Close()
+		if t.Failed() {
+			t.Logf("%d writes have failed, the last one: %v", w.failed, w.why)
+		}
 	})
 	w.waitFor(t, 50)
 	return w
@@ -80,6 +84,7 @@ func (w *workload) write(ctx context.Context) {
 			w.writes = append(w.writes, one)
 		} else {
 			w.failed++
+			w.why = err
 		}
 		w.mu.Unlock()
 		<-ticker.C

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -190,15 +191,15 @@ func (m *Manager) survivors(ctx context.Context, r handoff.Record) string {
 	if r.Plan == nil || r.Plan.OldIsDead {
 		return ""
 	}
-	answers, clusters := m.ask(ctx, *r.Plan)
-	for _, a := range answers {
-		found := clusters[a.URL]
-		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID)
+	clusters := m.ask(ctx, *r.Plan)
+	for _, at := range r.Plan.Old.ClientURLs {
+		found := clusters[at]
+		isOld := found.id != "" && !catalog.SameClusterID(found.id, r.Built.ClusterID) && !r.Plan.IsStranger(found.id, found.members)
 		switch {
-		case isOld && m.servesAlone(a.URL, found):
-			return fmt.Sprintf("at %s a cluster of its own serves, without the other members: run the same command there, or stop it", a.URL)
-		case isOld && !m.isWithout(a.URL):
-			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it%s", a.URL, m.withoutIt(a.URL))
+		case isOld && m.servesAlone(at, found):
+			return fmt.Sprintf("at %s a cluster of its own serves, without the other members: run the same command there, or stop it", at)
+		case isOld && !m.isWithout(at):
+			return fmt.Sprintf("a member of the old cluster still answers at %s: run the same command there, or stop it%s", at, m.withoutIt(at))
 		}
 	}
 	return ""
@@ -210,34 +211,41 @@ type identified struct {
 	members []catalog.Member // none: unknown
 }
 
-// ask asks the servers at the client URLs of p's old members whether they answer, and for their clusters, by URL. It asks them concurrently,
-// because one that hangs takes the whole timeout. A server without TLS gets a password only if it does not name its cluster to a client
-// without credentials.
-func (m *Manager) ask(ctx context.Context, p plan.Plan) (answers []cluster.Answer, clusters map[string]identified) {
-	var knocking sync.WaitGroup
-	knocking.Go(func() { answers, _ = restore.Survivors(ctx, p, reach.Anywhere) })
+// ask asks the servers at the client URLs of p's old members for their clusters, by URL. It asks them concurrently, because one that hangs
+// takes the whole timeout. A server without TLS gets a password only if it does not name its cluster to a client without credentials.
+func (m *Manager) ask(ctx context.Context, p plan.Plan) map[string]identified {
 	var encrypted, plain []string
 	for _, at := range p.Old.ClientURLs {
-		if isTLS(at) {
+		if strings.HasPrefix(at, "https:") {
 			encrypted = append(encrypted, at)
+		} else {
+			plain = append(plain, at)
 		}
 	}
-	clusters = m.identifyAll(ctx, encrypted)
-	knocking.Wait()
-	for _, a := range answers {
-		switch {
-		case isTLS(a.URL):
-		case a.ClusterID != "":
-			clusters[a.URL] = identified{a.ClusterID, a.Members}
-		default:
-			plain = append(plain, a.URL)
-		}
-	}
-	maps.Copy(clusters, m.identifyAll(ctx, plain))
-	return answers, clusters
+	var asking sync.WaitGroup
+	var found map[string]identified
+	asking.Go(func() { found = m.knock(ctx, plain) })
+	clusters := m.identifyAll(ctx, encrypted)
+	asking.Wait()
+	maps.Copy(clusters, found)
+	return clusters
 }
 
-func isTLS(at string) bool { return strings.HasPrefix(at, "https:") }
+// knock asks servers without TLS for their clusters: first without credentials.
+func (m *Manager) knock(ctx context.Context, urls []string) map[string]identified {
+	found := map[string]identified{}
+	var silent []string
+	for _, a := range cluster.Knock(ctx, urls, reach.Anywhere) {
+		switch {
+		case a.ClusterID != "":
+			found[a.URL] = identified{a.ClusterID, a.Members}
+		case a.Alive:
+			silent = append(silent, a.URL)
+		}
+	}
+	maps.Copy(found, m.identifyAll(ctx, silent))
+	return found
+}
 
 // identifyAll asks servers for their clusters, concurrently.
 func (m *Manager) identifyAll(ctx context.Context, urls []string) map[string]identified {
@@ -254,13 +262,16 @@ func (m *Manager) identifyAll(ctx context.Context, urls []string) map[string]ide
 	return clusters
 }
 
+// identifyTime bounds the connection to a server that is asked for its cluster. A restored member without a leader takes all of it.
+const identifyTime = 1500 * time.Millisecond
+
 // identify asks a server for its cluster.
 func (m *Manager) identify(ctx context.Context, at string) identified {
 	access, err := m.Access(ctx)
 	if err != nil {
 		return identified{}
 	}
-	access.Endpoints = []string{at}
+	access.Endpoints, access.DialTimeout = []string{at}, identifyTime
 	c, err := cluster.Connect(ctx, access)
 	if err != nil {
 		return identified{}
