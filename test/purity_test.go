@@ -22,6 +22,7 @@ var pure = []struct {
 	{"scheduler/runner", 0},
 	{"scheduler/declared", 120},
 	{"api/document", 120},
+	{"api/foreign", 120},
 }
 
 // impure are the hosts, packages and modules that no pure package links. A package of this module stands without the module's path.

@@ -1,5 +1,5 @@
-// Package convert turns the results of packages that do input and output into documents. These functions are not in package
-// document, so that importers of document link neither etcd nor a store; package document itself converts the results of pure packages.
+// Package convert turns the results of packages that do input and output, or link Kubernetes' types, into documents. These functions are not
+// in package document, so that importers of document link neither etcd nor a store; package document itself converts the results of others.
 package convert
 
 import (

@@ -42,6 +42,7 @@ var chapters = []chapter{
 	{"## archive verify", document.ArchiveVerify{}, ""},
 	{"## drill", document.Drill{}, ""},
 	{"## import", document.Import{}, ""},
+	{"## convert", document.Convert{}, ""},
 	{"## copy", document.Copy{}, ""},
 	{"## prune", document.Prune{}, ""},
 	{"## The plan: restore --dry-run, --plan-out, salvage", plan.Plan{}, "plan"},

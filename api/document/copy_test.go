@@ -45,3 +45,14 @@ func taken() document.BackupResult {
 		},
 	}
 }
+
+func converted() document.Convert {
+	return document.Convert{Objects: []document.ConvertedObject{
+		{
+			From:        "EtcdBackup payments/etcd of etcd.database.coreos.com/v1beta2",
+			Objects:     []map[string]any{{"apiVersion": "etcd-dr.io/v1alpha1", "kind": "EtcdBackup"}},
+			Differences: []string{"The first backup is taken at once."},
+		},
+		{From: "Secret aws of v1", Objects: []map[string]any{}, Differences: []string{"It stays as it is."}},
+	}}
+}

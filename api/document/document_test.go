@@ -166,6 +166,7 @@ func goldens() map[string]any {
 			Clean: []string{"dr", "restore", "--clean", "1f2e3d4c", "--data-dir", "/var/lib/etcd"},
 		}},
 		"import":  importOf(),
+		"convert": converted(),
 		"copy":    copyOf(),
 		"prune":   pruned(),
 		"pins":    document.Pins{Backup: id, Pins: []catalog.Pin{pin()}, Lifted: []catalog.Pin{pin()}},

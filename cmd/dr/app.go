@@ -53,7 +53,7 @@ Exit codes: 0 done; 1 the network, the store or etcd failed; 2 the command line 
 		},
 	}
 	root.SetFlagErrorFunc(badFlag)
-	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.salvage(), a.importFile(), a.copy(), a.prune(), a.pin(), a.unpin(), a.assets(),
+	root.AddCommand(a.backup(), a.list(), a.show(), a.fetch(), a.verify(), a.drill(), a.restore(), a.archive(), a.salvage(), a.importFile(), a.convert(), a.copy(), a.prune(), a.pin(), a.unpin(), a.assets(),
 		a.search(), a.extract(), a.diff(), a.check(), a.serve(), a.operator(), a.trigger(), a.suspend(), a.resume(), a.status(), a.config(), a.keygen(), a.demo(), a.version(), a.child(), a.member())
 	root.SetHelpCommand(a.help())
 	a.complete(root)

@@ -32,6 +32,7 @@ func TestCompletion(t *testing.T) {
 		"archive verify":           ":4\n",
 		"status":                   ":0\n", // files
 		"import":                   ":0\n",
+		"convert -f":               ":0\n",
 	} {
 		out := wantDone(t, dr(t, env, append([]string{"__complete"}, append(strings.Fields(line), "")...)...))
 		if out != want {

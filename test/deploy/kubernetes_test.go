@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -196,5 +197,25 @@ func TestManifestsOfTheDocsAreAccepted(t *testing.T) {
 	}
 	if found < 6 {
 		t.Errorf("only %d manifests were found", found)
+	}
+}
+
+// TestConvertedManifestsAreAccepted applies what dr convert prints for the manifests of other operators to a real API server.
+func TestConvertedManifestsAreAccepted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs an API server")
+	}
+	api := apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}))
+	api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
+	api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "crd/etcdrestores.etcd-dr.io", "--timeout=60s")
+	for _, namespace := range []string{"payments", "lab"} {
+		api.Kubectl(t, "", "create", "namespace", namespace)
+	}
+	files, err := filepath.Glob("../../api/foreign/testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		api.Kubectl(t, command.Must(t, nil, "convert", "-f", file), "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 	}
 }

@@ -78,6 +78,7 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("RestoreRefused", s.testRestoreRefused)
 		t.Run("RestoreByCommand", s.testRestoreByCommand)
 		t.Run("SurvivingDisk", s.testDisks)
+		t.Run("OffCoreos", s.testOffCoreos)
 		t.Run("Bitnami", s.testBitnami)
 		t.Run("Drill", s.testDrill)
 		t.Run("SecuredEtcd", s.testSecuredEtcd)

@@ -1,0 +1,34 @@
+package convert
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/foreign"
+)
+
+// Foreign returns the document of translations. Its lists are never nil.
+func Foreign(all []foreign.Translation) document.Convert {
+	d := document.Convert{Objects: []document.ConvertedObject{}}
+	for _, t := range all {
+		o := document.ConvertedObject{From: t.From, Objects: []map[string]any{}, Differences: slices.Concat([]string{}, t.Differences)}
+		for _, object := range t.Objects {
+			o.Objects = append(o.Objects, fieldsOf(object))
+		}
+		d.Objects = append(d.Objects, o)
+	}
+	return d
+}
+
+// fieldsOf returns an object as JSON has it.
+func fieldsOf(o foreign.Object) (fields map[string]any) {
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		panic(err) // only texts, numbers and quantities
+	}
+	return fields
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/etcd-dr/etcd-dr/api/convert"
+	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/api/foreign"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+)
+
+func (a *app) convert() *cobra.Command {
+	var files []string
+	var o foreign.Options
+	cmd := &cobra.Command{
+		Use:   "convert -f FILE",
+		Short: "Translate the manifests of another etcd operator",
+		Long: `convert prints EtcdBackups and EtcdRestores of dr for those of coreos' etcd-operator (etcd.database.coreos.com) and cnych's
+(etcd.ydzs.io). Above each object a comment lists what it does otherwise, and what else is to be done: read it before you apply the
+object. convert reads the files alone, and contacts neither a cluster nor a store.`,
+		Example: `  dr convert -f backup_cr.yaml --recipient age1… > backup.yaml
+  kubectl get etcdbackups.etcd.database.coreos.com -A -o yaml | dr convert -f -`,
+		Args: noArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&files, "filename", "f", nil, "file with manifests; - is the standard input; repeatable")
+	flags.StringVarP(&o.Namespace, "namespace", "n", "default", "of objects that name none")
+	flags.StringArrayVar(&o.Recipients, "recipient", nil, "age public key that can open the backups; repeatable (default: they are not encrypted)")
+	a.outputFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		err := checkRecipients(o.Recipients)
+		if err != nil {
+			return err
+		}
+		manifests, err := a.manifests(files)
+		if err != nil {
+			return err
+		}
+		all, err := foreign.Translate(manifests, o)
+		if err != nil {
+			return err
+		}
+		return a.printTranslations(all)
+	}
+	return cmd
+}
+
+// checkRecipients returns an error unless all texts are age public keys.
+func checkRecipients(recipients []string) error {
+	if len(recipients) == 0 {
+		return nil
+	}
+	_, err := seal.ParseRecipients(strings.NewReader(strings.Join(recipients, "\n")))
+	if err != nil {
+		return usagef("--recipient: %w", err)
+	}
+	return nil
+}
+
+// manifests returns the content of the files, as one file.
+func (a *app) manifests(files []string) (all []byte, err error) {
+	if len(files) == 0 {
+		return nil, usagef("no file: set -f, such as -f backup_cr.yaml, or -f - for the standard input")
+	}
+	for _, name := range files {
+		text, err := a.manifest(name)
+		if err != nil {
+			return nil, usagef("-f: %w", err)
+		}
+		all = append(append(all, text...), "\n---\n"...)
+	}
+	return all, nil
+}
+
+// manifest returns the content of a file, or of the standard input.
+func (a *app) manifest(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(a.stdin)
+	}
+	return os.ReadFile(name)
+}
+
+func (a *app) printTranslations(all []foreign.Translation) error {
+	if a.output == "json" {
+		return a.json(document.Line{Result: convert.Foreign(all)})
+	}
+	text, err := foreign.YAML(all)
+	a.printf("%s", text)
+	return err
+}
