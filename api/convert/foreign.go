@@ -2,7 +2,6 @@ package convert
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/foreign"
@@ -12,7 +11,7 @@ import (
 func Foreign(all []foreign.Translation) document.Convert {
 	d := document.Convert{Objects: []document.ConvertedObject{}}
 	for _, t := range all {
-		o := document.ConvertedObject{From: t.From, Objects: []map[string]any{}, Differences: slices.Concat([]string{}, t.Differences)}
+		o := document.ConvertedObject{From: t.From, Objects: []map[string]any{}, Differences: append([]string{}, t.Differences...)}
 		for _, object := range t.Objects {
 			o.Objects = append(o.Objects, fieldsOf(object))
 		}
