@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"compress/lzw"
@@ -293,6 +294,20 @@ func TestImportedBackupIsRemovedByItsID(t *testing.T) {
 // snapshot is stored once, with the same bytes, and one is restored.
 func TestImportFromABucket(t *testing.T) {
 	withServers(t)
+	importFromABucket(t, 10)
+}
+
+// TestSoakImport imports a bucket with years of snapshots.
+func TestSoakImport(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("needs some minutes: set ETCD_DR_SOAK")
+	}
+	importFromABucket(t, 500)
+}
+
+// importFromABucket carries out TestImportFromABucket with a number of snapshots of k3s.
+func importFromABucket(t *testing.T, ofK3s int) {
+	t.Helper()
 	source := servers.Start(t, servers.Options{TLS: true})
 	servers.Fill(t, source.Client(t), 3, servers.FillOptions{Keys: 300})
 	whole, err := os.ReadFile(saved(t, source))
@@ -311,9 +326,16 @@ func TestImportFromABucket(t *testing.T) {
 		objects++
 	}
 	put("prod/coreos/etcd.backup_v98_2026-03-04-05:06:07", whole)
+	put("prod/coreos/3.2.13_00000000000003e8_etcd.backup", whole)
+	put("prod/garden/v2/Full-00000000-00000098-1772600767", whole)
+	put("prod/garden/v2/Full-00000000-00000098-1772600768.gz", compressed(t, whole, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }))
 	put("prod/garden/v2/Full-00000000-00000099-1772600768.zlib", compressed(t, whole, func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }))
 	put("prod/garden/v2/Full-00000000-00000100-1772600769.Z", compressed(t, whole, func(w io.Writer) io.WriteCloser { return lzw.NewWriter(w, lzw.LSB, 8) }))
-	for i := range 10 {
+	put("prod/k3s/etcd-snapshot-n2-1772600767.zip", archived(t, "etcd-snapshot-n2-1772600767", whole))
+	put("prod/rke/2026-03-04T05:06:07Z_etcd.zip", archived(t, "backup/2026-03-04T05:06:07Z_etcd", whole))
+	put("prod/bitnami/db-2026-03-04_05-06", whole)
+	put("prod/by-hand/snapshot.db", whole)
+	for i := range ofK3s {
 		put(fmt.Sprintf("prod/k3s/etcd-snapshot-n1-%d", 1772600767+i), whole)
 	}
 
@@ -342,6 +364,22 @@ func TestImportFromABucket(t *testing.T) {
 	}
 	booted, _ := restored(t, j, servers.Options{TLS: true, Certificates: source.Certificates}, done.Sources[1].Backup)
 	checkSame(t, source, booted, done.Sources[1].Revision)
+}
+
+// archived returns a zip archive with one file.
+func archived(t *testing.T, name string, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.Create(name)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	err = errors.Join(err, z.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // compressed returns data after a writer that make makes has compressed it.
