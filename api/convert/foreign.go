@@ -15,6 +15,9 @@ func Foreign(all []foreign.Translation) document.Convert {
 		for _, object := range t.Objects {
 			o.Objects = append(o.Objects, fieldsOf(object))
 		}
+		if t.Err != nil {
+			o.Error = t.Err.Error()
+		}
 		d.Objects = append(d.Objects, o)
 	}
 	return d

@@ -7,7 +7,8 @@ type Convert struct {
 
 // ConvertedObject is an object of another operator in our form.
 type ConvertedObject struct {
-	From        string           `json:"from"`        // its kind, name, group and version
-	Objects     []map[string]any `json:"objects"`     // of Kubernetes, that replace it; empty if there are none
-	Differences []string         `json:"differences"` // what the objects do otherwise, and what else is to be done, in sentences
+	From        string           `json:"from"`            // its kind, name, group and version
+	Objects     []map[string]any `json:"objects"`         // of Kubernetes, that replace it; empty if there are none
+	Differences []string         `json:"differences"`     // what the objects do otherwise, and what else is to be done, in sentences
+	Error       string           `json:"error,omitempty"` // why it cannot be translated
 }

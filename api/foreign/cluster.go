@@ -1,7 +1,7 @@
 package foreign
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -30,13 +30,16 @@ type coreosClusterSpec struct {
 	} `json:"pod"`
 	TLS struct {
 		Static struct {
-			Member struct {
-				PeerSecret   string `json:"peerSecret"`
-				ServerSecret string `json:"serverSecret"`
-			} `json:"member"`
-			OperatorSecret string `json:"operatorSecret"`
+			Member         memberSecrets `json:"member"`
+			OperatorSecret string        `json:"operatorSecret"`
 		} `json:"static"`
 	} `json:"TLS"`
+}
+
+// memberSecrets are the Secrets with the certificates of members, for each other and for clients. "": no TLS there.
+type memberSecrets struct {
+	PeerSecret   string `json:"peerSecret"`
+	ServerSecret string `json:"serverSecret"`
 }
 
 // Their defaults (cluster.go), and the paths in their pods (k8sutil, pod_util.go).
@@ -51,7 +54,7 @@ const (
 
 // coreosCluster translates an EtcdCluster into a StatefulSet of its name, and the two Services that its operator makes.
 func coreosCluster(o *object) ([]Object, error) {
-	theirs := coreosClusterSpec{Repository: defaultImage, Version: defaultVersion}
+	var theirs coreosClusterSpec
 	err := o.read(&theirs)
 	if err != nil {
 		return nil, err
@@ -59,11 +62,10 @@ func coreosCluster(o *object) ([]Object, error) {
 	if theirs.Size < 1 || theirs.Size > maxSize {
 		return nil, fmt.Errorf("spec.size is %d: name 1 to %d members", theirs.Size, maxSize)
 	}
-	if (theirs.TLS.Static.Member.PeerSecret == "") != (theirs.TLS.Static.Member.ServerSecret == "") {
-		return nil, errors.New("spec.TLS names one of peerSecret and serverSecret: name both, or none")
-	}
+	theirs.Repository = cmp.Or(theirs.Repository, defaultImage)
+	theirs.Version = cmp.Or(strings.TrimLeft(theirs.Version, "v"), defaultVersion)
 	c := cluster{object: o, spec: theirs, labels: map[string]string{"app": "etcd", "etcd_cluster": o.Metadata.Name}}
-	o.file.tlsSecrets[o.Metadata.Namespace+" "+o.Metadata.Name] = theirs.TLS.Static.OperatorSecret
+	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{size: theirs.Size, tlsSecret: theirs.TLS.Static.OperatorSecret}
 	c.explain()
 	return []Object{
 		c.service(o.Metadata.Name+"-client", fields{"ports": []any{port("client", clientPort)}, "selector": c.labels}),
@@ -99,20 +101,37 @@ func (c cluster) explain() {
 	if c.spec.Pod.PersistentVolumeClaimSpec == nil {
 		c.note("Each member gets a volume of 1 GiB (volumeClaimTemplates). Their members lost their data with their pods: choose a size and a class.")
 	}
-	if old(c.spec.Version) {
+	if !isRecent(c.spec.Version) {
 		c.note("dr needs etcd 3.4 or later, and this is %s: choose a later image. 3.2 and 3.3 are upgraded one minor version after the other, "+
 			"before the backup.", c.spec.Version)
+	}
+	if c.spec.Pod.SecurityContext != nil && c.spec.Pod.SecurityContext["fsGroup"] == nil {
+		c.note("The securityContext has no fsGroup: with a user other than root, etcd may not be able to write to its volume.")
+	}
+	if c.spec.Paused {
+		c.note("spec.paused is left out: no operator runs the StatefulSet.")
+	}
+	if c.spec.TLS.Static.Member != (memberSecrets{}) {
+		c.note("The certificates must be valid for *.%s.%s.svc%s.", name, namespace, c.domain())
 	}
 	if c.spec.Pod.BusyboxImage != "" || c.spec.Pod.DNSTimeoutInSecond != 0 {
 		c.note("spec.pod.busyboxImage and DNSTimeoutInSecond are left out: members that have no names in the DNS yet try again by themselves.")
 	}
 }
 
-// old reports whether a version of etcd is older than 3.4.
-func old(version string) bool {
+// isRecent reports whether a version of etcd is 3.4 or later.
+func isRecent(version string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
-	return err == nil && (major < 3 || major == 3 && minor < 4)
+	return err == nil && (major > 3 || major == 3 && minor >= 4)
+}
+
+// domain returns what follows svc in the names of the members, with a dot; "" leaves it to the search path of the pods.
+func (c cluster) domain() string {
+	if c.spec.Pod.ClusterDomain == "" {
+		return ""
+	}
+	return "." + strings.TrimPrefix(c.spec.Pod.ClusterDomain, ".")
 }
 
 func (c cluster) service(name string, spec fields) Object {
@@ -178,11 +197,9 @@ func (c cluster) podSpec() fields {
 	}
 	var volumes []any
 	mounts := []any{fields{"name": "etcd-data", "mountPath": dataMount}}
-	if c.encrypted() {
-		member := c.spec.TLS.Static.Member
-		volumes = []any{secretVolume("member-peer-tls", member.PeerSecret), secretVolume("member-server-tls", member.ServerSecret)}
-		mounts = append(mounts, fields{"name": "member-peer-tls", "mountPath": peerMount, "readOnly": true},
-			fields{"name": "member-server-tls", "mountPath": serverMount, "readOnly": true})
+	for _, m := range c.secretMounts() {
+		volumes = append(volumes, fields{"name": m.name, "secret": fields{"secretName": m.secret}})
+		mounts = append(mounts, fields{"name": m.name, "mountPath": m.path, "readOnly": true})
 	}
 	env := append([]any{fields{"name": "POD_NAME", "valueFrom": fields{"fieldRef": fields{"fieldPath": "metadata.name"}}}}, pod.EtcdEnv...)
 	return without(fields{
@@ -195,19 +212,27 @@ func (c cluster) podSpec() fields {
 	})
 }
 
-func secretVolume(name, secret string) fields {
-	return fields{"name": name, "secret": fields{"secretName": secret}}
+// secretMount is a Secret in a pod.
+type secretMount struct{ name, secret, path string }
+
+func (c cluster) secretMounts() (all []secretMount) {
+	member := c.spec.TLS.Static.Member
+	if member.PeerSecret != "" {
+		all = append(all, secretMount{"member-peer-tls", member.PeerSecret, peerMount})
+	}
+	if member.ServerSecret != "" {
+		all = append(all, secretMount{"member-server-tls", member.ServerSecret, serverMount})
+	}
+	return all
 }
 
 func containerPort(name string, number int) fields {
 	return fields{"name": name, "containerPort": number}
 }
 
-func (c cluster) encrypted() bool { return c.spec.TLS.Static.Member.PeerSecret != "" }
-
 // probe asks for the health of a member; with TLS, which needs a client's certificate, only for its port.
 func (c cluster) probe() fields {
-	if c.encrypted() {
+	if c.spec.TLS.Static.Member.ServerSecret != "" {
 		return fields{"tcpSocket": fields{"port": clientPort}}
 	}
 	return fields{"httpGet": fields{"path": "/health", "port": clientPort}}
@@ -215,34 +240,38 @@ func (c cluster) probe() fields {
 
 // command returns the command of a member, with the flags that their operator sets (k8sutil.go, newEtcdPod).
 func (c cluster) command() []any {
-	scheme := "http"
-	if c.encrypted() {
-		scheme = "https"
-	}
-	url := func(member string, port int) string {
-		host := member + "." + c.Metadata.Name + "." + c.Metadata.Namespace + ".svc"
-		if c.spec.Pod.ClusterDomain != "" {
-			host += "." + c.spec.Pod.ClusterDomain
-		}
-		return fmt.Sprintf("%s://%s:%d", scheme, host, port)
+	tls := c.spec.TLS.Static.Member
+	client, peer := scheme(tls.ServerSecret), scheme(tls.PeerSecret)
+	url := func(scheme, member string, port int) string {
+		return fmt.Sprintf("%s://%s.%s.%s.svc%s:%d", scheme, member, c.Metadata.Name, c.Metadata.Namespace, c.domain(), port)
 	}
 	var members []string
 	for i := range c.spec.Size {
 		member := fmt.Sprintf("%s-%d", c.Metadata.Name, i)
-		members = append(members, member+"="+url(member, peerPort))
+		members = append(members, member+"="+url(peer, member, peerPort))
 	}
 	command := []any{
 		"/usr/local/bin/etcd", "--name=$(POD_NAME)", "--data-dir=" + dataMount + "/data",
-		"--listen-client-urls=" + scheme + "://0.0.0.0:2379", "--advertise-client-urls=" + url("$(POD_NAME)", clientPort),
-		"--listen-peer-urls=" + scheme + "://0.0.0.0:2380", "--initial-advertise-peer-urls=" + url("$(POD_NAME)", peerPort),
+		"--listen-client-urls=" + client + "://0.0.0.0:2379", "--advertise-client-urls=" + url(client, "$(POD_NAME)", clientPort),
+		"--listen-peer-urls=" + peer + "://0.0.0.0:2380", "--initial-advertise-peer-urls=" + url(peer, "$(POD_NAME)", peerPort),
 		"--initial-cluster=" + strings.Join(members, ","), "--initial-cluster-state=new",
 		"--initial-cluster-token=" + c.Metadata.Namespace + "." + c.Metadata.Name,
 	}
-	if c.encrypted() {
-		command = append(command,
-			"--peer-client-cert-auth=true", "--peer-trusted-ca-file="+peerMount+"/peer-ca.crt", "--peer-cert-file="+peerMount+"/peer.crt",
-			"--peer-key-file="+peerMount+"/peer.key", "--client-cert-auth=true", "--trusted-ca-file="+serverMount+"/server-ca.crt",
+	if tls.PeerSecret != "" {
+		command = append(command, "--peer-client-cert-auth=true", "--peer-trusted-ca-file="+peerMount+"/peer-ca.crt",
+			"--peer-cert-file="+peerMount+"/peer.crt", "--peer-key-file="+peerMount+"/peer.key")
+	}
+	if tls.ServerSecret != "" {
+		command = append(command, "--client-cert-auth=true", "--trusted-ca-file="+serverMount+"/server-ca.crt",
 			"--cert-file="+serverMount+"/server.crt", "--key-file="+serverMount+"/server.key")
 	}
 	return command
+}
+
+// scheme returns the scheme of URLs whose certificates are in a Secret.
+func scheme(secret string) string {
+	if secret == "" {
+		return "http"
+	}
+	return "https"
 }

@@ -2,6 +2,8 @@ package foreign
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
@@ -38,27 +40,35 @@ type cnychRestoreSpec struct {
 	cnychStores
 }
 
-// place returns the place of a storage type. The path is a template of Go, whose fields are those of the object. Their client is MinIO's: its
-// Secret has no region, and the default is us-east-1.
-func (s cnychStores) place(storageType string, of Metadata) (place, error) {
-	var at place
-	switch storageType {
-	case "s3":
-		at = place{kind: s3, path: s.S3.Path, secret: s.S3.Secret, endpoint: s.S3.Endpoint, pathStyle: true, region: "us-east-1", field: "spec.s3.path"}
-	case "oss":
+// place returns the place of a storage type. Their client is MinIO's: its Secret has no region. It puts the bucket into the path, but for Amazon.
+func (s cnychStores) place(storageType string) (place, error) {
+	at := place{kind: s3, path: s.S3.Path, secret: s.S3.Secret, endpoint: s.S3.Endpoint, field: "spec.s3.path"}
+	switch {
+	case storageType == "oss":
 		at = place{kind: oss, path: s.OSS.Path, secret: s.OSS.Secret, endpoint: s.OSS.Endpoint, field: "spec.oss.path"}
-	default:
+	case storageType != "s3":
 		return place{}, errors.New("the storage type must be s3 or oss, in small letters")
+	case !strings.Contains(at.endpoint, "amazonaws.com"):
+		at.pathStyle, at.region = "true", "us-east-1"
 	}
-	return at.folderOf(of), nil
+	at.snapshot = at.path
+	return at, nil
 }
 
-// folderOf returns the place with the path up to the element that is different in each backup.
+// folderOf returns the place with the path up to the element that is different in each backup. The path is a template of Go, whose fields are
+// those of the EtcdBackup.
 func (at place) folderOf(of Metadata) place {
 	var kept []string
 	for element := range strings.SplitSeq(at.path, "/") {
-		element = strings.ReplaceAll(element, " ", "")
-		element = strings.NewReplacer("{{.Namespace}}", of.Namespace, "{{.Name}}", of.Name).Replace(element)
+		element = field.ReplaceAllStringFunc(element, func(name string) string {
+			switch field.FindStringSubmatch(name)[1] {
+			case "Namespace":
+				return of.Namespace
+			case "Name":
+				return of.Name
+			}
+			return name
+		})
 		if strings.Contains(element, "{{") {
 			break
 		}
@@ -68,6 +78,9 @@ func (at place) folderOf(of Metadata) place {
 	return at
 }
 
+// field matches a field in a template.
+var field = regexp.MustCompile(`{{\s*\.(\w+)\s*}}`)
+
 // cnychBackup translates an EtcdBackup, which is taken once.
 func cnychBackup(o *object) ([]Object, error) {
 	var theirs cnychBackupSpec
@@ -75,26 +88,19 @@ func cnychBackup(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if theirs.EtcdURL == "" {
-		return nil, errors.New("spec.etcdUrl is empty: name a client URL of etcd")
-	}
-	at, err := theirs.place(theirs.StorageType, o.Metadata)
+	at, err := theirs.place(theirs.StorageType)
 	if err != nil {
 		return nil, err
 	}
-	repository, err := o.repository(at)
+	urls, err := o.clientURLs("spec.etcdUrl", []string{theirs.EtcdURL})
 	if err != nil {
 		return nil, err
 	}
-	spec := v1alpha1.EtcdBackupSpec{
-		Source:       &v1alpha1.Source{Endpoints: []string{o.inNamespace(theirs.EtcdURL)}},
-		Repositories: []v1alpha1.Repository{repository},
-	}
-	o.note("A backup may take 6 hours (timeout). Their limit was one minute.")
-	o.stored(at, repository)
-	o.protect(&spec)
-	return o.ours("EtcdBackup", spec), nil
+	return o.backup(at.folderOf(o.Metadata), v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{Endpoints: urls}}, defaultLimit)
 }
+
+// dataDir is the data dir in a pod of theirs (controllers/resource.go).
+const dataDir = "/var/run/etcd/default.etcd"
 
 // cnychRestore translates an EtcdRestore.
 func cnychRestore(o *object) ([]Object, error) {
@@ -103,17 +109,41 @@ func cnychRestore(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := theirs.place(theirs.BackupStorageType, o.Metadata)
+	at, err := theirs.place(theirs.BackupStorageType)
 	if err != nil {
 		return nil, err
 	}
-	return o.restore(at, theirs.EtcdCluster.Name)
+	name := theirs.EtcdCluster.Name
+	into := v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}, DataDir: dataDir}
+	for i := range o.batch.clusters[o.key(name)].size {
+		member := fmt.Sprintf("%s-%d", name, i)
+		url := fmt.Sprintf("http://%s.%s.%s.svc.cluster.local:2380", member, name, o.Metadata.Namespace)
+		into.Members = append(into.Members, v1alpha1.RestoreMember{Name: member, PeerURLs: []string{url}})
+	}
+	if into.Members == nil {
+		o.note("A script starts the members, which dr does not read: pass the EtcdCluster too, or set into.members.")
+	}
+	return o.restore(at, into)
 }
 
 // cnychCluster notes the way off their operator: the cluster is a StatefulSet already.
 func cnychCluster(o *object) ([]Object, error) {
+	var theirs struct {
+		Size  int    `json:"size"`
+		Image string `json:"image"`
+	}
+	err := o.read(&theirs)
+	if err != nil {
+		return nil, err
+	}
+	if theirs.Size < 1 || theirs.Size > maxSize {
+		return nil, fmt.Errorf("spec.size is %d: name 1 to %d members", theirs.Size, maxSize)
+	}
+	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{size: theirs.Size}
 	o.note("The members are run by the StatefulSet %s, which their operator made. To continue without the operator, delete its Deployment, and then "+
 		"the EtcdCluster alone: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. The StatefulSet and its Service stay, and dr restores into it.",
 		o.Metadata.Name, o.Metadata.Namespace, cnych, o.Metadata.Name)
+	o.note("Members that were added later, beyond the first size, leave the cluster and delete their data whenever they stop (preStop): scale to the " +
+		"first size before a restore.")
 	return nil, nil
 }

@@ -3,7 +3,8 @@ package foreign
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
@@ -59,21 +60,31 @@ type coreosRestoreSpec struct {
 
 // place returns the place of a storage type, which the field that selects it names.
 func (s coreosStores) place(storageType string) (place, error) {
+	var at place
 	switch storageType {
 	case "S3":
-		return place{kind: s3, path: s.S3.Path, secret: s.S3.AWSSecret, endpoint: s.S3.Endpoint, pathStyle: s.S3.ForcePathStyle, field: "spec.s3.path"}, nil
+		at = place{kind: s3, path: s.S3.Path, secret: s.S3.AWSSecret, endpoint: s.S3.Endpoint, field: "spec.s3.path"}
+		if s.S3.ForcePathStyle || s.S3.Endpoint != "" {
+			at.pathStyle = strconv.FormatBool(s.S3.ForcePathStyle)
+		}
 	case "GCS":
-		return place{kind: gcs, path: s.GCS.Path, secret: s.GCS.GCPSecret, field: "spec.gcs.path"}, nil
+		at = place{kind: gcs, path: s.GCS.Path, secret: s.GCS.GCPSecret, field: "spec.gcs.path"}
 	case "ABS":
-		return place{kind: azure, path: s.ABS.Path, secret: s.ABS.ABSSecret, field: "spec.abs.path"}, nil
+		at = place{kind: azure, path: s.ABS.Path, secret: s.ABS.ABSSecret, field: "spec.abs.path"}
 	case "OSS":
-		return place{kind: oss, path: s.OSS.Path, secret: s.OSS.OSSSecret, endpoint: s.OSS.Endpoint, field: "spec.oss.path"}, nil
+		at = place{kind: oss, path: s.OSS.Path, secret: s.OSS.OSSSecret, endpoint: s.OSS.Endpoint, field: "spec.oss.path"}
+	default:
+		return place{}, errors.New("the storage type must be S3, GCS, ABS or OSS, in capitals")
 	}
-	return place{}, errors.New("the storage type must be S3, GCS, ABS or OSS, in capitals")
+	at.beginsWith, at.snapshot = true, at.path
+	return at, nil
 }
 
 // maxSeconds bounds an interval and a timeout: ten years.
 const maxSeconds = 10 * 365 * 24 * 3600
+
+// defaultLimit is how long a backup of either operator may take if an object names no time.
+const defaultLimit = time.Minute
 
 // coreosBackup translates an EtcdBackup. With an interval it becomes a schedule, else it is taken once, in both forms.
 func coreosBackup(o *object) ([]Object, error) {
@@ -95,39 +106,32 @@ func coreosBackup(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	repository, err := o.repository(at)
+	spec := v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{TLSSecret: secretOf(theirs.ClientTLSSecret)}}
+	spec.Source.Endpoints, err = o.clientURLs("spec.etcdEndpoints", theirs.EtcdEndpoints)
 	if err != nil {
 		return nil, err
 	}
-	spec := v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{}, Repositories: []v1alpha1.Repository{repository}}
-	for _, endpoint := range theirs.EtcdEndpoints {
-		full := o.inNamespace(endpoint)
-		if !slices.Contains(spec.Source.Endpoints, full) {
-			spec.Source.Endpoints = append(spec.Source.Endpoints, full)
-		}
-	}
-	spec.Source.TLSSecret = secretOf(theirs.ClientTLSSecret)
-	interval := time.Duration(policy.BackupIntervalInSecond) * time.Second
-	if interval > 0 {
-		spec.Schedule = &v1alpha1.Schedule{Cron: "@every " + span(interval)}
-		o.note("The first backup is taken at once. Theirs was taken after the first %s, also after each start of the operator.", span(interval))
+	if policy.BackupIntervalInSecond > 0 {
+		interval := span(time.Duration(policy.BackupIntervalInSecond) * time.Second)
+		spec.Schedule = &v1alpha1.Schedule{Cron: "@every " + interval}
+		o.note("The first backup is taken at once. Theirs was taken after the first %s, also after each start of the operator.", interval)
 	}
 	switch {
-	case policy.MaxBackups > 0 && interval > 0:
+	case policy.MaxBackups > 0 && spec.Schedule != nil:
 		spec.Retention = &v1alpha1.Retention{Last: policy.MaxBackups}
 		o.note("spec.backupPolicy.maxBackups keeps the newest %d by their times. Their operator sorted names, and could delete the newest.", policy.MaxBackups)
 	case policy.MaxBackups > 0:
 		o.note("spec.backupPolicy.maxBackups has no effect without an interval, as with their operator.")
 	}
+	limit := defaultLimit
 	if policy.TimeoutInSecond > 0 {
-		spec.Timeout = v1alpha1.Duration(span(time.Duration(policy.TimeoutInSecond) * time.Second))
-	} else {
-		o.note("A backup may take 6 hours (timeout). Their limit was one minute.")
+		limit = time.Duration(policy.TimeoutInSecond) * time.Second
 	}
-	o.stored(at, repository)
-	o.protect(&spec)
-	return o.ours("EtcdBackup", spec), nil
+	return o.backup(at, spec, limit)
 }
+
+// periodic matches the end of the name of a snapshot that was taken by an interval (backup_manager.go).
+var periodic = regexp.MustCompile(`_v[0-9]+_[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}:[0-9]{2}$`)
 
 // coreosRestore translates an EtcdRestore.
 func coreosRestore(o *object) ([]Object, error) {
@@ -140,5 +144,6 @@ func coreosRestore(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.restore(at, theirs.EtcdCluster.Name)
+	at.path = periodic.ReplaceAllString(at.path, "")
+	return o.restore(at, v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: theirs.EtcdCluster.Name}})
 }

@@ -31,6 +31,7 @@ type Translation struct {
 	From        string   // such as "EtcdBackup payments/etcd of etcd.database.coreos.com/v1beta2"
 	Objects     []Object // none: there is nothing that replaces it
 	Differences []string // sentences for people: what the objects do otherwise, and what else is to be done
+	Err         error    // why it cannot be translated, with the remedy; it matches ErrManifest
 }
 
 // Object is an object of Kubernetes without a status.
@@ -52,18 +53,21 @@ type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Translate translates all objects in manifests, a file of YAML or JSON documents, in their order. An object of no known operator has a
-// Translation without Objects. The error matches ErrManifest if manifests cannot be read, an object lacks what its operator requires, or no
-// object is known.
-func Translate(manifests []byte, o Options) ([]Translation, error) {
-	found, err := parse(manifests)
-	if err != nil {
-		return nil, err
+// Translate translates all objects in the files, in their order. An object that cannot be translated has an Err, one of no known operator
+// neither Objects nor an Err. The error matches ErrManifest if a file cannot be read, or no object is of a known operator.
+func Translate(files []File, o Options) ([]Translation, error) {
+	var found []manifest
+	for _, f := range files {
+		all, err := f.parse()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, all...)
 	}
 	if o.Namespace == "" {
 		o.Namespace = "default"
 	}
-	f := file{options: o, backups: map[string]string{}, tlsSecrets: map[string]string{}}
+	b := batch{options: o, clusters: map[string]clusterFacts{}}
 	all := make([]Translation, len(found))
 	known := false
 	for _, restores := range []bool{false, true} { // a restore refers to a cluster and its backups
@@ -72,15 +76,8 @@ func Translate(manifests []byte, o Options) ([]Translation, error) {
 				continue
 			}
 			translator := translators[kindOf(m)]
-			if translator == nil {
-				all[i] = Translation{From: m.String(), Differences: []string{m.unknown()}}
-				continue
-			}
-			known = true
-			all[i], err = f.translate(m, translator)
-			if err != nil {
-				return nil, fmt.Errorf("%w: %s: %w", ErrManifest, m, err)
-			}
+			known = known || translator != nil
+			all[i] = b.translate(m, translator)
 		}
 	}
 	if !known {
@@ -90,11 +87,24 @@ func Translate(manifests []byte, o Options) ([]Translation, error) {
 	return all, nil
 }
 
-// file is the state of one call of Translate.
-type file struct {
-	options    Options
-	backups    map[string]string // names of the translated EtcdBackups, by namespace and URL of their repository
-	tlsSecrets map[string]string // names of the Secrets with a client's certificate, by namespace and name of the cluster
+// batch is the state of one call of Translate.
+type batch struct {
+	options  Options
+	backups  []stored
+	clusters map[string]clusterFacts // by namespace and name
+}
+
+// stored is where a translated EtcdBackup's operator stored its snapshots.
+type stored struct {
+	namespace, name string
+	at              place
+	scheduled       bool
+}
+
+// clusterFacts are what a restore needs of its EtcdCluster.
+type clusterFacts struct {
+	size      int
+	tlsSecret string // with a client's certificate; "": none
 }
 
 // translators translate the objects of a kind. Each group has one version.
@@ -113,21 +123,40 @@ func kindOf(m manifest) string {
 	return m.Kind + " of " + group
 }
 
-// translate translates one object.
-func (f *file) translate(m manifest, translator func(*object) ([]Object, error)) (Translation, error) {
+// translate translates one object. A nil translator means that its kind is not known.
+func (b *batch) translate(m manifest, translator func(*object) ([]Object, error)) Translation {
+	if translator == nil {
+		return Translation{From: m.String(), Differences: []string{m.unknown()}}
+	}
 	if m.Metadata.Namespace == "" {
-		m.Metadata.Namespace = f.options.Namespace
+		m.Metadata.Namespace = b.options.Namespace
 	}
-	switch {
-	case m.Metadata.Name == "":
-		return Translation{}, errors.New("metadata.name is missing: give the object a name")
-	case !isName.MatchString(m.Metadata.Name) || !isName.MatchString(m.Metadata.Namespace): // they stand in commands
-		return Translation{}, errors.New("metadata.name and metadata.namespace must be names of Kubernetes: small letters, digits, - and .")
+	theirs := &object{manifest: m, batch: b}
+	err := theirs.checkNames("metadata.name", m.Metadata.Name, "metadata.namespace", m.Metadata.Namespace)
+	if err == nil {
+		theirs.dropOwners()
+		var ours []Object
+		ours, err = translator(theirs)
+		if err == nil {
+			return Translation{From: m.String(), Objects: ours, Differences: theirs.differences}
+		}
 	}
-	delete(m.Metadata.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
-	theirs := &object{manifest: m, file: f}
-	ours, err := translator(theirs)
-	return Translation{From: m.String(), Objects: ours, Differences: theirs.differences}, err
+	return Translation{From: m.String(), Err: fmt.Errorf("%w: %s: %w", ErrManifest, m, err)}
+}
+
+// object is an object while it is translated.
+type object struct {
+	manifest
+	batch       *batch
+	differences []string
+}
+
+// key returns the key of a cluster in the object's namespace.
+func (o *object) key(cluster string) string { return o.Metadata.Namespace + "/" + cluster }
+
+// note adds a difference.
+func (o *object) note(format string, args ...any) {
+	o.differences = append(o.differences, fmt.Sprintf(format, args...))
 }
 
 // ours returns an object of our own group with the metadata of theirs.
@@ -135,21 +164,42 @@ func (o *object) ours(kind string, spec any) []Object {
 	return []Object{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind, Metadata: o.Metadata, Spec: spec}}
 }
 
-// object is an object while it is translated.
-type object struct {
-	manifest
-	file        *file
-	differences []string
+// isName matches a name of Kubernetes. Names stand in commands.
+var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+// checkNames returns an error unless each value is a name. The arguments are pairs of a path and a value.
+func (o *object) checkNames(pairs ...string) error {
+	for pair := range slices.Chunk(pairs, 2) {
+		switch path, name := pair[0], pair[1]; {
+		case name == "":
+			return fmt.Errorf("%s is missing: add it", path)
+		case !isName.MatchString(name):
+			return fmt.Errorf("%s is %q: use small letters, digits, dashes and dots", path, name)
+		}
+	}
+	return nil
 }
 
-// note adds a difference.
-func (o *object) note(format string, args ...any) {
-	o.differences = append(o.differences, fmt.Sprintf(format, args...))
+// owners begin the labels and annotations by which other programs find the objects that they keep or prune.
+var owners = []string{
+	"kubectl.kubernetes.io/", "argocd.argoproj.io/", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "meta.helm.sh/", "helm.sh/",
+	"helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/",
+}
+
+// dropOwners drops the labels and annotations of programs that would take our object for theirs.
+func (o *object) dropOwners() {
+	for _, all := range []map[string]string{o.Metadata.Labels, o.Metadata.Annotations} {
+		for name := range maps.Clone(all) {
+			if slices.ContainsFunc(owners, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+				delete(all, name)
+			}
+		}
+	}
 }
 
 // read decodes the spec into to. It notes the fields that to does not have: the operator itself ignored them.
 func (o *object) read(to any) error {
-	if len(o.Spec) == 0 {
+	if len(o.Spec) == 0 || string(o.Spec) == "null" {
 		return errors.New("the spec is missing: add it")
 	}
 	err := json.Unmarshal(o.Spec, to)
@@ -162,28 +212,15 @@ func (o *object) read(to any) error {
 	return nil
 }
 
-// inNamespace completes the host of an endpoint, if it is the name of a Service or of a pod of a StatefulSet, to one that resolves in every
-// namespace. It returns other URLs as they are.
-func (o *object) inNamespace(endpoint string) string {
-	scheme, rest, ok := strings.Cut(endpoint, "://")
-	host, port, hasPort := strings.Cut(rest, ":")
-	if !ok || host == "localhost" || !withoutNamespace.MatchString(host) {
-		return endpoint
+// isDone reports whether their operator has carried out the object, which happens once.
+func (o *object) isDone() bool {
+	var status struct {
+		Succeeded bool   `json:"succeeded"`
+		Phase     string `json:"phase"`
 	}
-	pod, service, isPod := strings.Cut(host, ".")
-	if isPod && !ordinal.MatchString(strings.TrimPrefix(pod, service)) {
-		return endpoint
+	if len(o.Status) == 0 {
+		return false
 	}
-	full := scheme + "://" + host + "." + o.Metadata.Namespace + ".svc"
-	if hasPort {
-		full += ":" + port
-	}
-	o.note("%s becomes %s: the operator of dr may run in another namespace.", endpoint, full)
-	return full
+	err := json.Unmarshal(o.Status, &status)
+	return err == nil && (status.Succeeded || status.Phase == "Completed")
 }
-
-var (
-	isName           = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-	withoutNamespace = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?(\.[a-z]([-a-z0-9]*[a-z0-9])?)?$`) // SERVICE, or POD.SERVICE
-	ordinal          = regexp.MustCompile(`^-[0-9]+$`)
-)

@@ -7,22 +7,31 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 )
 
-// maxManifests bounds a file with manifests, in bytes.
-const maxManifests = 16 << 20
+// File is a file with manifests, in YAML or JSON.
+type File struct {
+	Name string // for errors
+	Text []byte
+}
+
+// MaxFile bounds a file, in bytes, also after the aliases in it are expanded.
+const MaxFile = 16 << 20
 
 // manifest is an object as it is written.
 type manifest struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Metadata   Metadata        `json:"metadata"`
-	Spec       json.RawMessage `json:"spec"`
-	Items      []manifest      `json:"items"` // of a List
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   Metadata          `json:"metadata"`
+	Spec       json.RawMessage   `json:"spec"`
+	Status     json.RawMessage   `json:"status"`
+	Items      []json.RawMessage `json:"items"` // of a list
 }
 
 func (m manifest) String() string {
@@ -41,38 +50,121 @@ func (m manifest) unknown() string {
 	return "This is no object of an etcd operator: it stays as it is, or goes with the operator."
 }
 
-// parse returns the objects of YAML or JSON documents, with those of lists. Empty documents are left out.
-func parse(manifests []byte) (all []manifest, err error) {
-	if len(manifests) > maxManifests {
-		return nil, fmt.Errorf("%w: the manifests have more than %d bytes: pass them in several files", ErrManifest, maxManifests)
+// parse returns the objects of a file, with those of lists. Empty documents are left out.
+func (f File) parse() (all []manifest, err error) {
+	if len(f.Text) > MaxFile {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes: pass its objects in several files", ErrManifest, f.Name, MaxFile)
 	}
-	documents := yaml.NewDecoder(bytes.NewReader(manifests))
-	for n := 1; ; n++ {
-		var document any
-		err := documents.Decode(&document)
+	documents, err := documentsOf(bytes.TrimPrefix(f.Text, []byte("\ufeff")))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrManifest, f.Name, err)
+	}
+	for i, document := range documents {
+		found, err := objectsOf(document, manifest{})
+		if err != nil {
+			return nil, fmt.Errorf("%w: document %d of %s is no object of Kubernetes: give it apiVersion, kind and metadata: %w", ErrManifest, i+1, f.Name, err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// separator begins a document of YAML, as kubectl reads it.
+var separator = regexp.MustCompile(`(?m)^---([ \t].*)?\r?$`)
+
+// documentsOf returns the documents of a file as JSON, without those that are empty.
+func documentsOf(text []byte) (all []json.RawMessage, err error) {
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		all, err = jsonDocuments(text)
+		if err == nil {
+			return all, nil
+		}
+	}
+	for i, document := range separator.Split(string(text), -1) {
+		err := checkSize([]byte(document))
+		if err == nil {
+			var converted []byte
+			converted, err = yaml.YAMLToJSON([]byte(document))
+			if err == nil && string(converted) != "null" {
+				all = append(all, converted)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d is no YAML: correct it: %w", i+1, err)
+		}
+	}
+	return all, nil
+}
+
+// jsonDocuments returns the documents of a file with one object after the other.
+func jsonDocuments(text []byte) (all []json.RawMessage, err error) {
+	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+		var document json.RawMessage
+		err := decoder.Decode(&document)
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: document %d is no YAML: correct it: %w", ErrManifest, n, err)
+			return nil, err
 		}
-		if document == nil {
-			continue
-		}
-		var m manifest
-		text, err := json.Marshal(document)
-		if err == nil {
-			err = json.Unmarshal(text, &m)
-		}
-		if err != nil || m.Kind == "" || m.APIVersion == "" {
-			return nil, fmt.Errorf("%w: document %d is no object of Kubernetes: give it apiVersion, kind and metadata", ErrManifest, n)
-		}
-		if m.Kind == "List" || m.Items != nil {
-			all = append(all, m.Items...)
-			continue
-		}
-		all = append(all, m)
+		all = append(all, document)
 	}
+}
+
+// checkSize returns an error if a document is larger than MaxFile once its aliases are expanded.
+func checkSize(document []byte) error {
+	var root yamlv3.Node
+	err := yamlv3.Unmarshal(document, &root)
+	if err != nil {
+		return err
+	}
+	left := MaxFile
+	if !fits(&root, &left) {
+		return fmt.Errorf("its aliases expand to more than %d bytes", MaxFile)
+	}
+	return nil
+}
+
+// fits reports whether a node has at most left bytes, and takes them from left.
+func fits(n *yamlv3.Node, left *int) bool {
+	*left -= len(n.Value) + 1
+	if n.Alias != nil && *left > 0 && !fits(n.Alias, left) {
+		return false
+	}
+	for _, child := range n.Content {
+		if *left < 0 || !fits(child, left) {
+			return false
+		}
+	}
+	return *left >= 0
+}
+
+// objectsOf returns an object, or those of a list. The items of a list of one kind may lack it.
+func objectsOf(document json.RawMessage, of manifest) (all []manifest, err error) {
+	m := manifest{APIVersion: of.APIVersion, Kind: of.Kind}
+	err = json.Unmarshal(document, &m)
+	if err == nil && (m.Kind == "" || m.APIVersion == "") {
+		err = errors.New("apiVersion or kind is missing")
+	}
+	if err != nil {
+		return nil, err
+	}
+	kind, isList := strings.CutSuffix(m.Kind, "List")
+	if !isList {
+		return []manifest{m}, nil
+	}
+	item := manifest{}
+	if kind != "" {
+		item = manifest{APIVersion: m.APIVersion, Kind: kind}
+	}
+	for _, one := range m.Items {
+		found, err := objectsOf(one, item)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // unread returns the paths of the fields in text that the type of to, which has been decoded from it, does not have, sorted.
@@ -88,7 +180,7 @@ func unread(text []byte, to any) []string {
 	return missing("", written, read)
 }
 
-// missing returns the paths of the fields that only written has.
+// missing returns the paths of the fields that only written has. As for encoding/json, upper and lower case are the same.
 func missing(prefix string, written, read any) (paths []string) {
 	from, isObject := written.(map[string]any)
 	to, _ := read.(map[string]any)
@@ -96,12 +188,17 @@ func missing(prefix string, written, read any) (paths []string) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(from)) {
-		got, ok := to[name]
-		if !ok {
+		known := ""
+		for candidate := range to {
+			if strings.EqualFold(candidate, name) {
+				known = candidate
+			}
+		}
+		if known == "" {
 			paths = append(paths, prefix+name)
 			continue
 		}
-		paths = append(paths, missing(prefix+name+".", from[name], got)...)
+		paths = append(paths, missing(prefix+name+".", from[name], to[known])...)
 	}
 	return paths
 }

@@ -3,6 +3,7 @@ package foreign
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -13,13 +14,15 @@ import (
 
 // place is where another operator stores a snapshot.
 type place struct {
-	kind      kind
-	path      string // bucket/key
-	field     string // of the spec that has the path
-	secret    string // name; "": the store's default credentials
-	endpoint  string // "": the provider's
-	pathStyle bool
-	region    string // "": that of the Secret
+	kind       kind
+	path       string // bucket/key
+	field      string // of the spec that has the path
+	secret     string // name; "": the store's default credentials
+	endpoint   string // "": the provider's
+	pathStyle  string // "true", "false"; "": the default of the store
+	region     string // "": that of the Secret
+	snapshot   string // the path of one snapshot, in a restore
+	beginsWith bool   // the names of the snapshots begin with the path; else it is their folder, or one snapshot
 }
 
 // kind is a kind of store.
@@ -35,69 +38,97 @@ const (
 // defaultOSS is the endpoint of coreos' operator if an object names none (pkg/util/alibabacloudutil).
 const defaultOSS = "http://oss-cn-hangzhou.aliyuncs.com"
 
-// ossEndpoint matches an endpoint of OSS. Its S3 API has another one
+// ossEndpoint matches an endpoint of a region of OSS. Its S3 API has another one
 // (https://help.aliyun.com/en/oss/developer-reference/use-aws-sdks-to-access-oss).
-var ossEndpoint = regexp.MustCompile(`^(?:https?://)?oss-([a-z0-9-]+?)(-internal)?\.aliyuncs\.com/?$`)
+var ossEndpoint = regexp.MustCompile(`^(?:https?://)?oss-([a-z]+-[a-z0-9-]+?)(-internal)?\.aliyuncs\.com/?$`)
 
-// folder begins the prefix of each repository. It may not begin with their path: the retention of coreos' operator deletes what does.
-const folder = "etcd-dr"
+// folders begin the prefix of a repository. The retention of coreos' operator deletes all whose names begin with its own path: no path is the
+// beginning of both.
+var folders = [2]string{"etcd-dr", "dr-backups"}
+
+// bucket returns the bucket of a place, and the key in it.
+func (at place) bucket() (bucket, key string) {
+	bucket, key, _ = strings.Cut(strings.Trim(strings.TrimPrefix(at.path, "s3://"), "/"), "/")
+	return bucket, key
+}
 
 // repository returns the repository that takes the backups of a place.
 func (o *object) repository(at place) (v1alpha1.Repository, error) {
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(at.path, "s3://"), "/"), "/")
-	if bucket == "" || strings.ContainsAny(bucket, "<>{}") {
+	bucket, key := at.bucket()
+	if bucket == "" || strings.ContainsAny(bucket, "<>{}") || at.beginsWith && key == "" {
 		return v1alpha1.Repository{}, fmt.Errorf("%s is %q: write the bucket and the path in it, such as backups/etcd", at.field, at.path)
 	}
-	a := address.Address{Scheme: string(at.kind), Bucket: bucket, Prefix: strings.TrimSuffix(folder+"/"+strings.Trim(key, "/"), "/")}
-	switch {
-	case at.kind == oss:
-		a.Scheme = address.S3
-		o.overS3(at, &a)
-	case at.kind == s3:
-		if at.endpoint != "" {
-			a.Endpoint = o.inNamespace(withScheme(at.endpoint))
+	if at.secret != "" {
+		err := o.checkNames("the Secret of "+at.field, at.secret)
+		if err != nil {
+			return v1alpha1.Repository{}, err
 		}
-		if at.pathStyle {
-			a.PathStyle = "true"
-		}
-		a.Region = at.region
 	}
-	_, err := address.Parse(a.String())
+	a := address.Address{Scheme: string(at.kind), Bucket: bucket, Prefix: prefixFor(key)}
+	err := o.reach(at, &a)
+	if err == nil {
+		_, err = address.Parse(a.String())
+	}
 	if err != nil {
 		return v1alpha1.Repository{}, fmt.Errorf("%s: %w", at.field, err)
-	}
-	if at.kind == s3 && at.secret != "" && a.Region == "" {
-		o.note("The region is the one in the Secret %s (the file config, or AWS_REGION): if it has none, add region=NAME to the url.", at.secret)
-	}
-	if at.secret == "" {
-		o.note("No Secret is named: the operator of dr uses its own identity, if its administrator allows that for this url (--ambient-prefix).")
 	}
 	return v1alpha1.Repository{Name: "main", URL: a.String(), CredentialsSecret: secretOf(at.secret)}, nil
 }
 
-// overS3 sets how to reach OSS by S3's requests.
-func (o *object) overS3(at place, a *address.Address) {
+// prefixFor returns the prefix of a repository, which does not begin with key.
+func prefixFor(key string) string {
+	if key == "" {
+		return folders[0]
+	}
+	prefix := folders[0] + "/" + key
+	if strings.HasPrefix(prefix, key) {
+		prefix = folders[1] + "/" + key
+	}
+	return prefix
+}
+
+// reach sets how to reach the store.
+func (o *object) reach(at place, a *address.Address) error {
+	switch {
+	case at.kind == oss || at.kind == s3 && ossEndpoint.MatchString(at.endpoint):
+		return o.reachOSS(at, a)
+	case at.kind != s3:
+		return nil
+	}
+	a.PathStyle, a.Region = at.pathStyle, at.region
+	if at.endpoint != "" {
+		u, err := parseEndpoint("endpoint", at.endpoint, "https")
+		if err != nil {
+			return err
+		}
+		a.Endpoint = o.inNamespace(u)
+	}
+	if at.secret != "" && a.Region == "" {
+		o.note("The region is the one in the Secret %s (the file config, or AWS_REGION): if it has none, add region=NAME to the url.", at.secret)
+	}
+	return nil
+}
+
+// reachOSS sets how to reach OSS by the requests of S3.
+func (o *object) reachOSS(at place, a *address.Address) error {
 	endpoint := at.endpoint
 	if endpoint == "" {
 		endpoint = defaultOSS
 	}
-	a.Checksums, a.PathStyle = "when-required", "false"
+	a.Scheme, a.Checksums, a.PathStyle = address.S3, "when-required", "false"
 	m := ossEndpoint.FindStringSubmatch(endpoint)
-	if m == nil {
-		a.Endpoint = withScheme(endpoint)
-		o.note("%s must understand the requests of S3: add region=NAME to the url.", endpoint)
-		return
+	if m != nil {
+		a.Endpoint, a.Region = "https://s3.oss-"+m[1]+m[2]+".aliyuncs.com", m[1]
+		o.note("OSS is reached by its S3 API, at %s.", a.Endpoint)
+		return nil
 	}
-	a.Endpoint, a.Region = "https://s3.oss-"+m[1]+m[2]+".aliyuncs.com", m[1]
-	o.note("OSS is reached by its S3 API, at %s.", a.Endpoint)
-}
-
-// withScheme returns the URL of an endpoint that may be a host alone.
-func withScheme(endpoint string) string {
-	if strings.Contains(endpoint, "://") {
-		return endpoint
+	u, err := parseEndpoint("endpoint", endpoint, "https")
+	if err != nil {
+		return err
 	}
-	return "https://" + endpoint
+	a.Endpoint = o.inNamespace(u)
+	o.note("%s must understand the requests of S3: add region=NAME to the url.", a.Endpoint)
+	return nil
 }
 
 func secretOf(name string) *v1alpha1.SecretName {
@@ -119,52 +150,98 @@ func span(d time.Duration) string {
 	return text
 }
 
-// stored notes what is stored where, and remembers the repository for restores.
-func (o *object) stored(at place, r v1alpha1.Repository) {
-	o.file.backups[o.Metadata.Namespace+" "+r.URL] = o.Metadata.Name
-	o.note("The backups are stored below %s in the bucket. The snapshots of their operator stay at %s, and dr import stores them as backups too.", folder, at.path)
-}
-
-// protect sets who can open the backups.
-func (o *object) protect(spec *v1alpha1.EtcdBackupSpec) {
-	if len(o.file.options.Recipients) > 0 {
-		spec.Recipients = o.file.options.Recipients
-		return
+// backup completes the spec of an EtcdBackup, and returns the object.
+func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Duration) ([]Object, error) {
+	repository, err := o.repository(at)
+	if err != nil {
+		return nil, err
+	}
+	spec.Repositories = []v1alpha1.Repository{repository}
+	scheduled := spec.Schedule != nil
+	o.batch.backups = append(o.batch.backups, stored{o.Metadata.Namespace, o.Metadata.Name, at, scheduled})
+	o.note("A backup may take 6 hours (timeout). Their limit was %s.", span(limit))
+	if at.secret == "" {
+		o.note("No Secret is named: the operator of dr uses its own identity, if its administrator allows that for this url (--ambient-prefix).")
+	}
+	if !scheduled && o.isDone() {
+		o.note("Their operator has taken this backup. Applied, the object takes one more.")
+	}
+	o.noteOld(at, repository.URL, o.Metadata.Namespace+"."+o.Metadata.Name)
+	if len(o.batch.options.Recipients) > 0 {
+		spec.Recipients = o.batch.options.Recipients
+		return o.ours("EtcdBackup", spec), nil
 	}
 	spec.Unencrypted = true
 	o.note("The backups are not encrypted, as theirs were not, and contain every secret of the cluster: dr keygen creates a key, and " +
 		"dr convert --recipient encrypts with it.")
+	return o.ours("EtcdBackup", spec), nil
 }
 
-// restore returns the restore of the newest backup below a place into the StatefulSet with the name of a cluster.
-func (o *object) restore(at place, name string) ([]Object, error) {
-	if name == "" {
-		return nil, errors.New("spec.etcdCluster.name is empty: name the cluster to restore")
+// noteOld notes how the snapshots of their operator become backups of the repository at a URL.
+func (o *object) noteOld(at place, url, cluster string) {
+	from, err := address.Parse(url)
+	if err != nil {
+		panic(err) // the URL has been parsed before
+	}
+	_, from.Prefix = at.bucket()
+	if at.beginsWith {
+		from.Prefix = strings.Trim(path.Dir("/"+from.Prefix), "/")
+	}
+	o.note("The snapshots of their operator stay. To store them as backups too: dr import '%s' --repo '%s' --cluster %s.", from, url, cluster)
+}
+
+// restore returns the restore of the newest backup that was stored at a place into the StatefulSet with the name of a cluster.
+func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) {
+	name := into.StatefulSet.Name
+	err := o.checkNames("spec.etcdCluster.name", name)
+	if err != nil {
+		return nil, err
+	}
+	if o.isDone() {
+		o.note("Their operator has carried out this restore: nothing replaces it.")
+		return nil, nil
 	}
 	repository, err := o.repository(at)
 	if err != nil {
 		return nil, err
 	}
-	spec := v1alpha1.EtcdRestoreSpec{
-		Target:  v1alpha1.RestoreTarget{Latest: &v1alpha1.Latest{}},
-		Into:    v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}},
-		Confirm: name,
+	if at.secret == "" {
+		return nil, errors.New("no Secret with the store's credentials is named: add it, the Jobs of a restore need it")
 	}
-	tlsSecret := o.file.tlsSecrets[o.Metadata.Namespace+" "+name]
+	spec := v1alpha1.EtcdRestoreSpec{Target: v1alpha1.RestoreTarget{Latest: &v1alpha1.Latest{}}, Into: into, Confirm: name, Suspend: true}
+	tlsSecret := o.batch.clusters[o.key(name)].tlsSecret
 	if tlsSecret != "" {
 		spec.Access = &v1alpha1.Access{TLSSecret: secretOf(tlsSecret)}
 	}
-	backup, known := o.file.backups[o.Metadata.Namespace+" "+repository.URL]
-	if known {
-		spec.From.EtcdBackup = &v1alpha1.EtcdBackupName{Name: backup}
+	o.note("With suspend: true the restore builds the new data, and stops no member. Remove it to replace the data of StatefulSet %s.", name)
+	from := o.batch.storedAt(o.Metadata.Namespace, at)
+	if len(from) > 0 {
+		spec.From.EtcdBackup = &v1alpha1.EtcdBackupName{Name: from[0].name}
 	} else {
 		spec.From.Repository, spec.From.Cluster = &repository, o.Metadata.Namespace+"."+name
-		o.note("from.cluster is the name under which dr stores the backups: NAMESPACE.NAME of the EtcdBackup that takes them.")
+		o.note("from is a guess: no EtcdBackup in the files stores at %s. Name the EtcdBackup that takes the backups (from.etcdBackup), or their cluster "+
+			"and repository.", at.path)
 	}
-	o.note("The newest backup is restored. To restore a snapshot of their operator, store it with dr import, and in place of latest set " +
-		"target.backup to the id that it prints.")
-	o.note("The StatefulSet %s must exist, and no other operator may run it: dr replaces the data of its members, and does not create a cluster.", name)
+	for _, other := range from[min(1, len(from)):] {
+		o.note("EtcdBackup %s also stores at %s: choose one in from.", other.name, at.path)
+	}
+	o.note("The newest backup is restored. To restore the snapshot %s, store it with dr import in the same repository and cluster, and in place of "+
+		"latest set target.backup to the id that it prints.", at.snapshot)
+	o.note("StatefulSet %s must exist, and no other operator may run it: dr replaces the data of its members, and does not create a cluster.", name)
 	o.note("If the backups are encrypted, add identitySecret, the Secret with the identity that opens them.")
 	o.note("Old data is kept for 72 hours, and rollback: true goes back to it. Their operator deleted the cluster first.")
 	return o.ours("EtcdRestore", spec), nil
+}
+
+// storedAt returns the EtcdBackups of a namespace whose snapshots are at a place, those with a schedule first.
+func (b *batch) storedAt(namespace string, at place) (found []stored) {
+	for _, scheduled := range []bool{true, false} {
+		for _, s := range b.backups {
+			isThere := s.at.path == at.path || !s.at.beginsWith && strings.HasPrefix(at.path, s.at.path+"/")
+			if s.namespace == namespace && s.scheduled == scheduled && s.at.kind == at.kind && s.at.endpoint == at.endpoint && isThere {
+				found = append(found, s)
+			}
+		}
+	}
+	return found
 }

@@ -22,6 +22,9 @@ func YAML(all []Translation) (string, error) {
 		for _, d := range t.Differences {
 			comment(&out, "- ", d)
 		}
+		if t.Err != nil {
+			comment(&out, "- ", "It is not translated: "+t.Err.Error())
+		}
 		for j, object := range t.Objects {
 			if j > 0 {
 				out.WriteString("---\n")

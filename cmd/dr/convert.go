@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -44,7 +47,8 @@ object. convert reads the files alone, and contacts neither a cluster nor a stor
 		if err != nil {
 			return err
 		}
-		return a.printTranslations(all)
+		err = a.printTranslations(all)
+		return errors.Join(err, untranslated(all))
 	}
 	return cmd
 }
@@ -61,27 +65,32 @@ func checkRecipients(recipients []string) error {
 	return nil
 }
 
-// manifests returns the content of the files, as one file.
-func (a *app) manifests(files []string) (all []byte, err error) {
-	if len(files) == 0 {
+// manifests reads the files.
+func (a *app) manifests(names []string) (all []foreign.File, err error) {
+	if len(names) == 0 {
 		return nil, usagef("no file: set -f, such as -f backup_cr.yaml, or -f - for the standard input")
 	}
-	for _, name := range files {
+	for _, name := range names {
 		text, err := a.manifest(name)
 		if err != nil {
 			return nil, usagef("-f: %w", err)
 		}
-		all = append(append(all, text...), "\n---\n"...)
+		all = append(all, foreign.File{Name: name, Text: text})
 	}
 	return all, nil
 }
 
-// manifest returns the content of a file, or of the standard input.
+// manifest reads a file, or the standard input, up to one byte more than a file may have.
 func (a *app) manifest(name string) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(a.stdin)
+		return io.ReadAll(io.LimitReader(a.stdin, foreign.MaxFile+1))
 	}
-	return os.ReadFile(name)
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, foreign.MaxFile+1))
 }
 
 func (a *app) printTranslations(all []foreign.Translation) error {
@@ -91,4 +100,21 @@ func (a *app) printTranslations(all []foreign.Translation) error {
 	text, err := foreign.YAML(all)
 	a.printf("%s", text)
 	return err
+}
+
+// untranslated returns an error if objects cannot be translated; nil if all can.
+func untranslated(all []foreign.Translation) error {
+	var first error
+	failed := 0
+	for _, t := range all {
+		if t.Err != nil {
+			failed++
+			first = cmp.Or(first, t.Err)
+		}
+	}
+	switch failed {
+	case 0, 1:
+		return first
+	}
+	return fmt.Errorf("%d of %d objects are not translated, the first: %w", failed, len(all), first)
 }
