@@ -236,7 +236,7 @@ func denied(err error) error {
 // unreadable is like denied, but for errors of a read. It also adds storage.ErrUnreadable to errors that the disk returns
 // in every try.
 func unreadable(err error) error {
-	for _, broken := range []error{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN} {
+	for _, broken := range brokenDisk {
 		if errors.Is(err, broken) {
 			return fmt.Errorf("%w: check the disk: %w", storage.ErrUnreadable, err)
 		}

@@ -1,0 +1,6 @@
+package file
+
+import "syscall"
+
+// brokenDisk are the errors of a disk, or of a file system, that returns them in every try.
+var brokenDisk = []error{syscall.EIO, syscall.EBADMSG, syscall.EUCLEAN}
