@@ -32,14 +32,17 @@ func parseEndpoint(path, text, scheme string) (*url.URL, error) {
 		text = scheme + "://" + text
 	}
 	u, err := url.Parse(strings.TrimSuffix(strings.TrimSpace(text), "/"))
-	if err == nil && (u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "") {
-		err = fmt.Errorf("it is no such URL")
-	}
-	if err != nil { // it would repeat the text, which may contain a password
+	if err != nil || !isEndpoint(u) { // the error does not repeat the text, which may contain a password
 		return nil, fmt.Errorf("%s has a URL that cannot be used: write http:// or https://, a host and a port", path)
 	}
 	u.Host = strings.ToLower(u.Host)
 	return u, nil
+}
+
+// isEndpoint reports whether a URL has a scheme, a host and a port alone.
+func isEndpoint(u *url.URL) bool {
+	isHTTP := u.Scheme == "http" || u.Scheme == "https"
+	return isHTTP && u.Hostname() != "" && u.User == nil && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 var (

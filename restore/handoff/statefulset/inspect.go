@@ -60,8 +60,7 @@ func rank(f handoff.Finding) int {
 func (m *Manager) checkTarget(o objects) (all findings) {
 	owner := metav1.GetControllerOf(o.set)
 	if owner != nil {
-		all.add(refuse(fmt.Sprintf("%s belongs to %s %s, which would undo the changes of a restore", m, owner.Kind, owner.Name),
-			"restore through that owner, or set up a StatefulSet without one"))
+		all.add(refuse(fmt.Sprintf("%s belongs to %s %s, which would undo the changes of a restore", m, owner.Kind, owner.Name), m.throughOwner(owner)))
 	}
 	if o.set.DeletionTimestamp != nil {
 		all.add(refuse(fmt.Sprintf("%s is being deleted", m), "create it again, and wait until the old one is gone"))

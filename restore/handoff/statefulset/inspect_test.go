@@ -116,6 +116,13 @@ func TestFindings(t *testing.T) {
 		"an owner": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
 		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: restore through that owner", true},
+		"an owner without a restore of its own": {func(s *appsv1.StatefulSet) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "etcd.ydzs.io/v1alpha1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
+		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: remove its operator, and then the owner " +
+			"alone: kubectl -n payments delete etcdcluster.etcd.ydzs.io main --cascade=orphan", true},
+		"an owner with a restore of its own": {func(s *appsv1.StatefulSet) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "druid.gardener.cloud/v1alpha1", Kind: "Etcd", Name: "main", UID: "x", Controller: new(true)}}
+		}, nil, "StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: store a snapshot in the bucket of its sidecar", true},
 		"an owner that is no controller": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Application", Name: "main", UID: "x"}}
 		}, nil, "", false},

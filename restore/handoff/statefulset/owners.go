@@ -61,3 +61,20 @@ func setsReplicas(entry metav1.ManagedFieldsEntry) bool {
 	_, sets := fields.Spec["f:replicas"]
 	return sets
 }
+
+// throughOwner returns how to restore a StatefulSet that an operator runs.
+func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
+	group, _, _ := strings.Cut(owner.APIVersion, "/")
+	switch group {
+	case "druid.gardener.cloud":
+		return "store a snapshot in the bucket of its sidecar, etcd-backup-restore, which restores it"
+	case "etcd-operator.cozystack.io":
+		return "create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch has downloaded"
+	case "kubermatic.k8c.io":
+		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
+	case "etcd.ydzs.io", "operator.etcd.io", "etcd.aenix.io": // their operators only scale the StatefulSet, and have no restore
+		return fmt.Sprintf("remove its operator, and then the owner alone: kubectl -n %s delete %s.%s %s --cascade=orphan", m.Namespace,
+			strings.ToLower(owner.Kind), group, owner.Name)
+	}
+	return "restore through that owner, or set up a StatefulSet without one"
+}
