@@ -44,7 +44,7 @@ const (
 func measureArchive(ctx context.Context, o options, source segment.Source, lasts time.Duration, dr, dir string) (a archived, err error) {
 	a.source = source
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
-	err = b.prepare(1)
+	err = b.prepare(measured{megabytes: 1})
 	if err != nil {
 		return a, err
 	}

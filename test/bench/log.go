@@ -39,7 +39,7 @@ type replayed struct {
 func measureReplay(ctx context.Context, o options, baseMB, requests int, dr, dir string) (replayed, error) {
 	r := replayed{baseMB: baseMB, requests: requests}
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
-	err := b.prepare(baseMB)
+	err := b.prepare(measured{megabytes: baseMB})
 	if err != nil {
 		return r, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
 func main() {
@@ -56,14 +57,30 @@ func (o options) sizes() []measured {
 		return nil
 	}
 	if o.quick {
-		return []measured{{megabytes: 16}}
+		return []measured{{megabytes: 16}, {smallKeys: 20_000}}
 	}
-	return []measured{{megabytes: 200}, {megabytes: 1000, limits: true}}
+	return []measured{{megabytes: 200}, {megabytes: 1000, limits: true}, {smallKeys: 4_000_000, limits: true}}
 }
 
+// measured is a database to measure: of a size in MB, or of a number of small keys.
 type measured struct {
-	megabytes int
-	limits    bool
+	megabytes, smallKeys int
+	limits               bool
+}
+
+func (m measured) String() string {
+	if m.smallKeys > 0 {
+		return fmt.Sprintf("%d small keys", m.smallKeys)
+	}
+	return fmt.Sprintf("%d MB", m.megabytes)
+}
+
+// generate writes the database.
+func (m measured) generate(path string) error {
+	if m.smallKeys > 0 {
+		return database.GenerateSmall(path, m.smallKeys)
+	}
+	return database.Generate(path, int64(m.megabytes)*1_000_000)
 }
 
 // measureLog measures archiving and replaying; its limits apply as the others do.
@@ -118,8 +135,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	var results []result
-	for _, db := range o.sizes() {
-		r, err := measure(ctx, o, db, dr, filepath.Join(dir, fmt.Sprint(db.megabytes)))
+	for i, db := range o.sizes() {
+		r, err := measure(ctx, o, db, dr, filepath.Join(dir, fmt.Sprint(i)))
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/memory"
 )
 
@@ -39,7 +38,7 @@ type result struct {
 func measure(ctx context.Context, o options, db measured, dr, dir string) (result, error) {
 	r := result{measured: db}
 	b := bench{ctx: ctx, options: o, dr: dr, dir: dir}
-	err := b.prepare(db.megabytes)
+	err := b.prepare(db)
 	if err != nil {
 		return r, err
 	}
@@ -49,7 +48,7 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 		return r, err
 	}
 	for i := range o.pairs {
-		fmt.Fprintf(os.Stderr, "bench: %d MB, pair %d of %d\n", db.megabytes, i+1, o.pairs)
+		fmt.Fprintf(os.Stderr, "bench: %s, pair %d of %d\n", db, i+1, o.pairs)
 		for _, step := range []struct {
 			into *[]cost
 			do   func() (cost, error)
@@ -62,7 +61,7 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 	}
 	b.stop() // so that the restores have the machine to themselves
 	for i := range o.pairs {
-		fmt.Fprintf(os.Stderr, "bench: %d MB, restore pair %d of %d\n", db.megabytes, i+1, o.pairs)
+		fmt.Fprintf(os.Stderr, "bench: %s, restore pair %d of %d\n", db, i+1, o.pairs)
 		for _, step := range []struct {
 			into *[]cost
 			do   func() (cost, error)
@@ -97,13 +96,13 @@ func (b *bench) repo() []string {
 }
 
 // prepare generates the database, makes a data dir of it and starts a server on that.
-func (b *bench) prepare(megabytes int) error {
+func (b *bench) prepare(db measured) error {
 	err := os.MkdirAll(b.dir, 0o700)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "bench: generating %d MB\n", megabytes)
-	err = database.Generate(b.path("generated"), int64(megabytes)*1_000_000)
+	fmt.Fprintf(os.Stderr, "bench: generating %s\n", db)
+	err = db.generate(b.path("generated"))
 	if err != nil {
 		return err
 	}

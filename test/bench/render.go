@@ -22,7 +22,7 @@ its largest child, without the pages of the program itself.
 tools have no such phases, so these have their own columns.
 `, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), pairs)
 	for _, r := range results {
-		fmt.Fprintf(&b, "\n## %d MB (snapshot of %d MiB)\n\n", r.megabytes, r.size>>20)
+		fmt.Fprintf(&b, "\n## %s (snapshot of %d MiB)\n\n", r.measured, r.size>>20)
 		b.WriteString("| command | wall | work | check | prove | CPU | memory |\n|---|---|---|---|---|---|---|\n")
 		row(&b, "etcdctl snapshot save", r.save)
 		row(&b, "dr backup, sealed and encrypted", r.backup)
@@ -33,7 +33,7 @@ tools have no such phases, so these have their own columns.
 		for _, l := range r.ratios() {
 			fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", l.what, l.is, l.limit)
 			if r.limits && l.is > l.limit {
-				past = errors.Join(past, fmt.Errorf("%d MB: %s is %.2f, the limit is %.2f", r.megabytes, l.what, l.is, l.limit))
+				past = errors.Join(past, fmt.Errorf("%s: %s is %.2f, the limit is %.2f", r.measured, l.what, l.is, l.limit))
 			}
 		}
 	}

@@ -52,6 +52,18 @@ func Generate(path string, size int64) error {
 	})
 }
 
+// GenerateSmall writes a database with a number of keys of about 100 bytes with their values, always the same for a number.
+func GenerateSmall(path string, keys int) error {
+	return Write(path, func(_ backend.Backend, store mvcc.KV) error {
+		random := rand.New(rand.NewPCG(2, uint64(keys)))
+		for i := range keys {
+			key := fmt.Appendf(nil, "/registry/%s/object-%09d", kinds[i%len(kinds)], i)
+			store.Put(key, fmt.Appendf(nil, "%016x %s", random.Uint64(), filler[:40]), lease.NoLease)
+		}
+		return nil
+	})
+}
+
 var kinds = []string{"pods", "configmaps", "secrets", "events", "leases/kube-node-lease", "replicasets"}
 
 const filler = `{"kind":"Object","apiVersion":"v1","metadata":{"labels":{"app":"server","tier":"backend"},` +
