@@ -40,7 +40,8 @@ type cnychRestoreSpec struct {
 	cnychStores
 }
 
-// place returns the place of a storage type. Their client is MinIO's: its Secret has no region. It puts the bucket into the path, but for Amazon.
+// place returns the place of a storage type. Their client is MinIO's: it names the bucket in the path of each request, except to Amazon, and its
+// Secret has no region.
 func (s cnychStores) place(storageType string) (place, error) {
 	at := place{kind: s3, path: s.S3.Path, secret: s.S3.Secret, endpoint: s.S3.Endpoint, field: "spec.s3.path"}
 	switch {
