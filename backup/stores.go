@@ -237,8 +237,8 @@ func (s *stores) warnOfSameID() {
 		id := one.Cluster.Records().KnownID()
 		other, known := byID[id]
 		if known && id != "" {
-			s.warn("the repositories %s and %s have the same id, so deletions in one also apply to the other: find out which one's "+
-				"%s/repository*.json is a copy, and remove that: the next backup writes a new one", other.Repository, one.Repository, one.Cluster.Name())
+			s.warn("the repositories %s and %s have the same id, so deletions in one also apply to the other: one of them has a copy "+
+				"of the other's %s/repository*.json: remove the copy, and the next backup writes a new one", other.Repository, one.Repository, one.Cluster.Name())
 		}
 		byID[id] = one
 	}

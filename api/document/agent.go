@@ -32,8 +32,8 @@ type Agent struct {
 	// Based is set if a backup exists from which the log continues. Without one the log restores nothing, and State is "waiting".
 	Based bool `json:"based"`
 
-	// Changed describes why the newest backups seem to belong to another history, although no restore by dr began one; absent if they do
-	// not.
+	// Changed describes why the newest backups seem to belong to another history, although dr has not restored the cluster; absent if they
+	// do not seem to.
 	Changed string `json:"changed,omitempty"`
 	// Diverged describes how the members' key spaces differed when this was first seen, in words; absent while no difference is known:
 	// docs/runbooks/MembersDiverged.md.

@@ -9,6 +9,6 @@ type Convert struct {
 type ConvertedObject struct {
 	From        string           `json:"from"`            // its kind, name, group and version
 	Objects     []map[string]any `json:"objects"`         // of Kubernetes, that replace it; empty if there are none
-	Differences []string         `json:"differences"`     // what the objects do otherwise, and what else is to be done, in sentences
+	Differences []string         `json:"differences"`     // how the objects behave differently, and what is still to be done, in sentences
 	Error       string           `json:"error,omitempty"` // why it cannot be translated
 }

@@ -34,7 +34,7 @@ type Change struct {
 	Key
 	Change   string `json:"change"`   // "put" or "delete"
 	Revision int64  `json:"revision"` // the one that the request made
-	// After is set if only the states at two revisions are known: the change happened above this revision, and at the latest at Revision.
+	// After is set if only the states at two revisions are known: the change happened after this revision, and no later than Revision.
 	// It equals Revision if another history began there.
 	After    int64  `json:"after,omitempty"`
 	Position uint64 `json:"position,omitempty"` // in the log; absent if the change was found in a backup

@@ -161,13 +161,13 @@ func (c cluster) statefulSet() Object {
 	}
 	return Object{APIVersion: "apps/v1", Kind: "StatefulSet", Metadata: c.named(c.Metadata.Name), Spec: fields{
 		"serviceName": c.Metadata.Name, "replicas": 0, "podManagementPolicy": "Parallel", "selector": fields{"matchLabels": c.labels},
-		"template":             fields{"metadata": without(fields{"labels": labels, "annotations": c.spec.Pod.Annotations}), "spec": c.podSpec()},
+		"template":             fields{"metadata": dropEmpty(fields{"labels": labels, "annotations": c.spec.Pod.Annotations}), "spec": c.podSpec()},
 		"volumeClaimTemplates": []any{fields{"metadata": fields{"name": "etcd-data"}, "spec": claim}},
 	}}
 }
 
-// without returns f without its empty fields.
-func without(f fields) fields {
+// dropEmpty deletes the empty fields of f, and returns it.
+func dropEmpty(f fields) fields {
 	for name, value := range f {
 		switch v := value.(type) {
 		case fields:
@@ -202,9 +202,9 @@ func (c cluster) podSpec() fields {
 		mounts = append(mounts, fields{"name": m.name, "mountPath": m.path, "readOnly": true})
 	}
 	env := append([]any{fields{"name": "POD_NAME", "valueFrom": fields{"fieldRef": fields{"fieldPath": "metadata.name"}}}}, pod.EtcdEnv...)
-	return without(fields{
+	return dropEmpty(fields{
 		"nodeSelector": pod.NodeSelector, "tolerations": pod.Tolerations, "securityContext": pod.SecurityContext, "affinity": affinity, "volumes": volumes,
-		"containers": []any{without(fields{
+		"containers": []any{dropEmpty(fields{
 			"name": "etcd", "image": c.spec.Repository + ":v" + c.spec.Version, "command": c.command(), "env": env, "resources": pod.Resources,
 			"ports":          []any{containerPort("client", clientPort), containerPort("peer", peerPort)},
 			"readinessProbe": c.probe(), "volumeMounts": mounts,

@@ -56,13 +56,13 @@ func (s cnychStores) place(storageType string) (place, error) {
 	return at, nil
 }
 
-// folderOf returns the place with the path up to the element that is different in each backup. The path is a template of Go, whose fields are
-// those of the EtcdBackup.
+// folderOf cuts the path before the first element that differs from backup to backup. The path is a template of Go: folderOf fills in .Namespace
+// and .Name, and cuts at any other templateField.
 func (at place) folderOf(of Metadata) place {
 	var kept []string
 	for element := range strings.SplitSeq(at.path, "/") {
-		element = field.ReplaceAllStringFunc(element, func(name string) string {
-			switch field.FindStringSubmatch(name)[1] {
+		element = templateField.ReplaceAllStringFunc(element, func(name string) string {
+			switch templateField.FindStringSubmatch(name)[1] {
 			case "Namespace":
 				return of.Namespace
 			case "Name":
@@ -79,8 +79,8 @@ func (at place) folderOf(of Metadata) place {
 	return at
 }
 
-// field matches a field in a template.
-var field = regexp.MustCompile(`{{\s*\.(\w+)\s*}}`)
+// templateField matches a field in a template.
+var templateField = regexp.MustCompile(`{{\s*\.(\w+)\s*}}`)
 
 // cnychBackup translates an EtcdBackup, which is taken once.
 func cnychBackup(o *object) ([]Object, error) {

@@ -58,7 +58,7 @@ type coreosRestoreSpec struct {
 	coreosStores
 }
 
-// place returns the place of a storage type, which the field that selects it names.
+// place returns where snapshots are stored. storageType is the value of spec.storageType or spec.backupStorageType.
 func (s coreosStores) place(storageType string) (place, error) {
 	var at place
 	switch storageType {
@@ -86,7 +86,7 @@ const maxSeconds = 10 * 365 * 24 * 3600
 // defaultLimit is how long a backup of either operator may take if an object names no time.
 const defaultLimit = time.Minute
 
-// coreosBackup translates an EtcdBackup. With an interval it becomes a schedule, else it is taken once, in both forms.
+// coreosBackup translates an EtcdBackup. With an interval it gets a schedule, else it is taken once, as theirs was.
 func coreosBackup(o *object) ([]Object, error) {
 	var theirs coreosBackupSpec
 	err := o.read(&theirs)
@@ -114,12 +114,12 @@ func coreosBackup(o *object) ([]Object, error) {
 	if policy.BackupIntervalInSecond > 0 {
 		interval := span(time.Duration(policy.BackupIntervalInSecond) * time.Second)
 		spec.Schedule = &v1alpha1.Schedule{Cron: "@every " + interval}
-		o.note("The first backup is taken at once. Theirs was taken after the first %s, also after each start of the operator.", interval)
+		o.note("The first backup is taken at once. Their operator waited %s before the first, and again after each of its own starts.", interval)
 	}
 	switch {
 	case policy.MaxBackups > 0 && spec.Schedule != nil:
 		spec.Retention = &v1alpha1.Retention{Last: policy.MaxBackups}
-		o.note("spec.backupPolicy.maxBackups keeps the newest %d by their times. Their operator sorted names, and could delete the newest.", policy.MaxBackups)
+		o.note("spec.backupPolicy.maxBackups keeps the newest %d, by their times. Their operator sorted by name, and could delete the newest.", policy.MaxBackups)
 	case policy.MaxBackups > 0:
 		o.note("spec.backupPolicy.maxBackups has no effect without an interval, as with their operator.")
 	}

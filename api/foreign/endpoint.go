@@ -19,8 +19,8 @@ func (o *object) clientURLs(path string, theirs []string) (ours []string, err er
 		if !slices.Contains(ours, full) {
 			ours = append(ours, full)
 		}
-		if full == u.String() && strings.Count(u.Hostname(), ".") == 1 && !isAddress.MatchString(u.Hostname()) {
-			o.note("%s is taken for a Service and its namespace. If it is a pod and its Service, append .%s.svc to the host.", full, o.Metadata.Namespace)
+		if full == u.String() && strings.Count(u.Hostname(), ".") == 1 && !addressPattern.MatchString(u.Hostname()) {
+			o.note("%s is read as SERVICE.NAMESPACE. If it is POD.SERVICE, append .%s.svc to the host.", full, o.Metadata.Namespace)
 		}
 	}
 	return ours, nil
@@ -33,21 +33,21 @@ func parseEndpoint(path, text, scheme string) (*url.URL, error) {
 	}
 	u, err := url.Parse(strings.TrimSuffix(strings.TrimSpace(text), "/"))
 	if err != nil || !isEndpoint(u) { // the error does not repeat the text, which may contain a password
-		return nil, fmt.Errorf("%s has a URL that cannot be used: write http:// or https://, a host and a port", path)
+		return nil, fmt.Errorf("%s has a URL that cannot be used: write http:// or https://, a host and, if needed, a port", path)
 	}
 	u.Host = strings.ToLower(u.Host)
 	return u, nil
 }
 
-// isEndpoint reports whether a URL has a scheme, a host and a port alone.
+// isEndpoint reports whether a URL has nothing but http or https, a host, and a port or none.
 func isEndpoint(u *url.URL) bool {
 	isHTTP := u.Scheme == "http" || u.Scheme == "https"
 	return isHTTP && u.Hostname() != "" && u.User == nil && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
 }
 
 var (
-	isAddress = regexp.MustCompile(`^[0-9.]+$|:`)
-	isLabel   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	addressPattern = regexp.MustCompile(`^[0-9.]+$|:`)
+	labelPattern   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	// suffix is what follows the name of the Service in that of a pod: of a StatefulSet, or of coreos' operator.
 	suffix = regexp.MustCompile(`^-([0-9]+|[a-z0-9]{10})$`)
 )
@@ -56,7 +56,7 @@ var (
 // other URLs as they are.
 func (o *object) inNamespace(u *url.URL) string {
 	pod, service, isPod := strings.Cut(u.Hostname(), ".")
-	isShort := isLabel.MatchString(pod) && !isAddress.MatchString(pod) && pod != "localhost"
+	isShort := labelPattern.MatchString(pod) && !addressPattern.MatchString(pod) && pod != "localhost"
 	isOfPod := isPod && strings.HasPrefix(pod, service) && suffix.MatchString(strings.TrimPrefix(pod, service))
 	if !isShort || isPod && !isOfPod {
 		return u.String()

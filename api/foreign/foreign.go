@@ -30,7 +30,7 @@ type Options struct {
 type Translation struct {
 	From        string   // such as "EtcdBackup payments/etcd of etcd.database.coreos.com/v1beta2"
 	Objects     []Object // none: there is nothing that replaces it
-	Differences []string // sentences for people: what the objects do otherwise, and what else is to be done
+	Differences []string // sentences for people: how the objects behave differently, and what is still to be done
 	Err         error    // why it cannot be translated, with the remedy; it matches ErrManifest
 }
 
@@ -53,8 +53,8 @@ type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Translate translates all objects in the files, in their order. An object that cannot be translated has an Err, one of no known operator
-// neither Objects nor an Err. The error matches ErrManifest if a file cannot be read, or no object is of a known operator.
+// Translate returns a Translation for each object in the files, in their order. If an object cannot be translated, its Translation has an Err.
+// If its kind is not known, it has neither Objects nor an Err. The error matches ErrManifest if a file cannot be read, or no object is of a known operator.
 func Translate(files []File, o Options) ([]Translation, error) {
 	var found []manifest
 	for _, f := range files {
@@ -75,7 +75,7 @@ func Translate(files []File, o Options) ([]Translation, error) {
 			if (m.Kind == "EtcdRestore") != restores {
 				continue
 			}
-			translator := translators[kindOf(m)]
+			translator := translators[translatorKey(m)]
 			known = known || translator != nil
 			all[i] = b.translate(m, translator)
 		}
@@ -117,8 +117,8 @@ var translators = map[string]func(*object) ([]Object, error){
 	"EtcdCluster of " + cnych:  cnychCluster,
 }
 
-// kindOf returns the kind of an object as a key of translators.
-func kindOf(m manifest) string {
+// translatorKey returns the kind of an object as a key of translators.
+func translatorKey(m manifest) string {
 	group, _, _ := strings.Cut(m.APIVersion, "/")
 	return m.Kind + " of " + group
 }
@@ -134,7 +134,7 @@ func (b *batch) translate(m manifest, translator func(*object) ([]Object, error)
 	theirs := &object{manifest: m, batch: b}
 	err := theirs.checkNames("metadata.name", m.Metadata.Name, "metadata.namespace", m.Metadata.Namespace)
 	if err == nil {
-		theirs.dropOwners()
+		theirs.dropKeepers()
 		var ours []Object
 		ours, err = translator(theirs)
 		if err == nil {
@@ -164,8 +164,8 @@ func (o *object) ours(kind string, spec any) []Object {
 	return []Object{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind, Metadata: o.Metadata, Spec: spec}}
 }
 
-// isName matches a name of Kubernetes. Names stand in commands.
-var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+// namePattern matches a name of Kubernetes. Names stand in commands.
+var namePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
 // checkNames returns an error unless each value is a name. The arguments are pairs of a path and a value.
 func (o *object) checkNames(pairs ...string) error {
@@ -173,24 +173,24 @@ func (o *object) checkNames(pairs ...string) error {
 		switch path, name := pair[0], pair[1]; {
 		case name == "":
 			return fmt.Errorf("%s is missing: add it", path)
-		case !isName.MatchString(name):
+		case !namePattern.MatchString(name):
 			return fmt.Errorf("%s is %q: use small letters, digits, dashes and dots", path, name)
 		}
 	}
 	return nil
 }
 
-// owners begin the labels and annotations by which other programs find the objects that they keep or prune.
-var owners = []string{
+// keepers begin the labels and annotations by which other programs find the objects that they keep or prune.
+var keepers = []string{
 	"kubectl.kubernetes.io/", "argocd.argoproj.io/", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "meta.helm.sh/", "helm.sh/",
 	"helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/",
 }
 
-// dropOwners drops the labels and annotations of programs that would take our object for theirs.
-func (o *object) dropOwners() {
+// dropKeepers drops the labels and annotations of programs that would take our object for theirs.
+func (o *object) dropKeepers() {
 	for _, all := range []map[string]string{o.Metadata.Labels, o.Metadata.Annotations} {
 		for name := range maps.Clone(all) {
-			if slices.ContainsFunc(owners, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			if slices.ContainsFunc(keepers, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 				delete(all, name)
 			}
 		}

@@ -81,11 +81,11 @@ func TestRefused(t *testing.T) {
 	bomb := "a: &a '" + strings.Repeat("x", 100_000) + "'\n"
 	for manifest, says := range map[string]string{
 		"":                             "nothing to translate",
-		"{":                            "is no YAML",
-		"a: b":                         "is no object of Kubernetes",
-		"- a":                          "is no object of Kubernetes",
+		"{":                            "cannot be read",
+		"a: b":                         "is not an object of Kubernetes",
+		"- a":                          "is not an object of Kubernetes",
 		"apiVersion: v1\nkind: Secret": "nothing to translate",
-		bomb + "b: [" + strings.Repeat("*a,", 1000) + "]":                     "expand to more than",
+		bomb + "b: [" + strings.Repeat("*a,", 1000) + "]":                     "once its aliases are expanded",
 		strings.Repeat("#", foreign.MaxFile+1):                                "more than",
 		strings.Replace(of("EtcdBackup", "{}"), "name: a", "", 1):             "metadata.name is missing",
 		strings.Replace(of("EtcdBackup", "{}"), "name: a", "name: 'a; b'", 1): `metadata.name is "a; b"`,

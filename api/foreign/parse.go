@@ -47,7 +47,7 @@ func (m manifest) unknown() string {
 	if strings.Contains(strings.ToLower(m.Kind), "etcd") {
 		return "The fields of this operator are not known: write a new object, docs/crs.md lists its fields."
 	}
-	return "This is no object of an etcd operator: it stays as it is, or goes with the operator."
+	return "This object does not belong to an etcd cluster: keep it, or delete it with the operator if it is a part of that."
 }
 
 // parse returns the objects of a file, with those of lists. Empty documents are left out.
@@ -62,7 +62,7 @@ func (f File) parse() (all []manifest, err error) {
 	for i, document := range documents {
 		found, err := objectsOf(document, manifest{})
 		if err != nil {
-			return nil, fmt.Errorf("%w: document %d of %s is no object of Kubernetes: give it apiVersion, kind and metadata: %w", ErrManifest, i+1, f.Name, err)
+			return nil, fmt.Errorf("%w: document %d of %s is not an object of Kubernetes: give it apiVersion, kind and metadata: %w", ErrManifest, i+1, f.Name, err)
 		}
 		all = append(all, found...)
 	}
@@ -90,7 +90,7 @@ func documentsOf(text []byte) (all []json.RawMessage, err error) {
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("document %d is no YAML: correct it: %w", i+1, err)
+			return nil, fmt.Errorf("document %d cannot be read: correct it: %w", i+1, err)
 		}
 	}
 	return all, nil
@@ -120,7 +120,7 @@ func checkSize(document []byte) error {
 	}
 	left := MaxFile
 	if !fits(&root, &left) {
-		return fmt.Errorf("its aliases expand to more than %d bytes", MaxFile)
+		return fmt.Errorf("it has more than %d bytes once its aliases are expanded", MaxFile)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func fits(n *yamlv3.Node, left *int) bool {
 	return *left >= 0
 }
 
-// objectsOf returns an object, or those of a list. The items of a list of one kind may lack it.
+// objectsOf returns an object, or those of a list. The items of a typed list, such as an EtcdBackupList, may omit apiVersion and kind.
 func objectsOf(document json.RawMessage, of manifest) (all []manifest, err error) {
 	m := manifest{APIVersion: of.APIVersion, Kind: of.Kind}
 	err = json.Unmarshal(document, &m)
@@ -167,7 +167,7 @@ func objectsOf(document json.RawMessage, of manifest) (all []manifest, err error
 	return all, nil
 }
 
-// unread returns the paths of the fields in text that the type of to, which has been decoded from it, does not have, sorted.
+// unread returns the paths of the fields in text that have no counterpart in to, sorted. to must have been decoded from text.
 func unread(text []byte, to any) []string {
 	var written, read any
 	known, err := json.Marshal(to)

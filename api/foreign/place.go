@@ -42,8 +42,8 @@ const defaultOSS = "http://oss-cn-hangzhou.aliyuncs.com"
 // (https://help.aliyun.com/en/oss/developer-reference/use-aws-sdks-to-access-oss).
 var ossEndpoint = regexp.MustCompile(`^(?:https?://)?oss-([a-z]+-[a-z0-9-]+?)(-internal)?\.aliyuncs\.com/?$`)
 
-// folders begin the prefix of a repository. The retention of coreos' operator deletes all whose names begin with its own path: no path is the
-// beginning of both.
+// folders are the candidates for the first element of a repository's prefix. The retention of coreos' operator deletes every object whose name
+// begins with its path. No path is the beginning of both folders, so one of them is safe.
 var folders = [2]string{"etcd-dr", "dr-backups"}
 
 // bucket returns the bucket of a place, and the key in it.
@@ -75,7 +75,7 @@ func (o *object) repository(at place) (v1alpha1.Repository, error) {
 	return v1alpha1.Repository{Name: "main", URL: a.String(), CredentialsSecret: secretOf(at.secret)}, nil
 }
 
-// prefixFor returns the prefix of a repository, which does not begin with key.
+// prefixFor returns the prefix of a repository, which does not begin with key, their path in the bucket.
 func prefixFor(key string) string {
 	if key == "" {
 		return folders[0]
@@ -164,7 +164,7 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Durat
 		o.note("No Secret is named: the operator of dr uses its own identity, if its administrator allows that for this url (--ambient-prefix).")
 	}
 	if !scheduled && o.isDone() {
-		o.note("Their operator has taken this backup. Applied, the object takes one more.")
+		o.note("Their operator has taken this backup already. If you apply this object, it takes another.")
 	}
 	o.noteOld(at, repository.URL, o.Metadata.Namespace+"."+o.Metadata.Name)
 	if len(o.batch.options.Recipients) > 0 {
@@ -213,7 +213,7 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	if tlsSecret != "" {
 		spec.Access = &v1alpha1.Access{TLSSecret: secretOf(tlsSecret)}
 	}
-	o.note("With suspend: true the restore builds the new data, and stops no member. Remove it to replace the data of StatefulSet %s.", name)
+	o.note("While suspend is true, the restore builds the new data and stops no member. Remove suspend to replace the data of StatefulSet %s.", name)
 	from := o.batch.storedAt(o.Metadata.Namespace, at)
 	if len(from) > 0 {
 		spec.From.EtcdBackup = &v1alpha1.EtcdBackupName{Name: from[0].name}
@@ -225,8 +225,8 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	for _, other := range from[min(1, len(from)):] {
 		o.note("EtcdBackup %s also stores at %s: choose one in from.", other.name, at.path)
 	}
-	o.note("The newest backup is restored. To restore the snapshot %s, store it with dr import in the same repository and cluster, and in place of "+
-		"latest set target.backup to the id that it prints.", at.snapshot)
+	o.note("The newest backup is restored. To restore the snapshot %s instead, run dr import into the same repository and cluster, and replace "+
+		"target.latest by target.backup with the id that it prints.", at.snapshot)
 	o.note("StatefulSet %s must exist, and no other operator may run it: dr replaces the data of its members, and does not create a cluster.", name)
 	o.note("If the backups are encrypted, add identitySecret, the Secret with the identity that opens them.")
 	o.note("Old data is kept for 72 hours, and rollback: true goes back to it. Their operator deleted the cluster first.")

@@ -10,8 +10,8 @@ import (
 // lineWidth is the longest line of a comment, unless a word is longer.
 const lineWidth = 100
 
-// YAML returns the objects as documents for kubectl apply, those of a Translation below a comment with its differences. Where there is none,
-// the comment stands alone.
+// YAML returns the objects as documents for kubectl apply. Each Translation begins with a comment that lists its differences; without objects it
+// is the comment alone.
 func YAML(all []Translation) (string, error) {
 	var out strings.Builder
 	for i, t := range all {

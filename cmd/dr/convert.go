@@ -22,9 +22,9 @@ func (a *app) convert() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert -f FILE",
 		Short: "Translate the manifests of another etcd operator",
-		Long: `convert prints EtcdBackups and EtcdRestores of dr for those of coreos' etcd-operator (etcd.database.coreos.com) and cnych's
-(etcd.ydzs.io). Above each object a comment lists what it does otherwise, and what else is to be done: read it before you apply the
-object. convert reads the files alone, and contacts neither a cluster nor a store.`,
+		Long: `convert prints objects for the EtcdBackups, EtcdRestores and EtcdClusters of coreos' etcd-operator (etcd.database.coreos.com) and
+cnych's (etcd.ydzs.io). Above each object a comment lists how it behaves differently, and what you still have to do: read it before
+you apply the object. convert reads the files alone, and contacts neither a cluster nor a store.`,
 		Example: `  dr convert -f backup_cr.yaml --recipient age1… > backup.yaml
   kubectl get etcdbackups.etcd.database.coreos.com -A -o yaml | dr convert -f -`,
 		Args: noArgs,

@@ -40,8 +40,8 @@ type Change struct {
 	Key      string
 	Deleted  bool  // false: the key was put
 	Revision int64 // made by the request; for a change found by comparing two states: the last one possible
-	// After is not 0 if the revision is not known exactly: the change came after After and at or before Revision. Both are the last
-	// known revision of Lineage if the next history began with the change.
+	// After is not 0 if the revision is not known exactly: the change came after After and at or before Revision. If the
+	// change first shows in the first backup of the next history, both are the last known revision of Lineage, the history before.
 	After    int64
 	Position uint64 // of the request in the log; 0: found in a backup, not in the log
 	Lineage  string // the history it belongs to; "": unknown
@@ -106,7 +106,7 @@ func (s Search) Find(ctx context.Context, w Window, tell Teller) (Summary, error
 		}
 	}
 	if f.legs == 0 {
-		return Summary{}, fmt.Errorf("what could be searched is %w: there is no backup that can be read, or none in the window: dr list shows the backups",
+		return Summary{}, fmt.Errorf("a backup to search is %w: none in the window can be read: dr list shows the backups",
 			catalog.ErrNotFound)
 	}
 	err = f.rest()
@@ -280,7 +280,7 @@ func (f *finder) goAround(l leg, o *restore.ObstacleError) {
 			c.Lineages[i] = lineage.Without(bad, o)
 		}
 	}
-	f.Report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "the log is read no further: " + o.Error()})
+	f.Report.Say(storage.Event{Stage: "find", Level: storage.Warning, Message: "the log is not read past this point, unless a later backup leads into it: " + o.Error()})
 }
 
 // has reports whether the leg contains the segment seq.
@@ -321,7 +321,7 @@ func (f *finder) take(item json.RawMessage) error {
 	return f.takeChange(*s.Change)
 }
 
-// takeBase reports the changes that the backup has lost to compaction as Unseen.
+// takeBase reports, as Unseen, the changes that a compaction had removed before the backup.
 func (f *finder) takeBase(b baseSeen) error {
 	f.progress.base, f.progress.compacted = b.Revision, b.Compacted
 	outside := f.window.FromRevision > b.Compacted || f.window.ToRevision > 0 && f.seen >= f.window.ToRevision
@@ -339,14 +339,14 @@ func (f *finder) takeBase(b baseSeen) error {
 // why returns the reason for the gap before the leg.
 func (f *finder) why() string {
 	if f.legs == 0 {
-		return "it was compacted before the oldest backup that was looked into"
+		return "this part was compacted before the oldest backup that was searched"
 	}
 	for _, g := range f.Catalog.Gaps() {
 		if f.at.stretch != nil && g.NextLineage == f.at.lineage && g.To+1 == f.at.stretch.First() && g.Reason != "" {
 			return "there is a gap in the log: " + g.Reason
 		}
 	}
-	return "no log leads from one backup to the next, and it was compacted in between"
+	return "no log leads from one backup to the next, and this part was compacted in between"
 }
 
 func (f *finder) unseen(u Unseen) error {
@@ -397,7 +397,7 @@ func (f *finder) deletionMark(c Change) Change {
 	return c
 }
 
-// rest reports the parts of the log that were not read as Unseen. No backup leads into them, or they are lost.
+// rest reports, as Unseen, the parts of the log that were not read, because no backup leads into them, or because they are lost.
 func (f *finder) rest() error {
 	c := f.Catalog
 	var left []Unseen
@@ -415,7 +415,7 @@ func (f *finder) rest() error {
 	}
 	for _, g := range c.Gaps() {
 		if g.NextLineage == "" && g.Lineage == f.history {
-			why := "the end of the log has got lost: " + g.Reason
+			why := "the end of the log is lost: " + g.Reason
 			left = append(left, Unseen{After: f.seen, Lineage: g.Lineage, Since: g.Since, Why: why})
 		}
 	}

@@ -42,8 +42,8 @@ func databases(dir string) (found []disk.Database, err error) {
 	return found, nil
 }
 
-// IsUnused reports whether the database of a data dir is undamaged and has no key space. Every member creates one before it serves. etcd
-// exits before that, also before it creates its log, if its data was lost while the other members know it ("has already been bootstrapped").
+// IsUnused reports whether the database of a data dir is undamaged and has no key space. Every member creates its key space before it serves. A
+// member that has lost its data while the others still know it exits earlier, before it creates its log ("has already been bootstrapped").
 func IsUnused(dir string) (bool, error) {
 	f, err := storage.OpenRegular(filepath.Join(dir, "member", "snap", "db"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func look(file string) (d disk.Database, err error) {
 	return d, nil
 }
 
-// readPlace reads the index and the term of the last entry in the database.
+// readPlace reads the index and the term of the last entry of the log that the database contains.
 func readPlace(d *disk.Database, t *tree) error {
 	meta, ok, err := t.bucket(schema.Meta.Name())
 	if err != nil || !ok {

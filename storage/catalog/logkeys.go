@@ -12,7 +12,7 @@ var lineageName = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // ValidLineage returns an error that matches ErrName unless id is 32 lower-case hex digits.
 func ValidLineage(id string) error {
 	if !lineageName.MatchString(id) {
-		return fmt.Errorf("%w: lineage %q: use 32 digits from 0 to f", ErrName, id)
+		return fmt.Errorf("%w: lineage %q: use 32 lower-case hex digits", ErrName, id)
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func IndexKey(cluster, lineage string, first uint64) string {
 
 // LogTombstoneKey returns the key of the tombstone that deletes the segments up to and including upto.
 func LogTombstoneKey(cluster, lineage string, upto uint64) string {
-	return LogName{lineage, LogTombstoned, upto}.Key(cluster)
+	return LogName{lineage, LogTombstone, upto}.Key(cluster)
 }
 
 // LogName names an object of a log.
@@ -52,14 +52,14 @@ type LogKind int
 const (
 	LogSegment LogKind = iota
 	LogIndex
-	LogTombstoned
+	LogTombstone
 )
 
 // logAffixes has the text before and after the seq in the key of each kind.
 var logAffixes = [...]struct{ prefix, suffix string }{
-	LogSegment:    {"", ".seg"},
-	LogIndex:      {IndexPrefix, JSONSuffix},
-	LogTombstoned: {TombstonePrefix, JSONSuffix},
+	LogSegment:   {"", ".seg"},
+	LogIndex:     {IndexPrefix, JSONSuffix},
+	LogTombstone: {TombstonePrefix, JSONSuffix},
 }
 
 // Key returns the key of the object.

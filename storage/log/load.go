@@ -105,7 +105,7 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 		switch name.Kind {
 		case catalog.LogIndex:
 			f.indexes = append(f.indexes, name.Seq)
-		case catalog.LogTombstoned:
+		case catalog.LogTombstone:
 			f.tombstones = append(f.tombstones, name.Seq)
 		case catalog.LogSegment:
 			f.segments.add(name.Seq, object.Size)

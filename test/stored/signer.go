@@ -29,7 +29,7 @@ func NewSigner(tb testing.TB) Signer {
 	return Signer{key, public}
 }
 
-// OpenWith opens cluster c under the policy.
+// OpenWith opens the cluster named c with a policy.
 func OpenWith(tb testing.TB, b storage.Bucket, p records.Policy) *repository.Cluster {
 	tb.Helper()
 	c, err := repository.OpenWith(b, "c", p)
