@@ -12,7 +12,7 @@ type ImportSource struct {
 	Source   string      `json:"source"`         // its path or URL
 	Tool     string      `json:"tool,omitempty"` // the tool that uses such names; absent if unknown
 	Size     int64       `json:"size"`           // bytes
-	Written  time.Time   `json:"written"`        // when the data was last written: as given, as the name tells, or when the object was modified
+	Written  time.Time   `json:"written"`        // when the data was last written: the given time, that in the name, or when the object was modified
 	State    ImportState `json:"state"`
 	Backup   string      `json:"backup,omitempty"`   // id of the backup
 	Revision int64       `json:"revision,omitempty"` // of its key space

@@ -52,15 +52,23 @@ const (
 	maxSize        = 7
 )
 
+// checkMembers returns an error unless a cluster has a number of members that their operators allow.
+func checkMembers(n int) error {
+	if n < 1 || n > maxSize {
+		return fmt.Errorf("spec.size is %d: name 1 to %d members", n, maxSize)
+	}
+	return nil
+}
+
 // coreosCluster translates an EtcdCluster into a StatefulSet of its name, and the two Services that its operator makes.
 func coreosCluster(o *object) ([]Object, error) {
 	var theirs coreosClusterSpec
 	err := o.read(&theirs)
+	if err == nil {
+		err = checkMembers(theirs.Size)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if theirs.Size < 1 || theirs.Size > maxSize {
-		return nil, fmt.Errorf("spec.size is %d: name 1 to %d members", theirs.Size, maxSize)
 	}
 	theirs.Repository = cmp.Or(theirs.Repository, defaultImage)
 	theirs.Version = cmp.Or(strings.TrimLeft(theirs.Version, "v"), defaultVersion)
@@ -141,27 +149,26 @@ func (c cluster) service(name string, spec fields) Object {
 // named returns the metadata of an object that belongs to the cluster.
 func (c cluster) named(name string) Metadata {
 	m := c.Metadata
-	m.Name, m.Labels = name, maps.Clone(m.Labels)
-	if m.Labels == nil {
-		m.Labels = map[string]string{}
-	}
-	maps.Copy(m.Labels, c.labels)
+	m.Name, m.Labels = name, c.labelled(m.Labels)
 	return m
 }
 
+// labelled returns labels with those that select the pods.
+func (c cluster) labelled(labels map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, labels)
+	maps.Copy(all, c.labels)
+	return all
+}
+
 func (c cluster) statefulSet() Object {
-	labels := maps.Clone(c.spec.Pod.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, c.labels)
 	claim := c.spec.Pod.PersistentVolumeClaimSpec
 	if claim == nil {
 		claim = fields{"accessModes": []any{"ReadWriteOnce"}, "resources": fields{"requests": fields{"storage": "1Gi"}}}
 	}
 	return Object{APIVersion: "apps/v1", Kind: "StatefulSet", Metadata: c.named(c.Metadata.Name), Spec: fields{
 		"serviceName": c.Metadata.Name, "replicas": 0, "podManagementPolicy": "Parallel", "selector": fields{"matchLabels": c.labels},
-		"template":             fields{"metadata": dropEmpty(fields{"labels": labels, "annotations": c.spec.Pod.Annotations}), "spec": c.podSpec()},
+		"template":             fields{"metadata": dropEmpty(fields{"labels": c.labelled(c.spec.Pod.Labels), "annotations": c.spec.Pod.Annotations}), "spec": c.podSpec()},
 		"volumeClaimTemplates": []any{fields{"metadata": fields{"name": "etcd-data"}, "spec": claim}},
 	}}
 }

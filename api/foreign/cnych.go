@@ -57,7 +57,7 @@ func (s cnychStores) place(storageType string) (place, error) {
 }
 
 // folderOf cuts the path before the first element that differs from backup to backup. The path is a template of Go: folderOf fills in .Namespace
-// and .Name, and cuts at any other templateField.
+// and .Name, and cuts at any other field.
 func (at place) folderOf(of Metadata) place {
 	var kept []string
 	for element := range strings.SplitSeq(at.path, "/") {
@@ -134,11 +134,11 @@ func cnychCluster(o *object) ([]Object, error) {
 		Image string `json:"image"`
 	}
 	err := o.read(&theirs)
+	if err == nil {
+		err = checkMembers(theirs.Size)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if theirs.Size < 1 || theirs.Size > maxSize {
-		return nil, fmt.Errorf("spec.size is %d: name 1 to %d members", theirs.Size, maxSize)
 	}
 	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{size: theirs.Size}
 	o.note("The members are run by the StatefulSet %s, which their operator made. To continue without the operator, delete its Deployment, and then "+

@@ -54,7 +54,8 @@ type Metadata struct {
 }
 
 // Translate returns a Translation for each object in the files, in their order. If an object cannot be translated, its Translation has an Err.
-// If its kind is not known, it has neither Objects nor an Err. The error matches ErrManifest if a file cannot be read, or no object is of a known operator.
+// If its kind is not known, it has neither Objects nor an Err. The error matches ErrManifest if a file cannot be read, or no object is of a
+// known operator.
 func Translate(files []File, o Options) ([]Translation, error) {
 	var found []manifest
 	for _, f := range files {
@@ -132,16 +133,11 @@ func (b *batch) translate(m manifest, translator func(*object) ([]Object, error)
 		m.Metadata.Namespace = b.options.Namespace
 	}
 	theirs := &object{manifest: m, batch: b}
-	err := theirs.checkNames("metadata.name", m.Metadata.Name, "metadata.namespace", m.Metadata.Namespace)
-	if err == nil {
-		theirs.dropKeepers()
-		var ours []Object
-		ours, err = translator(theirs)
-		if err == nil {
-			return Translation{From: m.String(), Objects: ours, Differences: theirs.differences}
-		}
+	ours, err := theirs.translate(translator)
+	if err != nil {
+		return Translation{From: m.String(), Err: fmt.Errorf("%w: %s: %w", ErrManifest, m, err)}
 	}
-	return Translation{From: m.String(), Err: fmt.Errorf("%w: %s: %w", ErrManifest, m, err)}
+	return Translation{From: m.String(), Objects: ours, Differences: theirs.differences}
 }
 
 // object is an object while it is translated.
@@ -149,6 +145,19 @@ type object struct {
 	manifest
 	batch       *batch
 	differences []string
+}
+
+// translate checks the names, and translates the object.
+func (o *object) translate(translator func(*object) ([]Object, error)) ([]Object, error) {
+	err := checkName("metadata.name", o.Metadata.Name)
+	if err == nil {
+		err = checkName("metadata.namespace", o.Metadata.Namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.dropKeepers()
+	return translator(o)
 }
 
 // key returns the key of a cluster in the object's namespace.
@@ -167,15 +176,13 @@ func (o *object) ours(kind string, spec any) []Object {
 // namePattern matches a name of Kubernetes. Names stand in commands.
 var namePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// checkNames returns an error unless each value is a name. The arguments are pairs of a path and a value.
-func (o *object) checkNames(pairs ...string) error {
-	for pair := range slices.Chunk(pairs, 2) {
-		switch path, name := pair[0], pair[1]; {
-		case name == "":
-			return fmt.Errorf("%s is missing: add it", path)
-		case !namePattern.MatchString(name):
-			return fmt.Errorf("%s is %q: use small letters, digits, dashes and dots", path, name)
-		}
+// checkName returns an error unless the value at a path is a name.
+func checkName(path, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%s is missing: add it", path)
+	case !namePattern.MatchString(name):
+		return fmt.Errorf("%s is %q: use small letters, digits, dashes and dots", path, name)
 	}
 	return nil
 }

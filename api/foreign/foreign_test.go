@@ -200,7 +200,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// FuzzTranslate gives any bytes. What is translated is YAML of Kubernetes, with the comment of each object on lines of comments.
+// FuzzTranslate gives any bytes. The result is YAML of Kubernetes: the differences of an object never leave their lines of comment.
 func FuzzTranslate(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {

@@ -81,19 +81,24 @@ func documentsOf(text []byte) (all []json.RawMessage, err error) {
 		}
 	}
 	for i, document := range separator.Split(string(text), -1) {
-		err := checkSize([]byte(document))
-		if err == nil {
-			var converted []byte
-			converted, err = yaml.YAMLToJSON([]byte(document))
-			if err == nil && string(converted) != "null" {
-				all = append(all, converted)
-			}
-		}
+		converted, err := toJSON([]byte(document))
 		if err != nil {
 			return nil, fmt.Errorf("document %d cannot be read: correct it: %w", i+1, err)
 		}
+		if string(converted) != "null" {
+			all = append(all, converted)
+		}
 	}
 	return all, nil
+}
+
+// toJSON returns a document of YAML as JSON.
+func toJSON(document []byte) ([]byte, error) {
+	err := checkSize(document)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.YAMLToJSON(document)
 }
 
 // jsonDocuments returns the documents of a file with one object after the other.

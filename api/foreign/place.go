@@ -59,7 +59,7 @@ func (o *object) repository(at place) (v1alpha1.Repository, error) {
 		return v1alpha1.Repository{}, fmt.Errorf("%s is %q: write the bucket and the path in it, such as backups/etcd", at.field, at.path)
 	}
 	if at.secret != "" {
-		err := o.checkNames("the Secret of "+at.field, at.secret)
+		err := checkName("the Secret of "+at.field, at.secret)
 		if err != nil {
 			return v1alpha1.Repository{}, err
 		}
@@ -193,7 +193,7 @@ func (o *object) noteOld(at place, url, cluster string) {
 // restore returns the restore of the newest backup that was stored at a place into the StatefulSet with the name of a cluster.
 func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) {
 	name := into.StatefulSet.Name
-	err := o.checkNames("spec.etcdCluster.name", name)
+	err := checkName("spec.etcdCluster.name", name)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ type Outcome struct {
 	State    State
 	Backup   catalog.ID // "" unless it is a backup
 	Revision int64      // of the backup; 0 if there is none
-	Written  time.Time  // when the data was last written: as given, as the name tells, or when the object was modified
+	Written  time.Time  // when the data was last written: the given time, that in the name, or when the object was modified
 	Err      error      // why it failed
 }
 

@@ -49,7 +49,7 @@ func newSource(place, relative string, size int64, modified time.Time) Source {
 	return s
 }
 
-// written returns when the data was last written: as the name tells, else when the object was last modified.
+// written returns the time in the name or, if it has none, when the object was last modified.
 func (s Source) written() time.Time {
 	if s.Name.Written.IsZero() {
 		return s.Modified

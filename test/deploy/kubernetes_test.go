@@ -170,17 +170,24 @@ var violation = regexp.MustCompile(`(restricted volume types|hostPath volumes|ru
 // manifest matches an object in a page: in a block of YAML, or for kubectl apply.
 var manifest = regexp.MustCompile("(?sm)^```yaml\n(apiVersion:.*?)^```|^ *kubectl apply -f - <<'END'\n(.*?)^ *END$")
 
+// startWithDefinitions starts an API server with dr's custom resources, and creates namespaces.
+func startWithDefinitions(t *testing.T, namespaces ...string) *apiserver.APIServer {
+	t.Helper()
+	api := apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}))
+	api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
+	api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "crd/etcdrestores.etcd-dr.io", "--timeout=60s")
+	for _, namespace := range namespaces {
+		api.Kubectl(t, "", "create", "namespace", namespace)
+	}
+	return api
+}
+
 // TestManifestsOfTheDocsAreAccepted applies the manifests in docs/kubernetes.md and in the runbooks to a real API server.
 func TestManifestsOfTheDocsAreAccepted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs an API server")
 	}
-	api := apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}))
-	api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
-	api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "crd/etcdrestores.etcd-dr.io", "--timeout=60s")
-	for _, namespace := range []string{"payments", "staging"} {
-		api.Kubectl(t, "", "create", "namespace", namespace)
-	}
+	api := startWithDefinitions(t, "payments", "staging")
 	files, err := filepath.Glob(filepath.Join(runbooks, "kubernetes", "*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -205,12 +212,7 @@ func TestConvertedManifestsAreAccepted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs an API server")
 	}
-	api := apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"}))
-	api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/kubernetes/crds")
-	api.Kubectl(t, "", "wait", "--for=condition=Established", "crd/etcdbackups.etcd-dr.io", "crd/etcdrestores.etcd-dr.io", "--timeout=60s")
-	for _, namespace := range []string{"payments", "lab"} {
-		api.Kubectl(t, "", "create", "namespace", namespace)
-	}
+	api := startWithDefinitions(t, "payments", "lab")
 	files, err := filepath.Glob("../../api/foreign/testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)

@@ -204,7 +204,7 @@ func (c controlPlane) blocks(t *testing.T, section string) (all []string) {
 
 // script returns a command that runs a script on a node.
 func (c controlPlane) script(node, text string) *exec.Cmd {
-	cmd := c.In(node, c.env, "bash", "-euo", "pipefail", "-c", `dr() { `+command.Path()+` "$@"; }`+"\n"+c.Systemctl(node)+text)
+	cmd := c.In(node, c.env, withDR(c.Systemctl(node)+text)...)
 	cmd.Dir = c.dir
 	return cmd
 }

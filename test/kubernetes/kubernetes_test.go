@@ -118,13 +118,18 @@ func (s *site) applyEtcd(t *testing.T, namespace, version string, changes ...str
 // applyManifest applies a manifest of the StatefulSet etcd, and waits until its members are ready.
 func (s *site) applyManifest(t *testing.T, file, namespace, version string, changes ...string) {
 	t.Helper()
-	manifest, err := os.ReadFile(file)
+	s.Kubectl(t, filled(t, file, append(changes, "NAMESPACE", namespace, "VERSION", version)...), "-n", namespace, "apply", "-f", "-")
+	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
+}
+
+// filled returns a file with changes: pairs of an old and a new text.
+func filled(t *testing.T, file string, changes ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer(append(changes, "NAMESPACE", namespace, "VERSION", version)...).Replace(string(manifest))
-	s.Kubectl(t, text, "-n", namespace, "apply", "-f", "-")
-	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
+	return strings.NewReplacer(changes...).Replace(string(text))
 }
 
 // etcdctl runs a command on the first member, and decodes its result, unless result is nil. It does not need the API server.

@@ -18,19 +18,15 @@ func (s *site) testOffCoreos(t *testing.T) {
 	s.startCoreos(t, namespace)
 	journal := s.journal(t, namespace, "early", 20)
 
-	page, err := os.ReadFile("../../docs/migrate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := strings.NewReplacer("payments", namespace, "example", "etcd")
+	page := filled(t, "../../docs/migrate.md", "payments", namespace, "example", "etcd")
 	dir := t.TempDir()
-	for i, step := range blocksOf(string(page), "Off coreos' operator") {
+	for i, step := range blocksOf(page, "Off coreos' operator") {
 		if i == 2 { // the last backup has what was written meanwhile
 			s.put(t, namespace, "late", "after the first backup")
 			journal["late"] = "after the first backup"
-			s.chooseImage(t, dir+"/our-clusters.yaml")
+			chooseImage(t, dir+"/our-clusters.yaml")
 		}
-		s.bash(t, dir, own.Replace(dedented(step)))
+		s.bash(t, dir, dedented(step))
 	}
 	s.wantServed(t, namespace, journal)
 	get := s.Command(nil, "etcdctl", "--endpoints", "http://etcd-client."+namespace+".svc.cluster.local:2379", "get", "late", "--print-value-only")
@@ -50,26 +46,16 @@ func (s *site) startCoreos(t *testing.T, namespace string) {
 	s.Kubectl(t, "", "apply", "-f", "testdata/coreos.yaml")
 	s.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout", patience.String(), "-f", "testdata/coreos.yaml")
 	values := []string{"NAMESPACE", namespace, "VERSION", "3.6", "ENDPOINT", s.store.Endpoint}
-	s.Kubectl(t, s.fill(t, "testdata/coreos-cluster.yaml", values...), "-n", namespace, "apply", "-f", "-")
+	s.Kubectl(t, filled(t, "testdata/coreos-cluster.yaml", values...), "-n", namespace, "apply", "-f", "-")
 	uid := s.Kubectl(t, "", "-n", namespace, "get", "etcdclusters.etcd.database.coreos.com", "etcd", "-o", "jsonpath={.metadata.uid}")
-	s.Kubectl(t, s.fill(t, "testdata/coreos-members.yaml", append(values, "UID", uid)...), "-n", namespace, "apply", "-f", "-")
+	s.Kubectl(t, filled(t, "testdata/coreos-members.yaml", append(values, "UID", uid)...), "-n", namespace, "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Ready", "--timeout", patience.String(), "pods", "-l", "etcd_cluster=etcd")
 }
 
-// fill returns a file with values in place of their names.
-func (s *site) fill(t *testing.T, file string, values ...string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.NewReplacer(values...).Replace(string(text))
-}
-
 // chooseImage replaces the image in a file, whose tag is that of coreos' images, by the one that exists here.
-func (s *site) chooseImage(t *testing.T, file string) {
+func chooseImage(t *testing.T, file string) {
 	t.Helper()
-	text := s.fill(t, file, "etcd-dr.test/etcd:v", "etcd-dr.test/etcd:")
+	text := filled(t, file, "etcd-dr.test/etcd:v", "etcd-dr.test/etcd:")
 	err := os.WriteFile(file, []byte(text), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -79,12 +65,17 @@ func (s *site) chooseImage(t *testing.T, file string) {
 // bash runs commands in a directory.
 func (s *site) bash(t *testing.T, dir, commands string) {
 	t.Helper()
-	cmd := s.Command(nil, "bash", "-euo", "pipefail", "-c", `dr() { `+command.Path()+` "$@"; }`+"\n"+commands)
+	cmd := s.Command(nil, withDR(commands)...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, commands, out)
 	}
+}
+
+// withDR returns a command that runs a script in which dr is the binary under test.
+func withDR(script string) []string {
+	return []string{"bash", "-euo", "pipefail", "-c", `dr() { ` + command.Path() + ` "$@"; }` + "\n" + script}
 }
 
 var indent = regexp.MustCompile(`(?m)^   `)
