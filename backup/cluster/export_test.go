@@ -16,3 +16,6 @@ func SetLookup(dns func(service, domain, name string) (*srv.SRVClients, error)) 
 	lookup = dns
 	return func() { lookup = real }
 }
+
+// DecodePiece decodes a message of a snapshot's stream as Server.Snapshot does.
+var DecodePiece = decodePiece

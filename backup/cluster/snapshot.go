@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -58,7 +59,7 @@ func (s *Server) Snapshot(ctx context.Context, stallAfter time.Duration) (*Snaps
 	snapshot.stall = time.AfterFunc(stallAfter, func() {
 		cancel(fmt.Errorf("%w: no byte came for %s", ErrStalled, stallAfter))
 	})
-	stream, err := s.remote.Snapshot(streamCtx, &pb.SnapshotRequest{})
+	stream, err := s.remote.Snapshot(streamCtx, &pb.SnapshotRequest{}, grpc.ForceCodecV2(newPieceCodec()))
 	if err == nil {
 		snapshot.stream = stream
 		var first *pb.SnapshotResponse

@@ -12,6 +12,7 @@ import (
 	"hash/crc32"
 	"hash/maphash"
 	"math"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -52,7 +53,7 @@ func Read(tx *bolt.Tx, at int64) (KeySpace, error) {
 	case scheduled > finished:
 		return KeySpace{}, ErrUnfinished
 	}
-	p := newPass(finished, at, keys.Stats().KeyN)
+	p := newPass(finished, at)
 	err = p.findChanged(keys.Cursor())
 	if err == nil {
 		err = p.read(keys.Cursor())
@@ -80,10 +81,9 @@ type pass struct {
 
 	previous []byte // the key of the entry before
 	revision int64
-	live     map[uint64]struct{} // the keys that exist after that entry, with the empty one
-	empty    bool                // the empty key exists: a restore that raised the revision has written it (etcdutl/snapshot, modifyLatestRevision)
-	registry int64               // number of keys below /registry/
-	liveAt   int                 // number of keys in live at the revision at; -1: not reached
+	history  history // of all entries
+	before   history // of the entries up to at; nil: no entry is later
+	empty    bool    // the empty key exists: a restore that raised the revision has written it (etcdutl/snapshot, modifyLatestRevision)
 	// hash covers the entries that a server hashes, all covers every entry up to at. They are equal until they diverge.
 	hash, all uint32
 	diverged  bool
@@ -91,27 +91,31 @@ type pass struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// newPass returns a pass over a number of entries: a map that grows in steps would need twice the memory.
-func newPass(compacted, at int64, entries int) *pass {
+func newPass(compacted, at int64) *pass {
 	return &pass{
 		compacted: compacted, at: at, seed: maphash.MakeSeed(), changed: map[uint64]struct{}{}, revision: max(compacted, 1),
-		live: make(map[uint64]struct{}, entries), liveAt: -1, hash: crc32.Checksum(schema.Key.Name(), castagnoli),
+		history: make(history, parts), hash: crc32.Checksum(schema.Key.Name(), castagnoli),
 	}
 }
 
 func (p *pass) found() KeySpace {
-	k := KeySpace{Revision: p.revision, Compacted: p.compacted, Keys: int64(len(p.live)), Kubernetes: p.registry > 0, Hash: p.hash}
+	live := p.history.live()
+	k := KeySpace{Revision: p.revision, Compacted: p.compacted, Keys: live.keys, Kubernetes: live.registry > 0, Hash: p.hash}
 	if p.empty {
 		k.Keys--
 	}
-	liveAt := p.liveAt
-	if liveAt < 0 {
-		liveAt = len(p.live)
-	}
-	if liveAt == 0 && p.diverged { // a server hashes everything if no key exists
+	if p.diverged && p.isEmptyAt(live) { // a server hashes everything if no key exists
 		k.Hash = p.all
 	}
 	return k
+}
+
+// isEmptyAt reports whether no key exists at the revision at. The count at the end is live.
+func (p *pass) isEmptyAt(live count) bool {
+	if p.before != nil {
+		live = p.before.live()
+	}
+	return live.keys == 0
 }
 
 // findChanged sets changed.
@@ -148,8 +152,8 @@ func (p *pass) read(c *bolt.Cursor) error {
 			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", at.main, p.compacted)
 		}
 		p.previous = k[:plainPosition] // valid until the end of the transaction
-		if at.main > p.at && p.liveAt < 0 {
-			p.liveAt = len(p.live)
+		if at.main > p.at && p.before == nil {
+			p.before = slices.Clone(p.history)
 		}
 		p.revision = max(p.revision, at.main)
 		id := p.id(one.key)
@@ -183,26 +187,11 @@ func (p *pass) isHashed(at position, id uint64) bool {
 	return !changed
 }
 
-var registry = []byte("/registry/")
-
 // apply creates or deletes a key.
 func (p *pass) apply(at position, one entry, id uint64) {
-	_, exists := p.live[id]
-	if exists != at.tombstone {
-		return
-	}
-	by := int64(1)
-	if at.tombstone {
-		by = -1
-		delete(p.live, id)
-	} else {
-		p.live[id] = struct{}{}
-	}
-	switch {
-	case len(one.key) == 0:
+	p.history.add(id, at.tombstone, bytes.HasPrefix(one.key, registry))
+	if len(one.key) == 0 {
 		p.empty = !at.tombstone
-	case bytes.HasPrefix(one.key, registry):
-		p.registry += by
 	}
 }
 
