@@ -17,6 +17,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/backup/pages"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -31,7 +32,7 @@ var ErrDiverged = fault.New(fault.Damaged, "the members have diverged")
 type Request struct {
 	From           string          // leader, follower, any, or one of the endpoints
 	NoHash         bool            // do not ask the member for its HashKV
-	HashMax        int64           // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
+	HashMax        time.Duration   // the HashKV is requested only if it stalls the member for no longer, by an estimate; 0: cluster.HashStall
 	CompareMembers bool            // hash all members, one at a time, and mark the backup if they differ
 	To             seal.Recipients // who can open the backup
 	MaxStream      time.Duration   // time limit of the member's stream; above zero
@@ -133,6 +134,8 @@ type run struct {
 
 	status   *pb.StatusResponse
 	manifest catalog.Manifest
+	density  catalog.Density // of the newest backup of this cluster; zero: unknown
+	content  pages.Content   // of the stream
 }
 
 // gather collects the facts that must be known before the stream begins. The snapshot is opened later, so it contains at
@@ -148,12 +151,13 @@ func (r *run) gather(ctx context.Context) (err error) {
 		Revision: r.status.Header.Revision, RaftIndex: r.status.RaftAppliedIndex, RaftTerm: r.status.RaftTerm,
 		NoQuorum: !r.cluster.Quorum,
 	}
-	r.gatherHints(ctx)
+	r.gatherAuth(ctx)
 	r.gatherAlarms(ctx)
-	if !r.request.NoHash {
+	err = r.compareWithLast()
+	if err == nil && !r.request.NoHash {
 		r.gatherHash(ctx)
 	}
-	return r.compareWithLast()
+	return err
 }
 
 // readMember returns the member that the backup is read from.
@@ -166,20 +170,12 @@ func (r *run) readMember() catalog.Member {
 	return catalog.Member{ID: r.member.ID()}
 }
 
-// gatherHints collects facts that help a restore. They can also be read from the database, so a failure here only causes
-// a warning.
-func (r *run) gatherHints(ctx context.Context) {
+// gatherAuth records whether authentication is enabled. A restore can read it from the database too, so a failure only causes a warning.
+func (r *run) gatherAuth(ctx context.Context) {
 	var err error
-	r.manifest.Kubernetes, r.manifest.KubernetesEncrypted, err = r.member.Kubernetes(ctx)
-	if err != nil {
-		r.warn("cannot find out whether Kubernetes uses this key space: %v", err)
-	}
 	r.manifest.Auth, err = r.member.AuthEnabled(ctx)
 	if err != nil {
 		r.warn("cannot find out whether authentication is enabled: %v", err)
-	}
-	if r.manifest.KubernetesEncrypted {
-		r.warn("Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: store them with dr assets")
 	}
 }
 
@@ -195,7 +191,8 @@ func (r *run) gatherAlarms(ctx context.Context) {
 }
 
 func (r *run) gatherHash(ctx context.Context) {
-	hash, err := r.member.HashKVUpTo(ctx, r.manifest.Revision, r.status, r.request.HashMax)
+	limit := cluster.HashLimit{Stall: r.request.HashMax, Density: r.density}
+	hash, err := r.member.HashKVWithin(ctx, r.manifest.Revision, r.status, limit)
 	if errors.Is(err, cluster.ErrTooLarge) {
 		r.manifest.HashSkipped = err.Error()
 		r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "no HashKV is stored: " + err.Error()})
@@ -213,6 +210,7 @@ func (r *run) gatherHash(ctx context.Context) {
 // one would not be, unless Request.Plain allows it.
 func (r *run) compareWithLast() error {
 	var encrypted atomic.Pointer[catalog.Backup] // the newest backup of a store, if it is encrypted; nil if none is
+	var same atomic.Pointer[catalog.Backup]      // the newest backup of a store, if it is of this cluster; nil if none is
 	err := r.to.each(func(one *store) error {
 		loaded, err := one.Cluster.Load(one.ctx, backups.LoadOptions{Newest: 1})
 		if err != nil {
@@ -224,11 +222,19 @@ func (r *run) compareWithLast() error {
 		if len(loaded.Backups) == 1 && loaded.Backups[0].Seal.Encryption != "" {
 			encrypted.Store(&loaded.Backups[0])
 		}
-		if len(loaded.Backups) == 1 && loaded.Backups[0].ClusterID != r.manifest.ClusterID && r.manifest.ClusterID != "" {
-			r.warn("%v", r.to.withName(one, r.anotherCluster(loaded.Backups[0])))
+		if len(loaded.Backups) == 1 && r.manifest.ClusterID != "" {
+			if loaded.Backups[0].ClusterID == r.manifest.ClusterID {
+				same.Store(&loaded.Backups[0])
+			} else {
+				r.warn("%v", r.to.withName(one, r.anotherCluster(loaded.Backups[0])))
+			}
 		}
 		return nil
 	})
+	newest := same.Load()
+	if newest != nil {
+		r.density = newest.Density()
+	}
 	b := encrypted.Load()
 	if err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
 		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: pass --recipient (DR_RECIPIENT), or --plain "+
@@ -260,6 +266,7 @@ func (r *run) anotherCluster(newest catalog.Backup) error {
 // complete adds the facts to the manifest that are known only at the end of the stream, and returns it.
 func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifest, error) {
 	r.manifest.Plain, r.manifest.Finished = plain, time.Now().UTC()
+	r.describeContent()
 	if r.request.CompareMembers {
 		diverged, err := r.compareMembers(ctx)
 		if err != nil {
@@ -269,6 +276,15 @@ func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifes
 	}
 	r.request.Report.Say(storage.Event{Stage: "commit", Message: "writing the manifest", Done: plain.Size, Total: plain.Size})
 	return r.manifest, nil
+}
+
+// describeContent records what the pages of the snapshot have shown.
+func (r *run) describeContent() {
+	r.manifest.Entries, r.manifest.Kubernetes, r.manifest.KubernetesEncrypted = r.content.Entries, r.content.Kubernetes, r.content.Encrypted
+	if r.manifest.KubernetesEncrypted {
+		r.request.Report.Say(storage.Event{Stage: "commit", Level: storage.Warning,
+			Message: "Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: store them with dr assets"})
+	}
 }
 
 // sweep removes old leftovers from the stores that have the backup. Its errors are only warnings, because the backup is

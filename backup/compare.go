@@ -10,7 +10,7 @@ import (
 // be compared. If all were compared, it sets Compared in the manifest. It returns an error only if ctx has ended: the
 // snapshot is complete at this point and must not be lost because a member has failed.
 func (r *run) compareMembers(ctx context.Context) (string, error) {
-	difference, skipped, err := r.cluster.Compare(ctx, r.member, cluster.Unlimited, r.request.Report)
+	difference, skipped, err := r.cluster.Compare(ctx, r.member, cluster.Unlimited(), r.request.Report)
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}

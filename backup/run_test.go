@@ -2,6 +2,7 @@ package backup_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	testdatabase "github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/embedded"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 	"github.com/etcd-dr/etcd-dr/test/stored"
@@ -231,7 +233,11 @@ func TestRun(t *testing.T) {
 				Seal: r.To.Seal(), Kubernetes: true, KubernetesEncrypted: true, Labels: r.Labels,
 
 				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RevisionMax: m.RevisionMax,
-				RaftIndex: m.RaftIndex, RaftIndexMax: m.RaftIndexMax, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Plain: m.Plain, Stored: m.Stored,
+				RaftIndex: m.RaftIndex, RaftIndexMax: m.RaftIndexMax, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Entries: m.Entries,
+				Plain: m.Plain, Stored: m.Stored,
+			}
+			if m.Entries < 2 {
+				t.Errorf("%d entries, there are two keys at least", m.Entries)
 			}
 			diff := cmp.Diff(want, m)
 			if diff != "" {
@@ -356,21 +362,49 @@ func TestRunWarnsOfAMissingHash(t *testing.T) {
 	l.wantWarnings(t, "no HashKV")
 }
 
-// TestRunDoesNotHashALargeKeySpace checks that by default a large key space is not hashed, which would stall the
-// member's writes, and that the manifest has the reason.
+// TestRunDoesNotHashALargeKeySpace checks that by default a key space is not hashed if that would stall the member's writes for long, and
+// that the manifest has the reason.
 func TestRunDoesNotHashALargeKeySpace(t *testing.T) {
 	t.Parallel()
-	for most, hashes := range map[int64]int64{0: 0, cluster.HashMax: 0, cluster.HashMax + 1: 1} {
-		fake := &fakeMember{clusterID: 9, memberID: 1, inUse: cluster.HashMax + 1}
+	for most, hashes := range map[time.Duration]int64{0: 0, cluster.HashStall: 0, 2 * time.Second: 1} {
+		fake := &fakeMember{clusterID: 9, memberID: 1, inUse: 64 << 20} // of keys of unknown size
 		r, _ := request(t)
 		r.HashMax = most
 		l := &listener{}
 		result := mustRun(t, at(fake.serve(t)), open(t, mem.New()), r, l)
 		taken := result.HashKV != nil
 		if fake.hashes.Load() != hashes || taken != (hashes == 1) || taken != (result.HashSkipped == "") {
-			t.Errorf("at most %d: %d hashes, HashKV %+v, skipped: %q", most, fake.hashes.Load(), result.HashKV, result.HashSkipped)
+			t.Errorf("at most %s: %d hashes, HashKV %+v, skipped: %q", most, fake.hashes.Load(), result.HashKV, result.HashSkipped)
 		}
 		l.wantWarnings(t)
+	}
+}
+
+// TestRunLearnsFromTheLastBackup checks that a key space of large values is hashed as soon as a backup has shown that they are large.
+func TestRunLearnsFromTheLastBackup(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "db")
+	err := testdatabase.Generate(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(content)
+	fake := &fakeMember{clusterID: 9, memberID: 1, inUse: 400 << 20, database: append(content, digest[:]...)}
+	url, to := fake.serve(t), open(t, mem.New())
+	r, _ := request(t)
+	first := mustRun(t, at(url), to, r, &listener{})
+	second := mustRun(t, at(url), to, r, &listener{})
+	if first.HashKV != nil || first.Entries < 300 || second.HashKV == nil {
+		t.Errorf("the first has HashKV %+v and %d entries, the second HashKV %+v, skipped: %q", first.HashKV, first.Entries, second.HashKV, second.HashSkipped)
+	}
+	fake.clusterID = 10 // of which no backup is known
+	third := mustRun(t, at(url), to, r, &listener{})
+	if third.HashKV != nil {
+		t.Errorf("another cluster was asked for HashKV %+v", third.HashKV)
 	}
 }
 

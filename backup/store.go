@@ -29,7 +29,7 @@ func (r *run) store(ctx context.Context) error {
 	}
 	defer snapshot.Close()
 	r.boundRevision(ctx)
-	sealed, err := seal.New(&memberStream{run: r, ctx: streamCtx, from: r.follow(snapshot)}, r.request.To)
+	sealed, err := seal.New(&memberStream{run: r, ctx: streamCtx, from: io.TeeReader(r.follow(snapshot), &r.content)}, r.request.To)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -49,7 +50,7 @@ type Config struct {
 	SegmentSize int           // bytes of requests that are sent without waiting for --flush
 	Lease       time.Duration // time after which another agent takes over from a stopped one
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
-	HashMax     int64         // the HashKV is requested only if the database uses at most this many bytes; 0: cluster.HashMax
+	HashMax     time.Duration // the HashKV is requested only if it stalls the member for no longer, by an estimate; 0: cluster.HashStall
 	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: the member never purges its log
 	Spool       string        // Watch: directory in which segments wait while the store is unreachable; "": none
 	SpoolMax    int64         // its maximum size in bytes
@@ -91,7 +92,7 @@ func (c Config) Validate() error {
 	case c.Snapshot == nil:
 		return fmt.Errorf("%w: Snapshot is nil: the log needs backups", ErrConfig)
 	case c.HashMax < 0:
-		return fmt.Errorf("%w: --hash-max %d is below zero: use 0 or more", ErrConfig, c.HashMax)
+		return fmt.Errorf("%w: --hash-max %s is below zero: use 0 or more", ErrConfig, c.HashMax)
 	case c.HashEvery < 0:
 		return fmt.Errorf("%w: --hash-every %s is below zero: use 0 or more", ErrConfig, c.HashEvery)
 	}
@@ -197,9 +198,10 @@ type archiver struct {
 	writer    string // distinguishes the segments of this run from another run's
 	board     *board
 	snapshots sync.WaitGroup
-	lastHash  time.Time // when a hash was last requested; zero: request one now
-	unhashed  string    // why the member last returned no hash
-	breach    *breach   // nil while this source continues the repository's log
+	lastHash  time.Time                       // when a hash was last requested; zero: request one now
+	density   atomic.Pointer[catalog.Density] // of the newest backup; nil: unknown
+	unhashed  string                          // why the member last returned no hash
+	breach    *breach                         // nil while this source continues the repository's log
 	patience  patience
 	root      string // directory of the host that was mounted as the data dir at the start; "": none
 	found     bool   // open found the source in this turn

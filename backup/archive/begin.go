@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
@@ -52,8 +53,11 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 		return nil, w.recordBreach(err)
 	}
 	w.note("continues lineage %s after position %d", last.Lineage, last.Last)
-	w.requestHashAtResume(ctx)
-	return w, w.needBase(ctx)
+	err = w.needBase(ctx)
+	if err == nil {
+		w.requestHashAtResume(ctx)
+	}
+	return w, err
 }
 
 // refuseExposing returns an error if the log would be stored without encryption although last is encrypted.
@@ -137,13 +141,13 @@ func (w *work) requestHashAtResume(ctx context.Context) {
 	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
 		return
 	}
-	member, most, revision := w.source.server(), w.config.HashMax, int64(w.pending.last)
+	member, limit, revision := w.source.server(), w.hashLimit(), int64(w.pending.last)
 	w.startHash(ctx, func(ctx context.Context) (segment.Hash, error) {
 		now, err := member.Now(ctx)
 		if err != nil {
 			return segment.Hash{}, err
 		}
-		h, err := member.HashKVUpTo(ctx, revision, now, most)
+		h, err := member.HashKVWithin(ctx, revision, now, limit)
 		if err != nil {
 			return segment.Hash{}, err
 		}
@@ -175,6 +179,7 @@ func (w *work) needBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.rememberDensity(c.Backups)
 	for _, window := range c.Windows() {
 		if window.Lineage == w.next.Lineage && window.To.Position == w.stored.Position {
 			w.based.Store(true)
@@ -193,6 +198,27 @@ func (w *work) needBase(ctx context.Context) error {
 	}
 	w.snapshot(ctx, "the log had no backup to continue from")
 	return nil
+}
+
+// rememberDensity stores the density of the newest backup of this cluster that has one.
+func (w *work) rememberDensity(newestFirst []catalog.Backup) {
+	for _, b := range newestFirst {
+		density := b.Density()
+		if density.Bytes > 0 && catalog.SameClusterID(b.ClusterID, w.source.clusterID()) {
+			w.density.Store(&density)
+			return
+		}
+	}
+}
+
+// hashLimit returns the limit for each HashKV.
+func (a *archiver) hashLimit() cluster.HashLimit {
+	limit := cluster.HashLimit{Stall: a.config.HashMax}
+	density := a.density.Load()
+	if density != nil {
+		limit.Density = *density
+	}
+	return limit
 }
 
 // snapshot takes a backup concurrently with archiving, and retries until it has one or ctx ends.

@@ -196,19 +196,19 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 
 // hasher returns a function that asks for the HashKV at the newest revision that the member has applied. An applied revision is
 // committed.
-func (d *disk) hasher() func(context.Context) (segment.Hash, error) {
-	member, most := d.member, d.config.HashMax
-	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, most) }
+func (d *disk) hasher(limit cluster.HashLimit) func(context.Context) (segment.Hash, error) {
+	member := d.member
+	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, limit) }
 }
 
 // hashNewest returns the HashKV of the member's newest revision. Position is the committed index that the member reports with this
 // revision.
-func hashNewest(ctx context.Context, member *cluster.Server, most int64) (segment.Hash, error) {
+func hashNewest(ctx context.Context, member *cluster.Server, limit cluster.HashLimit) (segment.Hash, error) {
 	now, err := member.Now(ctx)
 	if err != nil {
 		return segment.Hash{}, err
 	}
-	h, err := member.HashKVUpTo(ctx, now.Header.Revision, now, most)
+	h, err := member.HashKVWithin(ctx, now.Header.Revision, now, limit)
 	if err != nil {
 		return segment.Hash{}, err
 	}

@@ -40,8 +40,8 @@ type source interface {
 	// NotBefore is at Position or before it, and no write up to Position was made after NotAfter.
 	mark(ctx context.Context) (segment.Mark, error)
 	// hasher returns a function that any goroutine may call. That function returns the member's HashKV at its newest revision, or an
-	// error if the key space is larger than Config.HashMax.
-	hasher() func(ctx context.Context) (segment.Hash, error)
+	// error if that exceeds the limit.
+	hasher(limit cluster.HashLimit) func(ctx context.Context) (segment.Hash, error)
 
 	// lastDataAt returns when the member last sent data, even if only a part of a change; the zero time if it has sent none, and always
 	// for a disk, where no change arrives in parts.

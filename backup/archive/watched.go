@@ -18,7 +18,6 @@ import (
 // watched is a watch of a cluster's key space through one of its members.
 type watched struct {
 	config  cluster.Config
-	hashMax int64
 	cluster *cluster.Cluster
 	member  *cluster.Server
 	leases  *watch.Leases
@@ -28,7 +27,7 @@ type watched struct {
 }
 
 func openWatch(ctx context.Context, config Config) (source, error) {
-	w := &watched{config: config.Etcd, hashMax: config.HashMax}
+	w := &watched{config: config.Etcd}
 	return w, w.choose(ctx)
 }
 
@@ -192,14 +191,14 @@ func (w *watched) findCompaction(ctx context.Context) error {
 }
 
 // hasher returns a function that asks the member that is watched now. A linearizable read confirms the member's revision first.
-func (w *watched) hasher() func(context.Context) (segment.Hash, error) {
-	member, most := w.member, w.hashMax
+func (w *watched) hasher(limit cluster.HashLimit) func(context.Context) (segment.Hash, error) {
+	member := w.member
 	return func(ctx context.Context) (segment.Hash, error) {
 		_, err := member.Revision(ctx)
 		if err != nil {
 			return segment.Hash{}, err
 		}
-		h, err := hashNewest(ctx, member, most)
+		h, err := hashNewest(ctx, member, limit)
 		if err != nil {
 			return segment.Hash{}, err
 		}

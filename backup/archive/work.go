@@ -227,7 +227,7 @@ func (w *work) hash(ctx context.Context) {
 		return
 	}
 	w.lastHash = time.Now()
-	w.startHash(ctx, w.source.hasher())
+	w.startHash(ctx, w.source.hasher(w.hashLimit()))
 }
 
 // startHash requests one hash concurrently with archiving.

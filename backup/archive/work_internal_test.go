@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/watch"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -18,7 +19,7 @@ type slowSource struct {
 	position uint64
 }
 
-func (s slowSource) hasher() func(context.Context) (segment.Hash, error) {
+func (s slowSource) hasher(cluster.HashLimit) func(context.Context) (segment.Hash, error) {
 	return func(context.Context) (segment.Hash, error) {
 		time.Sleep(time.Hour)
 		return segment.Hash{Position: s.position, Revision: int64(s.position), CompactRevision: -1, Hash: 7}, nil

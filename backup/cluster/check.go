@@ -301,7 +301,7 @@ func (c *checked) equal(ctx context.Context) check.Line {
 	if c.o.NoHash {
 		return found(check.NotRun, "", "--no-hash: only the revisions of the members that answer were compared")
 	}
-	difference, skipped, err := c.Compare(ctx, from, Unlimited, c.report)
+	difference, skipped, err := c.Compare(ctx, from, Unlimited(), c.report)
 	err = errors.Join(append(skipped, err)...)
 	if difference == "" && err != nil {
 		return found(check.Unknown, "", "not all were compared: %s", strings.ReplaceAll(err.Error(), "\n", "; "))

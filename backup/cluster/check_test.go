@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/check"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
@@ -305,7 +306,7 @@ func TestAgreementOfRevisions(t *testing.T) {
 	}
 }
 
-// TestHashesAreComparedWithinTheLimit checks that members with more bytes in use are not asked for a hash, nor are
+// TestHashesAreComparedWithinTheLimit checks that members whose writes would stall for too long are not asked for a hash, nor are
 // members of different versions.
 func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 	t.Parallel()
@@ -316,10 +317,10 @@ func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 		want    cluster.Agreement
 		words   string // of the error; "": none
 	}{
-		"equal":           {0xaa, 10, "3.7.3", cluster.Agreement{Equal: true}, ""},
-		"unequal":         {0xbb, 10, "3.7.3", cluster.Agreement{Difference: "HashKV at revision 7: 1 has 000000aa, 2 has 000000bb"}, ""},
-		"too large":       {0xbb, 11, "3.7.3", cluster.Agreement{}, cluster.ErrTooLarge.Error()},
-		"another version": {0xbb, 10, "3.7.1", cluster.Agreement{}, "3.7.1 and 3.7.3"},
+		"equal":           {0xaa, 10_000, "3.7.3", cluster.Agreement{Equal: true}, ""},
+		"unequal":         {0xbb, 10_000, "3.7.3", cluster.Agreement{Difference: "HashKV at revision 7: 1 has 000000aa, 2 has 000000bb"}, ""},
+		"too large":       {0xbb, 20_000, "3.7.3", cluster.Agreement{}, cluster.ErrTooLarge.Error()},
+		"another version": {0xbb, 10_000, "3.7.1", cluster.Agreement{}, "3.7.1 and 3.7.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -332,7 +333,7 @@ func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			got, err := c.CompareHashes(t.Context(), 10)
+			got, err := c.CompareHashes(t.Context(), cluster.HashLimit{Density: catalog.Density{Entries: 20, Bytes: 100}, Stall: 2 * time.Millisecond})
 			if got != test.want || (err == nil) != (test.words == "") || err != nil && !strings.Contains(err.Error(), test.words) {
 				t.Errorf("got %+v, %v", got, err)
 			}

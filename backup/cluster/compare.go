@@ -23,21 +23,21 @@ const (
 // ErrIncomparable means that a compaction happened between the members' hashes in every round.
 var ErrIncomparable = errors.New("compactions keep coming in between")
 
-// Unlimited is a limit for Compare that no key space exceeds.
-const Unlimited = math.MaxInt64
+// Unlimited returns a limit that no key space exceeds.
+func Unlimited() HashLimit { return HashLimit{Stall: math.MaxInt64} }
 
 // Compare hashes the key space on every answering member, one at a time, at the current revision of from. It returns
-// how the hashes differ, or "" if they do not. Each hash stalls its member's writes; see HashKVUpTo for the limit most.
+// how the hashes differ, or "" if they do not. Each hash stalls its member's writes; limit bounds each.
 // skipped has the reasons why answering members could not be compared.
 func (c *Cluster) Compare(
-	ctx context.Context, from *Server, most int64, report storage.Report,
+	ctx context.Context, from *Server, limit HashLimit, report storage.Report,
 ) (difference string, skipped []error, err error) {
 	for range compareRounds {
 		status, err := from.Now(ctx)
 		if err != nil {
 			return "", nil, err
 		}
-		hashes, errs := c.hashAll(ctx, status.Header.Revision, most, report)
+		hashes, errs := c.hashAll(ctx, status.Header.Revision, limit, report)
 		if ctx.Err() != nil {
 			return "", nil, context.Cause(ctx)
 		}
@@ -54,13 +54,13 @@ func (c *Cluster) Compare(
 
 // hashAll returns one hash for each server. A server that returned none has the zero value, and a reason in errs.
 func (c *Cluster) hashAll(
-	ctx context.Context, revision, most int64, report storage.Report,
+	ctx context.Context, revision int64, limit HashLimit, report storage.Report,
 ) (hashes []catalog.HashKV, errs []error) {
 	hashes = make([]catalog.HashKV, len(c.Servers))
 	for i, s := range c.Servers {
 		report.Say(storage.Event{Stage: "compare", Object: s.Endpoint, Message: "hashing the key space"})
 		var err error
-		hashes[i], err = hashAt(ctx, s, revision, most)
+		hashes[i], err = hashAt(ctx, s, revision, limit)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -69,9 +69,9 @@ func (c *Cluster) hashAll(
 }
 
 // hashAt returns the hash of one member. It waits for up to catchUp for the member to reach the revision.
-func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashKV, error) {
+func hashAt(ctx context.Context, s *Server, revision int64, limit HashLimit) (catalog.HashKV, error) {
 	for end := time.Now().Add(catchUp); ; {
-		hash, err := s.hashNow(ctx, revision, most)
+		hash, err := s.hashNow(ctx, revision, limit)
 		if err == nil || !errors.Is(err, ErrFuture) || time.Now().After(end) {
 			return hash, err
 		}
@@ -82,13 +82,13 @@ func hashAt(ctx context.Context, s *Server, revision, most int64) (catalog.HashK
 	}
 }
 
-// hashNow is HashKVUpTo with the member's current status.
-func (s *Server) hashNow(ctx context.Context, revision, most int64) (catalog.HashKV, error) {
+// hashNow is HashKVWithin with the member's current status.
+func (s *Server) hashNow(ctx context.Context, revision int64, limit HashLimit) (catalog.HashKV, error) {
 	now, err := s.Now(ctx)
 	if err != nil {
 		return catalog.HashKV{}, fmt.Errorf("hash the key space of %s: %w", s.Endpoint, err)
 	}
-	return s.HashKVUpTo(ctx, revision, now, most)
+	return s.HashKVWithin(ctx, revision, now, limit)
 }
 
 // comparable reports whether no compaction happened while the members hashed, neither up to an older revision than the
@@ -131,7 +131,7 @@ func describe(servers []*Server, hashes []catalog.HashKV) string {
 //
 // With different versions the hashes of equal key spaces may differ for a while: until 3.4.34 and 3.5.16 a compaction
 // also deleted the tombstones of its own revision.
-func (c *Cluster) CompareHashes(ctx context.Context, most int64) (a Agreement, err error) {
+func (c *Cluster) CompareHashes(ctx context.Context, limit HashLimit) (a Agreement, err error) {
 	leader, versions := c.Leader(), c.versions()
 	switch {
 	case leader == nil:
@@ -139,7 +139,7 @@ func (c *Cluster) CompareHashes(ctx context.Context, most int64) (a Agreement, e
 	case len(versions) > 1:
 		return Agreement{}, fmt.Errorf("hashes are not compared while members run %s", strings.Join(versions, " and "))
 	}
-	difference, skipped, err := c.Compare(ctx, leader, most, nil)
+	difference, skipped, err := c.Compare(ctx, leader, limit, nil)
 	err = errors.Join(append(skipped, err)...)
 	return Agreement{Difference: difference, Equal: difference == "" && err == nil && c.complete()}, err
 }

@@ -162,6 +162,9 @@ func (s *Server) Confirm(ctx context.Context) error {
 // ErrCutOff means that the member answers, but does not reach its leader.
 var ErrCutOff = fault.New(fault.Unreachable, "the member is cut off")
 
+// kubernetesPrefix begins all keys of Kubernetes, for which a user may have the right to read.
+const kubernetesPrefix = "/registry/"
+
 // linearizable reports whether a linearizable read gets an answer from this member. A refusal is an answer too.
 func (s *Server) linearizable(ctx context.Context) (answered, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -218,18 +221,46 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, er
 	return catalog.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
-// HashMax is the default of the flag --hash-max, in bytes. With the smallest keys, of 60 bytes, this is a million keys,
-// which a member hashes in less than a second. With Kubernetes' objects of a kilobyte and more it takes a tenth of this
-// time.
-const HashMax = 64 << 20
+// HashLimit limits how long a member's writes may stall while it computes a HashKV, by an estimate from its size.
+type HashLimit struct {
+	Stall   time.Duration   // 0: HashStall
+	Density catalog.Density // of an earlier snapshot of the cluster; zero: the estimate assumes the smallest keys
+}
 
-// HashKVUpTo is HashKV with a limit: if the database uses more than most bytes (0: HashMax) according to the status now,
-// the error matches ErrTooLarge. There is always a limit, because hashing stalls writes.
-func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusResponse, most int64) (catalog.HashKV, error) {
-	most = cmp.Or(most, HashMax)
-	if now.DbSizeInUse > most {
-		return catalog.HashKV{}, fmt.Errorf("%w: %s in use, --hash-max is %s",
-			ErrTooLarge, humanize.IBytes(uint64(now.DbSizeInUse)), humanize.IBytes(uint64(most)))
+// HashStall is the default of HashLimit.Stall: a member of Kubernetes reaches it with about a gigabyte.
+const HashStall = 500 * time.Millisecond
+
+// What a HashKV costs, measured with etcd 3.7, and how small an entry can be.
+const (
+	stallOfEntry  = 800 * time.Nanosecond
+	stallOfGB     = 160 * time.Millisecond // if the database is cached
+	smallestEntry = 60                     // bytes
+)
+
+// entries estimates the number of entries in so many bytes in use.
+func (l HashLimit) entries(inUse int64) int64 {
+	if l.Density.Bytes == 0 {
+		return inUse / smallestEntry
+	}
+	return int64(float64(l.Density.Entries) / float64(l.Density.Bytes) * float64(inUse))
+}
+
+// check returns an error that matches ErrTooLarge if a database with so many bytes in use exceeds l.
+func (l HashLimit) check(inUse int64) error {
+	entries, most := l.entries(inUse), cmp.Or(l.Stall, HashStall)
+	stall := time.Duration(entries)*stallOfEntry + time.Duration(float64(inUse)/1e9*float64(stallOfGB))
+	if stall <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: with %s in use and about %s entries its writes would wait for about %s, --hash-max is %s",
+		ErrTooLarge, humanize.IBytes(uint64(inUse)), humanize.Comma(entries), stall.Round(10*time.Millisecond), most)
+}
+
+// HashKVWithin is HashKV with a limit for a member whose status now is given: if it is exceeded, the error matches ErrTooLarge.
+func (s *Server) HashKVWithin(ctx context.Context, revision int64, now *pb.StatusResponse, l HashLimit) (catalog.HashKV, error) {
+	err := l.check(now.DbSizeInUse)
+	if err != nil {
+		return catalog.HashKV{}, err
 	}
 	return s.HashKV(ctx, revision)
 }
@@ -237,7 +268,7 @@ func (s *Server) HashKVUpTo(ctx context.Context, revision int64, now *pb.StatusR
 // Errors of HashKV, to be matched with errors.Is.
 var (
 	// ErrTooLarge means that hashing would stall the member's writes for too long.
-	ErrTooLarge = errors.New("the key space is too large to be hashed without stalling the member")
+	ErrTooLarge = errors.New("a HashKV would stall the member for too long")
 	// ErrFuture means that the member has not reached that revision yet.
 	ErrFuture = errors.New("the member has not reached this revision yet")
 	// ErrCompacted means that a compaction has removed that revision.
@@ -263,29 +294,4 @@ func (s *Server) AuthEnabled(ctx context.Context) (bool, error) {
 		}
 	}
 	return s.noAccess, fmt.Errorf("ask %s whether authentication is enabled: %w", s.Endpoint, explain(err))
-}
-
-const (
-	kubernetesPrefix  = "/registry/"
-	kubernetesSecrets = "/registry/secrets/"
-	// encryptedPrefix begins every value that a Kubernetes API server encrypted (k8s.io/apiserver, storage/value).
-	encryptedPrefix = "k8s:enc:"
-)
-
-// Kubernetes reports whether the key space is a Kubernetes API server's, and whether its Secrets are encrypted. It
-// reads without a quorum. It reads at most one Secret and does not keep it.
-func (s *Server) Kubernetes(ctx context.Context) (kubernetes, encrypted bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	keys, err := s.client.Get(ctx, kubernetesPrefix,
-		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1), clientv3.WithSerializable())
-	if err != nil || len(keys.Kvs) == 0 {
-		return false, false, explain(err)
-	}
-	secrets, err := s.client.Get(ctx, kubernetesSecrets, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithSerializable())
-	if err != nil || len(secrets.Kvs) == 0 {
-		return true, false, explain(err)
-	}
-	value := secrets.Kvs[0].Value
-	return true, len(value) >= len(encryptedPrefix) && string(value[:len(encryptedPrefix)]) == encryptedPrefix, nil
 }

@@ -15,34 +15,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-func TestServerReportsKubernetes(t *testing.T) {
-	t.Parallel()
-	url, _ := startEtcd(t, nil)
-	client := clientOf(t, url, nil)
-	server := connect(t, at(url)).Servers[0]
-	for _, step := range []struct {
-		key, value            string
-		kubernetes, encrypted bool
-	}{
-		{"/registryfoo", "another's", false, false},
-		{"/registryfoo/secrets/a", "k8s:enc:another's", false, false},
-		{"/registry/pods/default/a", "k8s:enc:not a Secret", true, false},
-		{"/registry/secretsfoo/a", "k8s:enc:not a Secret", true, false},
-		{"/registry/secrets/default/b", "k8s\x00plain", true, false},
-		{"/registry/secrets/default/b", "k8s:enc", true, false},
-		{"/registry/secrets/default/b", "k8s:enc:aescbc:v1:key1:...", true, true},
-	} {
-		_, err := client.Put(t.Context(), step.key, step.value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kubernetes, encrypted, err := server.Kubernetes(t.Context())
-		if kubernetes != step.kubernetes || encrypted != step.encrypted || err != nil {
-			t.Errorf("after %s=%q: %t, %t, %v", step.key, step.value, kubernetes, encrypted, err)
-		}
-	}
-}
-
 func TestServerHashKV(t *testing.T) {
 	t.Parallel()
 	url, _ := startEtcd(t, nil)

@@ -63,7 +63,8 @@ Requests that are lost before they are archived are recorded as a gap, and a bac
 	flags.IntVar(&config.SegmentSize, "segment-size", spec.SegmentSize, "bytes of requests that are sent without waiting for --flush")
 	flags.Var((*when.Span)(&config.Lease), "lease", "time after which another agent takes over from one that stopped")
 	flags.Var((*when.Span)(&config.HashEvery), "hash-every", "how often to store the member's HashKV, which a restore compares, and to compare that of all members; 0: never")
-	flags.Var((*byteSize)(&config.HashMax), "hash-max", hashMaxHelp)
+	config.HashMax = cluster.HashStall
+	flags.Var((*when.Span)(&config.HashMax), "hash-max", hashMaxHelp)
 	flags.IntVar(&config.MaxWALs, "max-wals", 5, "the member's --max-wals, from which the headroom before etcd purges its log is computed; 0: it purges nothing")
 	flags.StringVar(&listen, "listen", "127.0.0.1:2390", "address for /status, /metrics and /healthz; empty: none")
 	encryption.add(cmd, a.getenv)

@@ -53,7 +53,8 @@ Flags and ETCDCTL_* variables are those of etcdctl, except that a password is ne
 	flags := cmd.Flags()
 	flags.StringVar(&request.From, "from", "leader", "member to read: leader, follower, any, or one of the endpoints")
 	flags.BoolVar(&request.NoHash, "no-hash", false, "do not ask the member for its HashKV; a restore then has none to compare with")
-	flags.Var((*byteSize)(&request.HashMax), "hash-max", hashMaxHelp)
+	request.HashMax = cluster.HashStall
+	flags.Var((*when.Span)(&request.HashMax), "hash-max", hashMaxHelp)
 	flags.BoolVar(&request.CompareMembers, "compare-members", false, "compare the HashKV of all members, one at a time; exit code 3 if they differ")
 	request.MaxStream = maxStream
 	flags.Var((*when.Span)(&request.MaxStream), "max-stream", "fail if the member takes longer to send the snapshot")
@@ -227,7 +228,7 @@ func (a *app) printStores(outcomes []backup.Outcome) {
 }
 
 // hashMaxHelp is the usage of --hash-max.
-const hashMaxHelp = "ask for the HashKV only if the database uses at most this many bytes: hashing stalls the member's writes for about a second per million keys (default 64MiB)"
+const hashMaxHelp = "ask for the HashKV only if the member's writes will wait for it no longer than this, by an estimate from its size"
 
 // byteSize is the value of a flag for a number of bytes, such as 64MiB. 0 means that the flag is not given.
 type byteSize int64

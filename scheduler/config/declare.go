@@ -101,7 +101,7 @@ func (p retentionPart) declared() declared.Retention {
 
 func (p backupPart) declared() declared.Backup {
 	return declared.Backup{
-		From: p.From, NoHash: p.NoHash, HashMax: int64(p.HashMax), CompareMembers: p.CompareMembers, MaxStream: time.Duration(p.MaxStream),
+		From: p.From, NoHash: p.NoHash, HashMax: time.Duration(p.HashMax), CompareMembers: p.CompareMembers, MaxStream: time.Duration(p.MaxStream),
 		Spool: p.Spool, Grace: time.Duration(p.Grace), Timeout: time.Duration(p.Timeout), Plain: p.Plain,
 	}
 }

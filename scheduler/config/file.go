@@ -137,7 +137,7 @@ type retentionPart struct {
 type backupPart struct {
 	From           string `yaml:"from"`
 	NoHash         bool   `yaml:"noHash"`
-	HashMax        amount `yaml:"hashMax"`
+	HashMax        span   `yaml:"hashMax"`
 	CompareMembers bool   `yaml:"compareMembers"`
 	MaxStream      span   `yaml:"maxStream"`
 	Spool          string `yaml:"spool"`

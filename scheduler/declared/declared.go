@@ -114,7 +114,7 @@ type Retention struct {
 type Backup struct {
 	From           string
 	NoHash         bool
-	HashMax        int64
+	HashMax        time.Duration
 	CompareMembers bool
 	MaxStream      time.Duration
 	Spool          string

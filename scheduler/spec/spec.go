@@ -65,7 +65,7 @@ type Etcd struct {
 type Backup struct {
 	From           string          // leader, follower, any, or one of the endpoints
 	NoHash         bool            // do not ask the member for its HashKV
-	HashMax        int64           // bytes in use up to which the member is asked for its HashKV; 0: the default
+	HashMax        time.Duration   // longest stall of the member for its HashKV, by an estimate; 0: the default
 	CompareMembers bool            // compare the HashKV of all members
 	To             seal.Recipients // who can open the backup; none: it is not encrypted
 	MaxStream      time.Duration   // for the member's whole snapshot; above 0

@@ -38,8 +38,11 @@ type Manifest struct {
 	RaftIndexMax uint64 `json:"raftIndexMax,omitempty"`
 
 	HashKV *HashKV `json:"hashKV,omitempty"` // of Member; nil if it was not requested or not available
-	// HashSkipped is why HashKV was not requested: the database is larger than --hash-max. "" if it was requested.
+	// HashSkipped is why HashKV was not requested: it would have stalled Member for longer than --hash-max. "" if it was requested.
 	HashSkipped string `json:"hashSkipped,omitempty"`
+
+	// Entries is the number of entries of the key space in the pages of the snapshot, those of free pages included. 0 if unknown.
+	Entries int64 `json:"entries,omitempty"`
 
 	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with its trailing digest
 	Stored Blob      `json:"stored"` // the sealed object
@@ -69,6 +72,17 @@ type Member struct {
 	PeerURLs   []string `json:"peerURLs,omitempty"`
 	ClientURLs []string `json:"clientURLs,omitempty"`
 	Learner    bool     `json:"learner,omitempty"`
+}
+
+// Density is the number of entries of the key space in so many bytes of a database. The zero Density is unknown.
+type Density struct{ Entries, Bytes int64 }
+
+// Density returns the density of the backup's database.
+func (m Manifest) Density() Density {
+	if m.Entries == 0 {
+		return Density{}
+	}
+	return Density{m.Entries, m.Plain.Size}
 }
 
 // HashKV is etcd's hash of the key space at Revision, compacted up to CompactRevision (Maintenance.HashKV). Hashes are
