@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -191,8 +193,11 @@ func (r *run) gatherAlarms(ctx context.Context) {
 }
 
 func (r *run) gatherHash(ctx context.Context) {
-	limit := cluster.HashLimit{Stall: r.request.HashMax, Density: r.density}
-	hash, err := r.member.HashKVWithin(ctx, r.manifest.Revision, r.status, limit)
+	var hash catalog.HashKV
+	now, err := r.member.Now(ctx) // again: the stores may have taken their time, and the member may have compacted the first revision
+	if err == nil {
+		hash, err = r.member.HashKVWithin(ctx, now.Header.Revision, now, cluster.HashLimit{Stall: r.request.HashMax, Density: r.density})
+	}
 	if errors.Is(err, cluster.ErrTooLarge) {
 		r.manifest.HashSkipped = err.Error()
 		r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Message: "no HashKV is stored: " + err.Error()})
@@ -210,7 +215,8 @@ func (r *run) gatherHash(ctx context.Context) {
 // one would not be, unless Request.Plain allows it.
 func (r *run) compareWithLast() error {
 	var encrypted atomic.Pointer[catalog.Backup] // the newest backup of a store, if it is encrypted; nil if none is
-	var same atomic.Pointer[catalog.Backup]      // the newest backup of a store, if it is of this cluster; nil if none is
+	var mu sync.Mutex
+	var same []catalog.Backup // the newest backups of the stores, if they are of this cluster
 	err := r.to.each(func(one *store) error {
 		loaded, err := one.Cluster.Load(one.ctx, backups.LoadOptions{Newest: 1})
 		if err != nil {
@@ -224,17 +230,20 @@ func (r *run) compareWithLast() error {
 		}
 		if len(loaded.Backups) == 1 && r.manifest.ClusterID != "" {
 			if loaded.Backups[0].ClusterID == r.manifest.ClusterID {
-				same.Store(&loaded.Backups[0])
+				mu.Lock()
+				same = append(same, loaded.Backups[0])
+				mu.Unlock()
 			} else {
 				r.warn("%v", r.to.withName(one, r.anotherCluster(loaded.Backups[0])))
 			}
 		}
 		return nil
 	})
-	newest := same.Load()
-	if newest != nil {
-		r.density = newest.Density()
+	mu.Lock() // a store that was excluded may still be answering
+	if len(same) > 0 {
+		r.density = slices.MaxFunc(same, func(a, b catalog.Backup) int { return a.Started.Compare(b.Started) }).Density()
 	}
+	mu.Unlock()
 	b := encrypted.Load()
 	if err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
 		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: pass --recipient (DR_RECIPIENT), or --plain "+
@@ -280,7 +289,8 @@ func (r *run) complete(ctx context.Context, plain catalog.Blob) (catalog.Manifes
 
 // describeContent records what the pages of the snapshot have shown.
 func (r *run) describeContent() {
-	r.manifest.Entries, r.manifest.Kubernetes, r.manifest.KubernetesEncrypted = r.content.Entries, r.content.Kubernetes, r.content.Encrypted
+	r.manifest.Entries, r.manifest.InUse = r.content.Entries, r.status.DbSizeInUse
+	r.manifest.Kubernetes, r.manifest.KubernetesEncrypted = r.content.Kubernetes, r.content.Encrypted
 	if r.manifest.KubernetesEncrypted {
 		r.request.Report.Say(storage.Event{Stage: "commit", Level: storage.Warning,
 			Message: "Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: store them with dr assets"})

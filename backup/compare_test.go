@@ -127,7 +127,7 @@ func TestCompareMembersAfterTheMemberWent(t *testing.T) {
 	t.Parallel()
 	fakes, urls := three(t)
 	fakes[0].status = func(call int64) error {
-		if call <= 3 { // Connect's, the one before the stream and the one at its beginning
+		if call <= 4 { // Connect's, two before the stream and the one at its beginning
 			return nil
 		}
 		return status.Error(codes.Unavailable, "gone")

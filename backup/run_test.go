@@ -234,10 +234,10 @@ func TestRun(t *testing.T) {
 
 				ID: m.ID, Started: m.Started, Finished: m.Finished, Revision: m.Revision, RevisionMax: m.RevisionMax,
 				RaftIndex: m.RaftIndex, RaftIndexMax: m.RaftIndexMax, RaftTerm: m.RaftTerm, HashKV: m.HashKV, Entries: m.Entries,
-				Plain: m.Plain, Stored: m.Stored,
+				InUse: m.InUse, Plain: m.Plain, Stored: m.Stored,
 			}
-			if m.Entries < 2 {
-				t.Errorf("%d entries, there are two keys at least", m.Entries)
+			if m.Entries < 2 || m.InUse < 4096 || m.InUse > m.Plain.Size {
+				t.Errorf("%d entries in %d bytes, there are two keys at least", m.Entries, m.InUse)
 			}
 			diff := cmp.Diff(want, m)
 			if diff != "" {
@@ -287,7 +287,7 @@ func wantTrue(t *testing.T, client *clientv3.Client, url string, m catalog.Manif
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := catalog.HashKV{Revision: m.Revision, CompactRevision: live.CompactRevision, Hash: live.Hash}
+	want := catalog.HashKV{Revision: m.HashKV.Revision, CompactRevision: live.CompactRevision, Hash: live.Hash}
 	if *m.HashKV != want {
 		t.Errorf("HashKV %+v, the server says %+v", *m.HashKV, want)
 	}
@@ -393,9 +393,10 @@ func TestRunLearnsFromTheLastBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	digest := sha256.Sum256(content)
-	fake := &fakeMember{clusterID: 9, memberID: 1, inUse: 400 << 20, database: append(content, digest[:]...)}
+	fake := &fakeMember{clusterID: 9, memberID: 1, inUse: int64(len(content)), database: append(content, digest[:]...)}
 	url, to := fake.serve(t), open(t, mem.New())
 	r, _ := request(t)
+	r.HashMax = 2 * time.Millisecond
 	first := mustRun(t, at(url), to, r, &listener{})
 	second := mustRun(t, at(url), to, r, &listener{})
 	if first.HashKV != nil || first.Entries < 300 || second.HashKV == nil {

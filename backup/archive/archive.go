@@ -24,7 +24,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 	"github.com/etcd-dr/etcd-dr/storage"
-	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -198,10 +197,9 @@ type archiver struct {
 	writer    string // distinguishes the segments of this run from another run's
 	board     *board
 	snapshots sync.WaitGroup
-	lastHash  time.Time                       // when a hash was last requested; zero: request one now
-	density   atomic.Pointer[catalog.Density] // of the newest backup; nil: unknown
-	unhashed  string                          // why the member last returned no hash
-	breach    *breach                         // nil while this source continues the repository's log
+	lastHash  time.Time // when a hash was last requested; zero: request one now
+	unhashed  string    // why the member last returned no hash
+	breach    *breach   // nil while this source continues the repository's log
 	patience  patience
 	root      string // directory of the host that was mounted as the data dir at the start; "": none
 	found     bool   // open found the source in this turn

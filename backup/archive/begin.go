@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
@@ -53,11 +54,8 @@ func (a *archiver) begin(ctx context.Context, from source) (*work, error) {
 		return nil, w.recordBreach(err)
 	}
 	w.note("continues lineage %s after position %d", last.Lineage, last.Last)
-	err = w.needBase(ctx)
-	if err == nil {
-		w.requestHashAtResume(ctx)
-	}
-	return w, err
+	w.requestHashAtResume(ctx)
+	return w, w.needBase(ctx)
 }
 
 // refuseExposing returns an error if the log would be stored without encryption although last is encrypted.
@@ -141,8 +139,9 @@ func (w *work) requestHashAtResume(ctx context.Context) {
 	if w.config.Source != segment.Watch || w.config.HashEvery == 0 || w.pending.last == 0 {
 		return
 	}
-	member, limit, revision := w.source.server(), w.hashLimit(), int64(w.pending.last)
+	member, id, revision := w.source.server(), w.source.clusterID(), int64(w.pending.last)
 	w.startHash(ctx, func(ctx context.Context) (segment.Hash, error) {
+		limit := w.hashLimit(ctx, id)
 		now, err := member.Now(ctx)
 		if err != nil {
 			return segment.Hash{}, err
@@ -179,7 +178,6 @@ func (w *work) needBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.rememberDensity(c.Backups)
 	for _, window := range c.Windows() {
 		if window.Lineage == w.next.Lineage && window.To.Position == w.stored.Position {
 			w.based.Store(true)
@@ -200,23 +198,12 @@ func (w *work) needBase(ctx context.Context) error {
 	return nil
 }
 
-// rememberDensity stores the density of the newest backup of this cluster that has one.
-func (w *work) rememberDensity(newestFirst []catalog.Backup) {
-	for _, b := range newestFirst {
-		density := b.Density()
-		if density.Bytes > 0 && catalog.SameClusterID(b.ClusterID, w.source.clusterID()) {
-			w.density.Store(&density)
-			return
-		}
-	}
-}
-
-// hashLimit returns the limit for each HashKV.
-func (a *archiver) hashLimit() cluster.HashLimit {
+// hashLimit returns the limit for a HashKV of the cluster with that id. It reads the newest backup, which tells how many entries there are.
+func (a *archiver) hashLimit(ctx context.Context, clusterID string) cluster.HashLimit {
 	limit := cluster.HashLimit{Stall: a.config.HashMax}
-	density := a.density.Load()
-	if density != nil {
-		limit.Density = *density
+	c, err := a.to.Load(ctx, backups.LoadOptions{Newest: 1})
+	if err == nil && len(c.Backups) > 0 && catalog.SameClusterID(c.Backups[0].ClusterID, clusterID) {
+		limit.Density = c.Backups[0].Density()
 	}
 	return limit
 }

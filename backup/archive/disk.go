@@ -196,9 +196,11 @@ func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
 
 // hasher returns a function that asks for the HashKV at the newest revision that the member has applied. An applied revision is
 // committed.
-func (d *disk) hasher(limit cluster.HashLimit) func(context.Context) (segment.Hash, error) {
+func (d *disk) hasher() func(context.Context, cluster.HashLimit) (segment.Hash, error) {
 	member := d.member
-	return func(ctx context.Context) (segment.Hash, error) { return hashNewest(ctx, member, limit) }
+	return func(ctx context.Context, limit cluster.HashLimit) (segment.Hash, error) {
+		return hashNewest(ctx, member, limit)
+	}
 }
 
 // hashNewest returns the HashKV of the member's newest revision. Position is the committed index that the member reports with this

@@ -109,7 +109,7 @@ func (a *archiver) compareOnce(ctx context.Context) error {
 	a.members.seeRevisions(c.CompareRevisions(ctx))
 	if len(c.Servers) > 1 && a.mustCompareHashes() {
 		a.members.hashed = time.Now()
-		agreement, hashErr := c.CompareHashes(ctx, a.hashLimit())
+		agreement, hashErr := c.CompareHashes(ctx, a.hashLimit(ctx, fmt.Sprintf("%x", c.ID)))
 		a.members.seeHashes(agreement)
 		err = errors.Join(err, hashErr)
 	}

@@ -41,7 +41,7 @@ type source interface {
 	mark(ctx context.Context) (segment.Mark, error)
 	// hasher returns a function that any goroutine may call. That function returns the member's HashKV at its newest revision, or an
 	// error if that exceeds the limit.
-	hasher(limit cluster.HashLimit) func(ctx context.Context) (segment.Hash, error)
+	hasher() func(context.Context, cluster.HashLimit) (segment.Hash, error)
 
 	// lastDataAt returns when the member last sent data, even if only a part of a change; the zero time if it has sent none, and always
 	// for a disk, where no change arrives in parts.

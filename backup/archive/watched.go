@@ -191,9 +191,9 @@ func (w *watched) findCompaction(ctx context.Context) error {
 }
 
 // hasher returns a function that asks the member that is watched now. A linearizable read confirms the member's revision first.
-func (w *watched) hasher(limit cluster.HashLimit) func(context.Context) (segment.Hash, error) {
+func (w *watched) hasher() func(context.Context, cluster.HashLimit) (segment.Hash, error) {
 	member := w.member
-	return func(ctx context.Context) (segment.Hash, error) {
+	return func(ctx context.Context, limit cluster.HashLimit) (segment.Hash, error) {
 		_, err := member.Revision(ctx)
 		if err != nil {
 			return segment.Hash{}, err

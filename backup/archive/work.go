@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -227,7 +228,8 @@ func (w *work) hash(ctx context.Context) {
 		return
 	}
 	w.lastHash = time.Now()
-	w.startHash(ctx, w.source.hasher(w.hashLimit()))
+	hash, id := w.source.hasher(), w.source.clusterID()
+	w.startHash(ctx, func(ctx context.Context) (segment.Hash, error) { return hash(ctx, w.hashLimit(ctx, id)) })
 }
 
 // startHash requests one hash concurrently with archiving.
@@ -246,14 +248,22 @@ type hashed struct {
 	err error
 }
 
+// why returns the reason for err without numbers that change each time.
+func (h hashed) why() string {
+	if errors.Is(h.err, cluster.ErrTooLarge) {
+		return cluster.ErrTooLarge.Error()
+	}
+	return h.err.Error()
+}
+
 // takeHash handles the result of a requested hash if it has arrived.
 func (w *work) takeHash() {
 	select {
 	case h := <-w.hashing:
 		w.hashing = nil
 		switch {
-		case h.err != nil && h.err.Error() != w.unhashed:
-			w.unhashed = h.err.Error()
+		case h.err != nil && h.why() != w.unhashed:
+			w.unhashed = h.why()
 			w.note("no HashKV for the log: %v", h.err)
 		case h.err != nil: // reported already
 		case h.Position+1 < w.pending.first:

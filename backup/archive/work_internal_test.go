@@ -19,8 +19,8 @@ type slowSource struct {
 	position uint64
 }
 
-func (s slowSource) hasher(cluster.HashLimit) func(context.Context) (segment.Hash, error) {
-	return func(context.Context) (segment.Hash, error) {
+func (s slowSource) hasher() func(context.Context, cluster.HashLimit) (segment.Hash, error) {
+	return func(context.Context, cluster.HashLimit) (segment.Hash, error) {
 		time.Sleep(time.Hour)
 		return segment.Hash{Position: s.position, Revision: int64(s.position), CompactRevision: -1, Hash: 7}, nil
 	}

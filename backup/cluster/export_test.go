@@ -19,3 +19,6 @@ func SetLookup(dns func(service, domain, name string) (*srv.SRVClients, error)) 
 
 // DecodePiece decodes a message of a snapshot's stream as Server.Snapshot does.
 var DecodePiece = decodePiece
+
+// Check returns an error if a database with so many bytes in use exceeds l.
+func (l HashLimit) Check(inUse int64) error { return l.check(inUse) }

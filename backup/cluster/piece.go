@@ -20,6 +20,10 @@ type pieceCodec struct {
 
 func newPieceCodec() *pieceCodec { return &pieceCodec{CodecV2: encoding.GetCodecV2(proto.Name)} }
 
+// Name implements encoding.CodecV2. It is empty, so that the request has the usual content type: gRPC would add "proto" to it, which a proxy
+// may not know.
+func (*pieceCodec) Name() string { return "" }
+
 // pieceBuffer is the size of a buffer for one message: a piece of 32 KiB (etcd, v3rpc/maintenance.go, snapshotSendBufferSize) and what surrounds it.
 const pieceBuffer = 33 << 10
 

@@ -162,7 +162,7 @@ func (s *Server) Confirm(ctx context.Context) error {
 // ErrCutOff means that the member answers, but does not reach its leader.
 var ErrCutOff = fault.New(fault.Unreachable, "the member is cut off")
 
-// kubernetesPrefix begins all keys of Kubernetes, for which a user may have the right to read.
+// kubernetesPrefix begins all keys of Kubernetes. A user may have the right to read only those.
 const kubernetesPrefix = "/registry/"
 
 // linearizable reports whether a linearizable read gets an answer from this member. A refusal is an answer too.
@@ -221,39 +221,43 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, er
 	return catalog.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
-// HashLimit limits how long a member's writes may stall while it computes a HashKV, by an estimate from its size.
+// HashLimit limits how long a member's writes may stall while it computes a HashKV, by an estimate.
 type HashLimit struct {
 	Stall   time.Duration   // 0: HashStall
-	Density catalog.Density // of an earlier snapshot of the cluster; zero: the estimate assumes the smallest keys
+	Density catalog.Density // of the cluster's newest backup; zero: the estimate assumes the smallest entries
 }
 
-// HashStall is the default of HashLimit.Stall: a member of Kubernetes reaches it with about a gigabyte.
+// HashStall is the default of HashLimit.Stall.
 const HashStall = 500 * time.Millisecond
 
-// What a HashKV costs, measured with etcd 3.7, and how small an entry can be.
+// What a HashKV costs, measured with etcd 3.7, and the sizes of entries that an estimate assumes.
 const (
-	stallOfEntry  = 800 * time.Nanosecond
-	stallOfGB     = 160 * time.Millisecond // if the database is cached
-	smallestEntry = 60                     // bytes
+	stallOfEntry  = 800e-9 // seconds
+	stallOfByte   = 160e-12
+	smallestEntry = 40   // bytes
+	largestMean   = 4000 // bytes: a false manifest cannot make a large member look cheap
 )
 
-// entries estimates the number of entries in so many bytes in use.
-func (l HashLimit) entries(inUse int64) int64 {
-	if l.Density.Bytes == 0 {
-		return inUse / smallestEntry
+// estimate returns for how long a HashKV stalls a member with so many bytes in use, and the number of its entries.
+func (l HashLimit) estimate(inUse int64) (stall time.Duration, entries int64) {
+	n := float64(inUse) / smallestEntry
+	if l.Density.Bytes > 0 {
+		n = max(float64(l.Density.Entries)/float64(l.Density.Bytes), 1./largestMean) * float64(inUse)
 	}
-	return int64(float64(l.Density.Entries) / float64(l.Density.Bytes) * float64(inUse))
+	seconds := n*stallOfEntry + float64(inUse)*stallOfByte
+	const most = 1e9 // of both: they are for people
+	return time.Duration(min(seconds, most) * float64(time.Second)), int64(min(n, most*most))
 }
 
 // check returns an error that matches ErrTooLarge if a database with so many bytes in use exceeds l.
 func (l HashLimit) check(inUse int64) error {
-	entries, most := l.entries(inUse), cmp.Or(l.Stall, HashStall)
-	stall := time.Duration(entries)*stallOfEntry + time.Duration(float64(inUse)/1e9*float64(stallOfGB))
+	stall, entries := l.estimate(inUse)
+	most := cmp.Or(l.Stall, HashStall)
 	if stall <= most {
 		return nil
 	}
-	return fmt.Errorf("%w: with %s in use and about %s entries its writes would wait for about %s, --hash-max is %s",
-		ErrTooLarge, humanize.IBytes(uint64(inUse)), humanize.Comma(entries), stall.Round(10*time.Millisecond), most)
+	return fmt.Errorf("%w: with about %s entries in %s its writes would wait for about %s, --hash-max is %s",
+		ErrTooLarge, humanize.SIWithDigits(float64(entries), 1, ""), humanize.IBytes(uint64(inUse)), stall.Round(100*time.Millisecond), most)
 }
 
 // HashKVWithin is HashKV with a limit for a member whose status now is given: if it is exceeded, the error matches ErrTooLarge.

@@ -15,12 +15,13 @@ import (
 // The format is that of bbolt in etcd 3.4 to 3.7 (internal/common: page.go, meta.go), as written on little-endian machines.
 type Content struct {
 	Entries    int64 // entries of the key space: one for each revision of each key
-	Kubernetes bool  // some keys are below /registry/
-	Encrypted  bool  // some of these are Secrets that a Kubernetes API server has encrypted
+	Kubernetes bool  // some keys are, or were, below /registry/
+	Encrypted  bool  // the newest of their Secrets was encrypted by a Kubernetes API server
 
-	size int    // of a page, in bytes; 0: not known yet; unreadable: this is no database
-	id   uint64 // of the current page
-	page []byte // the part of the current page that has arrived
+	size   int    // of a page, in bytes; 0: not known yet; unreadable: this is no database
+	id     uint64 // of the current page
+	page   []byte // the part of the current page that has arrived
+	newest uint64 // the revision of the newest Secret that was seen
 }
 
 const (
@@ -80,41 +81,56 @@ func (c *Content) read(page []byte) {
 }
 
 // readLeaf reads the elements of a page if it is a leaf. It reads small buckets, which are pages inside it, but none that these contain: etcd
-// has none, and they would take for ever.
+// has none. It stops where the elements overlap, which those of bbolt never do: so no byte is read twice.
 func (c *Content) readLeaf(page []byte, withBuckets bool) {
 	if len(page) < pageHeader || binary.LittleEndian.Uint16(page[8:]) != leafPage {
 		return
 	}
-	at := pageHeader
-	for range binary.LittleEndian.Uint16(page[10:]) {
-		if at+elementHeader > len(page) {
+	count := int(binary.LittleEndian.Uint16(page[10:]))
+	end := pageHeader + count*elementHeader // of the element before; the first one follows all headers
+	for at := pageHeader; at+elementHeader <= min(len(page), pageHeader+count*elementHeader); at += elementHeader {
+		e := elementAt(page, at)
+		if e.begin < end {
 			return
 		}
-		c.readElement(page, at, withBuckets)
-		at += elementHeader
+		end = e.end
+		c.readElement(e, withBuckets)
 	}
 }
 
-// The lengths of the keys of the key space: a revision, and one with the mark of a deletion (etcd, server/storage/mvcc/revision.go).
+// element is an element of a leaf page, as far as it is in the page.
+type element struct {
+	flags      uint32
+	keySize    int
+	key, value []byte
+	begin, end int // in the page, or behind it
+}
+
+// elementAt returns the element whose header is at an offset.
+func elementAt(page []byte, at int) element {
+	number := func(i int) int { return int(binary.LittleEndian.Uint32(page[at+i:])) }
+	begin := at + number(4)
+	middle := begin + number(8)
+	e := element{flags: binary.LittleEndian.Uint32(page[at:]), keySize: number(8), begin: begin, end: middle + number(12)}
+	part := func(from, to int) []byte { return page[min(from, len(page)):min(to, len(page))] }
+	e.key, e.value = part(begin, middle), part(middle, e.end)
+	return e
+}
+
 const (
-	revisionKey = 17
-	deletionKey = 18
+	revisionKey = 17 // the length of a key of the key space: a revision (etcd, server/storage/mvcc/revision.go)
+	deletionKey = 18 // and with the mark of a deletion
 )
 
-// readElement reads the element of a leaf page whose header is at an offset.
-func (c *Content) readElement(page []byte, at int, withBuckets bool) {
-	flags := binary.LittleEndian.Uint32(page[at:])
-	position := int(binary.LittleEndian.Uint32(page[at+4:]))
-	key := int(binary.LittleEndian.Uint32(page[at+8:]))
-	size := int(binary.LittleEndian.Uint32(page[at+12:]))
-	begin := min(at+position+key, len(page))
-	value := page[begin:min(begin+size, len(page))]
+func (c *Content) readElement(e element, withBuckets bool) {
 	switch {
-	case flags == bucketFlag && withBuckets && len(value) > bucketHeader:
-		c.readLeaf(value[bucketHeader:], false)
-	case flags == 0 && (key == revisionKey || key == deletionKey):
+	case e.flags == bucketFlag && withBuckets && len(e.value) > bucketHeader:
+		c.readLeaf(e.value[bucketHeader:], false)
+	case e.flags == 0 && (e.keySize == revisionKey || e.keySize == deletionKey):
 		c.Entries++
-		c.readValue(value)
+		if len(e.key) == revisionKey { // all of it is in the page, and it is no deletion
+			c.readValue(binary.BigEndian.Uint64(e.key), e.value)
+		}
 	}
 }
 
@@ -131,44 +147,41 @@ var (
 	encrypted = []byte("k8s:enc:")
 )
 
-// readValue reads the value of an element, or the part of it that is in the page.
-func (c *Content) readValue(value []byte) {
-	if c.Kubernetes && c.Encrypted {
+// readValue reads the value of a key at a revision, or the part of it that is in the page.
+func (c *Content) readValue(revision uint64, value []byte) {
+	number, _, n := protowire.ConsumeTag(value)
+	if n < 0 || number != fieldKey {
 		return
 	}
-	key, rest, ok := field(value, fieldKey)
-	if !ok {
-		return
-	}
+	key, rest := field(value, fieldKey)
 	c.Kubernetes = c.Kubernetes || bytes.HasPrefix(key, registry)
-	if !bytes.HasPrefix(key, secrets) {
-		return
+	if revision >= c.newest && bytes.HasPrefix(key, secrets) {
+		stored, _ := field(rest, fieldValue)
+		c.newest, c.Encrypted = revision, bytes.HasPrefix(stored, encrypted)
 	}
-	stored, _, _ := field(rest, fieldValue)
-	c.Encrypted = c.Encrypted || bytes.HasPrefix(stored, encrypted)
 }
 
 // field returns the first field of bytes with that number, as far as it is in the message, and what follows it.
-func field(message []byte, number protowire.Number) (content, rest []byte, ok bool) {
+func field(message []byte, number protowire.Number) (content, rest []byte) {
 	for len(message) > 0 {
 		found, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
-			return nil, nil, false
+			return nil, nil
 		}
 		message = message[n:]
 		if found == number && kind == protowire.BytesType {
 			size, n := protowire.ConsumeVarint(message)
 			if n < 0 {
-				return nil, nil, false
+				return nil, nil
 			}
 			end := min(uint64(len(message)), uint64(n)+min(size, maxPage))
-			return message[n:end], message[end:], true
+			return message[n:end], message[end:]
 		}
 		n = protowire.ConsumeFieldValue(found, kind, message)
 		if n < 0 {
-			return nil, nil, false
+			return nil, nil
 		}
 		message = message[n:]
 	}
-	return nil, nil, false
+	return nil, nil
 }

@@ -2,10 +2,12 @@ package pages_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -105,6 +107,45 @@ func TestKubernetes(t *testing.T) {
 		got := read(t, file, rand.New(rand.NewPCG(1, 1)))
 		if got.Kubernetes != c.kubernetes || got.Encrypted != c.encrypted {
 			t.Errorf("%s: Kubernetes %t, encrypted %t", name, got.Kubernetes, got.Encrypted)
+		}
+	}
+}
+
+// TestOverlap checks that elements that overlap are not read: a page of such elements could take for ever.
+func TestOverlap(t *testing.T) {
+	file, entries := written(t, func(store mvcc.KV) {
+		for i := range 1000 {
+			store.Put(fmt.Appendf(nil, "%04d", i), []byte("value"), lease.NoLease)
+		}
+	})
+	if got := read(t, slices.Clone(file), rand.New(rand.NewPCG(1, 1))).Entries; got < entries {
+		t.Fatalf("%d entries, not %d", got, entries)
+	}
+	for page := range slices.Chunk(file, os.Getpagesize()) {
+		if page[8] == 2 { // a leaf: every element has the place of the first
+			for at := 32; at < 16+16*int(page[10]); at += 16 {
+				binary.LittleEndian.PutUint32(page[at+4:], binary.LittleEndian.Uint32(page[20:])-uint32(at-16))
+			}
+		}
+	}
+	got := read(t, file, rand.New(rand.NewPCG(1, 1))).Entries
+	if got > entries/10 {
+		t.Errorf("%d entries", got)
+	}
+}
+
+// TestNewestSecret checks that an old revision of a Secret, which was encrypted, does not count.
+func TestNewestSecret(t *testing.T) {
+	for _, last := range []string{"k8s:enc:new", "k8s\x00plain"} {
+		file, _ := written(t, func(store mvcc.KV) {
+			for _, value := range []string{"k8s:enc:old", "k8s\x00plain", last} {
+				store.Put([]byte("/registry/secrets/a/b"), []byte(value), lease.NoLease)
+			}
+			store.DeleteRange([]byte("/registry/secrets/a/b"), nil)
+		})
+		got := read(t, file, rand.New(rand.NewPCG(1, 1)))
+		if got.Encrypted != (last == "k8s:enc:new") {
+			t.Errorf("after %q: %t", last, got.Encrypted)
 		}
 	}
 }

@@ -228,7 +228,7 @@ func (a *app) printStores(outcomes []backup.Outcome) {
 }
 
 // hashMaxHelp is the usage of --hash-max.
-const hashMaxHelp = "ask for the HashKV only if the member's writes will wait for it no longer than this, by an estimate from its size"
+const hashMaxHelp = "ask for the HashKV only if the member's writes will wait for it no longer than this, by an estimate"
 
 // byteSize is the value of a flag for a number of bytes, such as 64MiB. 0 means that the flag is not given.
 type byteSize int64

@@ -38,19 +38,21 @@ type Manifest struct {
 	RaftIndexMax uint64 `json:"raftIndexMax,omitempty"`
 
 	HashKV *HashKV `json:"hashKV,omitempty"` // of Member; nil if it was not requested or not available
-	// HashSkipped is why HashKV was not requested: it would have stalled Member for longer than --hash-max. "" if it was requested.
+	// HashSkipped is why HashKV was not requested: by an estimate it would stall Member for longer than --hash-max. "" if it was requested.
 	HashSkipped string `json:"hashSkipped,omitempty"`
 
-	// Entries is the number of entries of the key space in the pages of the snapshot, those of free pages included. 0 if unknown.
+	// Entries is the number of entries of the key space that the snapshot's pages show. It is usually higher than that of the database, as
+	// free pages still have their old ones. 0 if unknown.
 	Entries int64 `json:"entries,omitempty"`
+	InUse   int64 `json:"inUse,omitempty"` // bytes of the database without its free pages, before the stream; 0 if unknown
 
 	Plain  Blob      `json:"plain"`  // snapshot.db as etcd sent it, with its trailing digest
 	Stored Blob      `json:"stored"` // the sealed object
 	Seal   seal.Seal `json:"seal"`   // how it was sealed
 
 	Auth                bool     `json:"auth"`                // authentication is enabled
-	Kubernetes          bool     `json:"kubernetes"`          // the key space has keys below /registry/
-	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its Secrets are encrypted by the API server
+	Kubernetes          bool     `json:"kubernetes"`          // the key space has, or lately had, keys below /registry/
+	KubernetesEncrypted bool     `json:"kubernetesEncrypted"` // its newest Secret is encrypted by the API server
 	Alarms              []string `json:"alarms,omitempty"`    // "NOSPACE" or "CORRUPT", raised by any member
 	NoQuorum            bool     `json:"noQuorum,omitempty"`  // taken while the cluster had no leader
 	Compared            bool     `json:"compared,omitempty"`  // the key spaces of all members that responded were compared
@@ -74,15 +76,15 @@ type Member struct {
 	Learner    bool     `json:"learner,omitempty"`
 }
 
-// Density is the number of entries of the key space in so many bytes of a database. The zero Density is unknown.
+// Density is the number of entries of the key space in so many bytes in use. The zero Density is unknown.
 type Density struct{ Entries, Bytes int64 }
 
-// Density returns the density of the backup's database.
+// Density returns the density of the backup's database. It is rather too high than too low.
 func (m Manifest) Density() Density {
-	if m.Entries == 0 {
+	if m.Entries == 0 || m.InUse == 0 {
 		return Density{}
 	}
-	return Density{m.Entries, m.Plain.Size}
+	return Density{m.Entries, m.InUse}
 }
 
 // HashKV is etcd's hash of the key space at Revision, compacted up to CompactRevision (Maintenance.HashKV). Hashes are
@@ -139,6 +141,9 @@ func (m Manifest) Validate() error {
 	err = ValidCluster(m.Cluster)
 	if err != nil {
 		return err
+	}
+	if m.Entries < 0 || m.InUse < 0 {
+		return fmt.Errorf("%d entries in %d bytes", m.Entries, m.InUse)
 	}
 	if m.Revision < 1 {
 		return fmt.Errorf("revision %d is below 1", m.Revision)

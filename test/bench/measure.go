@@ -31,6 +31,7 @@ type result struct {
 	measured
 	size                                 int64 // of the snapshot, bytes
 	save, backup                         []cost
+	saveStalls, backupStalls             []cost // wall: of the longest write meanwhile
 	theirRestore, restoreOne, restoreAll []cost
 }
 
@@ -58,6 +59,10 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 				return r, err
 			}
 		}
+	}
+	err = b.measureStalls(&r)
+	if err != nil {
+		return r, err
 	}
 	b.stop() // so that the restores have the machine to themselves
 	for i := range o.pairs {
@@ -180,6 +185,11 @@ func (b *bench) backup() (cost, error) {
 		return cost{}, err
 	}
 	return timed(b.ctx, b.dr, append(b.repo(), "backup", "--endpoints", b.endpoint, "--recipient", b.recipient, "--no-hash")...)
+}
+
+// backupAgain is backup after another, with the HashKV.
+func (b *bench) backupAgain() (cost, error) {
+	return timed(b.ctx, b.dr, append(b.repo(), "backup", "--endpoints", b.endpoint, "--recipient", b.recipient)...)
 }
 
 func (b *bench) theirRestore() (cost, error) {

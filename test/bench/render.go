@@ -29,6 +29,9 @@ tools have no such phases, so these have their own columns.
 		row(&b, "zstd -d, etcdutl snapshot restore, one member", r.theirRestore)
 		row(&b, "dr restore, one member", r.restoreOne)
 		row(&b, "dr restore, three members", r.restoreAll)
+		fmt.Fprintf(&b, "\nA client that writes all the time waits for at most %.2f s while etcdctl saves, and %.2f s during dr backup (medians).\n",
+			median(r.saveStalls, func(c cost) time.Duration { return c.wall }).Seconds(),
+			median(r.backupStalls, func(c cost) time.Duration { return c.wall }).Seconds())
 		b.WriteString("\n| ratio | measured | limit |\n|---|---|---|\n")
 		for _, l := range r.ratios() {
 			fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", l.what, l.is, l.limit)
@@ -55,6 +58,7 @@ func (r result) ratios() []ratio {
 	return []ratio{
 		{"backup to etcdctl, wall", over(median(r.backup, wall), median(r.save, wall)), backupWall},
 		{"backup to etcdctl, CPU", over(median(r.backup, cpu), median(r.save, cpu)), backupCPU},
+		{"the member's longest write meanwhile to etcdctl's", over(median(r.backupStalls, wall), median(r.saveStalls, wall)), 1.25},
 		{"restore of one member to etcdutl's, work", over(median(r.restoreOne, cost.work), median(r.theirRestore, wall)), 1},
 		{"restore of three members to etcdutl's one, work", over(median(r.restoreAll, cost.work), median(r.theirRestore, wall)), 1.5},
 	}
