@@ -38,10 +38,10 @@ func manifest() catalog.Manifest {
 		Revision: 4711, RevisionMax: 4712, RaftIndex: 5000, RaftIndexMax: 5002, RaftTerm: 3,
 		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879}, HashSkipped: "a HashKV would stall the member for too long",
 		Entries: 8000, InUse: 4 << 20,
-		Plain:   catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
-		Stored:  catalog.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
-		Seal:    seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
-		Auth:    true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
+		Plain:  catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
+		Stored: catalog.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},
+		Seal:   seal.Seal{Compression: "zstd", Encryption: "age", Recipients: []string{"age1qqqqqqqqqqqq"}},
+		Auth:   true, Kubernetes: true, KubernetesEncrypted: true, Alarms: []string{"NOSPACE"}, NoQuorum: true,
 		Compared: true, Diverged: "m3 has another hash", Labels: catalog.Labels{"env": "prod"},
 	}
 }

@@ -118,7 +118,8 @@ func TestOverlap(t *testing.T) {
 			store.Put(fmt.Appendf(nil, "%04d", i), []byte("value"), lease.NoLease)
 		}
 	})
-	if got := read(t, slices.Clone(file), rand.New(rand.NewPCG(1, 1))).Entries; got < entries {
+	got := read(t, slices.Clone(file), rand.New(rand.NewPCG(1, 1))).Entries
+	if got < entries {
 		t.Fatalf("%d entries, not %d", got, entries)
 	}
 	for page := range slices.Chunk(file, os.Getpagesize()) {
@@ -128,7 +129,7 @@ func TestOverlap(t *testing.T) {
 			}
 		}
 	}
-	got := read(t, file, rand.New(rand.NewPCG(1, 1))).Entries
+	got = read(t, file, rand.New(rand.NewPCG(1, 1))).Entries
 	if got > entries/10 {
 		t.Errorf("%d entries", got)
 	}
