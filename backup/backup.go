@@ -43,7 +43,7 @@ type Request struct {
 	Labels         catalog.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // how many of several stores must take the backup
-	Patience       time.Duration // how long a store may keep the others waiting; 0: DefaultPatience with several stores, no limit with one
+	Patience       time.Duration // how long a store may keep the others waiting; 0: that of PatienceOrDefault with several stores, no limit with one
 	Grace          time.Duration // a successful backup removes the leftovers of killed ones once they are older than this
 	Report         storage.Report
 

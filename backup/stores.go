@@ -40,10 +40,10 @@ var ErrPartial = errors.New("not every repository has the backup")
 
 var errStuck = errors.New("it has accepted no data and sent no answer for too long")
 
-// DefaultPatience returns r.Patience, or its default. With a spool the default is long, for stores on slow lines, which
+// PatienceOrDefault returns r.Patience, or its default. With a spool the default is long, for stores on slow lines, which
 // accept nothing until one of a few large parts is sent. Without a spool the default is shorter than MaxStream, because
 // the member's stream waits too.
-func (r Request) DefaultPatience() time.Duration {
+func (r Request) PatienceOrDefault() time.Duration {
 	switch {
 	case r.Patience > 0:
 		return r.Patience
@@ -99,7 +99,7 @@ type store struct {
 func newStores(ctx context.Context, to []Store, r Request, warn func(format string, args ...any)) *stores {
 	s := &stores{any: r.Require == Any, warn: warn}
 	if len(to) > 1 || r.Patience > 0 {
-		s.patience = r.DefaultPatience()
+		s.patience = r.PatienceOrDefault()
 	}
 	for _, one := range to {
 		n := &store{Store: one}

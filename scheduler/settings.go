@@ -21,6 +21,6 @@ func BackupSettings(b spec.Backup, version string) backup.Request {
 		From: b.From, NoHash: b.NoHash, HashMax: b.HashMax, CompareMembers: b.CompareMembers, To: b.To, MaxStream: b.MaxStream,
 		Spool: backup.Spool{Dir: b.Spool}, Plain: b.Plain, Labels: b.Labels, Version: version, Require: backup.Require(b.Require), Grace: b.Grace,
 	}
-	r.Patience = r.DefaultPatience()
+	r.Patience = r.PatienceOrDefault()
 	return r
 }

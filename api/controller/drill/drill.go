@@ -38,8 +38,8 @@ type Runner struct {
 const (
 	firstPoll   = 2 * time.Second
 	longestPoll = 30 * time.Second
-	startTime   = 15 * time.Minute // within which the pod of a new Job must start: pulling its image and adding a node to the cluster take minutes
-	turnTime    = time.Hour        // for which a Job keeps its turn: one that hangs must not keep the others waiting until its time limit
+	startLimit  = 15 * time.Minute // within which the pod of a new Job must start: pulling its image and adding a node to the cluster take minutes
+	turnLimit   = time.Hour        // for which a Job keeps its turn: one that hangs must not keep the others waiting until its time limit
 )
 
 var errNoImage = errors.New("the operator does not know the image of the Jobs of drills: start dr operator with --job-image")
@@ -150,9 +150,9 @@ func (r *Runner) remove(ctx context.Context, job *batchv1.Job) error {
 }
 
 // wait waits until a Job has ended, and returns why it did not succeed. It ends a Job whose pod does not start. While the API server does
-// not answer, it keeps waiting. It calls free after turnTime.
+// not answer, it keeps waiting. It calls free after turnLimit.
 func (r *Runner) wait(ctx context.Context, job *batchv1.Job, free func()) error {
-	defer time.AfterFunc(turnTime, free).Stop()
+	defer time.AfterFunc(turnLimit, free).Stop()
 	uid, begin, running := job.UID, time.Now(), false
 	for interval := firstPoll; ; interval = min(interval*3/2, longestPoll) {
 		err := r.Client.Get(ctx, client.ObjectKeyFromObject(job), job)
@@ -164,9 +164,9 @@ func (r *Runner) wait(ctx context.Context, job *batchv1.Job, free func()) error 
 			return r.failureOf(ctx, job)
 		case job.Status.Ready != nil && *job.Status.Ready > 0:
 			running = true
-		case !running && time.Since(begin) > startTime:
+		case !running && time.Since(begin) > startLimit:
 			why := r.describe(ctx, job)
-			return errors.Join(fmt.Errorf("its pod did not start within %s%s", startTime, why), r.remove(ctx, job))
+			return errors.Join(fmt.Errorf("its pod did not start within %s%s", startLimit, why), r.remove(ctx, job))
 		}
 		err = pause(ctx, interval)
 		if err != nil {

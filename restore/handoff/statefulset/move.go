@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	startTime   = 15 * time.Minute // until the pod of a new Job must run: pulling its image and attaching its volumes take minutes
+	startLimit  = 15 * time.Minute // until the pod of a new Job must run: pulling its image and attaching its volumes take minutes
 	maxAttempts = 3                // that end without a report, before that is an error
 	firstPause  = 10 * time.Second // after the first attempt; the others have longer ones
 	maxPause    = 2 * time.Minute
@@ -113,9 +113,9 @@ func (r run) unended(job batchv1.Job, pod *corev1.Pod, refusal string, now time.
 		return wait("Job %s is being deleted", name)
 	case pod != nil && hasStarted(pod):
 		return wait("Job %s runs on node %s", name, pod.Spec.NodeName)
-	case now.Sub(job.CreationTimestamp.Time) > startTime:
+	case now.Sub(job.CreationTimestamp.Time) > startLimit:
 		err := fmt.Errorf("%w: the pod of Job %s did not start within %s: %s%s: see kubectl -n %s get events",
-			fault.Refused, name, startTime, why, r.unreachable(), r.Namespace)
+			fault.Refused, name, startLimit, why, r.unreachable(), r.Namespace)
 		if r.record.Leaves() { // the next task removes the Job
 			return move{err: err}
 		}
