@@ -40,7 +40,7 @@ func (r *Reader) withoutDeleted(ctx context.Context, folders []Folder) (left []F
 		return folders, nil, nil // the usual case; a service lists many clusters
 	}
 	deleted, errs := make([]bool, len(folders)), make([]error, len(folders))
-	err = records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
+	err = records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		deleted[i], errs[i] = r.IsDeleted(ctx, folders[i])
 		if errs[i] != nil && !errors.Is(errs[i], catalog.ErrDamaged) {
 			return errs[i]

@@ -29,8 +29,9 @@ type LoadOptions struct {
 	Details bool // do not fold the log's segments: each takes about 1 KiB of memory
 }
 
-// Readers is the largest number of backups or proofs that are read at the same time.
-const Readers = 8
+// readers is the largest number of backups or proofs that are read at the same time. Each read takes a round trip and up to 128 KiB, and a
+// restore reads all of them before it begins: thousands, if the retention keeps that many.
+const readers = 32
 
 // Load reads the manifests of the folders and, if proofs is set, their proofs and pins. Backups that seen contains unchanged
 // are not read again. The results are parallel to folders. A backup that is damaged, or that was deleted since it was listed,
@@ -42,7 +43,7 @@ func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen S
 		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
 	}
 	defer allowed.Close()
-	err = records.Parallel(ctx, Readers, len(folders), func(ctx context.Context, i int) error {
+	err = records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
 		known, ok := seen.backup(folders[i])
 		if ok {
 			loads[i].backup = known

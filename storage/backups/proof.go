@@ -51,7 +51,7 @@ const mostProofs = 512 // that are read of backups whose manifests are not read
 // again. Damaged proofs, and proofs deleted since they were listed, are not Ok.
 func (r *Reader) ReadProofs(ctx context.Context, batch []unreadProof, seen Seen) ([]SeenProof, error) {
 	read := make([]SeenProof, len(batch))
-	err := records.Parallel(ctx, Readers, len(batch), func(ctx context.Context, i int) (err error) {
+	err := records.Parallel(ctx, readers, len(batch), func(ctx context.Context, i int) (err error) {
 		p, u := &read[i], batch[i]
 		known := false
 		*p, known = seen.proof(u)

@@ -114,6 +114,8 @@ func possibleBases(folders []backups.Folder, lineages []catalog.Lineage) (bases,
 	return bases, rest
 }
 
+const proofsAtOnce = 8 // proofs that are read before SurveyOptions.Enough is asked again
+
 const maxPast = 64 // manifests that are read for Survey.Past
 
 // historyBoundaries returns the folders of others that show, together with the newest folders, the cluster's histories: the
@@ -152,7 +154,7 @@ func (s *Survey) readProofs(ctx context.Context, c *Cluster, others []backups.Fo
 	s.Seen.Proofs = map[string]backups.SeenProof{}
 	unread := c.reader.UnreadProofs(others)
 	for !o.Enough(s.Latest) && len(unread) > 0 {
-		batch := unread[:min(backups.Readers, len(unread))]
+		batch := unread[:min(proofsAtOnce, len(unread))]
 		unread = unread[len(batch):]
 		read, err := c.reader.ReadProofs(ctx, batch, o.Seen)
 		if err != nil {
