@@ -34,7 +34,7 @@ var ErrDiverged = fault.New(fault.Damaged, "the members have diverged")
 type Request struct {
 	From           string          // leader, follower, any, or one of the endpoints
 	NoHash         bool            // do not ask the member for its HashKV
-	HashMax        time.Duration   // the HashKV is requested only if it stalls the member for no longer, by an estimate; 0: cluster.HashStall
+	HashMax        time.Duration   // request the HashKV only if its estimated stall is at most this; 0: cluster.HashStall
 	CompareMembers bool            // hash all members, one at a time, and mark the backup if they differ
 	To             seal.Recipients // who can open the backup
 	MaxStream      time.Duration   // time limit of the member's stream; above zero
@@ -43,7 +43,7 @@ type Request struct {
 	Labels         catalog.Labels
 	Version        string        // of dr, for the manifest
 	Require        Require       // how many of several stores must take the backup
-	Patience       time.Duration // how long a store may keep the others waiting; 0: that of PatienceOrDefault with several stores, no limit with one
+	Patience       time.Duration // how long a store may keep the others waiting; 0: a default with several stores, no limit with one
 	Grace          time.Duration // a successful backup removes the leftovers of killed ones once they are older than this
 	Report         storage.Report
 
@@ -204,7 +204,7 @@ func (r *run) gatherHash(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		r.warn("no HashKV is stored, with which a restore could be compared: %v", err)
+		r.warn("no HashKV is stored, so a restore cannot be compared with the member: %v", err)
 		return
 	}
 	r.manifest.HashKV = &hash
@@ -258,7 +258,7 @@ func (r *run) noteFirst(one *store) {
 		return
 	}
 	r.request.Report.Say(storage.Event{Stage: "connect", Level: storage.Note, Object: one.Repository, Message: fmt.Sprintf(
-		"%s has no backup of %s yet, this is the first: if there should be earlier ones, check the URL, and that a directory's file system is mounted",
+		"%s contains no backup of %s yet: if you expected one, check the URL; for a directory, check that its file system is mounted",
 		cmp.Or(one.Repository, "the repository"), one.Cluster.Records().Cluster,
 	)})
 }
@@ -269,7 +269,7 @@ func (r *run) anotherCluster(newest catalog.Backup) error {
 	if r.manifest.Origin != nil {
 		expected = "expected for an imported backup, which a restore finds only by its ID; otherwise check --cluster"
 	}
-	return fmt.Errorf("the newest backup of %s is of cluster %s, this cluster is %s: %s", newest.Cluster, newest.ClusterID, r.manifest.ClusterID, expected)
+	return fmt.Errorf("the newest backup of %s is of cluster %s, but this is cluster %s: %s", newest.Cluster, newest.ClusterID, r.manifest.ClusterID, expected)
 }
 
 // complete adds the facts to the manifest that are known only at the end of the stream, and returns it.
@@ -293,7 +293,7 @@ func (r *run) describeContent() {
 	r.manifest.Kubernetes, r.manifest.KubernetesEncrypted = r.content.Kubernetes, r.content.Encrypted
 	if r.manifest.KubernetesEncrypted {
 		r.request.Report.Say(storage.Event{Stage: "commit", Level: storage.Warning,
-			Message: "Kubernetes encrypts values in this key space: its EncryptionConfiguration and keys are not in the backup: store them with dr assets"})
+			Message: "Kubernetes encrypts values in this key space: the backup contains neither its EncryptionConfiguration nor its keys: store them with dr assets"})
 	}
 }
 

@@ -36,7 +36,7 @@ func manifest() catalog.Manifest {
 		Format: catalog.Manifests.Format, ID: id, Cluster: "prod", Started: at, Finished: at.Add(2 * time.Second), DRVersion: "v1",
 		ClusterID: "cafe", Member: member(), Members: []catalog.Member{member()}, EtcdVersion: "3.7.3",
 		Revision: 4711, RevisionMax: 4712, RaftIndex: 5000, RaftIndexMax: 5002, RaftTerm: 3,
-		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879}, HashSkipped: "a HashKV would stall the member for too long",
+		HashKV: &catalog.HashKV{Revision: 4711, CompactRevision: -1, Hash: 48879}, HashSkipped: "hashing would stall the member's writes for too long",
 		Entries: 8000, InUse: 4 << 20,
 		Plain:  catalog.Blob{Name: "snapshot.db", Size: 20512, SHA256: digest},
 		Stored: catalog.Blob{Name: "snapshot.db.zst.age", Size: 7000, SHA256: digest},

@@ -49,7 +49,7 @@ type Config struct {
 	SegmentSize int           // bytes of requests that are sent without waiting for --flush
 	Lease       time.Duration // time after which another agent takes over from a stopped one
 	HashEvery   time.Duration // how often the member is asked for its HashKV; 0: never
-	HashMax     time.Duration // the HashKV is requested only if it stalls the member for no longer, by an estimate; 0: cluster.HashStall
+	HashMax     time.Duration // the HashKV is requested only if its estimated stall is at most this; 0: cluster.HashStall
 	MaxWALs     int           // WAL: the member's --max-wals, for the headroom; 0: the member never purges its log
 	Spool       string        // Watch: directory in which segments wait while the store is unreachable; "": none
 	SpoolMax    int64         // its maximum size in bytes

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// pieceCodec decodes the messages of one snapshot's stream. gRPC's own codec copies the content of each message twice, and clears a buffer of 1 MiB
-// for it, which is a third of the work of receiving a snapshot. pieceCodec lends its buffer to the message: Blob is valid until the next message
-// is received. It leaves Header and Version out.
+// pieceCodec decodes the messages of one snapshot stream. The Blob of a message is valid only until the next message is received, because it
+// is in the codec's buffer. Header and Version are not decoded. gRPC's own codec copies the content of each message twice and clears a buffer
+// of 1 MiB for it, which is a third of the work of receiving a snapshot.
 type pieceCodec struct {
 	encoding.CodecV2
 	lent mem.Buffer // of the message before; nil: there was none
@@ -24,12 +24,12 @@ func newPieceCodec() *pieceCodec { return &pieceCodec{CodecV2: encoding.GetCodec
 // may not know.
 func (*pieceCodec) Name() string { return "" }
 
-// pieceBuffer is the size of a buffer for one message: a piece of 32 KiB (etcd, v3rpc/maintenance.go, snapshotSendBufferSize) and what surrounds it.
+// pieceBuffer is the size of a buffer for one message: a Blob of 32 KiB (etcd, v3rpc/maintenance.go, snapshotSendBufferSize), and the rest.
 const pieceBuffer = 33 << 10
 
 var pieceBuffers = mem.NewTieredBufferPool(pieceBuffer)
 
-// Unmarshal implements encoding.CodecV2. It must not be called concurrently, and a stream does not.
+// Unmarshal implements encoding.CodecV2. It must not be called concurrently; gRPC does not do so for one stream.
 func (c *pieceCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	message, ok := v.(*pb.SnapshotResponse)
 	if !ok {
@@ -53,7 +53,7 @@ func decodePiece(data []byte, message *pb.SnapshotResponse) error {
 	for len(data) > 0 {
 		field, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
-			return fmt.Errorf("a piece of the snapshot is malformed: %w", protowire.ParseError(n))
+			return fmt.Errorf("malformed message of a snapshot: %w", protowire.ParseError(n))
 		}
 		data = data[n:]
 		switch {
@@ -65,7 +65,7 @@ func decodePiece(data []byte, message *pb.SnapshotResponse) error {
 			n = protowire.ConsumeFieldValue(field, kind, data)
 		}
 		if n < 0 {
-			return fmt.Errorf("a piece of the snapshot is malformed: %w", protowire.ParseError(n))
+			return fmt.Errorf("malformed message of a snapshot: %w", protowire.ParseError(n))
 		}
 		data = data[n:]
 	}

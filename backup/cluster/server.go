@@ -203,7 +203,7 @@ func (s *Server) Now(ctx context.Context) (*pb.StatusResponse, error) {
 const hashTimeout = 5 * time.Minute
 
 // HashKV returns the member's hash of its key space at revision; 0 means the newest one. Hashing stalls the member's
-// writes, for about 160 ms per cached GB. The error matches ErrFuture if the member has not reached the revision,
+// writes, for about 0.8 s per million entries and 160 ms per cached GB. The error matches ErrFuture if the member has not reached the revision,
 // and ErrCompacted if it has compacted it.
 func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, error) {
 	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
@@ -221,7 +221,7 @@ func (s *Server) HashKV(ctx context.Context, revision int64) (catalog.HashKV, er
 	return catalog.HashKV{Revision: revision, CompactRevision: answer.CompactRevision, Hash: answer.Hash}, nil
 }
 
-// HashLimit limits how long a member's writes may stall while it computes a HashKV, by an estimate.
+// HashLimit limits the estimated time for which a HashKV may stall a member's writes.
 type HashLimit struct {
 	Stall   time.Duration   // 0: HashStall
 	Density catalog.Density // of the cluster's newest backup; zero: the estimate assumes the smallest entries
@@ -230,7 +230,7 @@ type HashLimit struct {
 // HashStall is the default of HashLimit.Stall.
 const HashStall = 500 * time.Millisecond
 
-// What a HashKV costs, measured with etcd 3.7, and the sizes of entries that an estimate assumes.
+// The cost of a HashKV, measured with etcd 3.7, and the sizes of entries that an estimate assumes.
 const (
 	stallOfEntry  = 800e-9 // seconds
 	stallOfByte   = 160e-12
@@ -238,29 +238,30 @@ const (
 	largestMean   = 4000 // bytes: a false manifest cannot make a large member look cheap
 )
 
-// estimate returns for how long a HashKV stalls a member with so many bytes in use, and the number of its entries.
+// estimate returns how long a HashKV is expected to stall a member with inUse bytes in use, and the expected number of its entries.
 func (l HashLimit) estimate(inUse int64) (stall time.Duration, entries int64) {
 	n := float64(inUse) / smallestEntry
 	if l.Density.Bytes > 0 {
 		n = max(float64(l.Density.Entries)/float64(l.Density.Bytes), 1./largestMean) * float64(inUse)
 	}
 	seconds := n*stallOfEntry + float64(inUse)*stallOfByte
-	const most = 1e9 // of both: they are for people
+	const most = 1e9 // caps the seconds, and its square the entries, so that both fit into an int64
 	return time.Duration(min(seconds, most) * float64(time.Second)), int64(min(n, most*most))
 }
 
-// check returns an error that matches ErrTooLarge if a database with so many bytes in use exceeds l.
+// check returns an error that matches ErrTooLarge if a database with inUse bytes in use exceeds l.
 func (l HashLimit) check(inUse int64) error {
 	stall, entries := l.estimate(inUse)
 	most := cmp.Or(l.Stall, HashStall)
 	if stall <= most {
 		return nil
 	}
-	return fmt.Errorf("%w: with about %s entries in %s its writes would wait for about %s, --hash-max is %s",
-		ErrTooLarge, humanize.SIWithDigits(float64(entries), 1, ""), humanize.IBytes(uint64(inUse)), stall.Round(100*time.Millisecond), most)
+	return fmt.Errorf("%w: about %s for about %s entries in %s, --hash-max is %s",
+		ErrTooLarge, stall.Round(100*time.Millisecond), humanize.SIWithDigits(float64(entries), 1, ""), humanize.IBytes(uint64(inUse)), most)
 }
 
-// HashKVWithin is HashKV with a limit for a member whose status now is given: if it is exceeded, the error matches ErrTooLarge.
+// HashKVWithin is like HashKV, but if the estimate for the member's current status now exceeds l, it does not ask the member: the error then
+// matches ErrTooLarge.
 func (s *Server) HashKVWithin(ctx context.Context, revision int64, now *pb.StatusResponse, l HashLimit) (catalog.HashKV, error) {
 	err := l.check(now.DbSizeInUse)
 	if err != nil {
@@ -272,7 +273,7 @@ func (s *Server) HashKVWithin(ctx context.Context, revision int64, now *pb.Statu
 // Errors of HashKV, to be matched with errors.Is.
 var (
 	// ErrTooLarge means that hashing would stall the member's writes for too long.
-	ErrTooLarge = errors.New("a HashKV would stall the member for too long")
+	ErrTooLarge = errors.New("hashing would stall the member's writes for too long")
 	// ErrFuture means that the member has not reached that revision yet.
 	ErrFuture = errors.New("the member has not reached this revision yet")
 	// ErrCompacted means that a compaction has removed that revision.

@@ -1,5 +1,5 @@
-// Package pages reads from the pages of a database, while its snapshot streams past, what a member could tell only by walking through its
-// whole index while its writes wait.
+// Package pages counts the entries of an etcd database, and recognizes Kubernetes' keys, from the pages of a snapshot as it streams past. The
+// member could provide these facts only by walking its whole index, which blocks its writes.
 package pages
 
 import (
@@ -14,14 +14,14 @@ import (
 //
 // The format is that of bbolt in etcd 3.4 to 3.7 (internal/common: page.go, meta.go), as written on little-endian machines.
 type Content struct {
-	Entries    int64 // entries of the key space: one for each revision of each key
-	Kubernetes bool  // some keys are, or were, below /registry/
-	Encrypted  bool  // the newest of their Secrets was encrypted by a Kubernetes API server
+	Entries    int64 // entries of the key space, one for each revision of each key
+	Kubernetes bool  // at least one key is or was below /registry/
+	Encrypted  bool  // the newest Kubernetes Secret was encrypted by its API server
 
-	size   int    // of a page, in bytes; 0: not known yet; unreadable: this is no database
+	size   int    // of a page, in bytes; 0: not known yet; unreadable: the input is not a bbolt database
 	id     uint64 // of the current page
 	page   []byte // the part of the current page that has arrived
-	newest uint64 // the revision of the newest Secret that was seen
+	newest uint64 // revision of the newest Secret so far
 }
 
 const (
@@ -63,7 +63,7 @@ func (c *Content) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// pageSize returns the size of a page as the beginning of the first page tells it.
+// pageSize returns the page size recorded in head, the beginning of the first page; unreadable if head is not valid.
 func pageSize(head []byte) int {
 	size := int(binary.LittleEndian.Uint32(head[pageHeader+8:]))
 	if binary.LittleEndian.Uint32(head[pageHeader:]) != boltMagic || size <= metaHead || size > maxPage {
@@ -72,7 +72,8 @@ func pageSize(head []byte) int {
 	return size
 }
 
-// read reads one page. Any page may be one that continues another, with arbitrary content: only one that has its own id is read.
+// read reads one page if its header contains the expected page id, and otherwise skips it: a page that continues another has no header, and
+// its content is arbitrary.
 func (c *Content) read(page []byte) {
 	if binary.LittleEndian.Uint64(page) == c.id {
 		c.readLeaf(page, true)
@@ -80,8 +81,8 @@ func (c *Content) read(page []byte) {
 	c.id++
 }
 
-// readLeaf reads the elements of a page if it is a leaf. It reads small buckets, which are pages inside it, but none that these contain: etcd
-// has none. It stops where the elements overlap, which those of bbolt never do: so no byte is read twice.
+// readLeaf reads the elements of a page if it is a leaf. With withBuckets it also reads inline buckets, but not the buckets inside those: etcd
+// does not nest them. It stops at an element that overlaps an earlier one, which bbolt never writes, so it reads no byte twice.
 func (c *Content) readLeaf(page []byte, withBuckets bool) {
 	if len(page) < pageHeader || binary.LittleEndian.Uint16(page[8:]) != leafPage {
 		return
@@ -98,12 +99,12 @@ func (c *Content) readLeaf(page []byte, withBuckets bool) {
 	}
 }
 
-// element is an element of a leaf page, as far as it is in the page.
+// element is an element of a leaf page. Its key and value are cut off at the end of the page.
 type element struct {
 	flags      uint32
 	keySize    int
 	key, value []byte
-	begin, end int // in the page, or behind it
+	begin, end int // offsets in the page; they may lie after its end
 }
 
 // elementAt returns the element whose header is at an offset.
@@ -118,17 +119,17 @@ func elementAt(page []byte, at int) element {
 }
 
 const (
-	revisionKey = 17 // the length of a key of the key space: a revision (etcd, server/storage/mvcc/revision.go)
-	deletionKey = 18 // and with the mark of a deletion
+	revisionKey  = 17 // the length of a key of the key space: a revision (etcd, server/storage/mvcc/revision.go)
+	tombstoneKey = 18 // a revision and the mark of a tombstone
 )
 
 func (c *Content) readElement(e element, withBuckets bool) {
 	switch {
 	case e.flags == bucketFlag && withBuckets && len(e.value) > bucketHeader:
 		c.readLeaf(e.value[bucketHeader:], false)
-	case e.flags == 0 && (e.keySize == revisionKey || e.keySize == deletionKey):
+	case e.flags == 0 && (e.keySize == revisionKey || e.keySize == tombstoneKey):
 		c.Entries++
-		if len(e.key) == revisionKey { // all of it is in the page, and it is no deletion
+		if len(e.key) == revisionKey { // all of it is in the page, and it is not a tombstone
 			c.readValue(binary.BigEndian.Uint64(e.key), e.value)
 		}
 	}
@@ -161,7 +162,7 @@ func (c *Content) readValue(revision uint64, value []byte) {
 	}
 }
 
-// field returns the first field of bytes with that number, as far as it is in the message, and what follows it.
+// field returns the content of the first field of bytes with that number, cut off at the end of message, and the bytes after it.
 func field(message []byte, number protowire.Number) (content, rest []byte) {
 	for len(message) > 0 {
 		found, kind, n := protowire.ConsumeTag(message)

@@ -66,7 +66,7 @@ func read(t testing.TB, file []byte, random *rand.Rand) (c pages.Content) {
 	return c
 }
 
-// TestEntries compares the number of entries with what the bucket has. Free pages still have theirs.
+// TestEntries compares the number of entries with the bucket's. It may be higher, because free pages keep their old entries.
 func TestEntries(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -111,7 +111,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// TestOverlap checks that elements that overlap are not read: a page of such elements could take for ever.
+// TestOverlap checks that overlapping elements are skipped: reading a page full of them could take forever.
 func TestOverlap(t *testing.T) {
 	file, entries := written(t, func(store mvcc.KV) {
 		for i := range 1000 {
@@ -123,7 +123,7 @@ func TestOverlap(t *testing.T) {
 		t.Fatalf("%d entries, not %d", got, entries)
 	}
 	for page := range slices.Chunk(file, os.Getpagesize()) {
-		if page[8] == 2 { // a leaf: every element has the place of the first
+		if page[8] == 2 { // a leaf: make every element point to the data of the first
 			for at := 32; at < 16+16*int(page[10]); at += 16 {
 				binary.LittleEndian.PutUint32(page[at+4:], binary.LittleEndian.Uint32(page[20:])-uint32(at-16))
 			}
@@ -135,7 +135,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestNewestSecret checks that an old revision of a Secret, which was encrypted, does not count.
+// TestNewestSecret checks that only the newest revision of a Secret determines Encrypted, not an older, encrypted one.
 func TestNewestSecret(t *testing.T) {
 	for _, last := range []string{"k8s:enc:new", "k8s\x00plain"} {
 		file, _ := written(t, func(store mvcc.KV) {

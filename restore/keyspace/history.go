@@ -2,8 +2,8 @@ package keyspace
 
 import "slices"
 
-// history is what each entry did to its key, in the order of the entries. It is divided by the hash of the key into parts so small that the
-// set of one part's keys stays in the processor's cache: one set of millions of keys takes ten times as long.
+// history contains the change that each entry makes to its key, in the order of the entries. It is divided by the hash of the key, so that
+// the set of the keys of one part fits into the processor's cache: a single set of millions of keys takes ten times as long.
 type history [][]change
 
 const parts = 256

@@ -34,9 +34,9 @@ type KeySpace struct {
 // ErrUnfinished means that a compaction was running when the database was copied, or was interrupted: a server finishes it when it starts.
 var ErrUnfinished = errors.New("a compaction is unfinished")
 
-// Read reads the key space, and computes its hash at a revision. It returns ErrUnfinished if a compaction is unfinished, and another error if
-// the database is no etcd's, or contains what a server may refuse, or not load: something malformed, a revision twice, or a deletion that the
-// compaction should have removed.
+// Read reads the key space and computes its hash at a revision. It returns ErrUnfinished if a compaction is unfinished. It returns another
+// error if the database does not come from etcd, or contains something that a server may refuse or skip: a malformed entry, a duplicate
+// revision, or a tombstone that the compaction should have removed.
 func Read(tx *bolt.Tx, at int64) (KeySpace, error) {
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
@@ -75,11 +75,11 @@ func compaction(meta *bolt.Bucket, name []byte) (int64, error) {
 type pass struct {
 	compacted, at int64
 	seed          maphash.Seed
-	// changed contains the keys that were changed after compacted, up to at, or deleted by that very revision: of these keys the server does
-	// not hash older revisions.
+	// changed contains the keys that were changed after compacted and no later than at, or deleted exactly at compacted. The server does not
+	// hash their revisions up to compacted.
 	changed map[uint64]struct{}
 
-	previous []byte // the key of the entry before
+	previous []byte // the revision of the previous entry
 	revision int64
 	history  history // of all entries
 	before   history // of the entries up to at; nil: no entry is later
@@ -110,7 +110,7 @@ func (p *pass) found() KeySpace {
 	return k
 }
 
-// isEmptyAt reports whether no key exists at the revision at. The count at the end is live.
+// isEmptyAt reports whether no key exists at the revision at. live is the count after all entries.
 func (p *pass) isEmptyAt(live count) bool {
 	if p.before != nil {
 		live = p.before.live()
@@ -147,7 +147,7 @@ func (p *pass) read(c *bolt.Cursor) error {
 		case err != nil:
 			return err
 		case bytes.Equal(k[:plainPosition], p.previous):
-			return fmt.Errorf("revision %d is there twice", at.main)
+			return fmt.Errorf("revision %d occurs twice", at.main)
 		case at.tombstone && at.main < p.compacted:
 			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", at.main, p.compacted)
 		}
@@ -202,7 +202,7 @@ func parse(k, v []byte) (at position, one entry, err error) {
 		return at, one, err
 	}
 	if !at.isLoaded() {
-		return at, one, fmt.Errorf("%x is no revision that a server loads", k)
+		return at, one, fmt.Errorf("%x is not a revision that a server loads", k)
 	}
 	one, err = parseEntry(v)
 	if err != nil {
@@ -223,7 +223,7 @@ const plainPosition = 17
 func parsePosition(key []byte) (position, error) {
 	marked := len(key) == plainPosition+1
 	if len(key) != plainPosition && !marked || key[8] != '_' || key[0] > math.MaxInt8 || key[9] > math.MaxInt8 {
-		return position{}, fmt.Errorf("%x is no revision", key)
+		return position{}, fmt.Errorf("%x is not a revision", key)
 	}
 	return position{mvcc.BytesToRev(key).Main, mvcc.IsTombstone(key)}, nil
 }

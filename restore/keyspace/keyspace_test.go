@@ -241,16 +241,16 @@ func TestRefused(t *testing.T) {
 		bucket, key, value []byte
 		says               string
 	}{
-		"a key that is too short":        {schema.Key.Name(), []byte("short"), nil, "is no revision"},
-		"a key without separator":        {schema.Key.Name(), make([]byte, 17), nil, "is no revision"},
-		"a negative revision":            {schema.Key.Name(), append([]byte{255, 0, 0, 0, 0, 0, 0, 0, '_'}, make([]byte, 8)...), nil, "is no revision"},
+		"a key that is too short":        {schema.Key.Name(), []byte("short"), nil, "is not a revision"},
+		"a key without separator":        {schema.Key.Name(), make([]byte, 17), nil, "is not a revision"},
+		"a negative revision":            {schema.Key.Name(), append([]byte{255, 0, 0, 0, 0, 0, 0, 0, '_'}, make([]byte, 8)...), nil, "is not a revision"},
 		"revision 0":                     {schema.Key.Name(), keyAt(0, ""), valueOf(t, a), "no revision that a server loads"},
 		"the highest revision":           {schema.Key.Name(), keyAt(math.MaxInt64, ""), valueOf(t, a), "no revision that a server loads"},
 		"a value that is cut":            {schema.Key.Name(), keyAt(20, ""), []byte{0x0a, 9, 'x'}, "malformed"},
 		"a value that is not a field":    {schema.Key.Name(), keyAt(20, ""), []byte{0xff}, "malformed"},
 		"a field that cannot be":         {schema.Key.Name(), keyAt(20, ""), protowire.AppendVarint(protowire.AppendVarint(nil, 1<<32), 1), "no field"},
-		"a compaction at no revision":    {schema.Meta.Name(), schema.FinishedCompactKeyName, []byte("x"), "is no revision"},
-		"a revision twice":               {schema.Key.Name(), keyAt(10, "t"), valueOf(t, a), "there twice"},
+		"a compaction at no revision":    {schema.Meta.Name(), schema.FinishedCompactKeyName, []byte("x"), "is not a revision"},
+		"a revision twice":               {schema.Key.Name(), keyAt(10, "t"), valueOf(t, a), "occurs twice"},
 		"a deletion before a compaction": {schema.Key.Name(), keyAt(5, "t"), valueOf(t, a), "a deletion before the compaction"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestKeysReplaceFlags(t *testing.T) {
 		"no healthy follower answers: use --from any or --from leader":            "no healthy follower answers: use backup.from any or backup.from leader",
 		"5m0s allowed by --max-stream: --spool DIR takes the stream to disk":      "5m0s allowed by backup.maxStream: backup.spool takes the stream to disk",
 		"bad agent settings: --spool: another agent uses /s":                      "bad agent settings: archive.spool: another agent uses /s",
-		"writes would wait for about 2s, --hash-max is 500ms":                     "writes would wait for about 2s, backup.hashMax is 500ms",
+		"about 2s for about 2.5M entries, --hash-max is 500ms":                    "about 2s for about 2.5M entries, backup.hashMax is 500ms",
 		"update it, or use --source wal":                                          "update it, or use dr archive --source wal",
 		"pass its file with --identity (or --passphrase-file)":                    "pass its file with drill.identityFiles (or drill.passphraseFile)",
 		"--skip-plain leaves out unencrypted objects, --allow-plain uses them":    "drill.allowPlain uses it",

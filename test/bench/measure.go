@@ -187,7 +187,7 @@ func (b *bench) backup() (cost, error) {
 	return timed(b.ctx, b.dr, append(b.repo(), "backup", "--endpoints", b.endpoint, "--recipient", b.recipient, "--no-hash")...)
 }
 
-// backupAgain is backup after another, with the HashKV.
+// backupAgain takes a backup of a cluster that already has one, with the HashKV.
 func (b *bench) backupAgain() (cost, error) {
 	return timed(b.ctx, b.dr, append(b.repo(), "backup", "--endpoints", b.endpoint, "--recipient", b.recipient)...)
 }

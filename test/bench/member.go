@@ -15,8 +15,8 @@ import (
 // putEvery is the pause between two writes whose latency is measured.
 const putEvery = 5 * time.Millisecond
 
-// measureStalls measures for how long a write waits at most while a snapshot is taken. The backups follow another, as most do: so the
-// member's HashKV is requested if --hash-max allows it.
+// measureStalls measures a client's longest write during etcdctl's snapshot and during a dr backup. Each measured backup has a predecessor,
+// as in production, so dr can estimate the stall, and requests the HashKV if --hash-max allows it.
 func (b *bench) measureStalls(r *result) error {
 	for i := range b.pairs {
 		fmt.Fprintf(os.Stderr, "bench: %s, longest writes %d of %d\n", r.measured, i+1, b.pairs)
@@ -33,8 +33,8 @@ func (b *bench) measureStalls(r *result) error {
 	return nil
 }
 
-// longestWrite returns the time of the slowest of the writes that a client makes while do runs.
-func (b *bench) longestWrite(do func() (cost, error)) (longest time.Duration, err error) {
+// longestWrite returns the time of the slowest write that a client makes while command runs.
+func (b *bench) longestWrite(command func() (cost, error)) (longest time.Duration, err error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{b.endpoint}, Logger: zap.NewNop(), DialTimeout: 10 * time.Second})
 	if err != nil {
 		return 0, err
@@ -55,7 +55,7 @@ func (b *bench) longestWrite(do func() (cost, error)) (longest time.Duration, er
 		}
 		return nil
 	})
-	_, err = do()
+	_, err = command()
 	ended()
 	err = errors.Join(err, writing.Wait())
 	return longest, err
