@@ -536,8 +536,8 @@ func TestRunWarnsOfAnotherCluster(t *testing.T) {
 		url      string
 		warnings []string
 	}{
-		{urls[0], nil}, {urls[0], nil}, {urls[1], []string{"is of cluster 9a, this cluster is bc"}}, {urls[1], nil},
-		{urls[0], []string{"is of cluster bc, this cluster is 9a"}},
+		{urls[0], nil}, {urls[0], nil}, {urls[1], []string{"is of cluster 9a, but this is cluster bc"}}, {urls[1], nil},
+		{urls[0], []string{"is of cluster bc, but this is cluster 9a"}},
 	} {
 		l := &listener{}
 		mustRun(t, at(step.url), to, r, l)
