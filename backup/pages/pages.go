@@ -22,6 +22,9 @@ type Content struct {
 	id     uint64 // of the current page
 	page   []byte // the part of the current page that has arrived
 	newest uint64 // revision of the newest Secret so far
+
+	leaf    []byte // a leaf that further pages continue; empty: there is none
+	missing int    // the number of these pages that have not arrived
 }
 
 const (
@@ -72,13 +75,43 @@ func pageSize(head []byte) int {
 	return size
 }
 
-// read reads one page if its header contains the expected page id, and otherwise skips it: a page that continues another has no header, and
-// its content is arbitrary.
+// read reads one page. A page whose header contains the expected page id is one of its own. Every other page continues an earlier one, and has
+// no header, or has been free for so long that it has none.
 func (c *Content) read(page []byte) {
-	if binary.LittleEndian.Uint64(page) == c.id {
-		c.readLeaf(page, true)
-	}
+	own := binary.LittleEndian.Uint64(page) == c.id
 	c.id++
+	switch {
+	case own:
+		c.finishLeaf() // if pages of it are missing, it is an old one, and others have its place now
+		c.beginLeaf(page)
+	case c.missing > 0:
+		c.leaf = append(c.leaf, page...)
+		c.missing--
+		if c.missing == 0 {
+			c.finishLeaf()
+		}
+	}
+}
+
+// maxMore is the largest number of pages that continue a leaf and are read with it. Values in further ones are not read.
+const maxMore = 64
+
+// beginLeaf reads a page, or keeps it until the pages that continue it have arrived.
+func (c *Content) beginLeaf(page []byte) {
+	more := binary.LittleEndian.Uint32(page[12:])
+	if more == 0 {
+		c.readLeaf(page, true)
+		return
+	}
+	c.leaf, c.missing = append(c.leaf[:0], page...), int(min(more, maxMore))
+}
+
+// finishLeaf reads the leaf that was kept, if there is one.
+func (c *Content) finishLeaf() {
+	if len(c.leaf) > 0 {
+		c.readLeaf(c.leaf, true)
+	}
+	c.leaf, c.missing = c.leaf[:0], 0
 }
 
 // readLeaf reads the elements of a page if it is a leaf. With withBuckets it also reads inline buckets, but not the buckets inside those: etcd
