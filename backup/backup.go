@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -214,9 +213,24 @@ func (r *run) gatherHash(ctx context.Context) {
 // the cluster was restored, or it is the wrong one. It returns fault.Refused if the newest backup is encrypted and this
 // one would not be, unless Request.Plain allows it.
 func (r *run) compareWithLast() error {
-	var encrypted atomic.Pointer[catalog.Backup] // the newest backup of a store, if it is encrypted; nil if none is
+	newest, err := r.newestOfStores()
+	if err != nil {
+		return err
+	}
+	r.density = densityOf(newest, r.manifest.ClusterID)
+	i := slices.IndexFunc(newest, func(b catalog.Backup) bool { return b.Seal.Encryption != "" })
+	if i >= 0 && !r.request.Plain && r.request.To.Seal().Encryption == "" {
+		return fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: pass --recipient (DR_RECIPIENT), or --plain "+
+			"to store every secret of etcd without encryption", fault.Refused, newest[i].Cluster, newest[i].ID)
+	}
+	return nil
+}
+
+// newestOfStores returns the newest backup of each store that has one. It reports a store without a backup, and one whose newest backup is of
+// another cluster.
+func (r *run) newestOfStores() ([]catalog.Backup, error) {
 	var mu sync.Mutex
-	var same []catalog.Backup // the newest backups of the stores, if they are of this cluster
+	var newest []catalog.Backup
 	err := r.to.each(func(one *store) error {
 		loaded, err := one.Cluster.Load(one.ctx, backups.LoadOptions{Newest: 1})
 		if err != nil {
@@ -225,31 +239,28 @@ func (r *run) compareWithLast() error {
 		if len(loaded.Backups)+len(loaded.Damaged)+len(loaded.Untrusted) == 0 {
 			r.noteFirst(one)
 		}
-		if len(loaded.Backups) == 1 && loaded.Backups[0].Seal.Encryption != "" {
-			encrypted.Store(&loaded.Backups[0])
-		}
-		if len(loaded.Backups) == 1 && r.manifest.ClusterID != "" {
-			if loaded.Backups[0].ClusterID == r.manifest.ClusterID {
-				mu.Lock()
-				same = append(same, loaded.Backups[0])
-				mu.Unlock()
-			} else {
-				r.warn("%v", r.to.withName(one, r.anotherCluster(loaded.Backups[0])))
+		for _, b := range loaded.Backups {
+			if b.ClusterID != r.manifest.ClusterID && r.manifest.ClusterID != "" {
+				r.warn("%v", r.to.withName(one, r.anotherCluster(b)))
 			}
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		newest = append(newest, loaded.Backups...)
 		return nil
 	})
-	mu.Lock() // a store that was excluded may still be answering
-	if len(same) > 0 {
-		r.density = slices.MaxFunc(same, func(a, b catalog.Backup) int { return a.Started.Compare(b.Started) }).Density()
+	return newest, err
+}
+
+// densityOf returns the density of the newest backup of the cluster with that id; zero if there is none.
+func densityOf(all []catalog.Backup, clusterID string) (density catalog.Density) {
+	var newest time.Time
+	for _, b := range all {
+		if b.ClusterID == clusterID && b.Started.After(newest) {
+			newest, density = b.Started, b.Density()
+		}
 	}
-	mu.Unlock()
-	b := encrypted.Load()
-	if err == nil && b != nil && !r.request.Plain && r.request.To.Seal().Encryption == "" {
-		err = fmt.Errorf("%w: no recipient is given, and the newest backup of %s (%s) is encrypted: pass --recipient (DR_RECIPIENT), or --plain "+
-			"to store every secret of etcd without encryption", fault.Refused, b.Cluster, b.ID)
-	}
-	return err
+	return density
 }
 
 // noteFirst reports that one has no backup of the cluster yet. A directory may be empty because its file system is not mounted.

@@ -198,7 +198,8 @@ func (w *work) needBase(ctx context.Context) error {
 	return nil
 }
 
-// hashLimit returns the limit for a HashKV of the cluster with that id. It reads the newest backup, which tells how many entries there are.
+// hashLimit returns the limit for a HashKV of the cluster with the given id. It reads the manifest of the newest backup, which contains the
+// number of entries.
 func (a *archiver) hashLimit(ctx context.Context, clusterID string) cluster.HashLimit {
 	limit := cluster.HashLimit{Stall: a.config.HashMax}
 	c, err := a.to.Load(ctx, backups.LoadOptions{Newest: 1})

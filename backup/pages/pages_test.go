@@ -49,7 +49,7 @@ func written(t testing.TB, write func(mvcc.KV)) (file []byte, entries int64) {
 	return file, entries
 }
 
-// read returns what is found in a file that arrives in parts of random sizes.
+// read writes a file to a Content in parts of random sizes.
 func read(t testing.TB, file []byte, random *rand.Rand) (c pages.Content) {
 	t.Helper()
 	for len(file) > 0 {
