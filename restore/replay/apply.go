@@ -7,7 +7,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/apply"
-	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
@@ -29,8 +28,8 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	switch {
 	case wal.ChangesNothing(r):
 		return nil
-	case r.Put != nil && !m.alarmed && !m.auth.IsAuthEnabled() && plain(r.Put):
-		m.put(r.Put)
+	case !m.alarmed && !m.auth.IsAuthEnabled() && plain(r):
+		m.applyPlain(r)
 		return nil
 	case m.oldRulesRefuse(r):
 		return nil
@@ -65,21 +64,6 @@ func (m *member) onlyNoSpaceAlarm() bool {
 func hasTopLevelPut(t *pb.TxnRequest) bool {
 	isPut := func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil }
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
-}
-
-// plain reports whether p neither uses nor returns the existing value. Most requests in many logs are such puts.
-func plain(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
-
-// put applies a plain put as the applier does without authentication and alarms (etcdserver/txn, Put), but without its traces
-// and metrics, which cost as much as the rest.
-func (m *member) put(p *pb.PutRequest) {
-	id := lease.LeaseID(p.Lease)
-	if id != lease.NoLease && m.lessor.Lookup(id) == nil {
-		return
-	}
-	tx := m.kv.Write(m.quiet)
-	tx.Put(p.Key, p.Value, id)
-	tx.End()
 }
 
 // compact applies a compaction, and waits until the revisions are deleted, so that every run leaves the same bytes for the next

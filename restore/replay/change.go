@@ -33,7 +33,7 @@ func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
 }
 
 func validPut(p *pb.PutRequest) error {
-	if len(p.Key) == 0 || !plain(p) {
+	if len(p.Key) == 0 || !plainPut(p) {
 		return fmt.Errorf("%w: a put without a key, or with a result that depends on the old value", ErrRequest)
 	}
 	return nil
@@ -127,7 +127,7 @@ func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
 		if err != nil {
 			return err
 		}
-		r.put(request.Put)
+		r.applyPlain(request)
 		return nil
 	}
 	ops := opsOf(request)

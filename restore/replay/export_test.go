@@ -13,3 +13,6 @@ func DecodeChange(data []byte) (ops []*pb.RequestOp, grant bool, err error) {
 	}
 	return opsOf(r), r.LeaseGrant != nil, nil
 }
+
+// Decode exports decode.
+func Decode(data []byte) (*pb.InternalRaftRequest, error) { return decode(data) }
