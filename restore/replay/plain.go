@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// plain reports whether the effect of r depends only on revisions, versions and leases, but not on values. Most requests of
-// most logs are plain, among them all that an API server of Kubernetes makes to write objects.
+// plain reports whether r is a put, a delete or a transaction that can be applied without reading a stored value. Most logs
+// consist of little else: an API server of Kubernetes writes all objects by such transactions.
 func plain(r *pb.InternalRaftRequest) bool {
 	switch {
 	case r.Put != nil:
@@ -22,22 +22,26 @@ func plain(r *pb.InternalRaftRequest) bool {
 	return r.DeleteRange != nil
 }
 
-// plainPut reports whether p neither uses nor returns the existing value.
+// plainPut reports whether p neither keeps a part of the existing pair nor returns the pair.
 func plainPut(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
 
-// plainTxn reports whether t compares only numbers of single keys, and contains no transaction and no read of an old revision,
-// which may be refused.
+// plainTxn reports whether all parts of t are plain.
 func plainTxn(t *pb.TxnRequest) bool {
-	complicated := func(op *pb.RequestOp) bool { return !plainOp(op) }
-	return !slices.ContainsFunc(t.Compare, comparesValues) &&
-		!slices.ContainsFunc(t.Success, complicated) && !slices.ContainsFunc(t.Failure, complicated)
+	otherOp := func(op *pb.RequestOp) bool { return !plainOp(op) }
+	otherCompare := func(c *pb.Compare) bool { return !plainCompare(c) }
+	return !slices.ContainsFunc(t.Compare, otherCompare) &&
+		!slices.ContainsFunc(t.Success, otherOp) && !slices.ContainsFunc(t.Failure, otherOp)
 }
 
-// comparesValues reports whether c needs more than the numbers of one key that the key space has in memory.
-func comparesValues(c *pb.Compare) bool {
-	return len(c.RangeEnd) > 0 || c.Target != pb.Compare_MOD && c.Target != pb.Compare_CREATE && c.Target != pb.Compare_VERSION
+// plainCompare reports whether c compares a number of one key that the index of the key space holds. The empty key is not plain:
+// etcdutl makes one in the index, without a stored pair, when it raises the revision of a restored database.
+func plainCompare(c *pb.Compare) bool {
+	indexed := c.Target == pb.Compare_MOD || c.Target == pb.Compare_CREATE || c.Target == pb.Compare_VERSION
+	return indexed && len(c.Key) > 0 && len(c.RangeEnd) == 0
 }
 
+// plainOp reports whether op is a plain put, a delete, or a read. A read changes nothing, but one of a given revision can make
+// etcd refuse the transaction, so it is not plain.
 func plainOp(op *pb.RequestOp) bool {
 	switch op := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -50,35 +54,18 @@ func plainOp(op *pb.RequestOp) bool {
 	return false
 }
 
-// applyPlain applies a plain request as the applier does without authentication and alarms (etcdserver/txn), but without its
-// traces, metrics and reads, which cost more than the rest.
+// applyPlain applies a plain request as etcd's applier does if authentication is disabled and no alarm is raised
+// (etcdserver/txn). It omits the traces and the reads of values, which take the applier longer than the rest. It writes nothing
+// if a put names a lease that does not exist.
 func (m *member) applyPlain(r *pb.InternalRaftRequest) {
+	ops := opsOf(r)
+	if r.Txn != nil {
+		ops = m.branch(r.Txn)
+	}
+	if !slices.ContainsFunc(ops, writes) || !m.haveLeases(ops) {
+		return
+	}
 	tx := m.kv.Write(m.quiet)
-	defer tx.End()
-	switch {
-	case r.Put != nil:
-		if m.hasLease(r.Put) {
-			tx.Put(r.Put.Key, r.Put.Value, lease.LeaseID(r.Put.Lease))
-		}
-	case r.DeleteRange != nil:
-		tx.DeleteRange(r.DeleteRange.Key, endOf(r.DeleteRange))
-	default:
-		m.applyPlainTxn(tx, r.Txn)
-	}
-}
-
-// applyPlainTxn writes the operations of t to tx. It writes none of them if a put names a lease that does not exist.
-func (m *member) applyPlainTxn(tx mvcc.TxnWrite, t *pb.TxnRequest) {
-	ops := t.Success
-	if slices.ContainsFunc(t.Compare, func(c *pb.Compare) bool { return !holds(tx, c) }) {
-		ops = t.Failure
-	}
-	for _, op := range ops {
-		p := op.GetRequestPut()
-		if p != nil && !m.hasLease(p) {
-			return
-		}
-	}
 	for _, op := range ops {
 		switch op := op.Request.(type) {
 		case *pb.RequestOp_RequestPut:
@@ -87,15 +74,40 @@ func (m *member) applyPlainTxn(tx mvcc.TxnWrite, t *pb.TxnRequest) {
 			tx.DeleteRange(op.RequestDeleteRange.Key, endOf(op.RequestDeleteRange))
 		}
 	}
+	tx.End() // not deferred: after a panic it would commit a part of the request
 }
 
-// hasLease reports whether the lease of p exists, if p has one.
-func (m *member) hasLease(p *pb.PutRequest) bool {
-	id := lease.LeaseID(p.Lease)
-	return id == lease.NoLease || m.lessor.Lookup(id) != nil
+// branch returns the operations of t that its comparisons select.
+func (m *member) branch(t *pb.TxnRequest) []*pb.RequestOp {
+	if len(t.Compare) == 0 {
+		return t.Success
+	}
+	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
+	defer tx.End()
+	for _, c := range t.Compare {
+		if !holds(tx, c) {
+			return t.Failure
+		}
+	}
+	return t.Success
 }
 
-// endOf returns the end of a range to delete in the notation of mvcc, where an empty but not nil end stands for all keys.
+func writes(op *pb.RequestOp) bool {
+	return op.GetRequestPut() != nil || op.GetRequestDeleteRange() != nil
+}
+
+// haveLeases reports whether the leases of all puts in ops exist.
+func (m *member) haveLeases(ops []*pb.RequestOp) bool {
+	for _, op := range ops {
+		id := lease.LeaseID(op.GetRequestPut().GetLease())
+		if id != lease.NoLease && m.lessor.Lookup(id) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// endOf returns the end of a range to delete in the notation of mvcc: empty, but not nil, if the range has no end.
 func endOf(d *pb.DeleteRangeRequest) []byte {
 	if openEnd(d.RangeEnd) {
 		return []byte{}
@@ -103,9 +115,9 @@ func endOf(d *pb.DeleteRangeRequest) []byte {
 	return d.RangeEnd
 }
 
-// holds reports whether c, which comparesValues did not refuse, holds (etcdserver/txn, applyCompare). All numbers of a key that
-// does not exist are 0.
-func holds(tx mvcc.TxnWrite, c *pb.Compare) bool {
+// holds reports whether the plain comparison c holds (etcdserver/txn, applyCompare). All numbers of a key that does not exist
+// are 0.
+func holds(tx mvcc.ReadView, c *pb.Compare) bool {
 	found, err := tx.Range(context.Background(), c.Key, nil, mvcc.RangeOptions{FastKeysOnly: true})
 	if err != nil {
 		return false

@@ -21,6 +21,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/test/apiwrites"
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
@@ -83,41 +84,13 @@ func puts(t testing.TB, count int) iter.Seq2[segment.Record, error] {
 	}
 }
 
-// apiServer yields count requests of an API server with 20,000 objects and a tenth as many events in it, from position 2 on: updates,
-// creations and deletions, each a transaction that compares one revision, and the leases of events. revision is the database's.
+// apiServer yields count requests of an API server, from position 2 on. revision is the database's.
 func apiServer(t testing.TB, revision int64, count int) iter.Seq2[segment.Record, error] {
 	t.Helper()
 	return func(yield func(segment.Record, error) bool) {
-		random := rand.New(rand.NewPCG(1, 1))
-		value := make([]byte, 256)
-		held := make([]int64, 20_000) // the revision of each object; 0: it does not exist
-		granted := int64(1)
+		source, value := apiwrites.New(revision), make([]byte, 256)
 		for i := range count {
-			request := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: uint64(i) + 1<<50}}
-			object := random.IntN(len(held))
-			key := fmt.Appendf(nil, "/registry/pods/namespace-%03d/%09d", object%100, object)
-			switch {
-			case i%500 == 0:
-				granted++
-				request.LeaseGrant = &pb.LeaseGrantRequest{ID: granted, TTL: 3600}
-			case i%10 == 1:
-				revision++
-				event := fmt.Appendf(nil, "/registry/events/namespace-%03d/%09d", i%100, i)
-				request.Txn = transaction(event, 0, opPut(event, value, granted), nil)
-			case held[object] > 0 && i%10 == 2:
-				request.Txn = transaction(key, held[object], opDelete(key), opGet(key))
-				revision++
-				held[object] = 0
-			case held[object] > 0:
-				request.Txn = transaction(key, held[object], opPut(key, value, 0), opGet(key))
-				revision++
-				held[object] = revision
-			default:
-				request.Txn = transaction(key, 0, opPut(key, value, 0), nil)
-				revision++
-				held[object] = revision
-			}
-			data, err := proto.Marshal(request)
+			data, err := proto.Marshal(source.Next(value))
 			if err != nil {
 				t.Error(err)
 				return
@@ -127,32 +100,6 @@ func apiServer(t testing.TB, revision int64, count int) iter.Seq2[segment.Record
 			}
 		}
 	}
-}
-
-// transaction returns one that does success if key has that revision, else failure if it is not nil.
-func transaction(key []byte, revision int64, success, failure *pb.RequestOp) *pb.TxnRequest {
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{{
-			Key: key, Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_ModRevision{ModRevision: revision},
-		}},
-		Success: []*pb.RequestOp{success},
-	}
-	if failure != nil {
-		t.Failure = []*pb.RequestOp{failure}
-	}
-	return t
-}
-
-func opPut(key, value []byte, lease int64) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: value, Lease: lease}}}
-}
-
-func opDelete(key []byte) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key}}}
-}
-
-func opGet(key []byte) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}}
 }
 
 func sizes() (base int64, count int) {
@@ -167,7 +114,7 @@ func BenchmarkPuts(b *testing.B) {
 	benchmark(b, func(_ int64, count int) replay.Log { return fromWAL(puts(b, count)) })
 }
 
-// BenchmarkKubernetes replays requests such as an API server makes, as many as BenchmarkPuts.
+// BenchmarkKubernetes replays requests of an API server of Kubernetes, as many as BenchmarkPuts.
 func BenchmarkKubernetes(b *testing.B) {
 	benchmark(b, func(revision int64, count int) replay.Log { return fromWAL(apiServer(b, revision, count)) })
 }

@@ -97,11 +97,15 @@ func measureLog(ctx context.Context, o options, dr, dir string) (page string, pa
 		}
 		past = errors.Join(past, archived.render(&b))
 	}
-	replayed, err := measureReplay(ctx, o, baseMB, requests, dr, filepath.Join(dir, "replay"))
+	puts, err := measureReplay(ctx, o, replayed{baseMB: baseMB, requests: requests, limit: putsToFloor}, newPutter, dr, filepath.Join(dir, "puts"))
 	if err != nil {
 		return "", nil, err
 	}
-	past = errors.Join(past, replayed.render(&b))
+	writes, err := measureReplay(ctx, o, replayed{baseMB: baseMB, requests: requests, limit: writesToFloor}, newAPIServer, dr, filepath.Join(dir, "writes"))
+	if err != nil {
+		return "", nil, err
+	}
+	past = errors.Join(past, renderReplays(&b, puts, writes))
 	return b.String(), past, nil
 }
 
