@@ -12,23 +12,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-var errSlow = errors.New("the stream did not end in time")
+var errSlow = errors.New("the stream of the snapshot took too long")
 
-// store streams the snapshot into the stores. The time limit ends with the member's stream. It is there because a slow reader
-// keeps a read transaction open in the member, which meanwhile cannot reuse pages.
+// store streams the snapshot into the stores. The time limit covers only the member's stream: a slow reader keeps a
+// read transaction open in the member, which meanwhile cannot reuse pages.
 func (r *run) store(ctx context.Context) error {
 	id, err := r.to.freeID(catalog.NewID(r.started, r.manifest.Revision))
 	if err != nil {
 		return err
 	}
-	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, r.tooSlow())
+	streamCtx, cancel := context.WithTimeoutCause(ctx, r.request.MaxStream, r.slowError())
 	defer cancel()
 	snapshot, err := r.member.Snapshot(streamCtx, stallAfter)
 	if err != nil {
 		return r.blame(streamCtx, err)
 	}
 	defer snapshot.Close()
-	r.boundRevision(ctx)
+	r.recordUpperBounds(ctx)
 	sealed, err := seal.New(&memberStream{run: r, ctx: streamCtx, from: io.TeeReader(r.follow(snapshot), &r.content)}, r.request.To)
 	if err != nil {
 		return err
@@ -36,33 +36,34 @@ func (r *run) store(ctx context.Context) error {
 	defer sealed.Close()
 	defer snapshot.Close() // again: deferred calls run last to first, and sealed.Close waits for the source to end
 
-	about := max(snapshot.SnapshotSize(), r.status.DbSize)
-	source, err := r.spool(sealed, about)
+	estimate := max(snapshot.SnapshotSize(), r.status.DbSize)
+	source, err := r.spool(sealed, estimate)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: about}
+	s := &spread{stores: r.to, id: id, seal: r.request.To.Seal(), about: estimate}
 	return s.run(source, func() (catalog.Manifest, error) { return r.complete(ctx, snapshot.Blob()) })
 }
 
-// spool returns the sealed stream of a database of about so many bytes as the stores read it: with a spool, when all of it is there.
-func (r *run) spool(sealed io.Reader, about int64) (io.ReadCloser, error) {
+// spool returns the stream for the stores to read. If the request has a spool, all of sealed is written there first. estimate is
+// the approximate size of the database in bytes.
+func (r *run) spool(sealed io.Reader, estimate int64) (io.ReadCloser, error) {
 	s := r.request.Spool
 	if s.Dir == "" {
 		return io.NopCloser(sealed), nil
 	}
-	file, err := s.fill(sealed, about)
+	file, err := s.fill(sealed, estimate)
 	if err == nil && s.Full != nil {
 		s.Full()
 	}
 	return file, err
 }
 
-// boundRevision records the member's current revision and raft index as upper bounds of the snapshot's revision and index. They are,
-// because the content was fixed before the first message arrived. Without the bounds the backup is complete, but a less exact base
-// for the log.
-func (r *run) boundRevision(ctx context.Context) {
+// recordUpperBounds records the member's current revision and raft index as upper bounds of the snapshot's: the member fixed the
+// content before it sent the first message. Without them the backup is still complete, but its place in the log is known less
+// exactly.
+func (r *run) recordUpperBounds(ctx context.Context) {
 	now, err := r.member.Now(ctx)
 	if err != nil {
 		r.warn("the snapshot's revision has no known upper bound: %v", err)
@@ -71,12 +72,12 @@ func (r *run) boundRevision(ctx context.Context) {
 	r.manifest.RevisionMax, r.manifest.RaftIndexMax = now.Header.Revision, now.RaftIndex
 }
 
-func (r *run) tooSlow() error {
-	cure := "the store may be too slow for the database; --spool DIR takes the stream to disk first"
+func (r *run) slowError() error {
+	remedy := "the store may be too slow for the database: --spool DIR writes the stream to disk first"
 	if r.request.Spool.Dir != "" {
-		cure = "the member, the network or the spool's disk is too slow for the database; allow more"
+		remedy = "the member, the network or the spool's disk is too slow for the database: raise --max-stream"
 	}
-	return fmt.Errorf("%w: %s allowed by --max-stream: %s", errSlow, r.request.MaxStream, cure)
+	return fmt.Errorf("%w: more than %s (--max-stream): %s", errSlow, r.request.MaxStream, remedy)
 }
 
 func (r *run) follow(snapshot *cluster.Snapshot) io.Reader {

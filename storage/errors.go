@@ -59,7 +59,7 @@ var ErrDamaged = fault.New(fault.Damaged, "damaged")
 // S3 and GCS) without empty, "." or ".." elements, NUL bytes or control characters.
 func ValidKey(key string) error {
 	if key == "" || len(key) > 1024 {
-		return fmt.Errorf("%w: %q has %d bytes, allowed are 1 to 1024", ErrKey, key, len(key))
+		return fmt.Errorf("%w: %q has %d bytes; 1 to 1024 are allowed", ErrKey, key, len(key))
 	}
 	for _, r := range key {
 		if r < 0x20 || r == 0x7f || r == 0xfffd {

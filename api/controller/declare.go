@@ -289,7 +289,7 @@ func (d *declaration) repository(r v1alpha1.Repository, of *v1alpha1.EtcdBackup)
 		URL: r.URL, Credentials: data, Limit: d.limit(r.Limit, field+".limit"), Lock: d.lock(r.Lock, field+".lock"), Trust: r.Trust,
 	}
 	if r.CASecret != nil {
-		set.CA = d.authority(*r.CASecret, field+".caSecret")
+		set.CA = d.caCertificates(*r.CASecret, field+".caSecret")
 	}
 	if r.SignKeySecret != nil {
 		set.SignKey = d.signKey(*r.SignKeySecret, field+".signKeySecret")

@@ -155,7 +155,7 @@ func (d *declaration) from(r v1alpha1.Repository, cluster string) spec.Repositor
 	set := declared.Repository{URL: r.URL}
 	set.Credentials, _ = d.secret(field+".credentialsSecret", r.CredentialsSecret.Name)
 	if r.CASecret != nil {
-		set.CA = d.authority(*r.CASecret, field+".caSecret")
+		set.CA = d.caCertificates(*r.CASecret, field+".caSecret")
 	}
 	if r.SignKeySecret != nil {
 		set.SignKey = d.signKey(*r.SignKeySecret, field+".signKeySecret")

@@ -23,14 +23,14 @@ func Foreign(all []foreign.Translation) document.Convert {
 	return d
 }
 
-// fieldsOf returns an object as JSON has it.
+// fieldsOf returns the fields of o, as decoded from its JSON.
 func fieldsOf(o foreign.Object) (fields map[string]any) {
 	text, err := json.Marshal(o)
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
 	if err != nil {
-		panic(err) // only texts, numbers and quantities
+		panic(err) // cannot happen: all fields are plain data
 	}
 	return fields
 }

@@ -15,7 +15,7 @@ func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, d
 	p := document.Prune{
 		Cluster: c.Cluster, DryRun: dryRun, Backups: []document.PrunedBackup{}, Log: []document.PrunedLog{},
 		Damaged: document.Damages(c.Cluster, c.Damaged), Untrusted: document.Damages(c.Cluster, c.Untrusted),
-		Locked: []document.LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed, Over: d.Over,
+		Locked: []document.LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed,
 	}
 	stays := staying(r)
 	for _, b := range d.Backups {
@@ -28,6 +28,7 @@ func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, d
 		}
 		p.Backups = append(p.Backups, pruned)
 	}
+	p.Over = d.Over(p.Kept)
 	for _, l := range d.Log {
 		p.Log = append(p.Log, document.PrunedLog{Lineage: l.Lineage, Upto: l.Upto, Segments: l.Segments, Size: l.Bytes, Reason: l.Reason})
 	}

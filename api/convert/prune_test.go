@@ -28,7 +28,7 @@ func pruned() document.Prune {
 			decision(3, false, "no rule keeps it"),
 		},
 		Log:  []retention.Cut{{Lineage: "x", Upto: 25, Segments: 24, Bytes: 7000, Reason: "it is older than the window of 14d"}},
-		Kept: 7000, Removed: 28000, Over: 1000,
+		Kept: 7000, Removed: 28000, MaxSize: 20_000,
 	}
 	r := repository.PruneResult{
 		Locked: []repository.Locked{

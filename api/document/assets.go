@@ -36,7 +36,7 @@ func (d *Assets) Add(cluster string, versions []assets.Version) {
 type AssetsBackup struct {
 	Version   assets.Manifest `json:"version"`   // the new version or, if nothing has changed, the newest one
 	Unchanged bool            `json:"unchanged"` // nothing was stored, since the newest version is equal
-	Missing   []string        `json:"missing"`   // files that the static pods' flags name, or to which links lead, and that do not exist
+	Missing   []string        `json:"missing"`   // missing files that a flag of a static pod names, or to which a symbolic link points
 	Skipped   []SkippedAsset  `json:"skipped"`   // sockets, pipes and devices, which cannot be stored
 }
 

@@ -30,7 +30,7 @@ type Into struct {
 	ID     string    `json:"id,omitempty"` // of the restore, for --undo and --clean; absent with --fence-only and --unfence
 	Target string    `json:"target"`       // such as "StatefulSet payments/etcd"
 	State  IntoState `json:"state"`
-	// Why is the reason why the restore was undone or refused, with the old data that is lost; absent in the other states.
+	// Why is the reason why the restore was refused or rolled back, with the members whose old data is lost; absent if there is none.
 	Why    string `json:"why,omitempty"`
 	PlanID string `json:"planID,omitempty"` // absent if there was no plan yet
 	Backup string `json:"backup,omitempty"` // id of the backup
@@ -43,7 +43,7 @@ type Into struct {
 	Keys         int64   `json:"keys,omitempty"`         // in the restored key space
 	HashKV       string  `json:"hashKV,omitempty"`       // of each member, 8 hex digits; absent if the versions of etcd differ
 	HashRevision int64   `json:"hashRevision,omitempty"` // at which the members were compared
-	Downtime     float64 `json:"downtime,omitempty"`     // seconds between the stop of the members and their first answer as one cluster
+	Downtime     float64 `json:"downtime,omitempty"`     // seconds from the beginning of fencing until the members were found to serve; absent: no member was stopped, or they do not serve yet
 
 	Obstacles []string `json:"obstacles,omitempty"` // damage in the repository that the restore has avoided
 	Phases    []Phase  `json:"phases"`              // in their order
@@ -105,7 +105,7 @@ func intoState(r handoff.Record) IntoState {
 	switch {
 	case r.End == handoff.Refused:
 		return IntoRefused
-	case r.Step == handoff.None:
+	case r.Step == handoff.None && r.Sealed:
 		return IntoRemoved
 	case r.End == handoff.Succeeded:
 		return IntoRestored

@@ -43,13 +43,21 @@ func intoDocuments() map[string]any {
 
 // The state is that in which the target is, whatever the restore has done before.
 func TestIntoState(t *testing.T) {
-	for want, r := range map[document.IntoState]handoff.Record{
-		document.IntoRestored: {End: handoff.Succeeded, Step: handoff.Keep},
-		document.IntoUndone:   {End: handoff.Failed, Step: handoff.Keep},
-		document.IntoStopped:  {End: handoff.Failed, Step: handoff.Keep, Lost: []string{"m1"}, Handoff: handoff.Handoff{Members: make([]handoff.Member, 2)}},
-		document.IntoRefused:  {End: handoff.Refused},
-		document.IntoRemoved:  {End: handoff.Succeeded},
+	for _, test := range []struct {
+		want   document.IntoState
+		record handoff.Record
+	}{
+		{document.IntoRestored, handoff.Record{End: handoff.Succeeded, Step: handoff.Keep}},
+		{document.IntoUndone, handoff.Record{End: handoff.Failed, Step: handoff.Keep, Sealed: true}},
+		{document.IntoUndone, handoff.Record{End: handoff.Failed}}, // before any data was moved aside, so there is nothing to remove
+		{document.IntoStopped, handoff.Record{
+			End: handoff.Failed, Step: handoff.Keep, Sealed: true, Lost: []string{"m1"}, Handoff: handoff.Handoff{Members: make([]handoff.Member, 2)},
+		}},
+		{document.IntoRefused, handoff.Record{End: handoff.Refused}},
+		{document.IntoRemoved, handoff.Record{End: handoff.Succeeded, Sealed: true}},
+		{document.IntoRemoved, handoff.Record{End: handoff.Failed, Sealed: true}},
 	} {
+		want, r := test.want, test.record
 		got := document.NewInto(r)
 		if got.State != want || got.Phases == nil || got.Downtime != 0 {
 			t.Errorf("got %+v, want state %s", got, want)

@@ -11,14 +11,14 @@ type Prune struct {
 	Cluster string         `json:"cluster"`
 	DryRun  bool           `json:"dryRun"`  // nothing was removed
 	Backups []PrunedBackup `json:"backups"` // all undamaged ones, newest first
-	Log     []PrunedLog    `json:"log"`     // the parts that are removed from the front of lineages
+	Log     []PrunedLog    `json:"log"`     // the oldest segments of lineages, which are removed
 	// Damaged are backups that cannot be used. They are kept, so that the operator can inspect them.
 	Damaged []Damage `json:"damaged"`
 	// Untrusted are backups that no trusted key has signed. They are kept too.
 	Untrusted []Damage       `json:"untrusted"`
 	Locked    []LockedObject `json:"locked"` // objects that cannot be removed before a date
-	// Swept is the number of objects that were removed for good: those of backups that were deleted or killed longer ago than the grace
-	// period.
+	// Swept is the number of objects that are removed permanently (with dryRun: would be): what is left of deleted backups, of deleted
+	// log and of killed backups after the grace period.
 	Swept     int   `json:"swept"`
 	SweptSize int64 `json:"sweptBytes"`   // the size of these objects
 	Kept      int64 `json:"keptBytes"`    // the stored size of the backups and the log that stay

@@ -53,7 +53,7 @@ type ConfigDrill struct {
 	Next         []time.Time `json:"next"`         // the next three moments, with the delay
 	Repository   string      `json:"repository"`   // the name of the source
 	Assertions   []string    `json:"assertions"`   // the expectations of the restored data, as written
-	Keys         bool        `json:"keys"`         // a key is configured that opens encrypted backups
+	Keys         bool        `json:"keys"`         // a private key is configured, without which encrypted backups cannot be drilled
 	ScratchDir   string      `json:"scratchDir"`   // empty: the system's temporary directory
 	MemoryLimit  int64       `json:"memoryLimit"`  // bytes; 0: none
 	Nice         int         `json:"nice"`         // of the process that restores
@@ -64,7 +64,7 @@ type ConfigRepository struct {
 	Name   string   `json:"name"`
 	URL    string   `json:"url"`             // without credentials
 	Keeps  []string `json:"keeps,omitempty"` // its own retention; absent: the cluster's applies
-	Signed bool     `json:"signed"`          // documents there are signed
+	Signed bool     `json:"signed"`          // a signing key is configured: dr signs what it writes there
 }
 
 // shownMoments is the number of next moments in a document.
@@ -164,15 +164,15 @@ func keeps(p retention.Policy) []string {
 		all = append(all, fmt.Sprintf("at most %s", humanize.IBytes(uint64(p.MaxSize))))
 	}
 	if p.MinCopies > 0 {
-		all = append(all, fmt.Sprintf("at least %d", p.MinCopies))
+		all = append(all, fmt.Sprintf("at least %d good backups", p.MinCopies))
 	}
 	return all
 }
 
-// ServeStatus is the answer of dr serve at /status and, with the worst cluster first, of the API's clusters.
+// ServeStatus is the document at /status and at /api/v1/clusters.
 type ServeStatus struct {
 	Config   ServeConfig     `json:"config"`             // the configuration in effect
-	Clusters []ServedCluster `json:"clusters"`           // by name
+	Clusters []ServedCluster `json:"clusters"`           // by name at /status, the worst first at /api/v1/clusters
 	Restores []ServedRestore `json:"restores,omitempty"` // of dr operator: all EtcdRestores, by namespace and name
 }
 
@@ -187,15 +187,15 @@ type ServedRestore struct {
 	Since       time.Time `json:"since,omitzero"`            // when the phase began; absent: not known yet
 	MembersDone string    `json:"membersDone,omitempty"`     // how many of the members have completed the step, such as 2/3
 	Message     string    `json:"message,omitempty"`         // what it waits for, or why it was refused or has gone back
-	Downtime    float64   `json:"downtimeSeconds,omitempty"` // from the first member's stop until all members served; absent: they have not yet
+	Downtime    float64   `json:"downtimeSeconds,omitempty"` // from the beginning of fencing until all members served; absent: they have not yet
 }
 
 // ServeConfig identifies the configuration in effect.
 type ServeConfig struct {
-	File    string    `json:"file"`              // its path
-	Since   time.Time `json:"since"`             // when it was read
+	File    string    `json:"file"`              // its path; of dr operator: EtcdBackups
+	Since   time.Time `json:"since"`             // when it was read; of dr operator: when it started
 	Refused string    `json:"refused,omitempty"` // why the current content of the file is not in effect
 }
 
-// Suspension is the document of dr suspend and dr resume: the last order, as it is stored.
+// Suspension is the document of dr suspend and dr resume: the latest suspension or resumption, as stored.
 type Suspension = suspension.Suspension

@@ -83,7 +83,7 @@ func TestConfigCheckExplains(t *testing.T) {
 		},
 		Triggers: []string{"5 revisions", "1.0 GiB of log", "a gap in the log"},
 		Keeps: []string{
-			"1 last", "2 hourly", "3 daily", "4 weekly", "5 monthly", "6 yearly", "all within 1d12h", "a window of 2d", "at most 1.0 GiB", "at least 2",
+			"1 last", "2 hourly", "3 daily", "4 weekly", "5 monthly", "6 yearly", "all within 1d12h", "a window of 2d", "at most 1.0 GiB", "at least 2 good backups",
 		},
 		Repositories: []document.ConfigRepository{{Name: "main", URL: "s3://backups/etcd?region=eu-central-1"}},
 		Require:      "any", Recipients: []string{}, Endpoints: []string{"https://10.0.0.1:2379"}, From: "leader",

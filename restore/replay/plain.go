@@ -33,15 +33,16 @@ func plainTxn(t *pb.TxnRequest) bool {
 		!slices.ContainsFunc(t.Success, otherOp) && !slices.ContainsFunc(t.Failure, otherOp)
 }
 
-// plainCompare reports whether c compares a number of one key that the index of the key space holds. The empty key is not plain:
-// etcdutl makes one in the index, without a stored pair, when it raises the revision of a restored database.
+// plainCompare reports whether c compares a revision or the version of a single key: the index in memory holds these. The empty key
+// is excluded: when etcdutl raises the revision of a database, it stores an empty record, which the index lists under the empty
+// key with the raised revision, but whose own revisions are 0.
 func plainCompare(c *pb.Compare) bool {
 	indexed := c.Target == pb.Compare_MOD || c.Target == pb.Compare_CREATE || c.Target == pb.Compare_VERSION
 	return indexed && len(c.Key) > 0 && len(c.RangeEnd) == 0
 }
 
-// plainOp reports whether op is a plain put, a delete, or a read. A read changes nothing, but one of a given revision can make
-// etcd refuse the transaction, so it is not plain.
+// plainOp reports whether op is a plain put, a delete, or a read. A read changes nothing, but a read at a given revision can
+// make etcd refuse the transaction, so it is not plain.
 func plainOp(op *pb.RequestOp) bool {
 	switch op := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -107,7 +108,7 @@ func (m *member) haveLeases(ops []*pb.RequestOp) bool {
 	return true
 }
 
-// endOf returns the end of a range to delete in the notation of mvcc: empty, but not nil, if the range has no end.
+// endOf returns the end of the range to delete as mvcc expects it: empty, but not nil, if the range extends to the last key.
 func endOf(d *pb.DeleteRangeRequest) []byte {
 	if openEnd(d.RangeEnd) {
 		return []byte{}

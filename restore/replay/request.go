@@ -49,7 +49,7 @@ func onlyOne(data []byte) error {
 		}
 	}
 	if requests != 1 {
-		return fmt.Errorf("it asks for %d things, not one", requests)
+		return fmt.Errorf("it contains %d requests, not one", requests)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func allKnown(data []byte, message protoreflect.MessageDescriptor) error {
 		}
 		field := message.Fields().ByNumber(number)
 		if field == nil || kind != encodingOf(field) {
-			return fmt.Errorf("its %s has a field %d: a newer etcd-dr may know it", message.Name(), number)
+			return fmt.Errorf("its %s has an unknown field, or an unknown encoding of field, %d: use a newer version of dr", message.Name(), number)
 		}
 		err := valueKnown(data[:size], field)
 		if err != nil {
@@ -80,7 +80,7 @@ func allKnown(data []byte, message protoreflect.MessageDescriptor) error {
 	return nil
 }
 
-// encodingOf returns the wire type of a field, if it is of a kind that requests contain: they have no numbers of fixed size, no
+// encodingOf returns the wire type of a field. It covers only the kinds that occur in requests: no numbers of fixed size, no
 // packed lists, no groups and no maps.
 func encodingOf(field protoreflect.FieldDescriptor) protowire.Type {
 	switch field.Kind() {
@@ -90,7 +90,7 @@ func encodingOf(field protoreflect.FieldDescriptor) protowire.Type {
 	return protowire.VarintType
 }
 
-// valueKnown is allKnown for the encoded value of a field.
+// valueKnown returns an error if the encoded value of a field contains something unknown, as allKnown does.
 func valueKnown(value []byte, field protoreflect.FieldDescriptor) error {
 	switch field.Kind() {
 	case protoreflect.MessageKind:
@@ -99,7 +99,7 @@ func valueKnown(value []byte, field protoreflect.FieldDescriptor) error {
 	case protoreflect.EnumKind:
 		number, _ := protowire.ConsumeVarint(value)
 		if field.Enum().Values().ByNumber(protoreflect.EnumNumber(number)) == nil {
-			return fmt.Errorf("its %s is %d: a newer etcd-dr may know it", field.FullName(), protoreflect.EnumNumber(number))
+			return fmt.Errorf("its %s has the unknown value %d: use a newer version of dr", field.FullName(), protoreflect.EnumNumber(number))
 		}
 	}
 	return nil

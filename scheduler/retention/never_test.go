@@ -236,7 +236,7 @@ func simple(d retention.Decisions) any {
 	for _, b := range d.Backups {
 		all = append(all, b.ID, b.Keep, b.Reasons, b.Doubt)
 	}
-	return append(all, d.Log, d.Kept, d.Removed, d.Over)
+	return append(all, d.Log, d.Kept, d.Removed, d.Over(d.Kept))
 }
 
 // TestJunk: backups that do not count do not change the decisions on the others.

@@ -17,7 +17,15 @@ type Decisions struct {
 	Log     []Cut      // oldest lineage first, each at most once
 	Kept    int64      // stored bytes of backups and log that are kept
 	Removed int64      // stored bytes of backups and log that go
-	Over    int64      // bytes by which Kept exceeds MaxSize; 0 if it does not
+	MaxSize int64      // the policy's limit for Kept; 0: none
+}
+
+// Over returns the number of bytes by which kept exceeds d.MaxSize; 0 if it does not.
+func (d Decisions) Over(kept int64) int64 {
+	if d.MaxSize == 0 {
+		return 0
+	}
+	return max(0, kept-d.MaxSize)
 }
 
 // Decision is the decision on one backup.
@@ -142,7 +150,7 @@ func (k *keeping) readHistories() {
 }
 
 func (k *keeping) decisions() Decisions {
-	d := Decisions{Backups: make([]Decision, 0, len(k.backups)), Log: k.cuts()}
+	d := Decisions{Backups: make([]Decision, 0, len(k.backups)), Log: k.cuts(), MaxSize: k.policy.MaxSize}
 	for _, c := range k.backups {
 		decided := Decision{Backup: c.Backup, Keep: c.kept(), Reasons: c.reasons, Doubt: c.doubt}
 		switch {
@@ -161,8 +169,5 @@ func (k *keeping) decisions() Decisions {
 	kept, all := k.logBytes()
 	d.Kept += kept
 	d.Removed += all - kept
-	if k.policy.MaxSize > 0 {
-		d.Over = max(0, d.Kept-k.policy.MaxSize)
-	}
 	return d
 }

@@ -110,7 +110,7 @@ func TestWindowAndSize(t *testing.T) {
 		"long-window":     {Window: 1000 * time.Hour},
 	} {
 		d := plan(t, c, p, now)
-		wantGolden(t, name, table(d, time.UTC)+fmt.Sprintf("%d bytes stay, %d go, %d too many\n", d.Kept, d.Removed, d.Over))
+		wantGolden(t, name, table(d, time.UTC)+fmt.Sprintf("%d bytes stay, %d go, %d too many\n", d.Kept, d.Removed, d.Over(d.Kept)))
 	}
 }
 
@@ -210,8 +210,8 @@ func TestLargeJunk(t *testing.T) {
 	older.ID, older.Started, older.Finished = taken(1500).ID, minute(1500), minute(1501)
 	d := plan(t, catalogOf(taken(1), taken(1000), older, taken(2000), taken(3000), junk), retention.Policy{Last: 9, MaxSize: 300}, minute(4100))
 	stays := kept(d)
-	if len(stays) != 4 || !stays[junk.ID] || stays[older.ID] || stays[taken(1).ID] || d.Over != 1<<40 {
-		t.Errorf("what stays is\n%s, %d bytes too many", table(d, time.UTC), d.Over)
+	if len(stays) != 4 || !stays[junk.ID] || stays[older.ID] || stays[taken(1).ID] || d.Over(d.Kept) != 1<<40 {
+		t.Errorf("what stays is\n%s, %d bytes too many", table(d, time.UTC), d.Over(d.Kept))
 	}
 }
 

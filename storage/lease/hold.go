@@ -10,8 +10,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// ErrLost means that another process has taken the lease.
-var ErrLost = fault.New(fault.Busy, "another process has taken the lease")
+// ErrLost means that the lease is lost: another process has taken it, the stored lease is missing or damaged, or it was not
+// renewed in time.
+var ErrLost = fault.New(fault.Busy, "the lease is lost")
 
 // Hold is a lease that lasts as long as Keep renews it.
 type Hold struct {
@@ -65,8 +66,9 @@ func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration
 	return h, held, err
 }
 
-// honorsConditions reports whether the store honors conditions. It asks the store to replace again the version that l replaced. A
-// store that honors the condition refuses this. A store that ignores it stores l once more, which changes nothing.
+// honorsConditions reports whether the store honors conditions. It repeats the write of l on the condition that the version that
+// l replaced is still stored. A store that honors the condition returns ErrChanged. A store that ignores it stores l again,
+// possibly over the lease of another process, for which Hold waits. After any other error honorsConditions returns false.
 func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 	data, err := Kind.Encode(l.Lease)
 	if err == nil {
@@ -75,10 +77,10 @@ func (a *Access) honorsConditions(ctx context.Context, l taken) bool {
 	return errors.Is(err, storage.ErrChanged)
 }
 
-// Keep renews h after half of the time for which it lasts, until ctx ends, and returns the result of Release. The lease of a job that is no
-// longer idle is renewed after half of the ttl at the latest. If another process has taken the lease, Keep returns an error that matches
-// ErrLost. A renewal that fails for another reason is tried again after a sixteenth of the ttl, so Keep survives an unreachable store. After
-// each renewal Keep calls renewed, unless it is nil, with the time at which the ttl began.
+// Keep renews h whenever half of its time has passed. When ctx ends, Keep releases h and returns the result of Release. The lease
+// of a job that is no longer idle is renewed after half of the ttl at the latest. If the lease is lost, Keep returns an error that
+// matches ErrLost. A renewal that fails for another reason is tried again after a sixteenth of the ttl, so Keep survives an unreachable store. After
+// each renewal Keep calls renewed, unless it is nil, with the time from which the new ttl counts.
 func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	wait, idleUntil := max(0, time.Until(h.Until)-h.ttl/2), time.Time{}
 	for {
@@ -102,7 +104,7 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 			wait, idleUntil = h.ttl/16, time.Time{}
 			continue
 		case !held:
-			return fmt.Errorf("%w: %q has it", ErrLost, stored.Holder)
+			return lost(stored.Lease)
 		case h.id != "":
 			h.id = stored.id
 		}
@@ -113,13 +115,21 @@ func (h Hold) Keep(ctx context.Context, renewed func(time.Time)) error {
 	}
 }
 
-// shortestRenewal is the minimum timeout of a renewal, enough for a store on a busy host.
-const shortestRenewal = time.Second
+// lost returns the error for a lease in place of which another one is stored, or none.
+func lost(stored Lease) error {
+	if stored.Holder == "" {
+		return fmt.Errorf("%w: the stored lease is missing or damaged: run dr check", ErrLost)
+	}
+	return fmt.Errorf("%w: %q has taken it", ErrLost, stored.Holder)
+}
 
-// renew renews h once. Its timeout is a quarter of the ttl, so that a second try can begin before the lease ends, or half of it if the ttl is
-// short.
+// minRenewTimeout is the minimum timeout of a renewal, unless half of the ttl is shorter. It is enough for a store on a busy host.
+const minRenewTimeout = time.Second
+
+// renew renews h once. Its timeout is a quarter of the ttl, so that a second try can begin before the lease ends, but at least
+// minRenewTimeout or half of the ttl, whichever is less.
 func (h Hold) renew(ctx context.Context, t Term) (version, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(h.ttl/4, min(h.ttl/2, shortestRenewal)))
+	ctx, cancel := context.WithTimeout(ctx, max(h.ttl/4, min(h.ttl/2, minRenewTimeout)))
 	defer cancel()
 	return h.in.renew(ctx, version{h.withLogEnd(), h.id}, t)
 }

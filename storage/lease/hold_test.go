@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -280,6 +281,24 @@ func TestHoldLost(t *testing.T) {
 		acquire(t, c, "b", time.Now().Add(ttl)) // with a fast clock
 		stored.WantError(t, "taken", <-ended, lease.ErrLost)
 		wantHolder(t, c, "b")
+	})
+}
+
+// TestHoldRemoved checks that Keep ends when the stored lease has been removed, and does not blame another process for it.
+func TestHoldRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		c := stored.OpenCluster(t, b, "c")
+		h, _ := hold(t, c, "a")
+		ended := make(chan error, 1)
+		go func() { ended <- h.Keep(t.Context(), nil) }()
+		time.Sleep(time.Second)
+		stored.Remove(t, b, leaseKey)
+		err := <-ended
+		stored.WantError(t, "removed", err, lease.ErrLost)
+		if !strings.Contains(err.Error(), "missing or damaged") {
+			t.Error(err)
+		}
 	})
 }
 

@@ -43,7 +43,7 @@ func ReadDocument(r io.Reader) ([]byte, error) {
 	}
 	size := binary.BigEndian.Uint32(prefix[len(magic)+1:])
 	if size > document.MaxSize {
-		return nil, fmt.Errorf("%w: its header has %d bytes, allowed are %d", storage.ErrDamaged, size, document.MaxSize)
+		return nil, fmt.Errorf("%w: its header has %d bytes; the maximum is %d", storage.ErrDamaged, size, document.MaxSize)
 	}
 	return readFull(r, int(size))
 }
@@ -120,7 +120,7 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 			return
 		}
 		r.begun = true
-		for _, mark := range r.Header.records() {
+		for _, mark := range r.Header.marks() {
 			if !yield(mark, nil) {
 				return
 			}
@@ -145,8 +145,8 @@ func (r *Reader) Records() iter.Seq2[Record, error] {
 	}
 }
 
-// records returns the marks and the server's version in the order of Records.
-func (h Header) records() []Record {
+// marks returns the server's version, then the marks by position.
+func (h Header) marks() []Record {
 	var marks []Record
 	for _, m := range h.Marks {
 		if m.CompactRevision > 0 {
@@ -168,8 +168,8 @@ func (h Header) records() []Record {
 	return slices.Insert(marks, 0, version)
 }
 
-// markOrder compares by position, and in a log from Watch also by compaction, which is not a request there: a hash can
-// be compared only until the key space is compacted further.
+// markOrder orders marks by position. In a log from Watch, where compactions are marks, it orders those at one position by
+// CompactRevision: a hash must come before the mark of a later compaction, after which it can no longer be compared.
 func (h Header) markOrder(a, b Record) int {
 	order := cmp.Compare(a.Position, b.Position)
 	if order != 0 || h.Source == WAL {
@@ -178,8 +178,8 @@ func (h Header) markOrder(a, b Record) int {
 	return cmp.Compare(a.CompactRevision, b.CompactRevision)
 }
 
-// next replaces request with the following one. It returns io.EOF if there is none; the number of requests comes next
-// in the body.
+// next replaces request with the following one. After the last request it returns io.EOF, and the next value in the body is the
+// number of requests.
 func (r *Reader) next(request *Record) error {
 	if len(r.block) == 0 {
 		err := r.nextBlock()
@@ -193,7 +193,7 @@ func (r *Reader) next(request *Record) error {
 	size, k := binary.Uvarint(r.block[at:])
 	at += max(k, 0)
 	if n <= 0 || m <= 0 || k <= 0 || size == 0 || size > uint64(len(r.block)-at) {
-		return fmt.Errorf("%w: there is no request after position %d", storage.ErrDamaged, request.Position)
+		return fmt.Errorf("%w: the record after position %d is malformed", storage.ErrDamaged, request.Position)
 	}
 	position, term := request.Position+distance, request.Term+rise // an overflow makes the position smaller, which is refused
 	err := r.Header.validateNext(request, position, term)
@@ -206,12 +206,12 @@ func (r *Reader) next(request *Record) error {
 	return nil
 }
 
-// nextBlock reads and verifies a block. It returns io.EOF if there is none; the number of requests comes next in the
-// body.
+// nextBlock reads and verifies a block. After the last block it returns io.EOF, and the next value in the body is the number of
+// requests.
 func (r *Reader) nextBlock() error {
 	size, err := binary.ReadUvarint(r.body)
 	if err != nil {
-		return r.explain(err)
+		return r.bodyError(err)
 	}
 	if size == 0 {
 		return io.EOF
@@ -221,7 +221,7 @@ func (r *Reader) nextBlock() error {
 	}
 	p, err := r.readBytes(int(size) + crc32.Size)
 	if err != nil {
-		return r.explain(err)
+		return r.bodyError(err)
 	}
 	r.block = p[:size]
 	if crc32.Checksum(r.block, castagnoli) != binary.BigEndian.Uint32(p[size:]) {
@@ -250,10 +250,10 @@ func (r *Reader) readBytes(size int) ([]byte, error) {
 func (r *Reader) checkEnd(count int, last Record) error {
 	declared, err := binary.ReadUvarint(r.body)
 	if err != nil {
-		return r.explain(err)
+		return r.bodyError(err)
 	}
 	if declared != uint64(count) || count != r.Header.Requests {
-		return fmt.Errorf("%w: it has %d requests, according to its end %d, to its header %d",
+		return fmt.Errorf("%w: it has %d requests, but its end declares %d and its header %d",
 			storage.ErrDamaged, count, declared, r.Header.Requests)
 	}
 	err = r.Header.validateLast(last)
@@ -262,7 +262,7 @@ func (r *Reader) checkEnd(count int, last Record) error {
 	}
 	_, err = r.body.ReadByte()
 	if err == nil {
-		return fmt.Errorf("%w: something follows the end of its body", storage.ErrDamaged)
+		return fmt.Errorf("%w: its body continues after its end", storage.ErrDamaged)
 	}
 	if r.plain.err != io.EOF { // the seal reports io.EOF only if the stored stream has ended too, and so was intact
 		return r.plain.err
@@ -270,13 +270,13 @@ func (r *Reader) checkEnd(count int, last Record) error {
 	return nil
 }
 
-// explain distinguishes a body that is malformed or ends early from one that cannot be read, by the error of its
-// stream.
-func (r *Reader) explain(err error) error {
+// bodyError returns the error for a failed read of the body: that of its stream, if it has one other than io.EOF, otherwise
+// damage.
+func (r *Reader) bodyError(err error) error {
 	if r.plain.err != nil && r.plain.err != io.EOF {
 		return r.plain.err
 	}
-	return fmt.Errorf("%w: its body ends within a block: %v", storage.ErrDamaged, err)
+	return fmt.Errorf("%w: its body is cut off or malformed: %v", storage.ErrDamaged, err)
 }
 
 // Close frees the resources of the Reader. It does not close the source, which must stay open until then.

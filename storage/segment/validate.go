@@ -243,7 +243,7 @@ func (h Header) validateRequests(requests []Record) error {
 			return fmt.Errorf("a record of kind %d at position %d is no request of source %s", r.Kind, r.Position, h.Source)
 		}
 		if len(r.Data) == 0 || len(r.Data) > maxData {
-			return fmt.Errorf("the request at position %d has %d bytes, allowed are 1 to %d", r.Position, len(r.Data), maxData)
+			return fmt.Errorf("the request at position %d has %d bytes; 1 to %d are allowed", r.Position, len(r.Data), maxData)
 		}
 		err := h.validateNext(&before, r.Position, r.Term)
 		if err != nil {

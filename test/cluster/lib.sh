@@ -93,7 +93,7 @@ declare -A components
 
 # start NAME runs the function run_NAME in the background, and appends its output to a log in $logs.
 start() {
-	"run_$1" >>"$logs/$1.log" 2>&1 &
+	GOMAXPROCS=1 "run_$1" >>"$logs/$1.log" 2>&1 &
 	components[$1]=$!
 }
 

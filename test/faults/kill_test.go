@@ -402,8 +402,8 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 	l := newLarge(t)
 	r := repo(filepath.Join(t.TempDir(), "repo"))
 	for range 3 {
-		a := start(t, backupArgs(r, l.key, l.server.Endpoints())...)
-		b := start(t, backupArgs(r, l.key, l.server.Endpoints())...)
+		args := backupArgs(r, l.key, l.server.Endpoints(), "--dial-timeout", "1m") // for a busy host
+		a, b := start(t, args...), start(t, args...)
 		first, second := a.Wait(t), b.Wait(t)
 		switch {
 		case first.Code == 0 && second.Code == 0:

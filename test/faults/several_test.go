@@ -74,6 +74,7 @@ func TestTwoBackupsAtOnceIntoS3(t *testing.T) {
 	url := s.URL(s.Bucket(t), "repo")
 	args := []string{
 		"backup", "--repo", url, "--cluster", clusterName, "--recipient", key.recipient, "--endpoints", server.Endpoints()[0],
+		"--dial-timeout", "1m", // for a busy host
 	}
 	taken := map[catalog.ID]string{} // with the digest of its stored bytes
 	for range 4 {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// Azurite reads some 400 packages from a disk that other tests use too.
-	readyTimeout = time.Minute
+	// Azurite reads some 400 packages from a disk that other tests use too: a minute was too short on a busy host.
+	readyTimeout = 5 * time.Minute
 	pollInterval = 20 * time.Millisecond
 	startTries   = 3
 )

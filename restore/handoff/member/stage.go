@@ -13,10 +13,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// stage builds the new data, unless it is there.
+// stage builds the new data, unless it is already built.
 func (w Work) stage(ctx context.Context, s *swap.Swap) (handoff.Report, error) {
 	if w.Plan == nil {
-		return handoff.Report{}, fmt.Errorf("%w: %s carries out a plan: name its file", fault.Usage, w.Task)
+		return handoff.Report{}, fmt.Errorf("%w: %s needs a plan: name its file", fault.Usage, w.Task)
 	}
 	p, err := w.Plan.Place(plan.Into{Name: w.Place.Name, DataDir: s.DataDir, WALDir: s.WALDir})
 	if err != nil {
@@ -34,10 +34,10 @@ func (w Work) stage(ctx context.Context, s *swap.Swap) (handoff.Report, error) {
 	if met != nil {
 		return handoff.Report{Error: &met.Error, Obstacle: &met.Obstacle, Vacant: v.Vacant}, nil
 	}
-	return handoff.Report{Done: true, Built: describe(*result), Vacant: v.Vacant}, nil
+	return handoff.Report{Done: true, Built: builtOf(*result), Vacant: v.Vacant}, nil
 }
 
-// build returns the result of p, which it carries out unless that has been done.
+// build carries out p, unless its new data is already built, and returns the result.
 func (w Work) build(ctx context.Context, s *swap.Swap, p plan.Plan) (*restore.Result, error) {
 	built, err := s.Built(p)
 	if err != nil || built != nil {
@@ -55,7 +55,7 @@ func (w Work) build(ctx context.Context, s *swap.Swap, p plan.Plan) (*restore.Re
 	return &result, err
 }
 
-// reopen puts old data back that was closed for another plan.
+// reopen puts the old data back if a restore with another plan has begun to exchange it.
 func reopen(s *swap.Swap) error {
 	v, err := s.Look()
 	if err != nil || !slices.Contains([]swap.State{swap.Closing, swap.Closed, swap.Placing}, v.State) {
@@ -64,6 +64,7 @@ func reopen(s *swap.Swap) error {
 	return s.Undo()
 }
 
+// check returns an error if the disk does not suit p.
 func check(ctx context.Context, s *swap.Swap, p plan.Plan) error {
 	vacant, err := s.IsVacant()
 	switch {
@@ -75,8 +76,8 @@ func check(ctx context.Context, s *swap.Swap, p plan.Plan) error {
 	return s.Check(ctx, p)
 }
 
-// describe returns the new data that r describes.
-func describe(r restore.Result) *handoff.Built {
+// builtOf returns the summary of r for the report.
+func builtOf(r restore.Result) *handoff.Built {
 	b := &handoff.Built{ClusterID: r.ClusterID, Revision: cmp.Or(r.BumpedTo, r.Revision), Keys: r.Keys}
 	for _, phase := range r.Phases {
 		b.Seconds += phase.Seconds
