@@ -3,7 +3,6 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-go list ./test/kubernetes ./test/e2e ./test/faults ./test/deploy
-go list ./test/... | grep -vE '/test/(kubernetes|e2e|faults|deploy)$'
+go list ./test/{kubernetes,e2e,faults,deploy} ./test/...
 grep -rlE --include='*_test.go' 'testing\.Short\(\)|rapid\.|etcd-dr/test/(command|embedded|objectstores|servers)"' . |
 	xargs -n 1 dirname | sort -u | grep -v '^\./test'

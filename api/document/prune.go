@@ -17,8 +17,8 @@ type Prune struct {
 	// Untrusted are backups that no trusted key has signed. They are kept too.
 	Untrusted []Damage       `json:"untrusted"`
 	Locked    []LockedObject `json:"locked"` // objects that cannot be removed before a date
-	// Swept is the number of objects that are removed permanently (with dryRun: would be): what is left of deleted backups, of deleted
-	// log and of killed backups after the grace period.
+	// Swept is the number of objects that this prune removes for good, or would remove if dryRun is false. They belong to backups and
+	// log that were deleted, and to backups that were killed, longer ago than the grace period.
 	Swept     int   `json:"swept"`
 	SweptSize int64 `json:"sweptBytes"`   // the size of these objects
 	Kept      int64 `json:"keptBytes"`    // the stored size of the backups and the log that stay

@@ -122,14 +122,6 @@ func (r *run) halfMade(revision uint64) error {
 // change makes one revision. It bypasses the applier: the log contains only changes that passed authentication, alarms and the
 // quota. It writes all of the revision or nothing.
 func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
-	if request.Put != nil {
-		err := r.grantMissing(request.Put)
-		if err != nil {
-			return err
-		}
-		r.applyPlain(request)
-		return nil
-	}
 	ops := opsOf(request)
 	for _, op := range ops {
 		p := op.GetRequestPut()
@@ -146,7 +138,7 @@ func (r *run) change(position uint64, request *pb.InternalRaftRequest) error {
 	return nil
 }
 
-// opsOf returns the operations of a change, in order.
+// opsOf returns the operations of a put, a delete, or the success of a transaction, in order.
 func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
 	switch {
 	case request.Put != nil:
@@ -160,27 +152,20 @@ func opsOf(request *pb.InternalRaftRequest) []*pb.RequestOp {
 // changeAll makes one revision with sub-revisions in the order of ops. It returns false and changes nothing if a key to delete
 // does not exist.
 func (m *member) changeAll(ops []*pb.RequestOp) bool {
-	tx := m.kv.Write(m.quiet)
-	defer tx.End()
-	if !canDelete(tx, ops) {
+	if !m.canDelete(ops) {
 		return false
 	}
-	for _, op := range ops {
-		p := op.GetRequestPut()
-		if p != nil {
-			tx.Put(p.Key, p.Value, lease.LeaseID(p.Lease))
-		} else {
-			tx.DeleteRange(op.GetRequestDeleteRange().Key, nil)
-		}
-	}
+	m.write(ops)
 	return true
 }
 
 // canDelete reports whether each key exists when its delete in ops is reached: in the key space, or put by an earlier op.
-func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
+func (m *member) canDelete(ops []*pb.RequestOp) bool {
 	if !slices.ContainsFunc(ops, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
 		return true
 	}
+	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
+	defer tx.End()
 	present := make(map[string]bool, len(ops)) // whether a key exists after the earlier ops; only keys that they changed
 	for _, op := range ops {
 		p := op.GetRequestPut()
@@ -202,7 +187,7 @@ func canDelete(tx mvcc.TxnWrite, ops []*pb.RequestOp) bool {
 }
 
 // has reports whether the key space contains key.
-func has(tx mvcc.TxnWrite, key []byte) bool {
+func has(tx mvcc.ReadView, key []byte) bool {
 	found, err := tx.Range(context.Background(), key, nil, mvcc.RangeOptions{CountOnly: true})
 	return err == nil && found.Count == 1
 }

@@ -63,9 +63,13 @@ func (m *member) applyPlain(r *pb.InternalRaftRequest) {
 	if r.Txn != nil {
 		ops = m.branch(r.Txn)
 	}
-	if !slices.ContainsFunc(ops, writes) || !m.haveLeases(ops) {
-		return
+	if slices.ContainsFunc(ops, writes) && m.haveLeases(ops) {
+		m.write(ops)
 	}
+}
+
+// write writes the puts and deletes in ops as one revision.
+func (m *member) write(ops []*pb.RequestOp) {
 	tx := m.kv.Write(m.quiet)
 	for _, op := range ops {
 		switch op := op.Request.(type) {
@@ -75,7 +79,7 @@ func (m *member) applyPlain(r *pb.InternalRaftRequest) {
 			tx.DeleteRange(op.RequestDeleteRange.Key, endOf(op.RequestDeleteRange))
 		}
 	}
-	tx.End() // not deferred: after a panic it would commit a part of the request
+	tx.End() // not deferred: after a panic it could commit a part of ops
 }
 
 // branch returns the operations of t that its comparisons select.

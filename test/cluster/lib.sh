@@ -91,7 +91,8 @@ mount_own() {
 
 declare -A components
 
-# start NAME runs the function run_NAME in the background, and appends its output to a log in $logs.
+# start NAME runs the function run_NAME in the background, and appends its output to a log in $logs. Each component gets one
+# processor, for the reason in test/servers/process.go.
 start() {
 	GOMAXPROCS=1 "run_$1" >>"$logs/$1.log" 2>&1 &
 	components[$1]=$!
