@@ -11,6 +11,8 @@ export CGO_ENABLED := 0
 
 # How many packages are compiled and tested at a time: more than two cores have room for, since most tests wait for servers.
 P ?= 3
+# What a run of all tests leaves out: lint has vetted the code, and nothing looks at the symbols that debuggers read.
+lean = -vet=off -ldflags '-s -w'
 # soak: where its random numbers begin, and how long each of its tests goes on.
 SEED ?= 1
 SECONDS ?= 60
@@ -62,9 +64,9 @@ test-short: ## the inner loop: no real servers, no tools
 
 .PHONY: test
 test: tools build ## short tests under the race detector, then everything with real servers, then each benchmark once, small
-	packages=$(packages); CGO_ENABLED=1 go test -p $(P) -short -race -timeout 30m $$packages
-	packages=$$(test/full.sh); $(with_tools) $(with_dr) go test -p 3 -parallel 3 -count=1 -timeout 75m $$packages
-	test/light.sh | xargs --no-run-if-empty go test -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
+	packages=$(packages); CGO_ENABLED=1 go test $(lean) -p $(P) -short -race -timeout 30m $$packages
+	packages=$$(test/full.sh); $(with_tools) $(with_dr) go test $(lean) -p 2 -parallel 3 -count=1 -timeout 75m $$packages
+	test/light.sh | xargs --no-run-if-empty go test $(lean) -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
 	$(with_tools) go run ./test/bench -quick
 
 .PHONY: e2e

@@ -67,19 +67,19 @@ var options = map[string]option{
 	"endpoint": {
 		[]string{S3, GCS, Azure}, func(a *Address) *string { return &a.Endpoint }, isEndpoint, "https://host:port",
 	},
-	"create":     {[]string{File}, func(a *Address) *string { return &a.Create }, matches(`false`), "false"},
-	"region":     {[]string{S3}, func(a *Address) *string { return &a.Region }, matches(`[A-Za-z0-9_-]{1,64}`), "a name"},
-	"path-style": {[]string{S3}, func(a *Address) *string { return &a.PathStyle }, matches(`true|false`), "true or false"},
+	"create":     {[]string{File}, func(a *Address) *string { return &a.Create }, oneOf("false"), "false"},
+	"region":     {[]string{S3}, func(a *Address) *string { return &a.Region }, matches(`[A-Za-z0-9_-]+`, 64), "a name"},
+	"path-style": {[]string{S3}, func(a *Address) *string { return &a.PathStyle }, oneOf("true", "false"), "true or false"},
 	"checksums": {
-		[]string{S3}, func(a *Address) *string { return &a.Checksums }, matches(`auto|when-required`),
+		[]string{S3}, func(a *Address) *string { return &a.Checksums }, oneOf("auto", "when-required"),
 		"auto or when-required",
 	},
 	"sse": {
-		[]string{S3}, func(a *Address) *string { return &a.SSE }, matches(`AES256|aws:kms|aws:kms:dsse`),
+		[]string{S3}, func(a *Address) *string { return &a.SSE }, oneOf("AES256", "aws:kms", "aws:kms:dsse"),
 		"AES256, aws:kms or aws:kms:dsse",
 	},
 	"kms-key": {
-		[]string{S3}, func(a *Address) *string { return &a.KMSKey }, matches(`[A-Za-z0-9:/_-]{1,1000}`),
+		[]string{S3}, func(a *Address) *string { return &a.KMSKey }, matches(`[A-Za-z0-9:/_-]+`, 1000),
 		"the id, ARN or alias of a key of KMS",
 	},
 	"storage-class": {
@@ -87,7 +87,7 @@ var options = map[string]option{
 		"a class that is read at once, such as STANDARD_IA, INTELLIGENT_TIERING or GLACIER_IR",
 	},
 	"account": {
-		[]string{Azure}, func(a *Address) *string { return &a.Account }, matches(`[a-z0-9]{3,24}`),
+		[]string{Azure}, func(a *Address) *string { return &a.Account }, matches(`[a-z0-9]{3,}`, 24),
 		"3 to 24 lower-case letters and digits",
 	},
 	"ca": {
@@ -99,14 +99,20 @@ var options = map[string]option{
 var secretive = []string{"key", "secret", "token", "sig", "sas", "pass", "pwd", "cred", "auth"}
 
 var (
-	bucketName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`) // the union of the stores' rules
-	storageClass = regexp.MustCompile(`^[A-Z0-9_]{1,64}$`)
-	control      = regexp.MustCompile(`[\x00-\x1f\x7f]`)
+	isBucket = matches(`[A-Za-z0-9][A-Za-z0-9._-]+[A-Za-z0-9]`, 222) // the union of the stores' rules
+	isClass  = matches(`[A-Z0-9_]+`, 64)
+	control  = regexp.MustCompile(`[\x00-\x1f\x7f]`)
 )
 
-func matches(pattern string) func(scheme, value string) bool {
+// matches returns a function that reports whether all of a value matches the pattern, and has at most the given number of bytes. A pattern
+// with the number in it, such as {1,1000}, would take every command milliseconds to compile.
+func matches(pattern string, most int) func(scheme, value string) bool {
 	whole := regexp.MustCompile(`^(?:` + pattern + `)$`)
-	return func(_, value string) bool { return whole.MatchString(value) }
+	return func(_, value string) bool { return len(value) <= most && whole.MatchString(value) }
+}
+
+func oneOf(values ...string) func(scheme, value string) bool {
+	return func(_, value string) bool { return slices.Contains(values, value) }
 }
 
 // isEndpoint reports whether value is a scheme and a host. Azure also allows a path, which names the account in an
@@ -120,8 +126,8 @@ func isEndpoint(scheme, value string) bool {
 
 // isReadableClass reports whether objects of the class can be read at once. An archived object could neither be
 // restored from nor be listed with its manifest.
-func isReadableClass(_, value string) bool {
-	return value != "GLACIER" && value != "DEEP_ARCHIVE" && storageClass.MatchString(value)
+func isReadableClass(scheme, value string) bool {
+	return value != "GLACIER" && value != "DEEP_ARCHIVE" && isClass(scheme, value)
 }
 
 func isFile(_, value string) bool { return filepath.IsAbs(value) && !control.MatchString(value) }
@@ -172,7 +178,7 @@ func parseObjects(u *url.URL) (Address, error) {
 	switch {
 	case u.Opaque != "" || u.Host == "":
 		return Address{}, fmt.Errorf("%w: it names no bucket: use %s://bucket/prefix", ErrURL, u.Scheme)
-	case !bucketName.MatchString(u.Host):
+	case !isBucket(u.Scheme, u.Host):
 		return Address{}, fmt.Errorf("%w: no bucket has such a name: use %s://bucket/prefix, the host of another store goes "+
 			"into ?endpoint=https://host", ErrURL, u.Scheme)
 	case a.Prefix != "" && storage.ValidKey(a.Prefix+"/x") != nil:

@@ -54,7 +54,9 @@ type Access struct{ store *records.Store }
 // New returns access to the leases of the store's cluster.
 func New(store *records.Store) *Access { return &Access{store} }
 
-var jobName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
+var jobPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+
+func validJob(name string) bool { return len(name) <= 100 && jobPattern.MatchString(name) }
 
 func (a *Access) key(job string) string {
 	return a.store.Cluster + "/leases/" + job + catalog.JSONSuffix
@@ -65,7 +67,7 @@ var Kind = document.Kind[Lease]{Format: 1, Check: Lease.validate}
 
 // validate returns an error if a field has a value that Acquire does not write.
 func (l Lease) validate() error {
-	if !jobName.MatchString(l.Job) || l.Holder == "" {
+	if !validJob(l.Job) || l.Holder == "" {
 		return fmt.Errorf("invalid job %q or empty holder %q", l.Job, l.Holder)
 	}
 	if l.LogEnd != nil && catalog.ValidLineage(l.LogEnd.Lineage) != nil {
@@ -101,7 +103,7 @@ type taken struct {
 
 // acquire implements Acquire. It takes the job, the holder and LogEnd from next.
 func (a *Access) acquire(ctx context.Context, next Lease, t Term) (l taken, held bool, err error) {
-	if !jobName.MatchString(next.Job) || next.Holder == "" {
+	if !validJob(next.Job) || next.Holder == "" {
 		return taken{}, false, fmt.Errorf("%w: lease on %q for %q: use up to 100 lower-case letters, digits and '-'",
 			catalog.ErrName, next.Job, next.Holder)
 	}

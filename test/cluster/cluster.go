@@ -271,7 +271,7 @@ func (c *Cluster) Eventually(t testing.TB, want string, args ...string) {
 	t.Helper()
 	var got string
 	var err error
-	for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < waitTimeout; time.Sleep(min(200*time.Millisecond+time.Since(start)/10, 2*time.Second)) {
 		got, err = c.Try("", args...)
 		if err == nil && strings.TrimSpace(got) == want {
 			return

@@ -13,10 +13,10 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 )
 
-// TestCluster checks on one cluster what other tests do with theirs.
-func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a Kubernetes")
+// TestSoakCluster checks on one cluster what other tests do with theirs: they fail too if it does not work.
+func TestSoakCluster(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("other tests need the same of their clusters: set ETCD_DR_SOAK")
 	}
 	s := suite{cluster.Start(t)}
 	t.Run("SecondCluster", s.testSecondCluster)

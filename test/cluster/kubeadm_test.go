@@ -9,11 +9,11 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 )
 
-// TestKubeadm ends etcd by its manifest, and starts it again. The API server does not answer in between, and has the same objects afterwards.
+// TestSoakKubeadm ends etcd by its manifest, and starts it again. The API server does not answer in between, and has the same objects afterwards.
 // No process is left.
-func TestKubeadm(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a Kubernetes")
+func TestSoakKubeadm(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("other tests need the same of their clusters: set ETCD_DR_SOAK")
 	}
 	var disk string
 	t.Run("Cluster", func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // TestReplaceAndUndo restores a member in the place of its data: staged while it runs, exchanged when it is stopped, and taken back.
 func TestReplaceAndUndo(t *testing.T) {
 	withServers(t)
-	for _, version := range servers.Versions {
+	for _, version := range servers.Some(t) {
 		for _, withLog := range []bool{false, true} {
 			name := version
 			o := servers.Options{Version: version}

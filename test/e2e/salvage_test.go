@@ -169,7 +169,7 @@ func (l *load) holds(t *testing.T, name string, client *clientv3.Client) {
 // acknowledged write is restored.
 func TestSalvageFromAMajority(t *testing.T) {
 	withServers(t)
-	for _, version := range servers.Versions {
+	for _, version := range servers.Some(t) {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
 			servers.Fill(t, c.Client(t), 5, servers.FillOptions{})
@@ -193,7 +193,7 @@ func TestSalvageFromAMajority(t *testing.T) {
 // remaining disks, and nowhere else.
 func TestSalvageOneSurvivor(t *testing.T) {
 	withServers(t)
-	for _, version := range servers.Versions {
+	for _, version := range servers.Some(t) {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
 			a := leaderOf(t, c)
@@ -249,7 +249,7 @@ func leaderOf(t *testing.T, c *servers.Cluster) int {
 // TestSalvageFromTheOnlyMember kills the only member under load: its own disk has everything.
 func TestSalvageFromTheOnlyMember(t *testing.T) {
 	withServers(t)
-	for _, version := range servers.Versions {
+	for _, version := range servers.Some(t) {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version})
 			l := startLoad(t, c.Client(t))

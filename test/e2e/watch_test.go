@@ -189,7 +189,7 @@ func TestWatchLarge(t *testing.T) {
 		t.Skip("needs real servers")
 	}
 	// Not in parallel: this uses a core most of the time.
-	for _, version := range servers.Versions {
+	for _, version := range servers.Some(t) {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, ExtraArgs: []string{
 				"--max-txn-ops", "10000", "--quota-backend-bytes", fmt.Sprint(4 << 30),
@@ -246,7 +246,7 @@ func manyKeys(t *testing.T, client *clientv3.Client, from, n int) {
 // misses nothing, and the restored key space is compacted like the cluster's.
 func TestWatchUnderCompactions(t *testing.T) {
 	withServers(t)
-	for _, version := range servers.Versions {
+	for _, version := range servers.Some(t) {
 		t.Run(version, func(t *testing.T) {
 			source := servers.Start(t, servers.Options{Version: version, Members: 3})
 			client := source.Client(t)

@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,18 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-func TestMain(m *testing.M) { os.Exit(command.Main(atOnce{m})) }
-
-// atOnce runs more tests at the same time than make asks for: they wait most of the time.
-type atOnce struct{ *testing.M }
-
-func (m atOnce) Run() int {
-	err := flag.Set("test.parallel", "4")
-	if err != nil {
-		panic(err)
-	}
-	return m.M.Run()
-}
+func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 
 // site is a Kubernetes with a store, in which docs/kubernetes.md is followed.
 type site struct {
@@ -71,7 +59,6 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("AtOnce", func(t *testing.T) { // they wait most of the time; the longest come first
 		t.Run("Restore", s.testRestore)
 		t.Run("RestoreKilled", s.testRestoreKilled)
-		t.Run("RestoreBack", s.testRestoreBack)
 		t.Run("RestoreAndBack", s.testRestoreAndBack)
 		t.Run("RestoreSecured", s.testRestoreSecured)
 		t.Run("RestoreOrdered", s.testRestoreOrdered)
@@ -81,7 +68,6 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("OffCoreos", s.testOffCoreos)
 		t.Run("Bitnami", s.testBitnami)
 		t.Run("Drill", s.testDrill)
-		t.Run("SecuredEtcd", s.testSecuredEtcd)
 		t.Run("Sidecar", s.testSidecar)
 		t.Run("Tenants", s.testTenants)
 	})
@@ -91,6 +77,24 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("AllLost", s.testAllLost)
 	t.Run("Uninstall", s.testUninstall)
 	t.Run("Helm", s.testHelm)
+}
+
+// TestSoakOnKubernetes runs tests whose parts others of TestOnKubernetes have in common with them.
+func TestSoakOnKubernetes(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("takes ten minutes: set ETCD_DR_SOAK")
+	}
+	s := newSite(t)
+	s.minio = s.StartMinio(t)
+	installed := t.Run("FirstBackup", s.testFirstBackup)
+	if !installed {
+		return
+	}
+	t.Run("RightToRestore", s.testRightToRestore)
+	t.Run("AtOnce", func(t *testing.T) {
+		t.Run("RestoreBack", s.testRestoreBack)
+		t.Run("SecuredEtcd", s.testSecuredEtcd)
+	})
 }
 
 // newSite starts a Kubernetes with a store.

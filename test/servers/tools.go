@@ -1,6 +1,8 @@
 package servers
 
 import (
+	"hash/crc32"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,18 @@ import (
 
 // Versions are the minor versions of etcd that the product serves, oldest first.
 var Versions = []string{"3.4", "3.5", "3.6", "3.7"}
+
+// Some returns the versions for a test that takes long: the newest, and one of the older ones, which depends on the test's name. With
+// ETCD_DR_SOAK it returns all.
+func Some(t testing.TB) []string {
+	t.Helper()
+	if os.Getenv("ETCD_DR_SOAK") != "" {
+		return Versions
+	}
+	last := len(Versions) - 1
+	older := crc32.ChecksumIEEE([]byte(t.Name())) % uint32(last)
+	return []string{Versions[older], Versions[last]}
+}
 
 // Tool returns the path of a program of one minor version: etcd, etcdctl or etcdutl (which 3.4 does not have). It skips
 // a test whose tool has not been built; in CI it fails.
