@@ -103,7 +103,7 @@ func runOnce(ctx context.Context, cfg cluster.Config, to []Store, r Request) (Re
 	if err != nil {
 		return Result{}, err
 	}
-	err = run.store(ctx)
+	err = run.storeSnapshot(ctx)
 	if err != nil {
 		return Result{}, err
 	}

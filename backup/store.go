@@ -14,9 +14,9 @@ import (
 
 var errSlow = errors.New("the stream of the snapshot took too long")
 
-// store streams the snapshot into the stores. The time limit covers only the member's stream: a slow reader keeps a
+// storeSnapshot streams the snapshot into the stores. The time limit covers only the member's stream: a slow reader keeps a
 // read transaction open in the member, which meanwhile cannot reuse pages.
-func (r *run) store(ctx context.Context) error {
+func (r *run) storeSnapshot(ctx context.Context) error {
 	id, err := r.to.freeID(catalog.NewID(r.started, r.manifest.Revision))
 	if err != nil {
 		return err

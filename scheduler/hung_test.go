@@ -116,7 +116,7 @@ func besideProd(t *testing.T) []spec.Spec {
 	t.Helper()
 	others := 200
 	if testing.Short() {
-		others = 60
+		others = 20
 	}
 	prod := specOf(t, "prod", "15 * * * *", "main")
 	prod.Observe, prod.Triggers = 10*time.Minute, spec.Triggers{Gap: true, Every: 5 * time.Minute}

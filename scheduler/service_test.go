@@ -909,7 +909,11 @@ func TestServiceRevisions(t *testing.T) {
 // Whichever requests fail and services stop: each slot has at most one backup, no backup is taken without a reason, and in the
 // end every cluster has one of its last slot.
 func TestServicesUnderChaos(t *testing.T) {
-	for seed := range 20 {
+	seeds := 20
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		bubble(t, func(t *testing.T, w *world) { chaos(t, w, uint64(seed)) })
 	}
 }

@@ -178,7 +178,7 @@ func goldens() map[string]any {
 	maps.Copy(all, assetsDocuments())
 	maps.Copy(all, findDocuments())
 	maps.Copy(all, intoDocuments())
-	maps.Copy(all, scheduleDocuments())
+	maps.Copy(all, configDocuments())
 	maps.Copy(all, serviceDocuments())
 	maps.Copy(all, statusDocuments())
 	return all

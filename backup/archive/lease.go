@@ -127,7 +127,7 @@ func (a *archiver) holder() string { return fmt.Sprintf("%s/%s", a.config.Host, 
 func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var keeping sync.WaitGroup
 	a.busyAt.Store(time.Now().UnixNano())
-	held.Reached, held.Idle = a.logEnd.Load, a.idle
+	held.CurrentLogEnd, held.Idle = a.logEnd.Load, a.idle
 	keeping.Go(func() {
 		err := held.Keep(ctx, nil)
 		if errors.Is(err, lease.ErrLost) {

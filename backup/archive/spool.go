@@ -165,7 +165,7 @@ func (s *spool) get(h segment.Header) (segment.Encoded, error) {
 	if err != nil {
 		return segment.Encoded{}, fmt.Errorf("read segment %d from the spool: %w", h.Seq, err)
 	}
-	e, err := segment.Whole(p)
+	e, err := segment.Decode(p)
 	if err != nil {
 		return segment.Encoded{}, fmt.Errorf("read segment %d from the spool: %s: %w", h.Seq, s.path(h), err)
 	}

@@ -158,23 +158,24 @@ const fullAt = 0.8
 // size checks each member's own database, because members are defragmented one by one. Servers before 3.6 do not report
 // their quota.
 func (c *checked) size(context.Context) check.Line {
-	var largest, quota int64
-	var part float64
+	var largest int64
+	var fullest *Server
+	share := func(s *Server) float64 { return float64(s.Status.DbSize) / float64(s.Status.DbSizeQuota) }
 	for _, s := range c.Servers {
 		largest = max(largest, s.Status.DbSize)
-		if s.Status.DbSizeQuota > 0 {
-			quota = s.Status.DbSizeQuota
-			part = max(part, float64(s.Status.DbSize)/float64(quota))
+		if s.Status.DbSizeQuota > 0 && (fullest == nil || share(s) > share(fullest)) {
+			fullest = s
 		}
 	}
-	switch {
-	case quota == 0:
+	if fullest == nil {
 		return found(check.Unknown, "", "%d bytes; these servers do not report their quota, which 3.6 and later do", largest)
-	case part > fullAt:
-		return found(check.Wanting, "compact and defragment, or raise --quota-backend-bytes",
-			"%d bytes, %.0f%% of the quota: at 100%% etcd accepts no more writes", largest, 100*part)
 	}
-	return found(check.OK, "", "%d bytes, %.0f%% of the quota", largest, 100*part)
+	size, part := fullest.Status.DbSize, share(fullest)
+	if part > fullAt {
+		return found(check.Wanting, "compact and defragment, or raise --quota-backend-bytes",
+			"%d bytes in %s, %.0f%% of its quota: at 100%% etcd accepts no more writes", size, fullest.ID(), 100*part)
+	}
+	return found(check.OK, "", "%d bytes, %.0f%% of the quota", size, 100*part)
 }
 
 // inSync checks that no member lags. At any moment some member does, so each gets a little time to catch up.
@@ -302,6 +303,9 @@ func (c *checked) equal(ctx context.Context) check.Line {
 		return found(check.NotRun, "", "--no-hash: only the revisions of the members that answer were compared")
 	}
 	difference, skipped, err := c.Compare(ctx, from, Unlimited(), c.report)
+	if errors.Is(err, ErrMixedVersions) {
+		return found(check.NotRun, "", "%v", err)
+	}
 	err = errors.Join(append(skipped, err)...)
 	if difference == "" && err != nil {
 		return found(check.Unknown, "", "not all were compared: %s", strings.ReplaceAll(err.Error(), "\n", "; "))

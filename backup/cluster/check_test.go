@@ -236,6 +236,32 @@ func TestCheckFakeDivergence(t *testing.T) {
 	wantSaid(t, lines, "members in step", urls[1]+" lags by 20 entries")
 }
 
+// TestCheckMixedVersions checks that different hashes of different versions are no difference of the data.
+func TestCheckMixedVersions(t *testing.T) {
+	t.Parallel()
+	first, second := twoMembers()
+	first.hash, second.hash, first.version, second.version = 0xaa, 0xbb, "3.5.16", "3.5.15"
+	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+	first.members[1].ClientURLs = []string{urls[1]}
+	lines := checkCluster(t, at(urls...), cluster.CheckOptions{})
+	i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == "HashKV equal" })
+	if lines[i].Verdict != check.NotRun {
+		t.Errorf("got %+v", lines[i])
+	}
+	wantSaid(t, lines, "HashKV equal", "3.5.15 and 3.5.16")
+}
+
+// TestCheckFakeQuota checks that the size is that of the member with the largest share of its quota.
+func TestCheckFakeQuota(t *testing.T) {
+	t.Parallel()
+	first, second := twoMembers()
+	first.size, first.quota, second.size, second.quota = 950, 1000, 2000, 4000
+	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+	first.members[1].ClientURLs = []string{urls[1]}
+	lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
+	wantSaid(t, lines, "database size", "950 bytes", "95%")
+}
+
 // TestCheckFakeRevisions checks that members with different revisions at one position of the log count as diverged,
 // without a hash.
 func TestCheckFakeRevisions(t *testing.T) {

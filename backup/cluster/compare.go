@@ -26,12 +26,22 @@ var ErrIncomparable = errors.New("compactions keep coming in between")
 // Unlimited returns a limit that no key space exceeds.
 func Unlimited() HashLimit { return HashLimit{Stall: math.MaxInt64} }
 
+// ErrMixedVersions means that the members run different versions of etcd.
+var ErrMixedVersions = errors.New("members of different versions are not compared")
+
 // Compare hashes the key space on every answering member, one at a time, at the current revision of from. It returns
 // how the hashes differ, or "" if they do not. Each hash stalls its member's writes; limit bounds each.
 // skipped has the reasons why answering members could not be compared.
+//
+// Members of different versions give ErrMixedVersions: the tombstones that a compaction leaves were hashed by some versions and not by
+// others (etcd, storage/mvcc/hash.go), so that equal key spaces would seem to differ during an upgrade.
 func (c *Cluster) Compare(
 	ctx context.Context, from *Server, limit HashLimit, report storage.Report,
 ) (difference string, skipped []error, err error) {
+	versions := c.versions()
+	if len(versions) > 1 {
+		return "", nil, fmt.Errorf("%w: they run %s", ErrMixedVersions, strings.Join(versions, " and "))
+	}
 	for range compareRounds {
 		status, err := from.Now(ctx)
 		if err != nil {
@@ -41,7 +51,7 @@ func (c *Cluster) Compare(
 		if ctx.Err() != nil {
 			return "", nil, context.Cause(ctx)
 		}
-		if comparable(hashes, errs) {
+		if sameCompaction(hashes, errs) {
 			return describe(c.Servers, hashes), errs, nil
 		}
 		err = pause(ctx, comparePause)
@@ -91,9 +101,8 @@ func (s *Server) hashNow(ctx context.Context, revision int64, limit HashLimit) (
 	return s.HashKVWithin(ctx, revision, now, limit)
 }
 
-// comparable reports whether no compaction happened while the members hashed, neither up to an older revision than the
-// hashed one nor past it.
-func comparable(hashes []catalog.HashKV, errs []error) bool {
+// sameCompaction reports whether all hashes have one compact revision, and no member had compacted the hashed revision.
+func sameCompaction(hashes []catalog.HashKV, errs []error) bool {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, ErrCompacted) }) {
 		return false
 	}
@@ -126,18 +135,11 @@ func describe(servers []*Server, hashes []catalog.HashKV) string {
 	return fmt.Sprintf("HashKV at revision %d: %s", revision, strings.Join(parts, ", "))
 }
 
-// CompareHashes is Compare at the leader's revision, for members of one version. If not all could be compared, err has
-// the reasons, and a is valid.
-//
-// With different versions the hashes of equal key spaces may differ for a while: until 3.4.34 and 3.5.16 a compaction
-// also deleted the tombstones of its own revision.
+// CompareHashes is Compare at the leader's revision. If not all could be compared, err has the reasons, and a is valid.
 func (c *Cluster) CompareHashes(ctx context.Context, limit HashLimit) (a Agreement, err error) {
-	leader, versions := c.Leader(), c.versions()
-	switch {
-	case leader == nil:
+	leader := c.Leader()
+	if leader == nil {
 		return Agreement{}, errors.New("no leader answers")
-	case len(versions) > 1:
-		return Agreement{}, fmt.Errorf("hashes are not compared while members run %s", strings.Join(versions, " and "))
 	}
 	difference, skipped, err := c.Compare(ctx, leader, limit, nil)
 	err = errors.Join(append(skipped, err)...)

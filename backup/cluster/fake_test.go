@@ -38,6 +38,7 @@ type fakeMember struct {
 	revision            int64 // 0 is 7
 	hash                uint32
 	inUse               int64 // bytes of the database
+	size, quota         int64 // bytes of its file, and of what it may have; 0: it does not report a quota
 }
 
 func (f *fakeMember) header() *pb.ResponseHeader {
@@ -47,7 +48,7 @@ func (f *fakeMember) header() *pb.ResponseHeader {
 func (f *fakeMember) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{
 		Header: f.header(), Version: cmp.Or(f.version, "3.7.3"), Leader: f.memberID, Errors: f.errors, IsLearner: f.learner,
-		RaftAppliedIndex: f.applied, RaftIndex: f.applied, DbSizeInUse: f.inUse,
+		RaftAppliedIndex: f.applied, RaftIndex: f.applied, DbSizeInUse: f.inUse, DbSize: f.size, DbSizeQuota: f.quota,
 	}, nil
 }
 

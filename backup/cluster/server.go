@@ -256,14 +256,18 @@ func (l HashLimit) check(inUse int64) error {
 	if stall <= most {
 		return nil
 	}
+	long, size := stall.Round(100*time.Millisecond), humanize.IBytes(uint64(inUse))
+	if l.Density.Bytes == 0 {
+		return fmt.Errorf("%w: up to %s: the first backup counts the entries in %s, --hash-max is %s", ErrTooLarge, long, size, most)
+	}
 	return fmt.Errorf("%w: about %s for about %s entries in %s, --hash-max is %s",
-		ErrTooLarge, stall.Round(100*time.Millisecond), humanize.SIWithDigits(float64(entries), 1, ""), humanize.IBytes(uint64(inUse)), most)
+		ErrTooLarge, long, humanize.SIWithDigits(float64(entries), 1, ""), size, most)
 }
 
-// HashKVWithin is like HashKV, but if the estimate for the member's current status now exceeds l, it does not ask the member: the error then
-// matches ErrTooLarge.
-func (s *Server) HashKVWithin(ctx context.Context, revision int64, now *pb.StatusResponse, l HashLimit) (catalog.HashKV, error) {
-	err := l.check(now.DbSizeInUse)
+// HashKVWithin calls HashKV, unless the estimate for the member's current status exceeds l: then it sends no request, and the error matches
+// ErrTooLarge.
+func (s *Server) HashKVWithin(ctx context.Context, revision int64, current *pb.StatusResponse, l HashLimit) (catalog.HashKV, error) {
+	err := l.check(current.DbSizeInUse)
 	if err != nil {
 		return catalog.HashKV{}, err
 	}

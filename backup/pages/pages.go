@@ -14,7 +14,7 @@ import (
 //
 // The format is that of bbolt in etcd 3.4 to 3.7 (internal/common: page.go, meta.go), as written on little-endian machines.
 type Content struct {
-	Entries    int64 // entries of the key space, one for each revision of each key
+	Entries    int64 // leaf elements that look like those of the key space, one for each revision of each key, also on free pages: rather too many
 	Kubernetes bool  // at least one key is or was below /registry/
 	Encrypted  bool  // the newest Kubernetes Secret was encrypted by its API server
 
@@ -75,14 +75,14 @@ func pageSize(head []byte) int {
 	return size
 }
 
-// read reads one page. A page whose header contains the expected page id is one of its own. Every other page continues an earlier one, and has
-// no header, or has been free for so long that it has none.
+// read reads one page. A page that begins with its own id starts a page of bbolt. Every other page continues an earlier one, or is free and
+// has no header.
 func (c *Content) read(page []byte) {
 	own := binary.LittleEndian.Uint64(page) == c.id
 	c.id++
 	switch {
 	case own:
-		c.finishLeaf() // if pages of it are missing, it is an old one, and others have its place now
+		c.finishLeaf() // one that is incomplete here was freed, and its later pages have been used again
 		c.beginLeaf(page)
 	case c.missing > 0:
 		c.leaf = append(c.leaf, page...)
@@ -195,7 +195,7 @@ func (c *Content) readValue(revision uint64, value []byte) {
 	}
 }
 
-// field returns the content of the first field of bytes with that number, cut off at the end of message, and the bytes after it.
+// field returns the content of the first field of bytes with that number, cut off where message ends, and the bytes after it.
 func field(message []byte, number protowire.Number) (content, rest []byte) {
 	for len(message) > 0 {
 		found, kind, n := protowire.ConsumeTag(message)
@@ -208,7 +208,7 @@ func field(message []byte, number protowire.Number) (content, rest []byte) {
 			if n < 0 {
 				return nil, nil
 			}
-			end := min(uint64(len(message)), uint64(n)+min(size, maxPage))
+			end := uint64(n) + min(size, uint64(len(message)-n))
 			return message[n:end], message[end:]
 		}
 		n = protowire.ConsumeFieldValue(found, kind, message)

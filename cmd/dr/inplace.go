@@ -54,7 +54,7 @@ func (a *app) restoreInto(cmd *cobra.Command, f *restoreFlags, args []string) (e
 	if f.swap.undo == "" && f.swap.clean == "" {
 		r.order, err = a.orderOf(cmd, f, args)
 	} else {
-		err = r.setEnd(cmd, args, atEndOfSet())
+		err = r.setEnd(cmd, args, undoFlagsOfSet())
 		load = r.loadRecord
 	}
 	if err == nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -48,13 +50,13 @@ type intoFlags struct {
 
 func (f *intoFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.into, "into", "",
-		"restore in place, stop and start the members too, and keep the old data: statefulset/NAME in Kubernetes; systemd or systemd/UNIT, kubeadm, or command, for the member on this host")
+		"restore in place, stop and start the members too, and keep the old data: statefulset/NAME in Kubernetes; systemd or systemd/UNIT, kubeadm or kubeadm/DIRECTORY, or command, for the member on this host")
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.StringVarP(&f.access.Namespace, "namespace", "n", "", "namespace of the StatefulSet (default: that of the kubeconfig)")
 	flags.StringVar(&f.access.Kubeconfig, "kubeconfig", "", "file with the access to the API server (default: as kubectl finds it, or the service account of the pod)")
 	flags.StringVar(&f.access.Context, "context", "", "context of the kubeconfig (default: the current one)")
 	flags.BoolVar(&f.forward, "port-forward", false, "connect to the members through the API server, if their client URLs cannot be reached from here")
-	flags.StringVar(&f.container, "container", "", "container that runs etcd (default: the one that looks like it)")
+	flags.StringVar(&f.container, "container", "", "container that runs etcd (default: detected)")
 	flags.StringVar(&f.image, "job-image", "", "image of dr, for the Jobs that work on the members' volumes")
 	flags.Var((*byteSize)(&f.memory), "job-memory", "memory that each Job requests and may use; 0: 1 GiB")
 	flags.StringVar(&f.credentials, "credentials-secret", "", "Secret with the credentials of the store, for the Jobs")
@@ -67,15 +69,15 @@ func (f *intoFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.toStart, "start-command", "", "with --into command: starts etcd, in a shell, and returns without waiting for it")
 	flags.StringVar(&f.records, "state-dir", node.DefaultDir, "with --into systemd, kubeadm or command: directory for the progress of the restore")
 	flags.StringSliceVar(&f.endpoints, "endpoints", nil, "with --into systemd, kubeadm or command: client URLs of the member on this host (default: those of the service, or of the plan)")
-	flags.StringSliceVar(&f.without, "without", nil, "with --into systemd, kubeadm or command: members whose hosts do not run dr, because they are lost or you cannot log in: dr waits neither for their end nor for their start")
+	flags.StringSliceVar(&f.without, "without", nil, "with --into systemd, kubeadm or command: members whose hosts do not run dr, because they are lost or you cannot log in: dr does not wait for them to stop or to start")
 	flags.BoolVar(&f.fence, "fence-only", false, "with --into systemd or kubeadm: only stop the member on this host, and keep it stopped until the restore; under systemd, at most until a reboot")
 	flags.BoolVar(&f.unfence, "unfence", false, "with --into systemd or kubeadm: start the member again that --fence-only has stopped")
 	f.ofNode = addSet(cmd, "", flags)
 
 	flags = pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.StringVar(&f.confirm, "confirm", "", "the name of the StatefulSet, the unit or the member again: its data may be replaced")
+	flags.StringVar(&f.confirm, "confirm", "", "the name of the StatefulSet, the unit or the member again, or kubeadm: its data may be replaced")
 	f.limit = inplace.DefaultLimit
-	flags.Var((*when.Span)(&f.limit), "time-limit", "how long members may be stopped before the restore goes back by itself; on a host no limit unless given")
+	flags.Var((*when.Span)(&f.limit), "time-limit", "how long members may be stopped before the restore goes back by itself; on a host there is no limit unless it is given")
 	f.members = cluster.AddAccess(flags)
 	f.ofAll = addSet(cmd, "with --into: ", flags)
 }
@@ -98,16 +100,16 @@ const (
 	intoKubeadm     = "kubeadm"
 )
 
-// place returns the kind and the name of the target.
+// place returns the kind of the target, and the name that --confirm repeats.
 func (f *intoFlags) place() (kind, name string) {
 	kind, name, _ = strings.Cut(f.into, "/")
-	if kind == intoKubeadm {
+	switch kind {
+	case intoKubeadm:
 		return kind, kind
+	case intoSystemd:
+		return kind, strings.TrimSuffix(cmp.Or(name, systemd.DefaultUnit), ".service")
 	}
-	if kind == intoSystemd && name == "" {
-		name = systemd.DefaultUnit
-	}
-	return kind, strings.TrimSuffix(name, ".service")
+	return kind, name
 }
 
 // isNode reports whether the target is on this host.
@@ -123,9 +125,9 @@ var notInto = []string{
 }
 
 // notIntoSet lists those that cannot be combined with a StatefulSet either.
-var notIntoSet = []string{"name", "initial-cluster-token", "from-file", "skip-hash-check", "parallel", "passphrase-file", "skip-plain"}
+var notIntoSet = []string{"name", "initial-cluster-token", "from-file", "skip-hash-check", "parallel", "passphrase-file", "skip-plain", "plan"}
 
-// notIntoUnit lists those that the unit knows.
+// notIntoUnit lists those whose values come from the unit or the manifest.
 var notIntoUnit = []string{"name", "data-dir", "wal-dir", "stop-command", "start-command"}
 
 // checkInto refuses flags that need --into, or cannot be combined with it.
@@ -133,6 +135,7 @@ func (f *restoreFlags) checkInto(cmd *cobra.Command) error {
 	i := &f.into
 	kind, name := i.place()
 	var refused []string
+	valid := !strings.Contains(name, "/")
 	switch kind {
 	case "":
 		wrong := given(cmd, func(name string) bool {
@@ -144,20 +147,21 @@ func (f *restoreFlags) checkInto(cmd *cobra.Command) error {
 		return nil
 	case intoStatefulSet:
 		refused = slices.Concat(notInto, notIntoSet, i.ofNode)
+		valid = valid && name != ""
 	case intoSystemd, intoKubeadm:
 		refused = slices.Concat(notInto, notIntoUnit, i.ofSet)
 	case intoCommand:
 		refused = slices.Concat(notInto, i.ofSet)
-		name = f.layout.Into.Name
+		valid, name = i.into == kind, f.layout.Into.Name
 	}
 	wrong := given(cmd, func(name string) bool { return slices.Contains(refused, name) })
 	switch {
-	case refused == nil, strings.Contains(name, "/"), kind == intoStatefulSet && name == "", kind == intoCommand && i.into != kind:
-		return usagef("--into %s: use statefulset/NAME, systemd, systemd/UNIT, kubeadm or command", i.into)
+	case refused == nil, !valid:
+		return usagef("--into %s: use statefulset/NAME, systemd, systemd/UNIT, kubeadm, kubeadm/DIRECTORY or command", i.into)
 	case len(wrong) > 0:
 		return usagef("%s: omit it: it cannot be combined with --into %s", strings.Join(wrong, ", "), i.into)
 	case kind == intoStatefulSet && cmd.Flags().Changed("identity"):
-		return usagef("--identity: omit it: the Jobs open the backups: store it in a Secret, and name that with --identity-secret")
+		return usagef("--identity: omit it, because the Jobs open the backups: store the key in a Secret, and name that with --identity-secret")
 	case kind == intoCommand && (name == "" || f.layout.Into.DataDir == "" || i.toStop == "" || i.toStart == ""):
 		return usagef("--into command: pass --name, --data-dir, --stop-command and --start-command of the member on this host")
 	case i.confirm != "" && i.confirm != name:
@@ -189,7 +193,7 @@ func (a *app) orderOf(cmd *cobra.Command, f *restoreFlags, args []string) (o sta
 		}
 	}
 	if f.into.image == "" && !f.dryRun {
-		return o, usagef("no image of dr: name the one for the Jobs with --job-image")
+		return o, usagef("the Jobs need an image of dr: name it with --job-image")
 	}
 	o = statefulset.Order{
 		Target: strings.Join(append([]string{f.to}, args...), " "), Point: f.target, Layout: f.layout, URL: a.repo,
@@ -229,37 +233,42 @@ func (a *app) repositoryForJobs(f *restoreFlags) (k kubejob.Repository, err erro
 	if err != nil {
 		return k, err
 	}
+	ca, caErr := keyOf("ca-secret", f.into.ca, "ca.crt")
+	identity, err := keyOf("identity-secret", f.into.identity, "key.txt")
 	place.CA = ""
 	return kubejob.Repository{
-		URL: place.String(), Cluster: a.cluster, Credentials: f.into.credentials, CA: keyOf(f.into.ca, "ca.crt"),
-		Identity: keyOf(f.into.identity, "key.txt"), AllowPlain: f.plain.allow, Limit: options.Limit, Trust: policy.Trusted().Keys(),
-	}, nil
+		URL: place.String(), Cluster: a.cluster, Credentials: f.into.credentials, CA: ca, Identity: identity,
+		AllowPlain: f.plain.allow, Limit: options.Limit, Trust: policy.Trusted().Keys(),
+	}, errors.Join(caErr, err)
 }
 
-// keyOf parses NAME or NAME/KEY.
-func keyOf(text, key string) kubejob.Key {
-	name, other, found := strings.Cut(text, "/")
-	if name == "" {
-		return kubejob.Key{}
+// keyOf parses the value of a flag: NAME, or NAME/KEY if the key differs from the usual one. Without a value it returns the zero Key.
+func keyOf(flag, value, usual string) (kubejob.Key, error) {
+	if value == "" {
+		return kubejob.Key{}, nil
 	}
-	if found {
-		key = other
+	name, key, found := strings.Cut(value, "/")
+	if !found {
+		key = usual
 	}
-	return kubejob.Key{Secret: name, Name: key}
+	if name == "" || key == "" {
+		return kubejob.Key{}, usagef("--%s %s: use NAME or NAME/KEY", flag, value)
+	}
+	return kubejob.Key{Secret: name, Name: key}, nil
 }
 
-// atEndOfSet returns the flags that --undo and --clean accept with --into statefulset/NAME.
-func atEndOfSet() []string {
-	return append(accessNames(), "namespace", "kubeconfig", "context", "port-forward")
+// undoFlagsOfSet returns the flags that --undo and --clean accept with --into statefulset/NAME.
+func undoFlagsOfSet() []string {
+	return append(undoFlags(), "namespace", "kubeconfig", "context", "port-forward")
 }
 
-// atEndOfNode returns those that they accept with --into for this host.
-func atEndOfNode() []string {
-	return append(accessNames(), "repo", "cluster", "name", "data-dir", "wal-dir", "stop-command", "start-command", "endpoints", "state-dir", "without")
+// undoFlagsOfNode returns those that they accept with --into for this host.
+func undoFlagsOfNode() []string {
+	return append(undoFlags(), "repo", "cluster", "name", "data-dir", "wal-dir", "stop-command", "start-command", "endpoints", "state-dir", "without")
 }
 
-// accessNames returns those that they accept with every --into.
-func accessNames() []string {
+// undoFlags returns those that they accept with every --into.
+func undoFlags() []string {
 	names := []string{"into", "undo", "clean", "output", "write-out", "credentials", "trust", "sign-key", "time-limit"}
 	access := pflag.NewFlagSet("", pflag.ContinueOnError)
 	cluster.AddAccess(access)

@@ -236,7 +236,7 @@ func (r *intoNode) plan(cmd *cobra.Command, args []string) error {
 
 // findEnd sets the record of the restore that --undo or --clean ends.
 func (r *intoNode) findEnd(cmd *cobra.Command, args []string) error {
-	err := r.setEnd(cmd, args, atEndOfNode())
+	err := r.setEnd(cmd, args, undoFlagsOfNode())
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestPlanRefusesTheFlagsItContains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ways := []string{"undo", "clean"} // these run no plan
+	ways := []string{"undo", "clean", "into"} // these make their own plan, or run none
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(withPlan, f.Name) || slices.Contains(ways, f.Name) {
 			return

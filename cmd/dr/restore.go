@@ -128,7 +128,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if err != nil {
 		return err
 	}
-	if f.planIn == "" || f.into.isNode() {
+	if f.planIn == "" || f.into.into != "" {
 		err = f.checkInto(cmd)
 	}
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) err
 	if f.into.isNode() {
 		return a.restoreNode(cmd, f, args)
 	}
-	if f.into.into != "" && f.planIn == "" {
+	if f.into.into != "" {
 		return a.restoreInto(cmd, f, args)
 	}
 	if f.swap.undo != "" || f.swap.clean != "" {

@@ -309,7 +309,7 @@ func TestObjectIsChanged(t *testing.T) {
 
 // TestSeriesOfABucket imports objects. It is interrupted in the middle, and continues.
 func TestSeriesOfABucket(t *testing.T) {
-	const objects = 20
+	const objects = 8
 	whole, from := withDigest(plainDatabase(t)), mem.New()
 	for i := range objects {
 		_, err := from.Put(t.Context(), fmt.Sprintf("old/etcd-snapshot-n1-%d", 1772600767+i), bytes.NewReader(whole), storage.PutOptions{})

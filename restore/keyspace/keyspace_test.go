@@ -91,7 +91,11 @@ func wantAsEtcd(t *testing.T, path string) {
 
 // TestReadAsEtcd reads random histories of etcd's store, with compactions, and a raised revision in some.
 func TestReadAsEtcd(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 12
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			path := filepath.Join(t.TempDir(), "db")

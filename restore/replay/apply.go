@@ -28,8 +28,8 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	switch {
 	case wal.ChangesNothing(r):
 		return nil
-	case !m.alarmed && !m.auth.IsAuthEnabled() && plain(r):
-		m.applyPlain(r)
+	case !m.alarmed && !m.auth.IsAuthEnabled() && direct(r):
+		m.applyDirectly(r)
 		return nil
 	case m.oldRulesRefuse(r):
 		return nil

@@ -33,7 +33,7 @@ func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
 }
 
 func validPut(p *pb.PutRequest) error {
-	if len(p.Key) == 0 || !plainPut(p) {
+	if len(p.Key) == 0 || !directPut(p) {
 		return fmt.Errorf("%w: a put without a key, or with a result that depends on the old value", ErrRequest)
 	}
 	return nil

@@ -17,5 +17,5 @@ func DecodeChange(data []byte) (ops []*pb.RequestOp, grant bool, err error) {
 // Decode exports decode.
 func Decode(data []byte) (*pb.InternalRaftRequest, error) { return decode(data) }
 
-// Plain exports plain.
-func Plain(r *pb.InternalRaftRequest) bool { return plain(r) }
+// Direct exports direct.
+func Direct(r *pb.InternalRaftRequest) bool { return direct(r) }

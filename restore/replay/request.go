@@ -49,7 +49,7 @@ func onlyOne(data []byte) error {
 		}
 	}
 	if requests != 1 {
-		return fmt.Errorf("it contains %d requests, not one", requests)
+		return fmt.Errorf("it contains %d requests instead of one", requests)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func allKnown(data []byte, message protoreflect.MessageDescriptor) error {
 		}
 		field := message.Fields().ByNumber(number)
 		if field == nil || kind != encodingOf(field) {
-			return fmt.Errorf("its %s has an unknown field, or an unknown encoding of field, %d: use a newer version of dr", message.Name(), number)
+			return fmt.Errorf("field %[2]d of %[1]s is unknown, or has an unknown encoding: use a newer version of dr", message.Name(), number)
 		}
 		err := valueKnown(data[:size], field)
 		if err != nil {
@@ -99,7 +99,7 @@ func valueKnown(value []byte, field protoreflect.FieldDescriptor) error {
 	case protoreflect.EnumKind:
 		number, _ := protowire.ConsumeVarint(value)
 		if field.Enum().Values().ByNumber(protoreflect.EnumNumber(number)) == nil {
-			return fmt.Errorf("its %s has the unknown value %d: use a newer version of dr", field.FullName(), protoreflect.EnumNumber(number))
+			return fmt.Errorf("its %s has the value %d, which this dr does not know: use a newer version of dr if the cluster runs a newer etcd, else a backup after this request", field.FullName(), protoreflect.EnumNumber(number))
 		}
 	}
 	return nil

@@ -133,7 +133,7 @@ func (s *Swap) checkLive() error {
 			return fmt.Errorf("%w: --wal-dir %s is missing: name the directory that etcd's --wal-dir names; if the log is lost, move %s aside "+
 				"and restore without --replace", fault.Refused, p.live, s.DataDir)
 		case kind == Missing:
-			return fmt.Errorf("%w: %s is missing, there is nothing to replace: restore without --replace", fault.Refused, p.live)
+			return fmt.Errorf("%w: %s is missing: there is nothing to replace; restore without --replace", fault.Refused, p.live)
 		case kind == Guard:
 			return fmt.Errorf("%w: the old data of %s is lost, and a file keeps etcd from starting there: move that file aside, and restore without --replace",
 				fault.Refused, p.live)

@@ -79,7 +79,7 @@ func TestSecondRestoreAfterAFirst(t *testing.T) {
 			d.wantBoots(t, newData)
 			must(t, first.Undo)
 			d.wantBoots(t, oldData)
-			wantRefused(t, second.Undo(), "move what is in the place of the data dir")
+			wantRefused(t, second.Undo(), "move the current data dir")
 			for _, s := range []*swap.Swap{first, second} {
 				err := swap.Clean(s.ID, d.data, "")
 				if err != nil {
@@ -102,7 +102,7 @@ func TestUndoAfterTheNewerOneIsRemoved(t *testing.T) {
 	d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
 	first, second := d.open(t), d.stageLater(t)
 	must(t, second.CloseLive, second.Place, func() error { return swap.Clean(second.ID, d.data, "") })
-	wantRefused(t, first.Undo(), "stop etcd, move what is in the place of the data dir")
+	wantRefused(t, first.Undo(), "stop etcd, move the current data dir")
 	must(t, func() error { return os.Rename(d.data, d.data+".bak") }, first.Undo)
 	d.wantBoots(t, oldData)
 }

@@ -177,7 +177,7 @@ func (f Facts) State() State {
 	return Unknown
 }
 
-// IsUntouched reports whether the live path is as the restore has found it.
+// IsUntouched reports whether this restore has not changed the live path.
 func (s State) IsUntouched() bool {
 	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated}, s)
 }
@@ -320,17 +320,17 @@ var remedies = map[State]error{
 	Vacant: errBlocked, Ready: errBlocked,
 	Bare: errEmptied, Emptied: errEmptied,
 	Guarded: errors.New("its old data is lost, and a file keeps etcd from starting: begin another restore"),
-	Blocked: errors.New("another restore of the data dir is not complete: complete or undo that one first, " +
+	Blocked: errors.New("another restore of the data dir is not complete: complete or undo that one first; " +
 		"its id is in the file at the path of the data dir or of member"),
-	Superseded: errors.New("another restore or an operator has replaced the data of this restore: stop etcd, move what is in the place of " +
-		"the data dir and of the log aside, and run the same command again"),
+	Superseded: errors.New("another restore or an operator has replaced the data of this restore: stop etcd, move the current data dir, and the log " +
+		"if it has a directory of its own, aside, and run the same command again"),
 }
 
 var (
-	errBlocked = errors.New("there is no old data, and a file keeps etcd from starting: complete the restore that has put it there, " +
-		"or remove it with the new data of that restore by dr restore --clean")
-	errEmptied = errors.New("there was no old data, and the restored data was taken away again: remove it, and the file that keeps etcd " +
-		"from starting, with dr restore --clean")
+	errBlocked = errors.New("there is no old data, and a file keeps etcd from starting: complete the restore that created this file, " +
+		"or run dr restore --clean, which removes it and the new data of that restore")
+	errEmptied = errors.New("there was no old data, and the restore was undone: run dr restore --clean, which removes the restored data and the file " +
+		"that keeps etcd from starting")
 )
 
 // remedy returns the reason why no action leads from f to the goal, and what the operator can do.
@@ -352,7 +352,7 @@ func (f Facts) remedy() error {
 // isStrange reports whether the live entry is unknown: neither data of this restore nor a blocker.
 func (s Slot) isStrange() bool { return s.Live == OtherDir || s.Live == Other }
 
-// isVacant reports whether there is no old data, or none any more, and none of another restore or of an operator.
+// isVacant reports whether there is no old data, be it lost or never there, and no other data in its place.
 func (s Slot) isVacant() bool {
 	return s.Old == NoOld && kinds{Missing, Blocker, NewDir}.has(s.Live) || noneAside.has(s.Old) && kinds{Missing, Guard}.has(s.Live)
 }
@@ -376,19 +376,18 @@ func (s Slot) at(name string) Kind {
 	return s.Failed
 }
 
-// stageable reports whether new data can be built: etcd has not started on new data of this restore, and the live path is as the
-// restore has found it.
+// stageable reports whether new data can be built: etcd cannot have started on new data of this restore, and no old data is aside.
 func (f Facts) stageable() bool {
 	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Guarded}, f.State()) && f.Data.New != Blocker
 }
 
-// cleanable reports whether the directories that are aside can be removed. In these states they are those of the record, and the live path
-// has complete data, or there was no old data, or an operator or another program has moved it away.
+// cleanable reports whether the directories that are aside can be removed: they are those of the record, and nobody needs them, because the
+// live path has complete data, there was no old data, or someone has moved it away.
 func (f Facts) cleanable() bool {
 	return f.discardable() || slices.Contains([]State{Placed, Undone, Superseded}, f.State())
 }
 
-// discardable reports whether new data is neither live, nor kept because etcd may have started on it and old data is live again.
+// discardable reports whether the new data can be removed: it is neither live nor kept after an undo, as etcd may have started on it.
 func (f Facts) discardable() bool {
 	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Emptied, Guarded}, f.State())
 }

@@ -28,9 +28,8 @@
 // repeated after a kill.
 //
 // The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed, and
-// one with content besides member must keep that content. In both cases only member is exchanged, and the directories are in .dr-swap-ID
-// inside the data dir.
-// A log in a directory of its own is a second slot.
+// one with content besides member must keep that content. There, and in an empty data dir, only member is exchanged, and the directories are
+// in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
 package swap
 
 import (
@@ -159,17 +158,25 @@ func (s *Swap) addRecordedLog(r Record, walDir string) error {
 	return s.addLog(cmp.Or(walDir, r.WALDir))
 }
 
-// resolve returns the directory to which path leads, or path if it is missing.
+// resolve returns the path to which path leads, whether there is something or not: while old and new data change places, the target of a
+// symbolic link may be missing.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
 	real, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return path, nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		return real, err
 	}
-	return real, err
+	target, err := os.Readlink(path)
+	if err != nil {
+		return path, nil // it is missing itself
+	}
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(filepath.Dir(path), target)
+	}
+	return resolve(target)
 }
 
 // prefixOf returns the beginning of the names of folders next to dir; the id follows.
@@ -178,8 +185,8 @@ func prefixOf(dir string) string { return folderPrefix + filepath.Base(dir) + "-
 // blockerText is the content of a blocker, for an operator who finds it.
 func blockerText(id, dataDir string) string {
 	return fmt.Sprintf("dr restore %s is replacing the data dir %s. This file keeps etcd from starting on a part of it.\n"+
-		"To complete the restore, run the same dr restore --replace again, or let the operator that has begun it continue.\n"+
-		"To take it back: %s\n", id, dataDir, shellescape.QuoteCommand(command("--undo", id, dataDir)))
+		"To complete the restore, repeat the command that began it; an EtcdRestore continues by itself.\n"+
+		"To take back what dr restore --replace began: %s\n", id, dataDir, shellescape.QuoteCommand(command("--undo", id, dataDir)))
 }
 
 // blockerBegin matches the beginning of every blocker.
@@ -188,8 +195,8 @@ var blockerBegin = regexp.MustCompile(`^dr restore ([0-9a-f]{8,32}) is replacing
 // A guard has no id: each restore may replace it.
 const (
 	guardBegin = "dr restore has found no data here."
-	guardText  = guardBegin + " This file keeps etcd from starting on an empty data dir, as a member that has forgotten all.\n" +
-		"Restore the cluster again, which builds this member too. Or move this file away, and add the member as a new one.\n"
+	guardText  = guardBegin + " This file keeps etcd from starting on an empty data dir, as a member that has lost its votes.\n" +
+		"Restore the cluster again, which also rebuilds this member. Or move this file away, and add the member as a new one.\n"
 )
 
 // Find returns all Swaps of a data dir that are on its disk. A Swap whose blocker is live comes first: the others cannot see any live data

@@ -657,6 +657,14 @@ func (d disk) clean(*swap.Swap) error {
 	return err
 }
 
+// kills returns n, or 2 in short tests: each starts a process.
+func kills(n int) int {
+	if testing.Short() {
+		return 2
+	}
+	return n
+}
+
 // A kill within an action leaves a state from which both ways continue.
 func TestKillNine(t *testing.T) {
 	seed := rand.Uint64()
@@ -664,7 +672,7 @@ func TestKillNine(t *testing.T) {
 	for _, f := range forms {
 		d := newDisk(t, f)
 		d.stage(t)
-		for round := range 6 {
+		for round := range kills(6) {
 			killChild(t, d, random)
 			got := d.boots(t)
 			if got == newData {
@@ -693,7 +701,7 @@ func TestKillNineOnAVacantDisk(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, seed))
 	for _, f := range vacantForms {
 		d := newDisk(t, f)
-		for round := range 10 {
+		for round := range kills(10) {
 			killChild(t, d, random)
 			v, err := d.open(t).Look()
 			if err != nil || v.State == swap.Unknown {
@@ -1106,6 +1114,38 @@ func TestOtherContentStays(t *testing.T) {
 	got = e.boots(t)
 	if got != oldData {
 		t.Errorf("etcd starts on %q", got)
+	}
+}
+
+// TestLinkWithoutTarget finds a restore through a symbolic link, although nothing is in the place of the data dir.
+func TestLinkWithoutTarget(t *testing.T) {
+	d := newDisk(t, plain)
+	d.stage(t)
+	d.walk(t, []swap.Goal{swap.Close}, all)
+	err := os.RemoveAll(d.data) // the file that keeps etcd from starting
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(filepath.Dir(d.data), "link")
+	for _, to := range []string{d.data, filepath.Base(d.data)} {
+		_ = os.Remove(link)
+		err := os.Symlink(to, link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := swap.Find(link)
+		if err != nil || len(found) != 1 || found[0].ID != id {
+			t.Errorf("a link to %s: found %+v, %v", to, found, err)
+		}
+		s, err := swap.New(id, link, "")
+		if err != nil || s.DataDir != d.data {
+			t.Errorf("a link to %s: %+v, %v", to, s, err)
+		}
+	}
+	d.walk(t, []swap.Goal{swap.Undo}, 1)
+	d.walk(t, []swap.Goal{swap.Undo}, all)
+	if d.boots(t) != oldData {
+		t.Error("etcd does not start on the old data")
 	}
 }
 

@@ -87,13 +87,13 @@ func (s *stretch) windowBase(begins time.Time) *candidate {
 	return cmp.Or(newest, s.bases[0])
 }
 
-// keptFrom returns the number n of segments to remove from the start of s, and why. A folded segment stays or goes as a whole.
-func (k *keeping) keptFrom(s *stretch) (n int, reason string) {
+// removable returns the number n of segments to remove from the start of s, and why. A folded segment stays or goes as a whole.
+func (k *keeping) removable(s *stretch) (n int, reason string) {
 	switch base := k.baseOf(s); {
 	case base != nil:
 		n, reason = s.from(base.Backup), "it is older than "+string(base.ID)+", the oldest kept base of the log"
 		if k.policy.Window > 0 && !base.Finished.After(k.windowBegins()) {
-			reason = "it is older than the window of " + Span(k.policy.Window) + ", which begins on " + string(base.ID)
+			reason = "it is older than the window of " + Span(k.policy.Window) + ", whose base is " + string(base.ID)
 		}
 	case len(s.bases) == 0 && !s.until.Before(k.oldestUse()): // n is 0: a base may still appear
 	default:
@@ -162,7 +162,7 @@ func (k *keeping) fronts() map[int]front {
 		if found[s.lineage] {
 			continue
 		}
-		n, reason := k.keptFrom(s)
+		n, reason := k.removable(s)
 		f := front{s.Segments[len(s.Segments)-1].Seq + 1, reason}
 		found[s.lineage] = n < len(s.Segments)
 		if found[s.lineage] {

@@ -19,11 +19,11 @@ type Policy struct {
 	// Monday), months and years that have one. If there are fewer than the rule asks for, it also keeps the oldest
 	// backup, which a yearly rule, for example, needs while it has no backup of an earlier year.
 	Last, Hourly, Daily, Weekly, Monthly, Yearly int
-	// Within keeps backups that are younger than it. Ages are measured at the start of the newest good backup, or now if now is
-	// earlier: if backups stop, none expires.
+	// Within keeps backups that are younger than it. Ages are counted back from the start of the newest good backup, or from now if now
+	// is earlier: if backups stop, none expires.
 	Within time.Duration
-	// Window keeps everything that is needed to restore any point between that long ago and now: all backups of that time, the
-	// newest backup before it, and the log from that backup on. Earlier log goes. If Window is 0, the log is kept from the
+	// Window keeps everything that is needed to restore any point of the last Window before the newest good state: all backups of that
+	// time, the newest backup before it, and the log from that backup on. Earlier log goes. If Window is 0, the log is kept from the
 	// oldest kept backup on.
 	Window time.Duration
 	// MaxSize bounds the stored bytes of backups and log together. If the rules keep more, the oldest backups go, except

@@ -23,7 +23,7 @@ func (k *keeping) applyRules() {
 	k.keepWindowBases()
 }
 
-// slotRule keeps the newest backup of each of the n newest slots that have one.
+// slotRule keeps the newest backup of each of the n newest slots that have one, and with fewer slots the oldest backup too.
 type slotRule struct {
 	name string
 	n    int
@@ -71,7 +71,7 @@ func (r slotRule) apply(candidates []*candidate, zone *time.Location) {
 func (k *keeping) keepForAge(c *candidate) {
 	p := k.policy
 	if p.Window == 0 && !p.hasRules() {
-		c.keep("it fits")
+		c.keep("within the size limit")
 	}
 	if catalog.IsFuture(c.Started, k.now) {
 		return
@@ -85,7 +85,7 @@ func (k *keeping) keepForAge(c *candidate) {
 	}
 }
 
-// lastGood returns the start of the newest good backup, or now if that is earlier or there is none.
+// lastGood returns the start of the newest good backup, but not later than now; now without a good backup.
 func (k *keeping) lastGood() time.Time {
 	if len(k.good) == 0 || k.good[0].Started.After(k.now) {
 		return k.now
@@ -120,7 +120,7 @@ func (k *keeping) keepWindowBases() {
 	begins := k.windowBegins()
 	for _, c := range k.good {
 		if !c.Finished.After(begins) {
-			c.keepFirmly("the window of " + Span(k.policy.Window) + " begins on it")
+			c.keepFirmly("base of the window of " + Span(k.policy.Window))
 			break
 		}
 	}
@@ -142,7 +142,7 @@ func (k *keeping) keepAlways() {
 			c.keepFirmly("there is no good backup")
 		}
 		if c.learning {
-			c.keepFirmly("its size may be the new one")
+			c.keepFirmly("far smaller than before, and not known yet whether that is right")
 		}
 		for _, pin := range c.Pins {
 			c.keepFirmly(pinText(pin))

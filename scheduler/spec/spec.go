@@ -25,7 +25,7 @@ type Config struct {
 	Faulty map[string]string
 }
 
-// MinLease is the shortest Config.Lease. A lease is renewed each third of it: a shorter one would be lost to one slow request.
+// MinLease is the shortest Config.Lease. A lease is renewed when half of it has passed: one slow request would lose a shorter one.
 const MinLease = time.Second
 
 // Spec holds the settings of one cluster.

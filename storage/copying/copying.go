@@ -18,7 +18,7 @@ import (
 )
 
 // ErrDiffers means that the target has a different object under the name of one to be copied. Copy never overwrites it.
-var ErrDiffers = errors.New("another object is there under that name")
+var ErrDiffers = errors.New("the target has a different object with this name")
 
 // Options are the options of Copy, mostly the selection of the objects. The zero Options copy everything and delete nothing.
 type Options struct {
@@ -44,7 +44,7 @@ type Result struct {
 	Bytes    int64   // size of the copied objects
 	Present  int     // objects that the target already had, and backups that are deleted at both
 	Deleted  int     // backups deleted at the target because they are deleted at the source
-	LeftOut  int     // backups and segments from before Since, deleted at only one of the two, or pruned at either, also during the copy
+	LeftOut  int     // backups and segments that are not copied: older than Since, deleted on one side only, or pruned on either
 	Faults   []Fault // objects that could not be copied
 }
 
@@ -82,7 +82,7 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options) (Result,
 	}
 	target, err := readTarget(ctx, to, o)
 	if err != nil {
-		return Result{}, fmt.Errorf("copy cluster %s: look at the target: %w", from.Records().Cluster, err)
+		return Result{}, fmt.Errorf("copy cluster %s: read the target: %w", from.Records().Cluster, err)
 	}
 	plan := planCopy(source, target, o)
 	c := &copying{from: from, to: to, by: o.By, report: o.Report, total: plan.bytes(), result: plan.result}
@@ -91,7 +91,7 @@ func Copy(ctx context.Context, from, to *repository.Cluster, o Options) (Result,
 		return c.result, fmt.Errorf("copy cluster %s: %w", from.Records().Cluster, err)
 	}
 	if !to.Policy().Key.None() {
-		to.Records().EnsureMarker(ctx) // if it had none, an attacker who can only create objects could store the marker of from in it
+		to.Records().EnsureMarker(ctx) // else an attacker who can only create objects could give it the marker of from
 	}
 	return c.result, nil
 }

@@ -192,14 +192,14 @@ func (p *planner) proofs(id catalog.ID) (proofs []object) {
 	return proofs
 }
 
-// lineage plans to copy the segments of l that keptFrom keeps, and its indexes. With since it reports only the faults from the
+// lineage plans to copy the segments of l that leftOut keeps, and its indexes. With since it reports only the faults from the
 // first copied segment on.
 func (p *planner) lineage(l catalog.Lineage) {
 	stretches := l.Stretches() // the segments that are in none of them are among the faults
 	work := lineage{id: l.ID}
 	var lowest uint64 // the first seq to copy; 0: none
 	for _, s := range stretches {
-		from := p.keptFrom(s)
+		from := p.leftOut(s)
 		p.plan.result.LeftOut += from
 		for _, segment := range s.Segments[from:] {
 			if segment.Seq <= p.target.pruned[l.ID] {
@@ -243,9 +243,9 @@ func (p *planner) segment(s catalog.Segment) (object, bool) {
 	return o, ok
 }
 
-// keptFrom returns how many segments at the beginning of s to leave out. It keeps those that began at or after since, the newest
+// leftOut returns how many segments at the beginning of s to leave out. It keeps those that began at or after since, the newest
 // base before them, and the segments between. It records that base in p.bases.
-func (p *planner) keptFrom(s catalog.Stretch) int {
+func (p *planner) leftOut(s catalog.Stretch) int {
 	if p.since.IsZero() {
 		return 0
 	}

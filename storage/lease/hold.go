@@ -17,14 +17,14 @@ var ErrLost = fault.New(fault.Busy, "the lease is lost")
 // Hold is a lease that lasts as long as Keep renews it.
 type Hold struct {
 	Lease
-	// Reached returns the LogEnd to store with each renewal. If Reached is nil, LogEnd stays as it is.
-	Reached func() *LogEnd
+	// CurrentLogEnd returns the LogEnd to store with each renewal. If it is nil, LogEnd stays as it is.
+	CurrentLogEnd func() *LogEnd
 	// Idle reports whether the job has nothing to do at present. The lease then lasts for IdleTTL if that is longer, so that it costs
 	// fewer requests. If Idle is nil, the job is never idle.
-	Idle func() bool
-	in   *Access
-	ttl  time.Duration
-	id   string // of the stored version, which a renewal replaces without reading it; "": the store may ignore conditions
+	Idle   func() bool
+	access *Access
+	ttl    time.Duration
+	id     string // of the stored version, which a renewal replaces without reading it; "": the store may ignore conditions
 }
 
 // IdleTTL is the duration of an idle job's lease.
@@ -43,7 +43,7 @@ const (
 // In a store without conditional writes the last of several writers gets the lease. There Hold waits for a tenth of ttl, at
 // most a second, and reads the lease again.
 func (a *Access) Hold(ctx context.Context, job, holder string, ttl time.Duration) (h Hold, held bool, err error) {
-	h = Hold{in: a, ttl: ttl}
+	h = Hold{access: a, ttl: ttl}
 	l, held, err := a.acquire(ctx, Lease{Job: job, Holder: holder}, Term{ttl, time.Now()})
 	h.Lease = l.Lease
 	if err != nil || !held {
@@ -131,20 +131,20 @@ const minRenewTimeout = time.Second
 func (h Hold) renew(ctx context.Context, t Term) (version, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(h.ttl/4, min(h.ttl/2, minRenewTimeout)))
 	defer cancel()
-	return h.in.renew(ctx, version{h.withLogEnd(), h.id}, t)
+	return h.access.renew(ctx, version{h.withLogEnd(), h.id}, t)
 }
 
 // Release ends h, even if ctx is done. It takes at most 5 s. If it fails, other processes wait until the lease ends.
 func (h Hold) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.ttl, longestRelease))
 	defer cancel()
-	return h.in.Release(ctx, h.withLogEnd(), time.Now())
+	return h.access.Release(ctx, h.withLogEnd(), time.Now())
 }
 
 // withLogEnd returns the lease of h with the current LogEnd.
 func (h Hold) withLogEnd() Lease {
-	if h.Reached != nil {
-		h.Lease.LogEnd = h.Reached()
+	if h.CurrentLogEnd != nil {
+		h.Lease.LogEnd = h.CurrentLogEnd()
 	}
 	return h.Lease
 }

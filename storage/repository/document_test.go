@@ -156,7 +156,7 @@ func documents(tb testing.TB) map[string][]byte {
 func TestDocumentFlippedBytes(t *testing.T) {
 	for name, document := range documents(t) {
 		for at := range document {
-			for _, mask := range []byte{0x01, 0x20, 0x80} {
+			for _, mask := range stored.Masks() {
 				_, err := decode(name, stored.Flip(at, mask)(slices.Clone(document)))
 				if !errors.Is(err, catalog.ErrDamaged) {
 					t.Errorf("%s: byte %d ^ %#x: %v", name, at, mask, err)

@@ -49,7 +49,7 @@ func samples(t *testing.T, plain []byte) map[string]sample {
 func TestFetchFlippedBytes(t *testing.T) {
 	for name, s := range samples(t, stored.Content) {
 		for at := range s.stored {
-			for _, mask := range []byte{0x01, 0x20, 0x80} {
+			for _, mask := range stored.Masks() {
 				stored.Put(t, s.b, s.key, stored.Flip(at, mask)(slices.Clone(s.stored)))
 				what := fmt.Sprintf("%s: byte %d of %d ^ %#x", name, at, len(s.stored), mask)
 				_, err := stored.Fetch(t, s.c, s.backup, s.keys)

@@ -145,7 +145,11 @@ func TestPrune(t *testing.T) {
 // TestPruneKilled checks that a prune killed at any request leaves a catalog of whole backups, with all that must stay, and
 // that the next prune completes it.
 func TestPruneKilled(t *testing.T) {
-	t.Run("mem", func(t *testing.T) { killPrune(t, 1, func() storage.Bucket { return mem.New() }) })
+	each := 1
+	if testing.Short() {
+		each = 7
+	}
+	t.Run("mem", func(t *testing.T) { killPrune(t, each, func() storage.Bucket { return mem.New() }) })
 	t.Run("file", func(t *testing.T) { killPrune(t, 29, func() storage.Bucket { return stored.OpenFile(t, t.TempDir()) }) })
 }
 

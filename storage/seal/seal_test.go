@@ -410,6 +410,9 @@ func (r *rows) Read(p []byte) (int, error) {
 
 // TestMemory passes a quarter of a GiB through both sides and checks that neither keeps more than a few windows of it.
 func TestMemory(t *testing.T) {
+	if testing.Short() {
+		return
+	}
 	const size, allowed = 256 << 20, 96 << 20
 	key := newPair(t)
 	stream, err := seal.New(newRows(size), key.to)

@@ -284,9 +284,9 @@ func (r *Reader) Close() error { return r.opened.Close() }
 
 func damaged(err error) error { return fmt.Errorf("%w: %w", storage.ErrDamaged, err) }
 
-// Whole decodes the bytes of a segment to the result of Encode. If they are not exactly a header and its sealed body,
+// Decode decodes the bytes of a segment to the result of Encode. If they are not exactly a header and its sealed body,
 // the error matches storage.ErrDamaged.
-func Whole(p []byte) (Encoded, error) {
+func Decode(p []byte) (Encoded, error) {
 	r := bytes.NewReader(p)
 	h, digest, err := ReadHeader(r)
 	if err != nil {

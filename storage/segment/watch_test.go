@@ -59,7 +59,7 @@ func TestWatchedSegment(t *testing.T) {
 	if diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	whole, err := segment.Whole(e.Bytes)
+	whole, err := segment.Decode(e.Bytes)
 	diff = cmp.Diff(e, whole)
 	if err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -67,14 +67,14 @@ func TestWatchedSegment(t *testing.T) {
 	for i := range e.Bytes {
 		spoiled := slices.Clone(e.Bytes)
 		spoiled[i] ^= 1
-		_, err := segment.Whole(spoiled)
+		_, err := segment.Decode(spoiled)
 		if err == nil {
 			t.Fatalf("byte %d is another one, and it is whole", i)
 		}
 	}
-	_, err = segment.Whole(e.Bytes[:len(e.Bytes)-1])
+	_, err = segment.Decode(e.Bytes[:len(e.Bytes)-1])
 	wantDamage(t, "cut off", err)
-	_, err = segment.Whole(append(slices.Clone(e.Bytes), 0))
+	_, err = segment.Decode(append(slices.Clone(e.Bytes), 0))
 	wantDamage(t, "too long", err)
 }
 

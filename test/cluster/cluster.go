@@ -245,7 +245,7 @@ func (c *Cluster) In(node string, env []string, command ...string) *exec.Cmd {
 
 // Try runs kubectl with a text on stdin, and returns its output. The error contains its stderr.
 func (c *Cluster) Try(stdin string, args ...string) (string, error) {
-	cmd := c.Command([]string{"HOME=" + c.state}, append([]string{"kubectl"}, args...)...)
+	cmd := c.Command([]string{"HOME=" + c.state, "GOGC=400"}, append([]string{"kubectl"}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -271,7 +271,7 @@ func (c *Cluster) Eventually(t testing.TB, want string, args ...string) {
 	t.Helper()
 	var got string
 	var err error
-	for start := time.Now(); time.Since(start) < waitTimeout; time.Sleep(min(200*time.Millisecond+time.Since(start)/10, 2*time.Second)) {
+	for start := time.Now(); time.Since(start) < waitTimeout; time.Sleep(process.Pause(start)) {
 		got, err = c.Try("", args...)
 		if err == nil && strings.TrimSpace(got) == want {
 			return

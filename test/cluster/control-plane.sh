@@ -7,7 +7,7 @@ logs=$STATE/log access=$STATE/access node=n1 # the proxy here has no Node of its
 export KUBECONFIG=$access/admin.kubeconfig
 
 run_etcd() {
-	exec etcd --name m --data-dir "$STATE/etcd" --log-level warn \
+	exec etcd --name m --data-dir "$STATE/etcd" --log-level warn --unsafe-no-fsync \
 		--listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
 		--listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster m=http://127.0.0.1:2380
 }

@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
-# Runs a command in the namespaces of the control plane, or of a node: in.sh control-plane|NODE COMMAND...
+# Runs a command in the namespaces of the control plane, or of a node: in.sh control-plane|NODE COMMAND... Tests do that often, so it starts
+# no process of its own.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/lib.sh"
+. "${BASH_SOURCE[0]%/*}/lib.sh"
 
 export PATH KUBECONFIG=$STATE/access/admin.kubeconfig
 # nsenter enters the cgroup namespace and not the cgroups. From outside of them the command would see "/..".
 while read -r folder; do
 	echo $$ >"$folder/cgroup.procs"
 done <"$STATE/cgroups"
+
+command=()
+# enter adds to the command that it enters the namespaces of the process whose pid is in a file.
 enter() {
-	printf '%s\n' nsenter --target "$1" --mount --net --pid --uts --ipc --cgroup "--wd=$PWD"
+	local pid
+	read -r pid <"$1"
+	command+=(nsenter --target "$pid" --mount --net --pid --uts --ipc --cgroup "--wd=$PWD")
 }
-mapfile -t command < <(enter "$(cat "$STATE/pid")")
+enter "$STATE/pid"
 if [[ $1 != control-plane ]]; then
-	mapfile -t -O "${#command[@]}" command < <(enter "$(cat "$STATE/$1/pid")")
+	enter "$STATE/$1/pid"
 fi
 exec "${command[@]}" "${@:2}"

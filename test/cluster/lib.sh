@@ -92,10 +92,10 @@ mount_own() {
 declare -A components
 
 # start NAME runs the function run_NAME in the background, and appends its output to a log in $logs. Each component gets one
-# processor, for the reason in test/servers/process.go. All pods and commands wait for Kubernetes, so it comes first when processors are
+# processor, for the reason in test/servers/process.go, and memory in place of collections of garbage. All pods and commands wait for Kubernetes, so it comes first when processors are
 # scarce. Only containerd does not: its containers would inherit that.
 start() {
-	GOMAXPROCS=1 "run_$1" >>"$logs/$1.log" 2>&1 &
+	GOMAXPROCS=1 GOGC=400 "run_$1" >>"$logs/$1.log" 2>&1 &
 	components[$1]=$!
 	if [[ $1 != containerd ]]; then
 		renice -n -10 -p $! >/dev/null 2>&1 || true # only root may

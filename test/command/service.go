@@ -20,7 +20,7 @@ const (
 	patience      = 3 * time.Minute // far beyond the time of any step
 	statusTimeout = time.Second
 	pollInterval  = 50 * time.Millisecond
-	logInterval   = time.Millisecond
+	logInterval   = 5 * time.Millisecond
 )
 
 // Service is one running dr that listens: dr serve or dr archive. It is killed when the test ends. If the test failed,

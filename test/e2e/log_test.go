@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/history"
+	"github.com/etcd-dr/etcd-dr/test/process"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -65,12 +66,12 @@ func (j job) untilWindows(t *testing.T, n int) document.List {
 
 func (j job) untilListed(t *testing.T, what string, ok func(document.List) bool) document.List {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for start := time.Now(); ; time.Sleep(process.Pause(start)) {
 		list, out := j.list(t)
 		if ok(list) {
 			return list
 		}
-		if time.Now().After(deadline) {
+		if time.Since(start) > patience {
 			t.Fatalf("not listed: %s\n%s%s", what, out.Stdout, out.Stderr)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/process"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -124,8 +125,8 @@ func extractArgs(t *testing.T, found string) []string {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for start := time.Now(); !holds(); time.Sleep(process.Pause(start)) {
+		if time.Since(start) > patience {
 			t.Fatalf("waited for: %s", what)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/process"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -33,7 +34,7 @@ func more(t *testing.T, repo string, n int) {
 	t.Helper()
 	for _, cluster := range []string{"prod", "test"} {
 		begin := len(slotsOf(t, repo, cluster))
-		for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		for start := time.Now(); ; time.Sleep(process.Pause(start)) {
 			slots := slotsOf(t, repo, cluster)
 			unique := slices.Compact(slices.Sorted(slices.Values(slots)))
 			if len(unique) < len(slots) {
@@ -42,7 +43,7 @@ func more(t *testing.T, repo string, n int) {
 			if len(slots) >= begin+n {
 				break
 			}
-			if time.Now().After(deadline) {
+			if time.Since(start) > patience {
 				t.Fatalf("%s has the slots %q, %d more are wanted", cluster, slots, n)
 			}
 		}

@@ -35,7 +35,7 @@ func newWatchingJob(t *testing.T) job {
 // client alone. Any revision can be restored, and the end of the log boots with the leases that hold keys.
 func TestWatchEveryVersion(t *testing.T) {
 	withServers(t)
-	watchEveryVersion(t, 25, 1)
+	watchEveryVersion(t, 8, 1)
 }
 
 // TestSoakWatchEveryVersion does the same with 200 revisions a version.

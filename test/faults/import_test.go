@@ -42,7 +42,7 @@ func TestKilledImports(t *testing.T) {
 	key := newKey(t, filepath.Join(t.TempDir(), "key.txt"))
 	args := r.flags("import", snapshotFile(t, largeSize), "--recipient", key.recipient, "--scratch-dir", scratch)
 	verified := map[catalog.ID]bool{}
-	for k := newKills(t, importStages, 12); k.more(t); {
+	for k := newKills(t, importStages, 8); k.more(t); {
 		k.killOnce(t, dr, args...)
 		noProcess(t)
 		verifyNew(t, r, key, verified)

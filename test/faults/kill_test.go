@@ -49,7 +49,7 @@ type kills struct {
 func newKills(t *testing.T, stages []stage, total int) *kills {
 	t.Helper()
 	t.Logf("seed %d", seed(t))
-	return &kills{random: rand.New(rand.NewPCG(seed(t), 5)), stages: stages, each: 3, total: total, hits: make([]int, len(stages))}
+	return &kills{random: rand.New(rand.NewPCG(seed(t), 5)), stages: stages, each: 2, total: total, hits: make([]int, len(stages))}
 }
 
 // more reports whether to continue. A run that ends before it is killed counts only as a try.
@@ -125,7 +125,7 @@ func TestKilledBackups(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	killBackups(t, 9)
+	killBackups(t, 6)
 }
 
 func TestSoakKilledBackups(t *testing.T) {
@@ -214,7 +214,7 @@ func TestKilledRestores(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	killRestores(t, 12)
+	killRestores(t, 10)
 }
 
 func TestSoakKilledRestores(t *testing.T) {
@@ -425,7 +425,7 @@ func TestTwoRestoresAtOnce(t *testing.T) {
 		return
 	}
 	s := newRestores(t)
-	for range 5 {
+	for range 2 {
 		a, b := start(t, s.args...), start(t, s.args...)
 		first, second := a.Wait(t), b.Wait(t)
 		if first.Code != 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/process"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -105,8 +106,8 @@ func fleetOf(t *testing.T, o servers.Options, agents int, by string, to repo, ra
 	}
 	f.load = newLoad(t, f.cluster)
 	f.catchUp(t)
-	for end := time.Now().Add(hangs); len(f.repo.list(t).Windows) == 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
+	for start := time.Now(); len(f.repo.list(t).Windows) == 0; time.Sleep(process.Pause(start)) {
+		if time.Since(start) > hangs {
 			t.Fatalf("nothing can be restored: %+v", f.repo.list(t))
 		}
 	}

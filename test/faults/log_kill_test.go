@@ -38,7 +38,7 @@ func TestKilledArchive(t *testing.T) {
 		return
 	}
 	t.Logf("seed %d", seed(t))
-	for by, each := range map[string]int{byWAL: 4, byWatch: 4, byService: 2} {
+	for by, each := range map[string]int{byWAL: 2, byWatch: 2, byService: 2} {
 		t.Run(by, func(t *testing.T) {
 			killArchive(t, servers.Options{}, 1, by, each, rand.New(rand.NewPCG(seed(t), 7)))
 		})

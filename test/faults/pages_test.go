@@ -32,7 +32,7 @@ func TestDamagedPages(t *testing.T) {
 		return
 	}
 	p := newPages(t)
-	for i := range 40 {
+	for i := range 20 {
 		p.trial(t, seed(t)+uint64(i))
 	}
 	p.report(t)

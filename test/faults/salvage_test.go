@@ -149,7 +149,7 @@ func TestSalvageFromAnyDisk(t *testing.T) {
 		return
 	}
 	random := rand.New(rand.NewPCG(seed(t), 31))
-	trials := 20
+	trials := 10
 	if soaking() {
 		trials = 200
 	}

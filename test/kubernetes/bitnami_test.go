@@ -17,7 +17,7 @@ func (s *site) testBitnami(t *testing.T) {
 	s.applyManifest(t, "testdata/bitnami.yaml", namespace, "3.6")
 	s.put(t, namespace, "order-000", "of the script's snapshot")
 	snapshot := s.saveSnapshot(t, namespace)
-	journal := s.journal(t, namespace, "order", 20)
+	journal := s.journal(t, namespace, "order", 5)
 	s.restoreAlone(t, namespace, snapshot)
 
 	s.apply(t, namespace, `schedule: {cron: "@yearly"}`)

@@ -17,7 +17,7 @@ func (s *site) testDisks(t *testing.T) {
 	s.startEtcd(t, namespace, "3.6")
 	s.apply(t, namespace, `schedule: {cron: "@yearly"}`)
 	s.wantProtected(t, namespace)
-	journal := s.journal(t, namespace, "order", 30)
+	journal := s.journal(t, namespace, "order", 10)
 	var last int64
 	for i := range len(journal) {
 		last = s.put(t, namespace, "counter", strconv.Itoa(i))

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/process"
 )
 
 func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
@@ -202,7 +203,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		if time.Since(start) > patience {
 			t.Fatalf("waited for: %s", what)
 		}
-		time.Sleep(min(100*time.Millisecond+time.Since(start)/10, 2*time.Second)) // each look costs others a fifth of a second of a core
+		time.Sleep(process.Pause(start))
 	}
 	t.Logf("%.1f s: %s", time.Since(start).Seconds(), what)
 }

@@ -16,7 +16,7 @@ func (s *site) testOffCoreos(t *testing.T) {
 	const namespace = "legacy"
 	s.Kubectl(t, "", "create", "namespace", namespace)
 	s.startCoreos(t, namespace)
-	journal := s.journal(t, namespace, "early", 20)
+	journal := s.journal(t, namespace, "early", 5)
 
 	page := filled(t, "../../docs/migrate.md", "payments", namespace, "example", "etcd")
 	dir := t.TempDir()

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -9,13 +10,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 )
 
-// TestPartsAway restores clusters of which a node or a disk is missing, or whose store does not answer. It has a Kubernetes of its own,
+// TestSoakPartsAway restores clusters of which a node or a disk is missing, or whose store does not answer. It has a Kubernetes of its own,
 // because other tests need all nodes of theirs, and the store.
-func TestPartsAway(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a Kubernetes")
+func TestSoakPartsAway(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("waits minutes for nodes to be lost: set ETCD_DR_SOAK")
 	}
-	t.Parallel() // after TestOnKubernetes, beside others with a cluster of their own
 	s := newSite(t)
 	t.Run("Stopped", s.testNodeStopped)
 	t.Run("Partitioned", s.testNodePartitioned)
@@ -27,7 +27,7 @@ func TestPartsAway(t *testing.T) {
 func (s *site) testNodeStopped(t *testing.T) {
 	const namespace = "mill"
 	s.startEtcd(t, namespace, "3.6")
-	journal := s.journal(t, namespace, "early", 20)
+	journal := s.journal(t, namespace, "early", 5)
 	s.backUp(t, namespace)
 	s.put(t, namespace, "late", "after the backup")
 	node := s.nodeOf(t, namespace, "etcd-2")
@@ -124,7 +124,7 @@ func (s *site) testNodePartitioned(t *testing.T) {
 	s.LocalVolumes(t, namespace, 512<<20, 2)
 	s.Kubectl(t, "", "create", "namespace", namespace)
 	s.applyEtcd(t, namespace, "3.6", "accessModes: [ReadWriteOnce]\n", "accessModes: [ReadWriteOnce]\n        storageClassName: local\n", "storage: 1Gi", "storage: 500Mi")
-	journal := s.journal(t, namespace, "early", 20)
+	journal := s.journal(t, namespace, "early", 5)
 	s.backUp(t, namespace)
 	s.put(t, namespace, "late", "after the backup")
 	node := s.nodeOf(t, namespace, "etcd-2")

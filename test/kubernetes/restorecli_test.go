@@ -26,7 +26,7 @@ func (s *site) testRestoreByCommand(t *testing.T) {
 	t.Parallel()
 	const namespace = "till"
 	s.startEtcd(t, namespace, "3.6")
-	journal := s.journal(t, namespace, "sale", 30)
+	journal := s.journal(t, namespace, "sale", 5)
 	s.backUp(t, namespace)
 	s.put(t, namespace, "late", "it came after the backup")
 	claims := s.claims(t, namespace)

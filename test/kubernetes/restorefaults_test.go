@@ -76,6 +76,7 @@ func (s *site) killJob(t *testing.T, namespace, task string) {
 		all := strings.Fields(pods)
 		i := slices.IndexFunc(all, func(pod string) bool { return strings.Contains(pod, task) })
 		if i < 0 {
+			time.Sleep(200 * time.Millisecond)
 			continue
 		}
 		_, err := s.Try("", "-n", namespace, "delete", all[i], "--grace-period=0", "--force", "--wait=false")

@@ -29,7 +29,7 @@ func (s *site) testRestoreAndBack(t *testing.T) {
 	s.applyEtcd(t, namespace, "3.5", awkward...)
 	s.apply(t, namespace, "schedule: {cron: '@yearly'}\n  archive: {flush: 1s}")
 	s.wantProtected(t, namespace)
-	journal := s.journal(t, namespace, "kept", 20)
+	journal := s.journal(t, namespace, "kept", 5)
 	revision := s.put(t, namespace, "last", "before the mistake")
 	journal["last"] = "before the mistake"
 	mistake := s.put(t, namespace, "last", "the mistake")

@@ -15,7 +15,7 @@ var applied = regexp.MustCompile("(?sm)^ *kubectl apply -f - <<'END'\n(.*?)^ *EN
 func (s *site) testAllLost(t *testing.T) {
 	const namespace = "ledger"
 	s.startEtcd(t, namespace, "3.6")
-	journal := s.journal(t, namespace, "entry", 20)
+	journal := s.journal(t, namespace, "entry", 5)
 	s.urls.set(namespace, s.store.Bucket(t, namespace))
 	s.credentials(t, namespace)
 	own := strings.NewReplacer(s.urls.of("payments"), s.urls.of(namespace), "payments", namespace)
@@ -25,7 +25,7 @@ func (s *site) testAllLost(t *testing.T) {
 	journal["last"] = "of the log"
 	putLast := func() int64 { return s.put(t, namespace, "last", journal["last"]) }
 	s.waitBased(t, namespace, func() { putLast() })
-	maps.Copy(journal, s.journal(t, namespace, "later", 20))
+	maps.Copy(journal, s.journal(t, namespace, "later", 5))
 	last := putLast()
 	s.waitLogged(t, namespace, last, last)
 

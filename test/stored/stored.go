@@ -238,6 +238,14 @@ func Change(tb testing.TB, b storage.Bucket, key string, how func([]byte) []byte
 	Put(tb, b, key, how(slices.Clone(Get(tb, b, key))))
 }
 
+// Masks returns the bits to flip in each byte of a test that flips all: one of them in short tests.
+func Masks() []byte {
+	if testing.Short() {
+		return []byte{0x20}
+	}
+	return []byte{0x01, 0x20, 0x80}
+}
+
 // Flip returns a function that inverts the bits of mask in the byte at an offset.
 func Flip(at int, mask byte) func([]byte) []byte {
 	return func(p []byte) []byte {

@@ -58,8 +58,8 @@ func (r *run) load(ctx context.Context) (handoff.Record, error) {
 	return record, err
 }
 
-// encode returns the settings of the restore as its record has them: with the EtcdRestore that has begun it, and the order with which the
-// command line can end it if that no longer exists.
+// encode returns the settings for the record. They include the owner and an order, so that dr restore --undo can end the restore after its
+// EtcdRestore is gone.
 func (r *run) encode() string {
 	o := r.optionsOf(r.restore, r.id, r.settings, nil)
 	text, err := json.Marshal(struct {
@@ -91,7 +91,8 @@ func (r *run) inPlace() (*inplace.Restore, error) {
 	}, err
 }
 
-// begin starts the restore, which has no record. If it had one, that was lost.
+// begin handles an EtcdRestore without a record. It starts a new restore; if the status shows that one had begun, it makes the record again;
+// and it cleans up after one that has ended or is being deleted.
 func (r *run) begin(ctx context.Context) (time.Duration, error) {
 	e := r.restore
 	phase := handoff.Phase(e.Status.Phase)
@@ -123,7 +124,8 @@ func (r *run) begin(ctx context.Context) (time.Duration, error) {
 	return r.step(ctx, handoff.Record{}, record)
 }
 
-// abandon ends a restore that has no record, although it may have claimed the StatefulSet before it was killed. Without the rights it has not.
+// abandon releases what a restore without a record may have claimed: an operator can be killed between the claim and the first record. If the
+// operator lacks the rights, nothing was claimed.
 func (r *run) abandon(ctx context.Context) (time.Duration, error) {
 	p, err := r.manage(nil).Lift(ctx, handoff.Record{ID: r.id})
 	if err != nil && !errors.Is(err, handoff.ErrForbidden) {
@@ -236,10 +238,10 @@ func (r *run) store(ctx context.Context, stored, after handoff.Record) error {
 		return r.manage(nil).Save(ctx, stored, after)
 	}
 	write := func() error { return r.write(ctx, r.before, r.restore) }
-	letGo := func() error { return r.hold(ctx, r.restore, !after.Phase.HasEnded()) }
-	order := []func() error{save, write, letGo}
+	finalizer := func() error { return r.hold(ctx, r.restore, !after.Phase.HasEnded()) }
+	order := []func() error{save, write, finalizer}
 	if after.Step == handoff.None {
-		order = []func() error{write, save, letGo}
+		order = []func() error{write, save, finalizer}
 	}
 	for _, do := range order {
 		err := do()

@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestDemoRunsAndLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three members")
+	}
 	dir := tempDir(t)
 	var out bytes.Buffer
 	err := (Story{Out: &out, Version: "test"}).Tell(t.Context())

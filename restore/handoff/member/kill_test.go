@@ -60,9 +60,13 @@ func TestKilledTasks(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, seed))
 	killed := map[handoff.Task]int{}
+	kills := 12
+	if testing.Short() {
+		kills = 2
+	}
 	for _, f := range append(allForms(), guardedForms()...) {
 		d := newDisk(t, f)
-		for range 12 {
+		for range kills {
 			cycle := f.cycle()
 			at := d.killChild(t, f, random)
 			killed[cycle[at].task]++

@@ -10,43 +10,43 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// plain reports whether r is a put, a delete or a transaction that can be applied without reading a stored value. Most logs
+// direct reports whether r is a put, a delete or a transaction that can be applied without reading a stored value. Most logs
 // consist of little else: an API server of Kubernetes writes all objects by such transactions.
-func plain(r *pb.InternalRaftRequest) bool {
+func direct(r *pb.InternalRaftRequest) bool {
 	switch {
 	case r.Put != nil:
-		return plainPut(r.Put)
+		return directPut(r.Put)
 	case r.Txn != nil:
-		return plainTxn(r.Txn)
+		return directTxn(r.Txn)
 	}
 	return r.DeleteRange != nil
 }
 
-// plainPut reports whether p neither keeps a part of the existing pair nor returns the pair.
-func plainPut(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
+// directPut reports whether p neither keeps a part of the existing pair nor returns the pair.
+func directPut(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
 
-// plainTxn reports whether all parts of t are plain.
-func plainTxn(t *pb.TxnRequest) bool {
-	otherOp := func(op *pb.RequestOp) bool { return !plainOp(op) }
-	otherCompare := func(c *pb.Compare) bool { return !plainCompare(c) }
+// directTxn reports whether all parts of t are direct.
+func directTxn(t *pb.TxnRequest) bool {
+	otherOp := func(op *pb.RequestOp) bool { return !directOp(op) }
+	otherCompare := func(c *pb.Compare) bool { return !directCompare(c) }
 	return !slices.ContainsFunc(t.Compare, otherCompare) &&
 		!slices.ContainsFunc(t.Success, otherOp) && !slices.ContainsFunc(t.Failure, otherOp)
 }
 
-// plainCompare reports whether c compares a revision or the version of a single key: the index in memory holds these. The empty key
+// directCompare reports whether c compares a revision or the version of a single key: the index in memory holds these. The empty key
 // is excluded: when etcdutl raises the revision of a database, it stores an empty record, which the index lists under the empty
 // key with the raised revision, but whose own revisions are 0.
-func plainCompare(c *pb.Compare) bool {
+func directCompare(c *pb.Compare) bool {
 	indexed := c.Target == pb.Compare_MOD || c.Target == pb.Compare_CREATE || c.Target == pb.Compare_VERSION
 	return indexed && len(c.Key) > 0 && len(c.RangeEnd) == 0
 }
 
-// plainOp reports whether op is a plain put, a delete, or a read. A read changes nothing, but a read at a given revision can
-// make etcd refuse the transaction, so it is not plain.
-func plainOp(op *pb.RequestOp) bool {
+// directOp reports whether op is a direct put, a delete, or a read. A read changes nothing, but a read at a given revision can
+// make etcd refuse the transaction, so it is not direct.
+func directOp(op *pb.RequestOp) bool {
 	switch op := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
-		return plainPut(op.RequestPut)
+		return directPut(op.RequestPut)
 	case *pb.RequestOp_RequestDeleteRange:
 		return true
 	case *pb.RequestOp_RequestRange:
@@ -55,10 +55,10 @@ func plainOp(op *pb.RequestOp) bool {
 	return false
 }
 
-// applyPlain applies a plain request as etcd's applier does if authentication is disabled and no alarm is raised
+// applyDirectly applies a direct request as etcd's applier does if authentication is disabled and no alarm is raised
 // (etcdserver/txn). It omits the traces and the reads of values, which take the applier longer than the rest. It writes nothing
 // if a put names a lease that does not exist.
-func (m *member) applyPlain(r *pb.InternalRaftRequest) {
+func (m *member) applyDirectly(r *pb.InternalRaftRequest) {
 	ops := opsOf(r)
 	if r.Txn != nil {
 		ops = m.branch(r.Txn)
@@ -120,7 +120,7 @@ func endOf(d *pb.DeleteRangeRequest) []byte {
 	return d.RangeEnd
 }
 
-// holds reports whether the plain comparison c holds (etcdserver/txn, applyCompare). All numbers of a key that does not exist
+// holds reports whether the direct comparison c holds (etcdserver/txn, applyCompare). All numbers of a key that does not exist
 // are 0.
 func holds(tx mvcc.ReadView, c *pb.Compare) bool {
 	found, err := tx.Range(context.Background(), c.Key, nil, mvcc.RangeOptions{FastKeysOnly: true})

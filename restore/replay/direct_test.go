@@ -19,9 +19,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
 
-// TestPlainRequests replays random requests twice: as they are, and each within a transaction of its own. Nested transactions
-// are never plain, so that etcd's applier applies them. Both databases must be the same.
-func TestPlainRequests(t *testing.T) {
+// TestDirectRequests replays random requests twice: as they are, and each within a transaction of its own. Nested transactions
+// are never direct, so that etcd's applier applies them. Both databases must be the same.
+func TestDirectRequests(t *testing.T) {
 	base := makeBase(t, smallBase)
 	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
 	seeds, count := uint64(40), 400
@@ -32,14 +32,14 @@ func TestPlainRequests(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			random := guess{rand.New(rand.NewPCG(seed, 3)), start.Revision}
-			var plain, nested []segment.Record
+			var direct, nested []segment.Record
 			for i := range count {
 				r := random.request()
-				plain = append(plain, request(t, uint64(i)+2, 1, r))
+				direct = append(direct, request(t, uint64(i)+2, 1, r))
 				nested = append(nested, request(t, uint64(i)+2, 1, within(r)))
 			}
 			a, b := copyOf(t, base), copyOf(t, base)
-			atA := apply(t, a, inSegments(plain), replay.Stop{})
+			atA := apply(t, a, inSegments(direct), replay.Stop{})
 			var atB replay.At
 			for _, part := range []int{count / 3, count / 2, count} { // each begins with an index that is read from the database
 				atB = apply(t, b, inSegments(nested[:part]), replay.Stop{})
@@ -47,12 +47,12 @@ func TestPlainRequests(t *testing.T) {
 			placeA, _, errA := database.Place(a)
 			placeB, _, errB := database.Place(b)
 			if placeA != placeB || errors.Join(errA, errB) != nil {
-				t.Errorf("plain at %d, nested at %d: %v", placeA, placeB, errors.Join(errA, errB))
+				t.Errorf("direct at %d, nested at %d: %v", placeA, placeB, errors.Join(errA, errB))
 			}
 			if atA.Revision != atB.Revision || atA.CompactRevision != atB.CompactRevision || atA.Revision < start.Revision+20 {
-				t.Errorf("plain %+v, nested %+v", atA, atB)
+				t.Errorf("direct %+v, nested %+v", atA, atB)
 			}
-			same(t, "plain and nested", a, b, database.Exempt{})
+			same(t, "direct and nested", a, b, database.Exempt{})
 			sameHash(t, a, b)
 		})
 	}
@@ -198,13 +198,13 @@ func (g *guess) compare() *pb.Compare {
 	return c
 }
 
-// TestAnAPIServersWritesArePlain checks that they take the fast path, except for the grants of leases.
-func TestAnAPIServersWritesArePlain(t *testing.T) {
+// TestAnAPIServersWritesAreDirect checks that they take the fast path, except for the grants of leases.
+func TestAnAPIServersWritesAreDirect(t *testing.T) {
 	source := apiwrites.New(100)
 	for range 1000 {
 		r := source.Next(nil)
-		if r.LeaseGrant == nil && !replay.Plain(r) {
-			t.Fatalf("not plain: %v", r)
+		if r.LeaseGrant == nil && !replay.Direct(r) {
+			t.Fatalf("not direct: %v", r)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
-func scheduleDocuments() map[string]any {
+func configDocuments() map[string]any {
 	return map[string]any{
 		"config-check": document.ConfigCheck{
 			Concurrency: 4, LeaseSeconds: 30, Clusters: []document.ConfigCluster{{

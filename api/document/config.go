@@ -9,7 +9,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/address"
-	"github.com/etcd-dr/etcd-dr/storage/suspension"
 )
 
 // ConfigCheck is the document of dr config check: the configuration, explained.
@@ -168,34 +167,3 @@ func keeps(p retention.Policy) []string {
 	}
 	return all
 }
-
-// ServeStatus is the document at /status and at /api/v1/clusters.
-type ServeStatus struct {
-	Config   ServeConfig     `json:"config"`             // the configuration in effect
-	Clusters []ServedCluster `json:"clusters"`           // by name at /status, the worst first at /api/v1/clusters
-	Restores []ServedRestore `json:"restores,omitempty"` // of dr operator: all EtcdRestores, by namespace and name
-}
-
-// ServedRestore is an EtcdRestore, as its status shows it.
-type ServedRestore struct {
-	Namespace   string    `json:"namespace"`                 // of the EtcdRestore and the StatefulSet
-	Name        string    `json:"name"`                      // of the EtcdRestore
-	StatefulSet string    `json:"statefulSet"`               // the one that gets the data
-	Cluster     string    `json:"cluster,omitempty"`         // whose backups are restored; absent: not known yet
-	Phase       string    `json:"phase"`                     // docs/kubernetes.md#phases
-	Ended       bool      `json:"ended"`                     // it is in one of the phases in which a restore ends
-	Since       time.Time `json:"since,omitzero"`            // when the phase began; absent: not known yet
-	MembersDone string    `json:"membersDone,omitempty"`     // how many of the members have completed the step, such as 2/3
-	Message     string    `json:"message,omitempty"`         // what it waits for, or why it was refused or has gone back
-	Downtime    float64   `json:"downtimeSeconds,omitempty"` // from the beginning of fencing until all members served; absent: they have not yet
-}
-
-// ServeConfig identifies the configuration in effect.
-type ServeConfig struct {
-	File    string    `json:"file"`              // its path; of dr operator: EtcdBackups
-	Since   time.Time `json:"since"`             // when it was read; of dr operator: when it started
-	Refused string    `json:"refused,omitempty"` // why the current content of the file is not in effect
-}
-
-// Suspension is the document of dr suspend and dr resume: the latest suspension or resumption, as stored.
-type Suspension = suspension.Suspension

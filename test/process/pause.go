@@ -1,0 +1,9 @@
+package process
+
+import "time"
+
+// Pause returns how long to wait between two looks at a condition that is awaited since start. It grows up to 2 s: a look that runs a
+// command takes a fifth of a second of a core from others.
+func Pause(start time.Time) time.Duration {
+	return min(100*time.Millisecond+time.Since(start)/10, 2*time.Second)
+}
