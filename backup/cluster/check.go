@@ -173,7 +173,7 @@ func (c *checked) size(context.Context) check.Line {
 	size, part := fullest.Status.DbSize, share(fullest)
 	if part > fullAt {
 		return found(check.Wanting, "compact and defragment, or raise --quota-backend-bytes",
-			"%d bytes in %s, %.0f%% of its quota: at 100%% etcd accepts no more writes", size, fullest.ID(), 100*part)
+			"%d bytes, %.0f%% of the quota: at 100%% etcd accepts no more writes", size, 100*part)
 	}
 	return found(check.OK, "", "%d bytes, %.0f%% of the quota", size, 100*part)
 }

@@ -333,7 +333,7 @@ func TestAgreementOfRevisions(t *testing.T) {
 }
 
 // TestHashesAreComparedWithinTheLimit checks that members whose writes would stall for too long are not asked for a hash, nor are
-// members of different versions.
+// members whose versions hash equal key spaces differently.
 func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -346,7 +346,8 @@ func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 		"equal":           {0xaa, 10_000, "3.7.3", cluster.Agreement{Equal: true}, ""},
 		"unequal":         {0xbb, 10_000, "3.7.3", cluster.Agreement{Difference: "HashKV at revision 7: 1 has 000000aa, 2 has 000000bb"}, ""},
 		"too large":       {0xbb, 20_000, "3.7.3", cluster.Agreement{}, cluster.ErrTooLarge.Error()},
-		"another version": {0xbb, 10_000, "3.7.1", cluster.Agreement{}, "3.7.1 and 3.7.3"},
+		"another version": {0xaa, 10_000, "3.7.1", cluster.Agreement{Equal: true}, ""},
+		"an old version":  {0xbb, 10_000, "3.5.15", cluster.Agreement{}, "3.5.15 and 3.7.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-semver/semver"
+
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -26,21 +28,22 @@ var ErrIncomparable = errors.New("compactions keep coming in between")
 // Unlimited returns a limit that no key space exceeds.
 func Unlimited() HashLimit { return HashLimit{Stall: math.MaxInt64} }
 
-// ErrMixedVersions means that the members run different versions of etcd.
-var ErrMixedVersions = errors.New("members of different versions are not compared")
+// ErrMixedVersions means that equal key spaces of the members may have different hashes.
+var ErrMixedVersions = errors.New("their versions hash equal key spaces differently")
 
 // Compare hashes the key space on every answering member, one at a time, at the current revision of from. It returns
 // how the hashes differ, or "" if they do not. Each hash stalls its member's writes; limit bounds each.
 // skipped has the reasons why answering members could not be compared.
 //
-// Members of different versions give ErrMixedVersions: the tombstones that a compaction leaves were hashed by some versions and not by
-// others (etcd, storage/mvcc/hash.go), so that equal key spaces would seem to differ during an upgrade.
+// If some members delete the tombstones of the revision up to which they compact, as etcd did before 3.4.34 and 3.5.16, and others do not, the
+// error matches ErrMixedVersions: their hashes may differ for a while (etcd, storage/mvcc/hash.go).
 func (c *Cluster) Compare(
 	ctx context.Context, from *Server, limit HashLimit, report storage.Report,
 ) (difference string, skipped []error, err error) {
 	versions := c.versions()
-	if len(versions) > 1 {
-		return "", nil, fmt.Errorf("%w: they run %s", ErrMixedVersions, strings.Join(versions, " and "))
+	keeps := func(version string) bool { return !dropsTombstones(version) }
+	if slices.ContainsFunc(versions, dropsTombstones) && slices.ContainsFunc(versions, keeps) {
+		return "", nil, fmt.Errorf("the members run %s: %w: finish the upgrade", strings.Join(versions, " and "), ErrMixedVersions)
 	}
 	for range compareRounds {
 		status, err := from.Now(ctx)
@@ -60,6 +63,18 @@ func (c *Cluster) Compare(
 		}
 	}
 	return "", nil, ErrIncomparable
+}
+
+// dropsTombstones reports whether etcd of a version deletes the tombstones of the revision up to which it compacts.
+func dropsTombstones(version string) bool {
+	v, err := semver.NewVersion(version)
+	switch {
+	case err != nil || v.Major != 3:
+		return false
+	case v.Minor == 4:
+		return v.Patch < 34
+	}
+	return v.Minor < 4 || v.Minor == 5 && v.Patch < 16
 }
 
 // hashAll returns one hash for each server. A server that returned none has the zero value, and a reason in errs.

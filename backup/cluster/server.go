@@ -258,7 +258,7 @@ func (l HashLimit) check(inUse int64) error {
 	}
 	long, size := stall.Round(100*time.Millisecond), humanize.IBytes(uint64(inUse))
 	if l.Density.Bytes == 0 {
-		return fmt.Errorf("%w: up to %s: the first backup counts the entries in %s, --hash-max is %s", ErrTooLarge, long, size, most)
+		return fmt.Errorf("%w: up to %s, since the number of entries in %s is not known yet, --hash-max is %s", ErrTooLarge, long, size, most)
 	}
 	return fmt.Errorf("%w: about %s for about %s entries in %s, --hash-max is %s",
 		ErrTooLarge, long, humanize.SIWithDigits(float64(entries), 1, ""), size, most)

@@ -158,25 +158,40 @@ func (s *Swap) addRecordedLog(r Record, walDir string) error {
 	return s.addLog(cmp.Or(walDir, r.WALDir))
 }
 
-// resolve returns the path to which path leads, whether there is something or not: while old and new data change places, the target of a
-// symbolic link may be missing.
+// maxLinks is the largest number of symbolic links that resolve follows to something that is missing.
+const maxLinks = 40
+
+// resolve returns the path to which path leads. What is there may be missing: while old and new data change places, so may the target of a
+// symbolic link. A path whose directory is missing too is returned as it is.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return real, err
+	for range maxLinks {
+		leads, err := filepath.EvalSymlinks(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return leads, err
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // before "..", which follows links
+		if errors.Is(err, fs.ErrNotExist) {
+			return path, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		target, err := os.Readlink(path)
+		switch {
+		case err != nil:
+			return path, nil // it is missing itself
+		case filepath.IsAbs(target):
+			path = target
+		default:
+			path = filepath.Join(dir, target)
+		}
 	}
-	target, err := os.Readlink(path)
-	if err != nil {
-		return path, nil // it is missing itself
-	}
-	if !filepath.IsAbs(target) {
-		target = filepath.Join(filepath.Dir(path), target)
-	}
-	return resolve(target)
+	return "", fmt.Errorf("%w: %s leads through too many symbolic links: name the directory itself", fault.Usage, path)
 }
 
 // prefixOf returns the beginning of the names of folders next to dir; the id follows.

@@ -1127,14 +1127,20 @@ func TestLinkWithoutTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	link := filepath.Join(filepath.Dir(d.data), "link")
-	for _, to := range []string{d.data, filepath.Base(d.data)} {
+	elsewhere := filepath.Join(t.TempDir(), "linked")
+	err = os.Symlink(filepath.Dir(d.data), elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := filepath.Join("..", filepath.Base(filepath.Dir(d.data)), filepath.Base(d.data))
+	for _, to := range []string{d.data, filepath.Base(d.data), up} {
 		_ = os.Remove(link)
 		err := os.Symlink(to, link)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := swap.Find(link)
-		if err != nil || len(found) != 1 || found[0].ID != id {
+		found, err := swap.Find(filepath.Join(elsewhere, "link"))
+		if err != nil || len(found) != 1 || found[0].ID != id || found[0].DataDir != d.data {
 			t.Errorf("a link to %s: found %+v, %v", to, found, err)
 		}
 		s, err := swap.New(id, link, "")
@@ -1142,7 +1148,15 @@ func TestLinkWithoutTarget(t *testing.T) {
 			t.Errorf("a link to %s: %+v, %v", to, s, err)
 		}
 	}
-	d.walk(t, []swap.Goal{swap.Undo}, 1)
+	_ = os.Remove(link)
+	err = os.Symlink("missing/../link", link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = swap.New(id, link, "")
+	if fault.KindOf(err) != fault.Usage {
+		t.Errorf("a link to itself: %v", err)
+	}
 	d.walk(t, []swap.Goal{swap.Undo}, all)
 	if d.boots(t) != oldData {
 		t.Error("etcd does not start on the old data")

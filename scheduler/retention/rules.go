@@ -142,7 +142,7 @@ func (k *keeping) keepAlways() {
 			c.keepFirmly("there is no good backup")
 		}
 		if c.learning {
-			c.keepFirmly("far smaller than before, and not known yet whether that is right")
+			c.keepFirmly("far smaller than before: not known yet whether that is right")
 		}
 		for _, pin := range c.Pins {
 			c.keepFirmly(pinText(pin))

@@ -95,11 +95,13 @@ declare -A components
 # processor, for the reason in test/servers/process.go, and memory in place of collections of garbage. All pods and commands wait for Kubernetes, so it comes first when processors are
 # scarce. Only containerd does not: its containers would inherit that.
 start() {
-	GOMAXPROCS=1 GOGC=400 "run_$1" >>"$logs/$1.log" 2>&1 &
+	{
+		if [[ $1 != containerd ]]; then
+			renice -n -10 -p "$BASHPID" >/dev/null 2>&1 || true # only root may
+		fi
+		GOMAXPROCS=1 GOGC=400 "run_$1"
+	} >>"$logs/$1.log" 2>&1 &
 	components[$1]=$!
-	if [[ $1 != containerd ]]; then
-		renice -n -10 -p $! >/dev/null 2>&1 || true # only root may
-	fi
 }
 
 # wait_for repeats a command until it succeeds. It ends everything if a component ends.

@@ -80,7 +80,7 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("Helm", s.testHelm)
 }
 
-// TestSoakOnKubernetes runs tests whose parts others of TestOnKubernetes have in common with them.
+// TestSoakOnKubernetes runs what TestOnKubernetes has no time for: restores that are deleted midway, a copy, an archive over TLS.
 func TestSoakOnKubernetes(t *testing.T) {
 	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
 		t.Skip("takes ten minutes: set ETCD_DR_SOAK")

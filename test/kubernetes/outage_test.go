@@ -76,6 +76,9 @@ func (s *site) testAPIServerIsKilled(t *testing.T) {
 		killed = append(killed, phase)
 	}
 	t.Logf("the API server was killed during %q", killed)
+	if len(killed) < 2 {
+		t.Errorf("the API server was killed only during %q", killed)
+	}
 	s.wantRestored(t, namespace, "outage", restored)
 }
 

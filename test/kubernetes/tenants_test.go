@@ -48,6 +48,7 @@ func (s *site) testRights(t *testing.T) {
 		"patch events.events.k8s.io":   true, // if an event occurs again
 		"list etcdrestores.etcd-dr.io": true, // like EtcdBackups
 		"list events":                  true, // if a Job gets no pod at once
+		"get namespaces":               true, // if an EtcdRestore is deleted before it has ended, as in TestSoakOnKubernetes
 		"patch persistentvolumeclaims": true, // unless the StatefulSet controller removes its references first
 	}
 	var secrets []string
