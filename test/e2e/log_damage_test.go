@@ -199,7 +199,15 @@ func (p *tape) only(t *testing.T, j job, seq uint64) {
 // proven is named, and restored only on request.
 func TestLogDamage(t *testing.T) {
 	withServers(t)
-	fromEach(t, logDamage)
+	logDamage(t, newJob(t))
+}
+
+// TestSoakLogDamage does the same with a log of watch events.
+func TestSoakLogDamage(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("TestLogDamage does the same: set ETCD_DR_SOAK")
+	}
+	logDamage(t, newWatchingJob(t))
 }
 
 func logDamage(t *testing.T, j job) {

@@ -216,21 +216,6 @@ func TestOperatorKilledBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestOperatorWorksWithoutTheAPIServer kills the API server: the backups go on, and afterwards the status tells of them.
-func TestOperatorWorksWithoutTheAPIServer(t *testing.T) {
-	o := newOperated(t)
-	o.start(t)
-	o.api.Kubectl(t, o.object("often", `  schedule: {cron: "@every 5s"}`), "apply", "-f", "-")
-	eventually(t, "the first backup is taken", func() bool { return o.status(t, "often").Last.ID != "" })
-	o.api.Kill(t)
-	before := len(o.list(t))
-	eventually(t, "three more backups are taken", func() bool { return len(o.list(t)) >= before+3 })
-	newest := o.list(t)[0].ID
-	o.api.Restart(t)
-	eventually(t, "the status tells of them", func() bool { return o.status(t, "often").Last.ID >= string(newest) })
-	o.service.Stop(t)
-}
-
 // refused are EtcdBackups that the API server refuses: each the spec, after the one that it changes if there is one.
 var refused = [][]string{
 	{`{}`},

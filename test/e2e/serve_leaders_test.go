@@ -28,7 +28,7 @@ func TestServeWhileLeadersDie(t *testing.T) {
 	url := store.URL(store.Bucket(t), "")
 	j.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod", "DR_RECIPIENT="+j.to, "DR_IDENTITY="+j.key)
 	s := command.Serve(t, store.Env(), everyFiveSeconds(t, source, url, j.to))
-	for range 6 {
+	for range 4 {
 		writeFor(t, source, 9*time.Second)
 		s.Until(t, "a backup is being taken", func(d document.ServeStatus) bool {
 			return len(d.Clusters) == 1 && d.Clusters[0].State == document.StateRunning

@@ -38,6 +38,7 @@ func (s *site) testBitnami(t *testing.T) {
 	if recovery != "no" {
 		t.Errorf("ETCD_DISASTER_RECOVERY is %q", recovery)
 	}
+	s.leave(t, namespace)
 }
 
 // saveSnapshot stores a snapshot where the script looks for one, and returns its file.

@@ -47,6 +47,7 @@ func (s *site) testDisks(t *testing.T) {
 	if !strings.Contains(notes, fmt.Sprintf("salvaged from the disks of 1 of 3 members: certain up to revision %d", certain)) {
 		t.Errorf("the notes of the plan are %s", notes)
 	}
+	s.leave(t, namespace)
 }
 
 // jobOfDisks matches the commands of docs/kubernetes.md that make a backup of a disk.

@@ -59,6 +59,7 @@ func (s *site) testRestoreByCommand(t *testing.T) {
 	if !maps.Equal(claims, s.claims(t, namespace)) {
 		t.Errorf("the claims were %v, and are %v", claims, s.claims(t, namespace))
 	}
+	s.leave(t, namespace)
 }
 
 // TestSoakDowntime restores a database of 200 MB in place. From the stop of the members to the first write that etcd confirms again, 20 s pass

@@ -64,6 +64,7 @@ func (s *site) testRestoreAndBack(t *testing.T) {
 	s.Eventually(t, string(handoff.Failed), "-n", namespace, "get", "edr", "before-mistake", "-o", "jsonpath={.status.phase}") // after Succeeded
 	s.wantCluster(t, namespace, old, mistake, hash)
 	s.wantAwkward(t, namespace, claims)
+	s.leave(t, namespace)
 }
 
 // wantAwkward checks that a restore has left the settings and the claims as they were.
