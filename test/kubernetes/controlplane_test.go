@@ -32,11 +32,29 @@ var allNodes = []string{"n1", "n2", "n3"}
 
 // TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone. Then it loses etcd on all nodes, and restores it
 // to a moment by one command on each: clients, kubelets and pods go on, and so do the agents. It does that again at once, on a node later than
-// on the others, and takes it back. At last a kubelet starts an empty cluster before anybody restores.
+// on the others, and takes it back.
 func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
+	restoreTwice(t)
+}
+
+// TestSoakControlPlaneFromTheTrap begins like TestControlPlane. Then a kubelet starts an empty cluster before anybody restores, and at last a
+// member is replaced.
+func TestSoakControlPlaneFromTheTrap(t *testing.T) {
+	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
+		t.Skip("takes ten minutes: set ETCD_DR_SOAK")
+	}
+	c, all := restoreTwice(t)
+	c.restoreFromTheTrap(t, c.blocks(t, "Restore etcd")[2])
+	all.wantFollowed(t)
+	c.replaceMember(t, "n1", "n3")
+}
+
+// restoreTwice does what TestControlPlane describes. It returns the control plane and its clients.
+func restoreTwice(t *testing.T) (controlPlane, clients) {
+	t.Helper()
 	c := newControlPlane(t)
 	c.backUp(t)
 	c.Kubectl(t, "", "create", "secret", "generic", "kept", "--from-literal=word=open")
@@ -69,9 +87,7 @@ func TestControlPlane(t *testing.T) {
 	})
 	c.wantConfigMaps(t, "after", "before", "later", "second")
 	all.wantFollowed(t)
-	c.restoreFromTheTrap(t, restore)
-	all.wantFollowed(t)
-	c.replaceMember(t, "n1", "n3")
+	return c, all
 }
 
 // restoreUnderClients loses etcd on all nodes, and restores the moment before a mistake. The clients of the API server follow, and no kubelet
