@@ -21,6 +21,7 @@ FUZZTIME ?= 2m
 
 # Asked for only by the recipes that need it, since it runs a script.
 with_tools = ETCD_DR_TOOLS="$${ETCD_DR_TOOLS:-$$(test/tools/build.sh --dir)}"
+with_soak = ETCD_DR_SOAK=1 ETCD_DR_SEED=$(SEED) ETCD_DR_SECONDS=$(SECONDS)
 # The packages that run dr as a process share one binary.
 with_dr = ETCD_DR_BINARY="$(CURDIR)/bin/dr"
 # All but e2e, which has no short tests.
@@ -98,10 +99,9 @@ bench: tools ## measure against the limits and write docs/benchmarks.md
 
 .PHONY: soak
 soak: tools ## the large counts and what only runs there, then the tests that otherwise take two versions of etcd; SEED= and SECONDS=
-	$(with_tools) ETCD_DR_SOAK=1 ETCD_DR_SEED=$(SEED) ETCD_DR_SECONDS=$(SECONDS) \
-		go test -p 1 -count=1 -v -run Soak -timeout 12h ./...
-	packages=$$(grep -rl --include='*_test.go' 'servers\.Some(' . | xargs -n 1 dirname | sort -u); $(with_tools) ETCD_DR_SOAK=1 \
-		go test -p 1 -count=1 -skip Soak -timeout 12h $$packages
+	$(with_tools) $(with_soak) go test -p 1 -count=1 -v -run Soak -timeout 12h ./...
+	packages=$$(grep -rl --include='*_test.go' 'servers\.Some(' . | xargs -n 1 dirname | sort -u); \
+		$(with_tools) $(with_soak) go test -p 1 -count=1 -skip Soak -timeout 12h $$packages
 
 .PHONY: fuzz
 fuzz: ## fuzz every target; FUZZTIME= is shared evenly

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/test/schedules"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // How late a backup may be without a report: others are before it, or the service has just started.
@@ -413,9 +414,7 @@ func TestHundredDays(t *testing.T) {
 
 // TestSoakYear does the same as TestHundredDays in a year with a hundred clusters.
 func TestSoakYear(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("only with ETCD_DR_SOAK")
-	}
+	soak.Only(t, "takes minutes")
 	synctest.Test(t, func(t *testing.T) { manyDays(t, yearSeed(t), 365, 100) })
 }
 

@@ -208,8 +208,7 @@ func TestCheckFakeMembers(t *testing.T) {
 	t.Parallel()
 	first, second := twoMembers()
 	first.version, second.version, second.learner = "3.7.3", "3.6.1", true
-	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-	first.members[1].ClientURLs = []string{urls[1]}
+	urls := serveBoth(t, first, second)
 	first.members[1].IsLearner = true
 	first.members = append(first.members, &pb.Member{ID: 3})
 	lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
@@ -229,8 +228,7 @@ func TestCheckFakeDivergence(t *testing.T) {
 	}
 	first, second := twoMembers()
 	first.hash, second.hash, first.applied, second.applied = 0xaa, 0xbb, 90, 70
-	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-	first.members[1].ClientURLs = []string{urls[1]}
+	urls := serveBoth(t, first, second)
 	lines := checkCluster(t, at(urls...), cluster.CheckOptions{})
 	wantSaid(t, lines, "HashKV equal", "1 has 000000aa", "2 has 000000bb")
 	wantSaid(t, lines, "members in step", urls[1]+" lags by 20 entries")
@@ -241,8 +239,7 @@ func TestCheckMixedVersions(t *testing.T) {
 	t.Parallel()
 	first, second := twoMembers()
 	first.hash, second.hash, first.version, second.version = 0xaa, 0xbb, "3.5.16", "3.5.15"
-	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-	first.members[1].ClientURLs = []string{urls[1]}
+	urls := serveBoth(t, first, second)
 	lines := checkCluster(t, at(urls...), cluster.CheckOptions{})
 	i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == "HashKV equal" })
 	if lines[i].Verdict != check.NotRun {
@@ -256,8 +253,7 @@ func TestCheckFakeQuota(t *testing.T) {
 	t.Parallel()
 	first, second := twoMembers()
 	first.size, first.quota, second.size, second.quota = 950, 1000, 2000, 4000
-	urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-	first.members[1].ClientURLs = []string{urls[1]}
+	urls := serveBoth(t, first, second)
 	lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
 	wantSaid(t, lines, "database size", "950 bytes", "95%")
 }
@@ -281,8 +277,7 @@ func TestCheckFakeRevisions(t *testing.T) {
 			first, second := twoMembers()
 			first.applied, second.applied = test.applied[0], test.applied[1]
 			first.revision, second.revision = int64(test.revision[0]), int64(test.revision[1])
-			urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-			first.members[1].ClientURLs = []string{urls[1]}
+			urls := serveBoth(t, first, second)
 			lines := checkCluster(t, at(urls...), cluster.CheckOptions{NoHash: true})
 			i := slices.IndexFunc(lines, func(l check.Line) bool { return l.Name == "HashKV equal" })
 			want := check.NotRun
@@ -314,8 +309,7 @@ func TestAgreementOfRevisions(t *testing.T) {
 			t.Parallel()
 			first, second := twoMembers()
 			first.applied, second.applied = test.applied[0], test.applied[1]
-			urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-			first.members[1].ClientURLs = []string{urls[1]}
+			urls := serveBoth(t, first, second)
 			if test.third {
 				first.members = append(first.members, &pb.Member{ID: 3, ClientURLs: servers.FreeURLs(t, 1)})
 			}
@@ -353,8 +347,7 @@ func TestHashesAreComparedWithinTheLimit(t *testing.T) {
 			t.Parallel()
 			first, second := twoMembers()
 			first.hash, second.hash, second.inUse, second.version = 0xaa, test.hash, test.inUse, test.version
-			urls := []string{"http://" + first.serve(t), "http://" + second.serve(t)}
-			first.members[1].ClientURLs = []string{urls[1]}
+			urls := serveBoth(t, first, second)
 			c, err := cluster.Connect(t.Context(), at(urls...))
 			if err != nil {
 				t.Fatal(err)

@@ -41,8 +41,8 @@ func (c *Cluster) Compare(
 	ctx context.Context, from *Server, limit HashLimit, report storage.Report,
 ) (difference string, skipped []error, err error) {
 	versions := c.versions()
-	keeps := func(version string) bool { return !dropsTombstones(version) }
-	if slices.ContainsFunc(versions, dropsTombstones) && slices.ContainsFunc(versions, keeps) {
+	differs := func(version string) bool { return dropsTombstones(version) != dropsTombstones(versions[0]) }
+	if slices.ContainsFunc(versions, differs) {
 		return "", nil, fmt.Errorf("the members run %s: %w: finish the upgrade", strings.Join(versions, " and "), ErrMixedVersions)
 	}
 	for range compareRounds {
@@ -65,7 +65,8 @@ func (c *Cluster) Compare(
 	return "", nil, ErrIncomparable
 }
 
-// dropsTombstones reports whether etcd of a version deletes the tombstones of the revision up to which it compacts.
+// dropsTombstones reports whether etcd of a version deletes the tombstones of the revision up to which it compacts. Package replay has the same
+// rule among those of its versions.
 func dropsTombstones(version string) bool {
 	v, err := semver.NewVersion(version)
 	switch {

@@ -129,6 +129,14 @@ func twoMembers(urlsOfSecond ...string) (first, second *fakeMember) {
 	return first, &fakeMember{clusterID: 9, memberID: 2, members: members}
 }
 
+// serveBoth serves the members of twoMembers until the test ends, and returns their client URLs, of which each knows the second's.
+func serveBoth(t *testing.T, first, second *fakeMember) (urls []string) {
+	t.Helper()
+	urls = []string{"http://" + first.serve(t), "http://" + second.serve(t)}
+	first.members[1].ClientURLs = urls[1:]
+	return urls
+}
+
 func TestConnectFindsTheOtherMembers(t *testing.T) {
 	t.Parallel()
 	first, second := twoMembers()

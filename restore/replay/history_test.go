@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/history"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // lived is the history of a server, with snapshots and images of its states.
@@ -81,9 +82,7 @@ func TestHistories(t *testing.T) {
 }
 
 func TestHistoriesSoak(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("only with ETCD_DR_SOAK")
-	}
+	soak.Only(t, "takes minutes")
 	seed := uint64(setting(t, "ETCD_DR_SEED", 1))
 	forEachVersion(t, func(t *testing.T, version string) {
 		for n := range uint64(8) {

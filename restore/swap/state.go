@@ -381,8 +381,8 @@ func (f Facts) stageable() bool {
 	return slices.Contains([]State{Unstaged, Staged, Stale, Vacated, Bare, Vacant, Ready, Guarded}, f.State()) && f.Data.New != Blocker
 }
 
-// cleanable reports whether the directories that are aside can be removed: they are those of the record, and nobody needs them, because the
-// live path has complete data, there was no old data, or someone has moved it away.
+// cleanable reports whether the directories that are aside can be removed. That is so if the new data can be discarded, if the live path has
+// the new data or the old data again, or if another restore or an operator has replaced the data.
 func (f Facts) cleanable() bool {
 	return f.discardable() || slices.Contains([]State{Placed, Undone, Superseded}, f.State())
 }

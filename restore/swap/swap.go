@@ -161,8 +161,8 @@ func (s *Swap) addRecordedLog(r Record, walDir string) error {
 // maxLinks is the largest number of symbolic links that resolve follows to something that is missing.
 const maxLinks = 40
 
-// resolve returns the path to which path leads. What is there may be missing: while old and new data change places, so may the target of a
-// symbolic link. A path whose directory is missing too is returned as it is.
+// resolve follows symbolic links, and returns the path at their end, even if nothing exists there: while old and new data change places, a
+// data dir is missing for a moment. If the directory of a path is missing, resolve returns that path.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -182,12 +182,11 @@ func resolve(path string) (string, error) {
 		}
 		path = filepath.Join(dir, filepath.Base(path))
 		target, err := os.Readlink(path)
-		switch {
-		case err != nil:
+		if err != nil {
 			return path, nil // it is missing itself
-		case filepath.IsAbs(target):
-			path = target
-		default:
+		}
+		path = target
+		if !filepath.IsAbs(target) {
 			path = filepath.Join(dir, target)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/azure"
 	"github.com/etcd-dr/etcd-dr/test/memory"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // A child of this test binary does work that needs a process of its own: to be killed, or to have its memory measured.
@@ -54,7 +55,7 @@ func (hanging) Read([]byte) (int, error) { select {} }
 
 // large returns the size of the large object in bytes: a gigabyte in a soak.
 func large() int64 {
-	if os.Getenv("ETCD_DR_SOAK") != "" {
+	if soak.On() {
 		return 1 << 30
 	}
 	return 256 << 20
@@ -109,9 +110,7 @@ func start(t *testing.T, s *objectstores.AzureServer, verb, name string) (*exec.
 
 // TestSoakLargeObject is TestLargeObject with a gigabyte.
 func TestSoakLargeObject(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" {
-		t.Skip("only with ETCD_DR_SOAK")
-	}
+	soak.Only(t, "takes minutes")
 	TestLargeObject(t)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/transport"
 	"github.com/etcd-dr/etcd-dr/test/memory"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 const childEnv = "ETCD_DR_S3_TEST_CHILD"
@@ -159,9 +160,7 @@ func TestMemory(t *testing.T) { carries(t, 256<<20) }
 
 // TestSoakMemory checks that a gigabyte needs no more.
 func TestSoakMemory(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" {
-		t.Skip("only with ETCD_DR_SOAK")
-	}
+	soak.Only(t, "takes minutes")
 	carries(t, 1<<30)
 }
 

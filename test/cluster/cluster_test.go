@@ -11,13 +11,12 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/test/cluster"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestSoakCluster checks on one cluster what other tests do with theirs: they fail too if it does not work.
 func TestSoakCluster(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("other tests need the same of their clusters: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "other tests need the same of their clusters")
 	s := suite{cluster.Start(t)}
 	t.Run("SecondCluster", s.testSecondCluster)
 	t.Run("Components", s.testComponents)

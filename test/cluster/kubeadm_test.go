@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/test/cluster"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestSoakKubeadm ends etcd by its manifest, and starts it again. The API server does not answer in between, and has the same objects afterwards.
 // No process is left.
 func TestSoakKubeadm(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("other tests need the same of their clusters: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "other tests need the same of their clusters")
 	var disk string
 	t.Run("Cluster", func(t *testing.T) {
 		k := kubeadm{cluster.StartKubeadm(t, 1)}

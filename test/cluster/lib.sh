@@ -92,8 +92,8 @@ mount_own() {
 declare -A components
 
 # start NAME runs the function run_NAME in the background, and appends its output to a log in $logs. Each component gets one
-# processor, for the reason in test/servers/process.go, and memory in place of collections of garbage. All pods and commands wait for Kubernetes, so it comes first when processors are
-# scarce. Only containerd does not: its containers would inherit that.
+# processor, for the reason in test/servers/process.go, and collects its garbage rarely. All pods and commands wait for Kubernetes, so it
+# comes first when processors are scarce. Only containerd does not: its containers would inherit that.
 start() {
 	{
 		if [[ $1 != containerd ]]; then

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestReleaseForARM64 checks that the binary for arm64 starts under an emulator.
@@ -18,9 +20,7 @@ func TestReleaseForARM64(t *testing.T) {
 
 // TestSoakReleaseForARM64 checks that it runs dr demo with its children and scratch servers.
 func TestSoakReleaseForARM64(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("an emulator needs minutes for it: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "an emulator needs minutes for it")
 	said := onARM64(t, "demo")
 	if strings.Count(said, "the same on all three") < 2 {
 		t.Errorf("dr demo said\n%s", said)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/memory"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestFindLongLog searches a long log, in which one key is changed now and then: find returns every change, and prints
@@ -34,7 +34,7 @@ import (
 func TestFindLongLog(t *testing.T) {
 	withServers(t)
 	requests := 50_000
-	if os.Getenv("ETCD_DR_SOAK") != "" {
+	if soak.On() {
 		requests = 1_000_000
 	}
 	c := servers.Start(t, servers.Options{})

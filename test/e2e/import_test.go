@@ -25,6 +25,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // signing returns j with variables that sign everything and trust only that signature.
@@ -299,9 +300,7 @@ func TestImportFromABucket(t *testing.T) {
 
 // TestSoakImport imports a bucket with years of snapshots.
 func TestSoakImport(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("needs some minutes: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "needs some minutes")
 	importFromABucket(t, 500)
 }
 

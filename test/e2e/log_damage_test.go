@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // stored is one segment in the repository.
@@ -204,9 +205,7 @@ func TestLogDamage(t *testing.T) {
 
 // TestSoakLogDamage does the same with a log of watch events.
 func TestSoakLogDamage(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("TestLogDamage does the same: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "TestLogDamage does the same")
 	logDamage(t, newWatchingJob(t))
 }
 

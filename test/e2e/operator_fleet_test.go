@@ -15,6 +15,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestOperatorFleet backs up some etcds by several EtcdBackups each.
@@ -22,9 +23,7 @@ func TestOperatorFleet(t *testing.T) { testFleet(t, 3, 5) }
 
 // TestSoakOperatorFleet does the same with 100 EtcdBackups of 20 etcds.
 func TestSoakOperatorFleet(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" {
-		t.Skip("a soak test")
-	}
+	soak.Only(t, "takes minutes")
 	testFleet(t, 20, 5)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/memory"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // newWatchingJob returns a job whose agents watch.
@@ -41,7 +42,7 @@ func TestWatchVersions(t *testing.T) {
 // TestSoakWatchVersions does the same with 200 revisions a version.
 func TestSoakWatchVersions(t *testing.T) {
 	seed, err := strconv.ParseUint(os.Getenv("ETCD_DR_SEED"), 10, 64)
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() || err != nil {
+	if !soak.On() || err != nil {
 		return
 	}
 	watchVersions(t, 200, seed)

@@ -60,9 +60,6 @@ type withStores struct{ tests *testing.M }
 
 func (w withStores) Run() int { return objectstores.Main(w.tests) }
 
-// soaking reports whether the large counts are requested.
-func soaking() bool { return os.Getenv("ETCD_DR_SOAK") != "" && !testing.Short() }
-
 // setting returns a number from the environment.
 func setting(t *testing.T, name string, otherwise int64) int64 {
 	t.Helper()

@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestEveryByteOfTheManifestCounts checks that every changed byte in a manifest makes the backup a damaged one, and
@@ -85,7 +86,7 @@ func otherLetter(data []byte, at int) []byte {
 }
 
 func TestSoakEveryByteOfTheObjectCounts(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	b := needBase(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // stage is where a run is killed: at one of the first events of that name, or a moment later.
@@ -129,7 +130,7 @@ func TestKilledBackups(t *testing.T) {
 }
 
 func TestSoakKilledBackups(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	killBackups(t, 100)
@@ -218,7 +219,7 @@ func TestKilledRestores(t *testing.T) {
 }
 
 func TestSoakKilledRestores(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	killRestores(t, 100)

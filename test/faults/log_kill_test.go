@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // The victims under an archive.
@@ -48,7 +49,7 @@ func TestKilledArchive(t *testing.T) {
 // TestSoakKilledArchive kills twelve times in each of nine fleets, with all kinds of archivers: for every version one
 // member with its agent, and three with two agents.
 func TestSoakKilledArchive(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	t.Logf("seed %d", seed(t))

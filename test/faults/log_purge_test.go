@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestStandbyReleasesPurgedFiles has etcd purge log files of the usual size while one agent works and another stands by. At
@@ -25,7 +26,7 @@ func TestStandbyReleasesPurgedFiles(t *testing.T) {
 }
 
 func TestSoakStandbyReleasesPurgedFiles(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	purgeUnderTwoAgents(t, 500<<20)

@@ -20,6 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -39,7 +40,7 @@ func TestDamagedPages(t *testing.T) {
 }
 
 func TestSoakDamagedPages(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	p := newPages(t)

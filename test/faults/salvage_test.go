@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // counted writes the key that is named after its revision, so that a key space shows whether it is complete.
@@ -150,7 +151,7 @@ func TestSalvageFromAnyDisk(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(seed(t), 31))
 	trials := 10
-	if soaking() {
+	if soak.On() {
 		trials = 200
 	}
 	t.Logf("seed %d", seed(t))

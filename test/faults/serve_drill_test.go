@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 func TestKilledDrills(t *testing.T) {
@@ -20,7 +21,7 @@ func TestKilledDrills(t *testing.T) {
 }
 
 func TestSoakKilledDrills(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	killDrills(t, 60)

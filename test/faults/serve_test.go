@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -64,7 +65,7 @@ func TestKilledServices(t *testing.T) {
 }
 
 func TestSoakKilledServices(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	killServices(t, 60)
@@ -168,7 +169,7 @@ func TestKilledPrunes(t *testing.T) {
 }
 
 func TestSoakKilledPrunes(t *testing.T) {
-	if !soaking() {
+	if !soak.On() {
 		return
 	}
 	killPrunes(t, 50)

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // controlPlane is a Kubernetes of three nodes in kubeadm's form, in which docs/control-planes.md is followed.
@@ -43,9 +44,7 @@ func TestControlPlane(t *testing.T) {
 // TestSoakControlPlaneFromTheTrap begins like TestControlPlane. Then a kubelet starts an empty cluster before anybody restores, and at last a
 // member is replaced.
 func TestSoakControlPlaneFromTheTrap(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("takes ten minutes: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "takes ten minutes")
 	c, all := restoreTwice(t)
 	c.restoreFromTheTrap(t, c.blocks(t, "Restore etcd")[2])
 	all.wantFollowed(t)

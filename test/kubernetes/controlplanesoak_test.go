@@ -3,20 +3,18 @@ package kubernetes
 import (
 	"crypto/rand"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestSoakControlPlane restores a control plane whose etcd has 200 MB. Apart from the engine, the grace period of the API server, and the start of
 // etcd and the API server, the restore takes 2 s at most.
 func TestSoakControlPlane(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("measures durations: set ETCD_DR_SOAK on a quiet machine")
-	}
+	soak.Only(t, "measures durations on a quiet machine")
 	const value, values, limit = 1 << 20, 200, 2.0
 	c := newControlPlane(t)
 	for i := range values {

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/process"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
@@ -49,12 +50,7 @@ func TestOnKubernetes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	s := newSite(t)
-	s.minio = s.StartMinio(t)
-	installed := t.Run("FirstBackup", s.testFirstBackup)
-	if !installed {
-		return
-	}
+	s := startSite(t)
 	t.Run("NewInstallation", s.testNewInstallation)
 	t.Run("RightToRestore", s.testRightToRestore)
 	t.Run("AtOnce", func(t *testing.T) { // they wait most of the time; the longest come first
@@ -82,20 +78,25 @@ func TestOnKubernetes(t *testing.T) {
 
 // TestSoakOnKubernetes runs what TestOnKubernetes has no time for: restores that are deleted midway, a copy, an archive over TLS.
 func TestSoakOnKubernetes(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("takes ten minutes: set ETCD_DR_SOAK")
-	}
-	s := newSite(t)
-	s.minio = s.StartMinio(t)
-	installed := t.Run("FirstBackup", s.testFirstBackup)
-	if !installed {
-		return
-	}
+	soak.Only(t, "takes ten minutes")
+	s := startSite(t)
 	t.Run("RightToRestore", s.testRightToRestore)
 	t.Run("AtOnce", func(t *testing.T) {
 		t.Run("RestoreBack", s.testRestoreBack)
 		t.Run("SecuredEtcd", s.testSecuredEtcd)
 	})
+}
+
+// startSite starts a Kubernetes with both stores, and installs the operator with the test FirstBackup.
+func startSite(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t)
+	s.minio = s.StartMinio(t)
+	installed := t.Run("FirstBackup", s.testFirstBackup)
+	if !installed {
+		t.FailNow()
+	}
+	return s
 }
 
 // newSite starts a Kubernetes with a store.

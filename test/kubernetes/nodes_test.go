@@ -2,20 +2,18 @@ package kubernetes
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestSoakPartsAway restores clusters of which a node or a disk is missing, or whose store does not answer. It has a Kubernetes of its own,
 // because other tests need all nodes of theirs, and the store.
 func TestSoakPartsAway(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("waits minutes for nodes to be lost: set ETCD_DR_SOAK")
-	}
+	soak.Only(t, "waits minutes for nodes to be lost")
 	s := newSite(t)
 	t.Run("Stopped", s.testNodeStopped)
 	t.Run("Partitioned", s.testNodePartitioned)

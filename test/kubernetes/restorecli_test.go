@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // testRestoreByCommand takes a cluster back to a backup with dr restore --into, without the operator. It kills the command between the two
@@ -65,9 +66,7 @@ func (s *site) testRestoreByCommand(t *testing.T) {
 // TestSoakDowntime restores a database of 200 MB in place. From the stop of the members to the first write that etcd confirms again, 20 s pass
 // at most.
 func TestSoakDowntime(t *testing.T) {
-	if os.Getenv("ETCD_DR_SOAK") == "" || testing.Short() {
-		t.Skip("measures durations: set ETCD_DR_SOAK on a quiet machine")
-	}
+	soak.Only(t, "measures durations on a quiet machine")
 	const namespace, value, values, limit = "bulk", 1 << 20, 200, 20 * time.Second
 	s := newSite(t)
 	s.startEtcd(t, namespace, "3.6")

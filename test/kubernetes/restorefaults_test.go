@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // testRestoreKilled restores a cluster of which one member has lost its data. It kills the leader of the operators at each phase, and a
@@ -206,7 +207,7 @@ func (s *site) wantQuotaNamed(t *testing.T, namespace string) {
 	s.Kubectl(t, restoreOf(namespace, "full", "target: {latest: {}}\n  identitySecret: {name: identity}\n  confirm: etcd"), "apply", "-f", "-")
 	s.waitMessage(t, namespace, "full", "exceeded quota: full")
 	reason := "exceeded quota: full"
-	if os.Getenv("ETCD_DR_SOAK") == "" {
+	if !soak.On() {
 		reason = "ordered to go back"
 		s.Kubectl(t, "", "-n", namespace, "patch", "edr", "full", "--type=merge", "-p", `{"spec": {"rollback": true}}`)
 	}

@@ -2,22 +2,22 @@ package servers
 
 import (
 	"hash/crc32"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 // Versions are the minor versions of etcd that the product serves, oldest first.
 var Versions = []string{"3.4", "3.5", "3.6", "3.7"}
 
-// Some returns the versions for a test that takes long: the newest, and one of the older ones, which depends on the test's name. With
-// ETCD_DR_SOAK it returns all.
+// Some returns the versions for a test that takes long: the newest, and one of the older ones, which depends on the test's name. The soak
+// has all.
 func Some(t testing.TB) []string {
 	t.Helper()
-	if os.Getenv("ETCD_DR_SOAK") != "" {
+	if soak.On() {
 		return Versions
 	}
 	last := len(Versions) - 1
