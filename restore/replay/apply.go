@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -37,11 +38,19 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 		m.compact(r)
 		return nil
 	}
-	m.submit(r)
+	result := m.submit(r)
+	if r.Txn != nil && m.rules.readsUnchecked && refusesRead(result.Err) {
+		m.disputed, _ = m.index.ConsistentApplyingIndex()
+	}
 	if r.Alarm != nil {
 		m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
 	}
 	return nil
+}
+
+// refusesRead reports whether err refuses a read at a revision.
+func refusesRead(err error) bool {
+	return errors.Is(err, mvcc.ErrCompacted) || errors.Is(err, mvcc.ErrFutureRev)
 }
 
 // submit passes a request to etcd's applier as a member does when no client waits for the response.

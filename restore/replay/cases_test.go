@@ -320,3 +320,29 @@ func TestRequestsOfOldServers(t *testing.T) {
 		p.equal(t)
 	})
 }
+
+// If a transaction reads a compacted revision, etcd before 3.7 refuses it only on the member that the client is connected to (etcd #18667). A
+// replay refuses it too, and says why a mark of another member does not match.
+func TestReadOfACompactedRevision(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real servers are slow")
+	}
+	p := play(t, servers.Options{Version: "3.6", Members: 3}, func(s scene) {
+		s.put("a", "1")
+		response, err := s.client.Get(s.Context(), "a")
+		s.must("get", err)
+		_, err = s.client.Compact(s.Context(), response.Header.Revision)
+		s.must("compact", err)
+		other := s.cluster.Client(s.T, servers.At(s.cluster.Members[1]))
+		_, err = other.Txn(s.Context()).Then(clientv3.OpGet("a", clientv3.WithRev(1)), clientv3.OpPut("disputed", "")).Commit()
+		if !errors.Is(err, rpctypes.ErrCompacted) {
+			s.Fatalf("the transaction: %v, want that the revision is compacted", err)
+		}
+	})
+	records := fromWAL(inSegments(p.marks, p.requests))
+	_, err := replay.Apply(t.Context(), copyOf(t, p.snapshots[0]), records, replay.Options{})
+	m, ok := errors.AsType[*replay.MismatchError](err)
+	if !ok || m.Disputed == 0 || m.Want != m.Got+1 || !strings.Contains(err.Error(), "18667") {
+		t.Errorf("the replay: %v, want a mismatch that names the transaction", err)
+	}
+}

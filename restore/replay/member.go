@@ -58,8 +58,9 @@ type member struct {
 	unalarmed apply.UberApplier
 	rules     rules
 
-	alarmed bool             // whether an alarm is raised
-	quiet   *traceutil.Trace // the trace of writes that bypass the applier
+	alarmed  bool             // whether an alarm is raised
+	disputed uint64           // position of the last transaction that the replay refuses and some members applied; 0: none
+	quiet    *traceutil.Trace // the trace of writes that bypass the applier
 }
 
 // open opens a database as etcdserver's bootstrap does. It panics if the database cannot be read. It refuses a database with

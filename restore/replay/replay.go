@@ -78,6 +78,9 @@ type MismatchError struct {
 	Want     int64  // the member's revision or hash
 	Got      int64  // the replay's revision or hash
 	Last     At     // the state at the last RevisionMark that matched; its Marked is 0 if there was none
+	// Disputed is the position of the last transaction after Last that the replay refused and other members may have applied,
+	// because etcd before 3.7 has that fault (etcd #18667); 0: there is none.
+	Disputed uint64
 }
 
 func (e *MismatchError) Error() string {
@@ -92,7 +95,13 @@ func (e *MismatchError) Error() string {
 	if e.Last.Marked > 0 {
 		proven = fmt.Sprintf("the last mark that held is at position %d, revision %d", e.Last.Position, e.Last.Revision)
 	}
-	return fmt.Sprintf("%v at position %d: %s; %s", ErrMismatch, e.Position, what, proven)
+	all := fmt.Sprintf("%v at position %d: %s; %s", ErrMismatch, e.Position, what, proven)
+	if e.Disputed > 0 {
+		all += fmt.Sprintf("; the transaction at position %d reads a revision that its member did not have, and etcd before 3.7 then applies "+
+			"the rest of it on the other members alone (etcd issue 18667), so that the members differ: compare them with "+
+			"dr check --compare-members", e.Disputed)
+	}
+	return all
 }
 
 // Is reports whether target is ErrMismatch.

@@ -28,6 +28,9 @@ type rules struct {
 	// nestedTxnFree: while the alarm NOSPACE was raised, a transaction was applied if its only puts were in nested
 	// transactions, since their cost was not counted (until 3.5.33, 3.6.14, 3.7.1; all of 3.4; etcd #22134).
 	nestedTxnFree bool
+	// readsUnchecked: only the member that the client is connected to refused a transaction because it reads a revision that is
+	// compacted or in the future. The others applied the rest of it (until 3.7; etcd #18667).
+	readsUnchecked bool
 	// hashesPasswords: the log contains passwords in plain text, including empty ones (until 3.5).
 	hashesPasswords bool
 	// dropsTombstones: a compaction also deleted the tombstones of its own revision (until 3.4.34, 3.5.16).
@@ -64,6 +67,7 @@ func rulesOf(version string) (rules, error) {
 		emptyPermissions:   before(25, 8),
 		alarmLiftsAuth:     before(all, all),
 		nestedTxnFree:      before(all, 33, 14, 1),
+		readsUnchecked:     before(all, all, all),
 		hashesPasswords:    before(all),
 		dropsTombstones:    before(34, 16),
 	}, nil

@@ -104,7 +104,7 @@ func (p *progress) wantForward(t *testing.T) {
 	}
 }
 
-// testRestoreRefused orders restores that cannot be carried out. Each is refused with its reason, and the members serve all the time.
+// testRestoreRefused orders restores that cannot be carried out. Each is refused with its reason, and the members run all the time.
 func (s *site) testRestoreRefused(t *testing.T) {
 	t.Parallel()
 	const namespace = "books"
@@ -126,7 +126,7 @@ func (s *site) testRestoreRefused(t *testing.T) {
 	s.wantUntouched(t, namespace, before)
 	s.wantQuotaNamed(t, namespace)
 	s.wantUntouched(t, namespace, before)
-	w.wantUndisturbed(t)
+	w.wantContinued(t)
 	s.leave(t, namespace)
 }
 

@@ -156,16 +156,6 @@ func (w *workload) waitFor(t *testing.T, more int) {
 	eventually(t, fmt.Sprintf("%d more writes", more), func() bool { return len(w.journal()) >= before+more })
 }
 
-// wantUndisturbed fails the test if a write was not confirmed.
-func (w *workload) wantUndisturbed(t *testing.T) {
-	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failed > 0 {
-		t.Errorf("%d writes have failed", w.failed)
-	}
-}
-
 // wantContinued waits until the client has written and the watcher has seen that. It fails the test if the watcher saw a lower revision.
 func (w *workload) wantContinued(t *testing.T) {
 	t.Helper()
