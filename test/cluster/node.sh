@@ -86,8 +86,7 @@ cat >"$folder/cni/pods.conflist" <<END
 {"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "hairpinMode": true, "ipam": {
     "type": "host-local", "dataDir": "/run/cni", "routes": [{"dst": "0.0.0.0/0"}],
-    "ranges": [[{"subnet": "198.18.0.0/16", "rangeStart": "198.18.$number.1", "rangeEnd": "198.18.$number.254", "gateway": "$address"}]]}},
-  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+    "ranges": [[{"subnet": "198.18.0.0/16", "rangeStart": "198.18.$number.1", "rangeEnd": "198.18.$number.254", "gateway": "$address"}]]}}]}
 END
 cat >/run/kubelet.yaml <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -114,6 +113,7 @@ makeIPTablesUtilChains: false
 volumePluginDir: /run/kubelet-plugins
 staticPodPath: /etc/kubernetes/manifests
 nodeStatusUpdateFrequency: 2s
+nodeStatusReportFrequency: 1m
 nodeLeaseDurationSeconds: 8
 END
 

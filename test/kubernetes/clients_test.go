@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// objects is how many ConfigMaps are in the namespace bulk.
-const objects = 2000
+// objects is how many ConfigMaps are in the namespace bulk: more than a client lists at once, which is 500.
+const objects = 700
 
 // clients are clients of a control plane: those that follow the ConfigMaps of the namespace bulk, and a Deployment there.
 type clients struct {
@@ -85,10 +85,10 @@ func (c clients) change(t *testing.T, from, to int, do func(context.Context, *un
 // makeMistakes deletes some of the objects, changes others, and creates new ones.
 func (c clients) makeMistakes(t *testing.T) {
 	t.Helper()
-	c.change(t, 0, 500, func(ctx context.Context, o *unstructured.Unstructured) error {
+	c.change(t, 0, 200, func(ctx context.Context, o *unstructured.Unstructured) error {
 		return c.configMaps.Delete(ctx, o.GetName(), metav1.DeleteOptions{})
 	})
-	c.change(t, 500, 1000, func(ctx context.Context, o *unstructured.Unstructured) error {
+	c.change(t, 200, 500, func(ctx context.Context, o *unstructured.Unstructured) error {
 		o.SetLabels(map[string]string{"by": "mistake"})
 		_, err := c.configMaps.Update(ctx, o, metav1.UpdateOptions{})
 		return err

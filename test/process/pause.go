@@ -2,8 +2,8 @@ package process
 
 import "time"
 
-// Pause returns how long to wait between two looks at a condition that is awaited since start. It grows up to 3 s: a look that runs a
-// command takes a fifth of a second of a core from others.
+// Pause returns how long to wait between two looks at a condition that is awaited since start. It grows up to 5 s: a look that runs a
+// command takes a quarter of a second of a core from others.
 func Pause(start time.Time) time.Duration {
-	return min(200*time.Millisecond+time.Since(start)/5, 3*time.Second)
+	return min(300*time.Millisecond+time.Since(start)/4, 5*time.Second)
 }
