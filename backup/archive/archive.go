@@ -166,7 +166,7 @@ func Run(ctx context.Context, c Config, to *repository.Cluster) error {
 		if time.Since(began) > lastWait {
 			wait = firstWait
 		}
-		if sleep(ctx, wait) != nil {
+		if storage.Sleep(ctx, wait) != nil {
 			return nil
 		}
 	}

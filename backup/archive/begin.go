@@ -226,7 +226,7 @@ func (w *work) snapshot(ctx context.Context, why string) {
 			if w.baseFailure.Swap(err.Error()) != err.Error() { // once for each cause, not for each try
 				w.warn("cannot take the backup that the log needs: %v", err)
 			}
-			_ = sleep(ctx, wait) // if ctx ends, the next take returns an error
+			_ = storage.Sleep(ctx, wait) // if ctx ends, the next take returns an error
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -22,7 +23,7 @@ func (w *work) watchHistory(ctx context.Context) {
 		if err == nil {
 			w.reportChanged(changed)
 		}
-		if err == nil && changed == "" || sleep(ctx, historyRecheck) != nil {
+		if err == nil && changed == "" || storage.Sleep(ctx, historyRecheck) != nil {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 )
@@ -54,7 +55,7 @@ func (a *archiver) waitForLease(ctx context.Context, from source) (lease.Hold, e
 			return lease.Hold{}, err
 		}
 		a.board.set(func(s *Status) { s.standBy(found.Holder, problem, from.headroom()) })
-		err = sleep(ctx, a.config.Lease/3)
+		err = storage.Sleep(ctx, a.config.Lease/3)
 		if err != nil {
 			return lease.Hold{}, err
 		}
@@ -142,13 +143,4 @@ func (a *archiver) keep(ctx context.Context, held lease.Hold, lost context.Cance
 // idle reports whether there was nothing to archive for as long as the lease of an idle agent lasts.
 func (a *archiver) idle() bool {
 	return time.Since(time.Unix(0, a.busyAt.Load())) > lease.IdleTTL
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
+	"github.com/etcd-dr/etcd-dr/storage"
 )
 
 // membersEvery is how often the members' revisions are compared. Each comparison costs a login to each member.
@@ -83,7 +84,7 @@ func (a *archiver) compareMembers(ctx context.Context) *sync.WaitGroup {
 	var comparing sync.WaitGroup
 	a.board.set(func(s *Status) { s.Diverged = a.members.difference() })
 	comparing.Go(func() {
-		for sleep(ctx, time.Until(a.members.compared.Add(membersEvery))) == nil {
+		for storage.Sleep(ctx, time.Until(a.members.compared.Add(membersEvery))) == nil {
 			a.members.compared = time.Now()
 			err := a.compareOnce(ctx)
 			if ctx.Err() == nil {

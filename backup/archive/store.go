@@ -45,7 +45,7 @@ func (w *work) store(ctx context.Context, s catalog.Segment, once func(context.C
 		w.warn("segment %d of lineage %s is not stored yet, %s keeps it: %v", s.Seq, s.Lineage, w.keeper(), err)
 		w.storeFailure.Store(err.Error())
 		w.board.set(func(s *Status) { s.Failures++ })
-		_ = sleep(ctx, wait) // the next try reports the end of ctx
+		_ = storage.Sleep(ctx, wait) // the next try reports the end of ctx
 	}
 }
 

@@ -220,7 +220,7 @@ func (s *Server) lag(ctx context.Context, goal uint64) (uint64, error) {
 		case time.Now().After(end):
 			return goal - status.RaftAppliedIndex, nil
 		}
-		err = pause(ctx, catchUpPause)
+		err = storage.Sleep(ctx, catchUpPause)
 		if err != nil {
 			return 0, err
 		}

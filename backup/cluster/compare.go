@@ -57,7 +57,7 @@ func (c *Cluster) Compare(
 		if sameCompaction(hashes, errs) {
 			return describe(c.Servers, hashes), errs, nil
 		}
-		err = pause(ctx, comparePause)
+		err = storage.Sleep(ctx, comparePause)
 		if err != nil {
 			return "", nil, err
 		}
@@ -101,7 +101,7 @@ func hashAt(ctx context.Context, s *Server, revision int64, limit HashLimit) (ca
 		if err == nil || !errors.Is(err, ErrFuture) || time.Now().After(end) {
 			return hash, err
 		}
-		err = pause(ctx, catchUpPause)
+		err = storage.Sleep(ctx, catchUpPause)
 		if err != nil {
 			return catalog.HashKV{}, err
 		}
@@ -160,13 +160,4 @@ func (c *Cluster) CompareHashes(ctx context.Context, limit HashLimit) (a Agreeme
 	difference, skipped, err := c.Compare(ctx, leader, limit, nil)
 	err = errors.Join(append(skipped, err)...)
 	return Agreement{Difference: difference, Equal: difference == "" && err == nil && c.complete()}, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

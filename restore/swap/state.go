@@ -346,7 +346,16 @@ func (f Facts) remedy() error {
 		return errors.New("something that this restore did not put there is in the place of the data dir or of the log: move it aside, " +
 			"and run the same command again")
 	}
-	return fmt.Errorf("unexpected entries (data dir: %+v, log: %+v): move aside by hand what does not belong there", f.Data, f.Log)
+	found := "at the data dir " + f.Data.entries()
+	if f.Log != nil {
+		found += "; at the log " + f.Log.entries()
+	}
+	return fmt.Errorf("the directories are not as a restore leaves them: %s: move aside by hand what does not belong there", found)
+}
+
+// entries returns the kinds of the entries of s as words.
+func (s Slot) entries() string {
+	return fmt.Sprintf("%s, at new %s, at old %s, at failed %s", s.Live, s.New, s.Old, s.Failed)
 }
 
 // isStrange reports whether the live entry is unknown: neither data of this restore nor a blocker.

@@ -41,10 +41,7 @@ func (u *upload) Abort(ctx context.Context) error {
 	ours := func(id blockID) bool { return id.Put == u.id }
 	err := u.b.clear(ctx, u.key, ours)
 	if err == nil && u.cut.Load() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(lateTime):
-		}
+		_ = storage.Sleep(ctx, lateTime) // the next request reports the end of ctx
 		err = u.b.clear(ctx, u.key, ours)
 	}
 	return explain(err)

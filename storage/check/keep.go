@@ -131,10 +131,8 @@ func (p *probe) versioning(ctx context.Context) Line {
 	if err != nil {
 		return failed(err)
 	}
-	select {
-	case <-ctx.Done():
+	if storage.Sleep(ctx, tick) != nil {
 		return notRun("interrupted")
-	case <-time.After(tick):
 	}
 	_, err = p.put(ctx, key, bytes.NewReader(p.content(2, small)), storage.PutOptions{})
 	if err != nil {

@@ -145,12 +145,7 @@ func pause(ctx context.Context, try int) error {
 	if try == 0 {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(5 * time.Millisecond << try):
-		return nil
-	}
+	return storage.Sleep(ctx, 5*time.Millisecond<<try)
 }
 
 // Term is the time for which a lease is taken or renewed.

@@ -95,10 +95,9 @@ func (u *upload) Abort(ctx context.Context) error {
 		return err
 	}
 	for _, pause := range abortPauses {
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(pause):
+		ended := storage.Sleep(ctx, pause)
+		if ended != nil {
+			return errors.Join(err, ended)
 		}
 		if err != nil || u.uploadExists(ctx) {
 			err = u.b.abort(ctx, u.key, aws.ToString(u.uploadID))

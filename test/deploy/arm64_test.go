@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/etcd-dr/etcd-dr/test/soak"
+	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 // TestReleaseForARM64 checks that the binary for arm64 starts under an emulator.
@@ -32,7 +33,7 @@ func onARM64(t *testing.T, args ...string) string {
 	t.Helper()
 	need(t, "qemu-aarch64-static")
 	if os.Geteuid() != 0 {
-		unavailable(t, "only root may register the emulator")
+		tools.Missing(t, "only root may register the emulator")
 	}
 	binary := filepath.Join(t.TempDir(), "dr")
 	build := exec.CommandContext(t.Context(), "../../deploy/build.sh", binary, version)

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 // imageOf builds the image for this machine's architecture, and returns its root file system and its configuration.
@@ -73,7 +75,7 @@ func inImage(t *testing.T, root string, args ...string) string {
 // testImage runs dr in the image: version, config check, and demo with its children and scratch servers.
 func testImage(t *testing.T) {
 	if os.Geteuid() != 0 {
-		unavailable(t, "only root may make a root directory of its own")
+		tools.Missing(t, "only root may make a root directory of its own")
 	}
 	root, config := imageOf(t)
 	wantConfig(t, config)

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 const version = "v1.2.3-test"
@@ -21,7 +23,9 @@ func TestRelease(t *testing.T) {
 	}
 	dir := t.TempDir()
 	sums := release(t, "../..", dir)
-	again := release(t, copyTree(t), t.TempDir())
+	tree := t.TempDir()
+	tools.CopyTree(t, tree)
+	again := release(t, tree, t.TempDir())
 	if again != sums {
 		t.Errorf("built elsewhere it is another one:\n%s%s", sums, again)
 	}
@@ -46,14 +50,6 @@ func release(t *testing.T, tree, dir string) string {
 		t.Fatalf("deploy/dist.sh: %v\n%s", err, out)
 	}
 	return readFile(t, filepath.Join(dir, "SHA256SUMS"))
-}
-
-// copyTree copies the files that git tracks, and the untracked ones that it does not ignore.
-func copyTree(t *testing.T) (to string) {
-	t.Helper()
-	to = t.TempDir()
-	output(t, "bash", "-euc", `cd ../.. && git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$1"`, "bash", to)
-	return to
 }
 
 // wantArchive fails the test unless the archive has the expected files, all below name, with one owner and one time.

@@ -23,7 +23,7 @@ func underSystemd(t *testing.T, script string) {
 	t.Helper()
 	need(t, "/lib/systemd/systemd")
 	if os.Geteuid() != 0 {
-		unavailable(t, "only root may boot systemd in a container")
+		tools.Missing(t, "only root may boot systemd in a container")
 	}
 	shared := t.TempDir()
 	for from, name := range map[string]string{

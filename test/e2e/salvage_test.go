@@ -196,7 +196,7 @@ func TestSalvageOneSurvivor(t *testing.T) {
 	for _, version := range servers.Some(t) {
 		t.Run(version, func(t *testing.T) {
 			c := servers.Start(t, servers.Options{Version: version, Members: 3})
-			a := leaderOf(t, c)
+			a := c.Leader(t)
 			b, behind := (a+1)%3, (a+2)%3
 			put(t, c.Client(t), "on all", "three")
 			waitForDatabase() // 3.4 writes only then how far its database is
@@ -228,22 +228,6 @@ func TestSalvageOneSurvivor(t *testing.T) {
 			}
 		})
 	}
-}
-
-func leaderOf(t *testing.T, c *servers.Cluster) int {
-	t.Helper()
-	client := c.Client(t)
-	for i, m := range c.Members {
-		s, err := client.Status(t.Context(), m.ClientURL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Header.MemberId == s.Leader {
-			return i
-		}
-	}
-	t.Fatal("no member leads")
-	return 0
 }
 
 // TestSalvageFromTheOnlyMember kills the only member under load: its own disk has everything.

@@ -241,7 +241,7 @@ func TestSalvageACutOffLeader(t *testing.T) {
 			})
 			put(t, c.Client(t), "on all")
 			committed(t, c)
-			a := leader(t, c)
+			a := c.Leader(t)
 			b, d := (a+1)%3, (a+2)%3
 			c.Kill(t, b)
 			c.Kill(t, d)
@@ -294,7 +294,7 @@ func TestSalvageAFollowerThatGotASnapshot(t *testing.T) {
 		return
 	}
 	c := servers.Start(t, servers.Options{Members: 3, ExtraArgs: []string{"--snapshot-count", "100", "--snapshot-catchup-entries", "20"}})
-	a := leader(t, c)
+	a := c.Leader(t)
 	late := (a + 1) % 3
 	counted(t, c.Client(t, servers.At(c.Members[a])), 50)
 	c.Kill(t, late)
@@ -351,19 +351,4 @@ func committed(t *testing.T, c *servers.Cluster) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func leader(t *testing.T, c *servers.Cluster) int {
-	t.Helper()
-	for i, m := range c.Members {
-		s, err := c.Client(t).Status(t.Context(), m.ClientURL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Header.MemberId == s.Leader {
-			return i
-		}
-	}
-	t.Fatal("no member leads")
-	return 0
 }

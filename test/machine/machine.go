@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 // root is the root of the tree, from the folder of a test package.
@@ -40,10 +41,10 @@ type Machine struct {
 func Start(t *testing.T, certificates *servers.Certificates, env ...string) *Machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		unavailable(t, "the machine needs namespaces, and so root")
+		tools.Missing(t, "the machine needs namespaces, and so root")
 	}
 	work := t.TempDir()
-	copyTree(t, filepath.Join(work, "tree"))
+	tools.CopyTree(t, filepath.Join(work, "tree"))
 	script, err := filepath.Abs(filepath.Join(root, "test/machine/machine.sh"))
 	if err != nil {
 		t.Fatal(err)
@@ -91,18 +92,6 @@ func programs(t *testing.T) string {
 		}
 	}
 	return dir
-}
-
-// copyTree copies the files that git knows, so that the pages' commands do not write into a work tree.
-func copyTree(t *testing.T, to string) {
-	t.Helper()
-	script := fmt.Sprintf("mkdir -p '%s' && git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t '%s'", to, to)
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("copy the tree: %v\n%s", err, out)
-	}
 }
 
 const mark = "END-OF-COMMAND-7d1f"
@@ -164,13 +153,4 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.data.String()
-}
-
-// unavailable skips the test, and fails it in CI.
-func unavailable(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }

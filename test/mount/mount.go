@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 const aloneEnv = "ETCD_DR_TEST_MOUNTS"
@@ -34,7 +36,7 @@ func Alone(t *testing.T, env ...string) bool {
 	out, err := cmd.CombinedOutput()
 	exit := &exec.ExitError{}
 	if err != nil && !errors.As(err, &exit) {
-		unavailable(t, "no mounts of its own: "+err.Error())
+		tools.Missing(t, "no mounts of its own: "+err.Error())
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("in mounts of its own: %v\n%s", err, out)
@@ -46,16 +48,8 @@ func Alone(t *testing.T, env ...string) bool {
 func NeedRoot(t *testing.T) {
 	t.Helper()
 	if os.Getenv(aloneEnv) == "" && os.Getuid() != 0 {
-		unavailable(t, "only root may mount")
+		tools.Missing(t, "only root may mount")
 	}
-}
-
-func unavailable(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
 }
 
 // Do mounts a file system until the test ends. Its arguments are those of mount(2).

@@ -70,3 +70,19 @@ func Source(name string) (string, error) {
 		dir = parent
 	}
 }
+
+// CopyTree copies the files of this project that git tracks, and the untracked ones that it does not ignore, into a directory.
+func CopyTree(t testing.TB, to string) {
+	t.Helper()
+	module, err := Source("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `mkdir -p "$1" && git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$1"`
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", script, "bash", to)
+	cmd.Dir = filepath.Dir(module)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("copy the tree: %v\n%s", err, out)
+	}
+}

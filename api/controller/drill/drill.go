@@ -107,7 +107,7 @@ func (r *Runner) start(ctx context.Context, wanted *batchv1.Job) (*batchv1.Job, 
 				return nil, err
 			}
 		}
-		err = pause(ctx, firstPoll)
+		err = storage.Sleep(ctx, firstPoll)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func (r *Runner) wait(ctx context.Context, job *batchv1.Job, free func()) error 
 			why := r.describe(ctx, job)
 			return errors.Join(fmt.Errorf("its pod did not start within %s%s", startLimit, why), r.remove(ctx, job))
 		}
-		err = pause(ctx, interval)
+		err = storage.Sleep(ctx, interval)
 		if err != nil {
 			return err
 		}
@@ -203,14 +203,4 @@ func proofsOf(ctx context.Context, d scheduler.DrillRequest, job *batchv1.Job) (
 	all, err := d.In.Cluster.Drills(ctx, job.CreationTimestamp.Add(-catalog.FutureAllowance))
 	by := job.Spec.Template.Spec.Hostname + ", "
 	return slices.DeleteFunc(all, func(p catalog.Proof) bool { return !strings.HasPrefix(p.By, by) }), err
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

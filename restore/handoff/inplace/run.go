@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -98,7 +99,7 @@ func (r *Restore) Run(ctx context.Context, stored handoff.Record, w handoff.Orde
 			break
 		}
 		if isDue(after, w) {
-			err = sleep(ctx, Pause(record, after))
+			err = storage.Sleep(ctx, Pause(record, after))
 		}
 		record = after
 	}
@@ -154,7 +155,7 @@ func store(ctx context.Context, target Target, before, after handoff.Record) err
 		if err == nil || errors.Is(err, fault.Busy) || handoff.IsFinal(err) && !errors.Is(err, handoff.ErrForbidden) {
 			return err
 		}
-		err = sleep(ctx, soonAfter)
+		err = storage.Sleep(ctx, soonAfter)
 		if err != nil {
 			return err
 		}
@@ -176,16 +177,6 @@ func encode(r handoff.Record) string {
 		panic(err) // only texts, numbers and times
 	}
 	return string(text)
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // Err returns the error of a restore that has ended: nil if the members serve the restored data, or if it was ordered to go back and did. A
