@@ -60,7 +60,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 		k := keptCatalog{}
 		k.err = c.turns.Acquire(ctx, 1)
 		if k.err == nil {
-			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
+			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true, Copies: backups.SignedCopies})
 			c.turns.Release(1)
 		}
 		if k.err != nil {

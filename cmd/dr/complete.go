@@ -70,7 +70,7 @@ func (a *app) completeFirst(cmd *cobra.Command, args []string, read func(context
 // completeID completes backup IDs.
 func (a *app) completeID(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.completeFirst(cmd, args, func(ctx context.Context, c *repository.Cluster) (ids []cobra.Completion, _ error) {
-		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs, Imported: true})
+		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs, Imported: true, Copies: backups.AnyCopies})
 		for _, b := range catalog.All() {
 			ids = append(ids, cobra.CompletionWithDesc(string(b.ID), fmt.Sprintf("revision %d, %s", b.Manifest.Revision, age(b.Manifest.Started, time.Now()))))
 		}

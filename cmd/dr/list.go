@@ -83,8 +83,12 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 	var rows [][]string
 	var unusable, noBackup error
 	now := time.Now()
+	options := backups.LoadOptions{Newest: newest, Imported: true, Proofs: true, Log: newest == 0}
+	if a.store.asOf == "" { // a listing of the past has other versions
+		options.Copies = backups.AnyCopies
+	}
 	for _, c := range clusters {
-		cat, err := c.Load(ctx, backups.LoadOptions{Newest: newest, Imported: true, Proofs: true, Log: newest == 0})
+		cat, err := c.Load(ctx, options)
 		if err != nil {
 			return err
 		}

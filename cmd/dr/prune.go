@@ -101,7 +101,8 @@ func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.Pr
 	if err != nil {
 		return err
 	}
-	cat, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true})
+	o.Index = &backups.Collector{}
+	cat, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true, Collect: o.Index})
 	if err != nil {
 		return err
 	}

@@ -367,7 +367,9 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 		return catalog.Catalog{Cluster: a.cluster}, nil
 	}
 	// Load all backups even if the target names one: the plan notes how this backup differs from earlier ones.
-	cat, err := a.load(cmd.Context(), backups.LoadOptions{Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0})
+	cat, err := a.load(cmd.Context(), backups.LoadOptions{
+		Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0, Copies: backups.SignedCopies,
+	})
 	if err != nil || !f.newestBackup {
 		return cat, err
 	}

@@ -139,7 +139,8 @@ func (who Identity) Prune(ctx context.Context, s spec.Spec, in backup.Store, rep
 	now := time.Now().UTC()
 	held, release := records.Hold(ctx)
 	defer release()
-	before, err := in.Cluster.Load(held, backups.LoadOptions{Proofs: true, Log: true})
+	index := &backups.Collector{}
+	before, err := in.Cluster.Load(held, backups.LoadOptions{Proofs: true, Log: true, Collect: index})
 	if err != nil {
 		return Pruned{}, err
 	}
@@ -148,7 +149,7 @@ func (who Identity) Prune(ctx context.Context, s spec.Spec, in backup.Store, rep
 		return Pruned{}, err
 	}
 	result, err := in.Cluster.Prune(
-		ctx, decisions.Removal(now, who.By), repository.PruneOptions{Grace: s.Backup.Grace, Now: now}, report,
+		ctx, decisions.Removal(now, who.By), repository.PruneOptions{Grace: s.Backup.Grace, Now: now, Index: index}, report,
 	)
 	return Pruned{before, decisions, result}, err
 }

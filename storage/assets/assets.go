@@ -280,7 +280,7 @@ func (a *Access) read(ctx context.Context, all []folder) ([]Version, error) {
 	for _, f := range all {
 		size += records.Listed(f.sizes[catalog.ManifestName])
 	}
-	allowed, err := records.NewAllowance(ctx, size)
+	allowed, err := records.NewAllowance(ctx, size, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read the assets of cluster %s: %w", a.store.Cluster, err)
 	}

@@ -67,6 +67,8 @@ type Folder struct {
 	Objects  []storage.Object
 	unlisted error              // why the store cannot list the objects; nil if it can
 	allowed  *records.Allowance // limits the bytes of documents; nil: no limit
+	copies   map[string][]byte  // by key, of documents in any folder
+	collect  *Collector         // gets the documents that are read; nil: nothing does
 }
 
 // Has reports whether the listing contains the object called name, without its folder.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -27,31 +28,46 @@ type LoadOptions struct {
 	// Segment, see Segment.Folded, so that memory does not grow with their number.
 	Log     bool
 	Details bool // do not fold the log's segments: each takes about 1 KiB of memory
+	Copies  Copies
+	Collect *Collector // gets the manifests and proofs that are read; nil: nothing does
 }
 
 // readers is the largest number of backups or proofs that are read at the same time. Each read takes a round trip and up to 128 KiB, and a
 // restore reads all of them before it begins: thousands, if the retention keeps that many.
 const readers = 32
 
-// Load reads the manifests of the folders and, if proofs is set, their proofs and pins. Backups that seen contains unchanged
-// are not read again. The results are parallel to folders. A backup that is damaged, or that was deleted since it was listed,
-// has its error in Loaded.Err; any other failure ends Load.
-func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen Seen) ([]Loaded, error) {
+// ReadOptions are the options of Reader.Load.
+type ReadOptions struct {
+	Proofs  bool // read proofs and pins too
+	Seen    Seen // backups that it contains unchanged are not read again
+	Copies  Copies
+	Collect *Collector // gets the manifests and proofs that are read; nil: nothing does
+}
+
+// Load reads the manifests of the folders, which must be sorted newest first. The results are parallel to folders. A backup that is
+// damaged, or that was deleted since it was listed, has its error in Loaded.Err; any other failure ends Load.
+func (r *Reader) Load(ctx context.Context, folders []Folder, o ReadOptions) ([]Loaded, error) {
 	loads := make([]Loaded, len(folders))
-	allowed, err := records.NewAllowance(ctx, listedBytes(folders, proofs))
+	var unread []int
+	for i, f := range folders {
+		known, ok := o.Seen.backup(f)
+		if !ok {
+			unread = append(unread, i)
+		}
+		loads[i].backup = known
+	}
+	indexed, size := r.indexed(at(folders, unread), o)
+	allowed, err := records.NewAllowance(ctx, listedBytes(folders, o.Proofs), size)
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
 	}
 	defer allowed.Close()
-	err = records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
-		known, ok := seen.backup(folders[i])
-		if ok {
-			loads[i].backup = known
-			return nil
-		}
+	copies := r.copies(ctx, indexed, size, o)
+	err = records.Parallel(ctx, readers, len(unread), func(ctx context.Context, n int) error {
+		i := unread[n]
 		f := folders[i]
-		f.allowed = allowed
-		loads[i] = r.loadBackup(ctx, f, proofs)
+		f.allowed, f.copies, f.collect = allowed, copies, o.Collect
+		loads[i] = r.loadBackup(ctx, f, o.Proofs)
 		err := loads[i].Err
 		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 			return err
@@ -62,6 +78,15 @@ func (r *Reader) Load(ctx context.Context, folders []Folder, proofs bool, seen S
 		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
 	}
 	return loads, nil
+}
+
+// at returns the folders with the given indices.
+func at(folders []Folder, indices []int) []Folder {
+	selected := make([]Folder, 0, len(indices))
+	for _, i := range indices {
+		selected = append(selected, folders[i])
+	}
+	return selected
 }
 
 // listedBytes returns the size of the manifests of the folders and, if proofs is set, of their proofs and pins, as Load counts
@@ -130,7 +155,7 @@ func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loade
 		l.Err = records.NotRead(manifest.Key)
 		return l
 	}
-	l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f.ID)
+	l.backup.Manifest, l.Unsigned, l.Err = r.loadManifest(ctx, f, manifest)
 	if l.Err != nil {
 		f.allowed.Return(manifest.Size)
 		return l
@@ -149,20 +174,24 @@ func (r *Reader) loadBackup(ctx context.Context, f Folder, proofs bool) (l Loade
 	return l
 }
 
-// loadManifest reads the manifest of backup id. If the policy trusts keys, a damaged manifest is untrusted too: an attacker
+// loadManifest reads the manifest of f. If the policy trusts keys, a damaged manifest is untrusted too: an attacker
 // could otherwise plant one, and a damaged newest backup stops every restore of the newest.
-func (r *Reader) loadManifest(ctx context.Context, id catalog.ID) (m catalog.Manifest, unsigned bool, err error) {
-	data, err := r.Store.ReadSigned(ctx, catalog.ManifestKey(r.Store.Cluster, id))
-	if err == nil {
+func (r *Reader) loadManifest(ctx context.Context, f Folder, o storage.Object) (m catalog.Manifest, unsigned bool, err error) {
+	err = r.read(ctx, f, o, func(data []byte, copied bool) (err error) {
 		m, err = catalog.Manifests.Decode(data)
-	}
-	if err == nil && (m.ID != id || m.Cluster != r.Store.Cluster) {
-		err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", catalog.ErrDamaged, m.ID, m.Cluster)
-	}
+		if err == nil && (m.ID != f.ID || m.Cluster != r.Store.Cluster) {
+			err = fmt.Errorf("%w: it belongs to backup %s of cluster %s and was moved here", catalog.ErrDamaged, m.ID, m.Cluster)
+		}
+		if err == nil && copied {
+			err = r.checkStored(f, m)
+		}
+		unsigned = document.Signature(data) == ""
+		return err
+	})
 	if err != nil {
-		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", catalog.ManifestKey(r.Store.Cluster, id), r.untrusted(err))
+		return catalog.Manifest{}, false, fmt.Errorf("%s: %w", o.Key, r.untrusted(err))
 	}
-	return m, document.Signature(data) == "", nil
+	return m, unsigned, nil
 }
 
 // untrusted returns err, which matches sign.ErrUntrusted too if it is damage and the policy trusts keys.

@@ -84,7 +84,7 @@ func (r *Reader) loadProofs(ctx context.Context, f Folder) (proofs []catalog.Pro
 			ignored = append(ignored, records.NotRead(object.Key))
 			break
 		}
-		p, ok, err := r.ReadProof(ctx, f.ID, object.Key)
+		p, ok, err := r.readProof(ctx, f, object)
 		if !ok {
 			f.allowed.Return(object.Size)
 		}
@@ -105,15 +105,25 @@ func (r *Reader) loadProofs(ctx context.Context, f Folder) (proofs []catalog.Pro
 // another backup. An object that the store refuses to return gives an error that matches catalog.ErrDamaged, a missing one
 // storage.ErrNotExist.
 func (r *Reader) ReadProof(ctx context.Context, id catalog.ID, key string) (p catalog.Proof, ok bool, err error) {
-	data, err := r.Store.ReadSigned(ctx, key)
+	return r.readProof(ctx, Folder{ID: id}, storage.Object{Key: key})
+}
+
+// readProof is ReadProof for an object that f lists.
+func (r *Reader) readProof(ctx context.Context, f Folder, o storage.Object) (p catalog.Proof, ok bool, err error) {
+	err = r.read(ctx, f, o, func(data []byte, _ bool) (err error) {
+		p, err = catalog.Proofs.Decode(data)
+		if err == nil && p.Backup != f.ID {
+			err = fmt.Errorf("%w: it is a proof of backup %s", catalog.ErrDamaged, p.Backup)
+		}
+		return err
+	})
 	switch {
 	case errors.Is(err, catalog.ErrDamaged) && !storage.Unreadable(err):
 		return catalog.Proof{}, false, nil
 	case err != nil:
-		return catalog.Proof{}, false, fmt.Errorf("%s: %w", key, err)
+		return catalog.Proof{}, false, fmt.Errorf("%s: %w", o.Key, err)
 	}
-	p, err = catalog.Proofs.Decode(data)
-	return p, err == nil && p.Backup == id, nil
+	return p, true, nil
 }
 
 // proofName is a proof as its key describes it.

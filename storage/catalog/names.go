@@ -147,6 +147,9 @@ func BackupKey(cluster string, id ID, name string) string { return Folder(cluste
 // ManifestKey returns the key of a backup's manifest.
 func ManifestKey(cluster string, id ID) string { return BackupKey(cluster, id, ManifestName) }
 
+// BackupsIndexKey returns the key of the index of a cluster's backups.
+func BackupsIndexKey(cluster string) string { return cluster + "/backups-index.zst" }
+
 // SplitBackupKey returns the id and the name whose BackupKey is key. ok is false if key is not such a key.
 func SplitBackupKey(cluster, key string) (id ID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, BackupsPrefix(cluster))

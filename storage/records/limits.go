@@ -37,13 +37,15 @@ type Allowance struct {
 	hold     *hold // gets reserved when the catalog is read; nil: reading does
 }
 
-// NewAllowance returns the Allowance for reading one catalog, whose documents have size bytes by their listing. It waits until
-// the process may read that much. The caller must call Close when the catalog is read.
-func NewAllowance(ctx context.Context, size int64) (*Allowance, error) {
+// NewAllowance returns the Allowance for reading one catalog, whose documents have size bytes by their listing. While they are read,
+// copies of so many bytes are in memory too. It waits until the process may read that much. The caller must call Close when the catalog is
+// read.
+func NewAllowance(ctx context.Context, size, copies int64) (*Allowance, error) {
 	a := &Allowance{}
 	a.hold, _ = ctx.Value(holdKey{}).(*hold)
 	size = min(size, maxDocuments)
 	a.left.Store(size)
+	size += min(copies, maxDocuments)
 	if size <= Small {
 		return a, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -26,6 +27,8 @@ type PruneOptions struct {
 	Grace  time.Duration // how long the objects of deleted backups stay; it must be longer than any backup or restore takes
 	Now    time.Time
 	DryRun bool // change nothing
+	// Index has the documents that were read for the decision. An index of them is stored, so that lists take few requests; nil: none is.
+	Index *backups.Collector
 }
 
 // PruneResult is the result of a Prune. With DryRun it predicts the result, apart from two facts that only a write shows: legal
@@ -65,7 +68,11 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 			return p.result, err
 		}
 	}
-	return p.result, p.sweep(ctx)
+	err := p.sweep(ctx)
+	if err == nil && o.Index != nil && !o.DryRun {
+		p.storeIndex(ctx)
+	}
+	return p.result, err
 }
 
 // pruning is the state of a Prune.
@@ -140,6 +147,14 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 		}
 	}
 	return last, nil
+}
+
+// storeIndex stores the index. Without it catalogs are only read more slowly, so an error is no error of the Prune.
+func (p *pruning) storeIndex(ctx context.Context) {
+	err := p.c.reader.StoreIndex(ctx, p.o.Index)
+	if err != nil {
+		p.report.Say(storage.Event{Stage: "prune", Level: storage.Warning, Message: fmt.Sprintf("lists and restores stay slower: %v", err)})
+	}
 }
 
 // sweep removes the leftovers that are older than the grace period, and adds them to the result.

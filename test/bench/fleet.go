@@ -170,22 +170,15 @@ func (f *fleet) run(ctx context.Context) error {
 		}
 	}
 	f.requests = f.reads() - requests
-	wait(ctx, f.settles)
+	_ = storage.Sleep(ctx, f.settles)
 	f.taken.Store(0)
 	cpu = spentHere()
-	wait(ctx, f.lasts)
+	_ = storage.Sleep(ctx, f.lasts)
 	f.cpu = spentHere() - cpu
 	f.memory = inUse() - memory
 	stop()
 	<-ended
 	return ctx.Err()
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // reads returns the number of requests to all stores for listings and objects.

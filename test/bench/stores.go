@@ -50,7 +50,8 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 		size = 4 << 20
 	}
 	var all []*compared
-	err = withServers(ctx, dir, func(t testing.TB) error {
+	var growth *grown
+	err = withServers(ctx, dir, func(t testing.TB) (err error) {
 		all = []*compared{compareS3(t, size), compareAzure(t, size), compareGCS(t, size)}
 		for _, c := range all {
 			err := c.measure(ctx, o.pairs)
@@ -58,13 +59,14 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
-		return nil
+		growth, err = measureGrowth(ctx, o, t)
+		return err
 	})
 	if err != nil {
 		return "", nil, err
 	}
 	var b strings.Builder
-	past = renderStores(&b, all)
+	past = errors.Join(renderStores(&b, all), growth.render(&b))
 	if o.quick {
 		past = nil
 	}
