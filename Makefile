@@ -66,8 +66,7 @@ test-short: ## the inner loop: no real servers, no tools
 .PHONY: test
 test: tools build ## short tests under the race detector, then everything with real servers, then each benchmark once, small
 	packages=$$(go list ./... | grep -v '/test/'); CGO_ENABLED=1 go test $(lean) -p $(P) -short -race -timeout 30m $$packages
-	packages=$$(test/full.sh busy); $(with_tools) $(with_dr) go test $(lean) -p 2 -parallel 2 -count=1 -timeout 75m $$packages
-	packages=$$(test/full.sh waiting); $(with_tools) $(with_dr) go test $(lean) -p 5 -parallel 2 -count=1 -timeout 30m $$packages
+	packages=$$(test/full.sh); $(with_tools) $(with_dr) go test $(lean) -p 2 -parallel 2 -count=1 -timeout 75m $$packages
 	test/light.sh | xargs --no-run-if-empty go test $(lean) -p $(P) -run '^$$' -bench . -benchtime 1x -timeout 10m
 	$(with_tools) go run ./test/bench -quick
 
