@@ -302,12 +302,11 @@ func FuzzIndex(f *testing.F) {
 		f.Add(p)
 		return p
 	})
+	packer, err := zstd.NewWriter(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		packer, err := zstd.NewWriter(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer packer.Close()
 		for _, index := range [][]byte{data, packer.EncodeAll(data, nil)} {
 			stored.Put(t, b, indexKey, index)
 			sameCatalog(t, "fuzzed", want, stored.Load(t, c, copies))
