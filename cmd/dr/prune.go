@@ -96,12 +96,13 @@ func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.Pr
 	open := a.openToSign
 	if o.DryRun {
 		open = a.open
+	} else {
+		o.Index = &backups.Collector{}
 	}
 	c, err := open(ctx)
 	if err != nil {
 		return err
 	}
-	o.Index = &backups.Collector{}
 	cat, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true, Collect: o.Index})
 	if err != nil {
 		return err

@@ -322,7 +322,7 @@ func TestRequestsOfOldServers(t *testing.T) {
 }
 
 // If a transaction reads a compacted revision, etcd before 3.7 refuses it only on the member that the client is connected to (etcd #18667). A
-// replay refuses it too, and says why a mark of another member does not match.
+// replay refuses it too. If a mark of another member then does not match, the error names the transaction.
 func TestReadOfACompactedRevision(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real servers are slow")

@@ -83,12 +83,12 @@ func (r *run) compareMark(m mark) error {
 
 // differs returns the error for a database whose revision is not want, the member's.
 func (r *run) differs(position uint64, want int64) error {
-	return &MismatchError{Position: position, Want: want, Got: r.at.Revision, Last: r.held, Disputed: r.disputedSince(r.held)}
+	return &MismatchError{Position: position, Want: want, Got: r.at.Revision, Last: r.held, Disputed: r.disputedSinceMark()}
 }
 
-// disputedSince returns the position of the last transaction after last that some members applied and others refused, 0 if there is none.
-func (r *run) disputedSince(last At) uint64 {
-	if r.disputed <= last.Position {
+// disputedSinceMark returns MismatchError.Disputed.
+func (r *run) disputedSinceMark() uint64 {
+	if r.disputed <= r.held.Position {
 		return 0
 	}
 	return r.disputed
@@ -108,7 +108,7 @@ func (r *run) compareHash(m mark) error {
 	case got.Hash != m.Hash:
 		return &MismatchError{
 			Position: m.Position, Hashed: m.Revision, Want: int64(m.Hash), Got: int64(got.Hash), Last: r.held,
-			Disputed: r.disputedSince(r.held),
+			Disputed: r.disputedSinceMark(),
 		}
 	}
 	r.at.Proven = m.Revision

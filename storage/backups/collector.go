@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Collector collects the manifests and proofs that a Load reads, to make an index of them. The zero Collector is empty. It is safe for
@@ -25,23 +26,23 @@ type Collector struct {
 }
 
 // add adds the content of a listed object, unless the index would become too large. A nil Collector ignores it.
-func (c *Collector) add(prefix string, o storage.Object, data []byte) {
+func (c *Collector) add(o storage.Object, data []byte) {
 	if c == nil || !isCopied(o) || int64(len(data)) != o.Size {
 		return
 	}
-	line := listing(prefix, o)
+	line := listing(o)
 	if len(line) > maxLine {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	more := len(line) + len(data)
-	if c.err != nil || len(c.lines) == maxCopies || c.packed.Len()+2*indexWindow > maxIndex || c.unpacked+more > maxUnpacked {
+	if c.err != nil || len(c.lines) == maxCopies || c.packed.Len()+2*records.PackWindow > maxIndex || c.unpacked+more > maxUnpacked {
 		return
 	}
 	if c.encoder == nil {
 		c.lines = map[string]bool{}
-		c.encoder, c.err = zstd.NewWriter(&c.packed, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(indexWindow))
+		c.encoder, c.err = records.NewPacker(&c.packed)
 		c.write(indexHeader)
 	}
 	c.write(line)

@@ -1,6 +1,7 @@
 package backups
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"path"
@@ -20,8 +21,8 @@ type Copies int
 const (
 	NoCopies     Copies = iota // each document is read
 	SignedCopies               // copies that a trusted key has signed; none if the policy trusts no key
-	// AnyCopies also allows copies without signatures if the policy trusts no key. Whoever can write to the repository can forge those,
-	// even where its locks protect the documents. So they may be shown, and nothing may be decided by them.
+	// AnyCopies also allows copies without signatures if the policy trusts no key. Anyone who can write to the repository can forge those,
+	// even if locks protect the documents. So a caller may show them, and must decide nothing by them.
 	AnyCopies
 )
 
@@ -32,7 +33,7 @@ const (
 
 // indexed returns the folders of which copies may be used, and how many bytes the documents have that may be copies: none if they are too
 // few. The folders must be sorted newest first, like the result.
-func (r *Reader) indexed(folders []Folder, o ReadOptions) (indexed []Folder, size int64) {
+func (r *Reader) indexed(folders []Folder, o LoadOptions) (indexed []Folder, size int64) {
 	if o.Copies == NoCopies || o.Copies == SignedCopies && r.Store.Policy.Trust.None() {
 		return nil, 0
 	}
@@ -57,47 +58,44 @@ func (r *Reader) indexed(folders []Folder, o ReadOptions) (indexed []Folder, siz
 }
 
 // canCopy reports whether o asks for a document like that in object, and an index contains it.
-func (o ReadOptions) canCopy(object storage.Object) bool {
+func (o LoadOptions) canCopy(object storage.Object) bool {
 	return isCopied(object) && (o.Proofs || path.Base(object.Key) == catalog.ManifestName)
 }
 
 // copies returns the copies of documents of the folders in the index, by key. If the index cannot be read, it returns what comes before the
 // damage. The index may have as many bytes as these documents, so that the memory for a cluster is bounded by its listing.
-func (r *Reader) copies(ctx context.Context, folders []Folder, size int64, o ReadOptions) map[string][]byte {
+func (r *Reader) copies(ctx context.Context, folders []Folder, size int64, o LoadOptions) map[string][]byte {
 	if len(folders) == 0 {
 		return nil
 	}
 	copies := map[string][]byte{}
-	prefix := catalog.BackupsPrefix(r.Store.Cluster)
 	_ = r.eachCopy(ctx, min(size, maxIndex), func(line string, size int64, content io.Reader) error {
-		name, _, _ := strings.Cut(line, " ")
-		object, ok := find(folders, prefix, name)
-		if !ok || !o.canCopy(object) || listing(prefix, object) != line {
+		key, _, _ := strings.Cut(line, " ")
+		object, ok := r.find(folders, key)
+		if !ok || !o.canCopy(object) || listing(object) != line {
 			return nil
 		}
 		data := make([]byte, size)
 		_, err := io.ReadFull(content, data)
 		if err == nil {
-			copies[object.Key] = data
+			copies[key] = data
 		}
 		return err
 	})
 	return copies
 }
 
-// find returns the object in folders, which are sorted newest first, whose key is the prefix and the name.
-func find(folders []Folder, prefix, name string) (storage.Object, bool) {
-	folder, _, _ := strings.Cut(name, "/")
-	at, ok := slices.BinarySearchFunc(folders, catalog.ID(folder), func(f Folder, id catalog.ID) int { return strings.Compare(string(id), string(f.ID)) })
+// find returns the object with a key in folders, which are sorted newest first.
+func (r *Reader) find(folders []Folder, key string) (storage.Object, bool) {
+	id, name, ok := catalog.SplitBackupKey(r.Store.Cluster, key)
 	if !ok {
 		return storage.Object{}, false
 	}
-	for _, o := range folders[at].Objects {
-		if o.Key == prefix+name {
-			return o, true
-		}
+	at, ok := slices.BinarySearchFunc(folders, id, func(f Folder, id catalog.ID) int { return cmp.Compare(id, f.ID) })
+	if !ok {
+		return storage.Object{}, false
 	}
-	return storage.Object{}, false
+	return folders[at].object(name)
 }
 
 // read calls use with the content of an object that f lists, which must be signed if the policy trusts keys. It tries a copy in the index
@@ -113,7 +111,7 @@ func (r *Reader) read(ctx context.Context, f Folder, o storage.Object, use func(
 	}
 	err = use(data, false)
 	if err == nil {
-		f.collect.add(catalog.BackupsPrefix(r.Store.Cluster), o, data)
+		f.collect.add(o, data)
 	}
 	return err
 }

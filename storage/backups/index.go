@@ -12,11 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // The index of a cluster's backups contains copies of their manifests and proofs. It is one zstd frame with a first line that names the
@@ -30,12 +29,11 @@ const (
 	maxUnpacked = 64 << 20 // bytes of its content, as many as the documents of one catalog have
 	maxCopies   = 200_000  // documents in it
 	maxLine     = 4 << 10  // bytes of a line from listing
-	indexWindow = 1 << 20  // bytes of history that a decoder keeps
 )
 
-// listing returns the line of an object in an index: its name below prefix, its size, time and version as they are listed.
-func listing(prefix string, o storage.Object) string {
-	return fmt.Sprintf("%s %d %s %s\n", strings.TrimPrefix(o.Key, prefix), o.Size, o.ModTime.UTC().Format(time.RFC3339Nano), o.Version)
+// listing returns the line of an object in an index: its key, size, time and version as they are listed.
+func listing(o storage.Object) string {
+	return fmt.Sprintf("%s %d %s %s\n", o.Key, o.Size, o.ModTime.UTC().Format(time.RFC3339Nano), o.Version)
 }
 
 // isCopied reports whether an index contains objects like o, which is one of a backup.
@@ -51,8 +49,7 @@ func (r *Reader) eachCopy(ctx context.Context, limit int64, do func(line string,
 		return err
 	}
 	defer stored.Close()
-	dec, err := zstd.NewReader(io.LimitReader(stored, limit), zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: the window of a single-segment frame is its content
+	dec, err := records.NewUnpacker(io.LimitReader(stored, limit))
 	if err != nil {
 		return err
 	}

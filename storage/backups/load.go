@@ -36,35 +36,24 @@ type LoadOptions struct {
 // restore reads all of them before it begins: thousands, if the retention keeps that many.
 const readers = 32
 
-// ReadOptions are the options of Reader.Load.
-type ReadOptions struct {
-	Proofs  bool // read proofs and pins too
-	Seen    Seen // backups that it contains unchanged are not read again
-	Copies  Copies
-	Collect *Collector // gets the manifests and proofs that are read; nil: nothing does
-}
-
-// Load reads the manifests of the folders, which must be sorted newest first. The results are parallel to folders. A backup that is
-// damaged, or that was deleted since it was listed, has its error in Loaded.Err; any other failure ends Load.
-func (r *Reader) Load(ctx context.Context, folders []Folder, o ReadOptions) ([]Loaded, error) {
+// Load reads the manifests of the folders, which must be sorted newest first if o.Copies allows copies. Of o it honors Proofs, Copies and
+// Collect. Backups that seen contains unchanged are not read again. The results are parallel to folders. A backup that is damaged, or that
+// was deleted since it was listed, has its error in Loaded.Err; any other failure ends Load.
+func (r *Reader) Load(ctx context.Context, folders []Folder, o LoadOptions, seen Seen) ([]Loaded, error) {
 	loads := make([]Loaded, len(folders))
-	var unread []int
-	for i, f := range folders {
-		known, ok := o.Seen.backup(f)
-		if !ok {
-			unread = append(unread, i)
-		}
-		loads[i].backup = known
-	}
-	indexed, size := r.indexed(at(folders, unread), o)
+	indexed, size := r.indexed(folders, o)
 	allowed, err := records.NewAllowance(ctx, listedBytes(folders, o.Proofs), size)
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
 	}
 	defer allowed.Close()
 	copies := r.copies(ctx, indexed, size, o)
-	err = records.Parallel(ctx, readers, len(unread), func(ctx context.Context, n int) error {
-		i := unread[n]
+	err = records.Parallel(ctx, readers, len(folders), func(ctx context.Context, i int) error {
+		known, ok := seen.backup(folders[i])
+		if ok {
+			loads[i].backup = known
+			return nil
+		}
 		f := folders[i]
 		f.allowed, f.copies, f.collect = allowed, copies, o.Collect
 		loads[i] = r.loadBackup(ctx, f, o.Proofs)
@@ -78,15 +67,6 @@ func (r *Reader) Load(ctx context.Context, folders []Folder, o ReadOptions) ([]L
 		return nil, fmt.Errorf("read the catalog of cluster %s: %w", r.Store.Cluster, err)
 	}
 	return loads, nil
-}
-
-// at returns the folders with the given indices.
-func at(folders []Folder, indices []int) []Folder {
-	selected := make([]Folder, 0, len(indices))
-	for _, i := range indices {
-		selected = append(selected, folders[i])
-	}
-	return selected
 }
 
 // listedBytes returns the size of the manifests of the folders and, if proofs is set, of their proofs and pins, as Load counts

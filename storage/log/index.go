@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
 
@@ -26,7 +27,6 @@ const (
 	MaxIndex        = 16 << 20 // bytes of the stored document
 	maxIndexHeaders = 32 << 20 // bytes of all headers, unpacked
 	maxMeanHeader   = 64 << 10 // bytes of a header, on average over an index
-	indexWindow     = 1 << 20  // bytes of history that a decoder keeps
 )
 
 // unpacking bounds the memory of all indexes that the process unpacks at the same time, in bytes. It is not held during I/O,
@@ -88,7 +88,7 @@ func packHeaders(segments []catalog.Segment) ([]byte, error) {
 	if int64(documents.Len()) > limit {
 		return nil, fmt.Errorf("its headers have %d bytes, more than the %d that are read back", documents.Len(), limit)
 	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(indexWindow))
+	enc, err := records.NewPacker(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,7 @@ func (x index) Segments(ctx context.Context, decode headerDecoder) ([]catalog.Se
 		return nil, err
 	}
 	defer unpacking.Release(size + unpackOverhead)
-	dec, err := zstd.NewReader(bytes.NewReader(x.Headers), zstd.WithDecoderConcurrency(1),
-		zstd.WithDecoderMaxWindow(indexWindow), zstd.WithDecoderMaxMemory(indexWindow)) // both: the window of a single-segment frame is its content
+	dec, err := records.NewUnpacker(bytes.NewReader(x.Headers))
 	if err != nil {
 		return nil, err
 	}

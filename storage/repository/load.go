@@ -10,14 +10,15 @@ import (
 )
 
 // Load returns the catalog of the backups that o selects, newest first, with the log if o.Log is set. It lists the backups once
-// and reads one manifest for each that is selected, or a copy of it in an index. Damaged and untrusted backups are part of the catalog, and no error.
+// and reads one manifest for each that is selected, or a copy of it in an index. Damaged and untrusted backups are part of the
+// catalog, and no error.
 func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Catalog, error) {
 	folders, ignored, err := c.reader.Kept(ctx, o)
 	if err != nil {
 		return catalog.Catalog{}, err
 	}
 	folders = newest(folders, o.Newest)
-	loads, err := c.reader.Load(ctx, folders, backups.ReadOptions{Proofs: o.Proofs, Copies: o.Copies, Collect: o.Collect})
+	loads, err := c.reader.Load(ctx, folders, o, backups.Seen{})
 	if err != nil {
 		return catalog.Catalog{}, err
 	}

@@ -21,10 +21,12 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
+// byText compares errors by their texts.
+var byText = cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
+
 // told returns the difference of two surveys, apart from Seen.
 func told(a, b repository.Survey) string {
-	return cmp.Diff(a, b, cmpopts.IgnoreFields(repository.Survey{}, "Seen"),
-		cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) }))
+	return cmp.Diff(a, b, cmpopts.IgnoreFields(repository.Survey{}, "Seen"), byText)
 }
 
 // unversioned is a Bucket whose listing has no versions, like that of S3.

@@ -55,7 +55,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 		toRead, others = append(toRead, bases...), rest
 	}
 	past := historyBoundaries(folders, others)
-	loads, err := c.reader.Load(ctx, slices.Concat(toRead, past), backups.ReadOptions{Proofs: true, Seen: o.Seen})
+	loads, err := c.reader.Load(ctx, slices.Concat(toRead, past), backups.LoadOptions{Proofs: true}, o.Seen)
 	if err != nil {
 		return Survey{}, err
 	}
