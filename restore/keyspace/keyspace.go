@@ -11,13 +11,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/maphash"
+	"iter"
 	"math"
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // KeySpace describes the key space of a database.
@@ -42,33 +43,89 @@ func Read(tx *bolt.Tx, at int64) (KeySpace, error) {
 	if keys == nil || meta == nil {
 		return KeySpace{}, errors.New("the key or meta bucket is missing")
 	}
-	finished, err := compaction(meta, schema.FinishedCompactKeyName)
+	compacted, err := Compacted(meta.Get)
 	if err != nil {
 		return KeySpace{}, err
 	}
-	scheduled, err := compaction(meta, schema.ScheduledCompactKeyName)
-	switch {
-	case err != nil:
-		return KeySpace{}, err
-	case scheduled > finished:
-		return KeySpace{}, ErrUnfinished
-	}
-	p := newPass(finished, at)
-	err = p.findChanged(keys.Cursor())
-	if err == nil {
-		err = p.read(keys.Cursor())
-	}
-	return p.found(), err
+	return read(inBucket(keys), compacted, at)
 }
 
-// compaction returns the revision of a compaction that the meta bucket names; -1 if it names none.
-func compaction(meta *bolt.Bucket, name []byte) (int64, error) {
-	value := meta.Get(name)
+// ReadOpen does what Read does in a database that a server's backend has open, with all changes that are not committed yet. The caller
+// holds the lock of tx. compacted is that of Compacted.
+func ReadOpen(tx backend.UnsafeReader, compacted, at int64) (KeySpace, error) {
+	return read(inBackend(tx), compacted, at)
+}
+
+// Compacted returns the revision of the last compaction; -1 if there was none. get returns a value of the meta bucket; nil: there is none.
+// The error is ErrUnfinished if a compaction is unfinished.
+func Compacted(get func(name []byte) []byte) (int64, error) {
+	finished, err := compaction(get(schema.FinishedCompactKeyName))
+	if err != nil {
+		return 0, err
+	}
+	scheduled, err := compaction(get(schema.ScheduledCompactKeyName))
+	switch {
+	case err != nil:
+		return 0, err
+	case scheduled > finished:
+		return 0, ErrUnfinished
+	}
+	return finished, nil
+}
+
+// compaction parses the revision of a compaction; it returns -1 for nil.
+func compaction(value []byte) (int64, error) {
 	if value == nil {
 		return -1, nil
 	}
 	at, err := parsePosition(value)
-	return at.main, err
+	return at.Main, err
+}
+
+// entries yields the entries of the key bucket from the key from on; nil: all.
+type entries func(from []byte) iter.Seq2[[]byte, []byte]
+
+func inBucket(keys *bolt.Bucket) entries {
+	return func(from []byte) iter.Seq2[[]byte, []byte] {
+		return func(yield func(k, v []byte) bool) {
+			c := keys.Cursor()
+			for k, v := c.Seek(from); k != nil && yield(k, v); k, v = c.Next() {
+			}
+		}
+	}
+}
+
+// atOnce is the number of entries that are read from a backend at a time.
+const atOnce = 10_000
+
+func inBackend(tx backend.UnsafeReader) entries {
+	end := bytes.Repeat([]byte{math.MaxUint8}, plainPosition+1)
+	return func(from []byte) iter.Seq2[[]byte, []byte] {
+		return func(yield func(k, v []byte) bool) {
+			next := from
+			for {
+				keys, values := tx.UnsafeRange(schema.Key, next, end, atOnce)
+				for i := range keys {
+					if !yield(keys[i], values[i]) {
+						return
+					}
+				}
+				if len(keys) < atOnce {
+					return
+				}
+				next = append(slices.Clone(keys[len(keys)-1]), 0) // the next one in the order of bytes
+			}
+		}
+	}
+}
+
+func read(keys entries, compacted, at int64) (KeySpace, error) {
+	p := newPass(compacted, at)
+	err := p.findChanged(keys)
+	if err == nil {
+		err = p.read(keys)
+	}
+	return p.found(), err
 }
 
 // pass is one pass over the key bucket. It identifies a key by a hash with a random seed.
@@ -119,19 +176,18 @@ func (p *pass) isEmptyAt(live count) bool {
 }
 
 // findChanged sets changed.
-func (p *pass) findChanged(c *bolt.Cursor) error {
+func (p *pass) findChanged(keys entries) error {
 	if p.compacted < 0 {
 		return nil
 	}
-	from := mvcc.RevToBytes(mvcc.Revision{Main: p.compacted}, mvcc.NewRevBytes())
-	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
-		at, one, err := parse(k, v)
-		if err != nil || at.main > p.at {
+	for k, v := range keys(mvcc.RevToBytes(mvcc.Revision{Main: p.compacted}, mvcc.NewRevBytes())) {
+		one, err := Parse(k, v)
+		if err != nil || one.Main > p.at {
 			return err
 		}
 		// A key that is created after the compaction has no older revision, unless it was deleted after the compaction too.
-		if at.tombstone || at.main > p.compacted && one.version > 1 {
-			p.changed[p.id(one.key)] = struct{}{}
+		if one.Tombstone || one.Main > p.compacted && one.Version > 1 {
+			p.changed[p.id(one.Key)] = struct{}{}
 		}
 	}
 	return nil
@@ -140,27 +196,27 @@ func (p *pass) findChanged(c *bolt.Cursor) error {
 func (p *pass) id(key []byte) uint64 { return maphash.Bytes(p.seed, key) }
 
 // read reads all entries.
-func (p *pass) read(c *bolt.Cursor) error {
-	for k, v := c.First(); k != nil; k, v = c.Next() {
-		at, one, err := parse(k, v)
+func (p *pass) read(keys entries) error {
+	for k, v := range keys(nil) {
+		one, err := Parse(k, v)
 		switch {
 		case err != nil:
 			return err
 		case bytes.Equal(k[:plainPosition], p.previous):
-			return fmt.Errorf("revision %d occurs twice", at.main)
-		case at.tombstone && at.main < p.compacted:
-			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", at.main, p.compacted)
+			return fmt.Errorf("revision %d occurs twice", one.Main)
+		case one.Tombstone && one.Main < p.compacted:
+			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", one.Main, p.compacted)
 		}
 		p.previous = k[:plainPosition] // valid until the end of the transaction
-		if at.main > p.at && p.before == nil {
+		if one.Main > p.at && p.before == nil {
 			p.before = slices.Clone(p.history)
 		}
-		p.revision = max(p.revision, at.main)
-		id := p.id(one.key)
-		if at.main <= p.at && !(at.tombstone && at.main == p.compacted) {
-			p.add(k, v, p.isHashed(at, id))
+		p.revision = max(p.revision, one.Main)
+		id := p.id(one.Key)
+		if one.Main <= p.at && !(one.Tombstone && one.Main == p.compacted) {
+			p.add(k, v, p.isHashed(one.Main, id))
 		}
-		p.apply(at, one, id)
+		p.apply(one, id)
 	}
 	return nil
 }
@@ -179,8 +235,8 @@ func (p *pass) add(k, v []byte, hashed bool) {
 }
 
 // isHashed reports whether a server hashes an entry up to p.at if any key exists there.
-func (p *pass) isHashed(at position, id uint64) bool {
-	if at.main > p.compacted {
+func (p *pass) isHashed(revision int64, id uint64) bool {
+	if revision > p.compacted {
 		return true
 	}
 	_, changed := p.changed[id]
@@ -188,86 +244,9 @@ func (p *pass) isHashed(at position, id uint64) bool {
 }
 
 // apply creates or deletes a key.
-func (p *pass) apply(at position, one entry, id uint64) {
-	p.history.add(id, at.tombstone, bytes.HasPrefix(one.key, registry))
-	if len(one.key) == 0 {
-		p.empty = !at.tombstone
+func (p *pass) apply(one Entry, id uint64) {
+	p.history.add(id, one.Tombstone, bytes.HasPrefix(one.Key, registry))
+	if len(one.Key) == 0 {
+		p.empty = !one.Tombstone
 	}
-}
-
-// parse parses an entry of the key bucket.
-func parse(k, v []byte) (at position, one entry, err error) {
-	at, err = parsePosition(k)
-	if err != nil {
-		return at, one, err
-	}
-	if !at.isLoaded() {
-		return at, one, fmt.Errorf("%x is not a revision that a server loads", k)
-	}
-	one, err = parseEntry(v)
-	if err != nil {
-		return at, one, fmt.Errorf("revision %d: %w", at.main, err)
-	}
-	return at, one, nil
-}
-
-// position is a parsed key of the key bucket.
-type position struct {
-	main      int64
-	tombstone bool
-}
-
-// plainPosition is the length of the key of an entry that is no tombstone: two numbers of eight bytes, with a '_' between them.
-const plainPosition = 17
-
-func parsePosition(key []byte) (position, error) {
-	marked := len(key) == plainPosition+1
-	if len(key) != plainPosition && !marked || key[8] != '_' || key[0] > math.MaxInt8 || key[9] > math.MaxInt8 {
-		return position{}, fmt.Errorf("%x is not a revision", key)
-	}
-	return position{mvcc.BytesToRev(key).Main, mvcc.IsTombstone(key)}, nil
-}
-
-// isLoaded reports whether a server loads such a revision.
-func (p position) isLoaded() bool { return p.main > 0 && p.main < math.MaxInt64 }
-
-// entry is a part of a value of the key bucket, an mvccpb.KeyValue.
-type entry struct {
-	key     []byte
-	version int64
-}
-
-// Fields of mvccpb.KeyValue (api/mvccpb/kv.proto).
-const (
-	fieldKey     = 1
-	fieldVersion = 4
-)
-
-// parseEntry parses the whole value, although it returns only a part.
-func parseEntry(value []byte) (e entry, err error) {
-	for len(value) > 0 {
-		field, kind, n := protowire.ConsumeTag(value)
-		if n < 0 {
-			return e, fmt.Errorf("its value is malformed: %w", protowire.ParseError(n))
-		}
-		if !field.IsValid() {
-			return e, fmt.Errorf("its value is malformed: there is no field %d", field)
-		}
-		value = value[n:]
-		switch {
-		case field == fieldKey && kind == protowire.BytesType:
-			e.key, n = protowire.ConsumeBytes(value)
-		case field == fieldVersion && kind == protowire.VarintType:
-			var version uint64
-			version, n = protowire.ConsumeVarint(value)
-			e.version = int64(version)
-		default:
-			n = protowire.ConsumeFieldValue(field, kind, value)
-		}
-		if n < 0 {
-			return e, fmt.Errorf("its value is malformed: %w", protowire.ParseError(n))
-		}
-		value = value[n:]
-	}
-	return e, nil
 }

@@ -31,16 +31,19 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 		return nil
 	case !m.alarmed && !m.auth.IsAuthEnabled() && direct(r):
 		m.applyDirectly(r)
+		m.chooseKeys(len(r.DeleteRange.GetRangeEnd()) > 0)
 		return nil
-	case m.oldRulesRefuse(r):
-		return nil
-	case r.Compaction != nil:
-		m.compact(r)
+	}
+	m.useStore()
+	if m.oldRulesRefuse(r) {
 		return nil
 	}
 	result := m.submit(r)
 	if r.Txn != nil && m.rules.readsUnchecked && refusesRead(result.Err) {
 		m.disputed, _ = m.index.ConsistentApplyingIndex()
+	}
+	if r.Compaction != nil {
+		m.finish(r.Compaction.Revision, result)
 	}
 	if r.Alarm != nil {
 		m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
@@ -75,16 +78,23 @@ func hasTopLevelPut(t *pb.TxnRequest) bool {
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
 }
 
-// compact applies a compaction, and waits until the revisions are deleted, so that every run leaves the same bytes for the next
-// request.
-func (m *member) compact(r *pb.InternalRaftRequest) {
-	result := m.submit(r)
-	if result.Physc != nil {
-		<-result.Physc
+// finish waits until a compaction has deleted the revisions, so that every run leaves the same bytes for the next request.
+func (m *member) finish(revision int64, compaction *apply.Result) {
+	if compaction.Physc != nil {
+		<-compaction.Physc
 	}
-	if result.Err == nil && m.rules.dropsTombstones {
-		m.dropTombstones(r.Compaction.Revision)
+	if compaction.Err == nil && m.rules.dropsTombstones {
+		m.dropTombstones(revision)
 	}
+}
+
+// compact compacts the key space. The error is mvcc.ErrCompacted or mvcc.ErrFutureRev.
+func (m *member) compact(revision int64) error {
+	err := m.keys.compact(revision)
+	if err == nil && m.rules.dropsTombstones {
+		m.dropTombstones(revision)
+	}
+	return err
 }
 
 // dropTombstones deletes the tombstones of the compacted revision, as servers before 3.4.34 and 3.5.16 did. Hashes do not

@@ -1,13 +1,11 @@
 package replay
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
 // guessedTTL is the time to live, in seconds, that a lease gets if the log contains only its id.
@@ -33,7 +31,7 @@ func decodeChange(data []byte) (*pb.InternalRaftRequest, error) {
 }
 
 func validPut(p *pb.PutRequest) error {
-	if len(p.Key) == 0 || !directPut(p) {
+	if len(p.Key) == 0 || !directPut(p) || p.PrevKv {
 		return fmt.Errorf("%w: a put without a key, or with a result that depends on the old value", ErrRequest)
 	}
 	return nil
@@ -156,6 +154,7 @@ func (m *member) changeAll(ops []*pb.RequestOp) bool {
 		return false
 	}
 	m.write(ops)
+	m.chooseKeys(false)
 	return true
 }
 
@@ -164,8 +163,6 @@ func (m *member) canDelete(ops []*pb.RequestOp) bool {
 	if !slices.ContainsFunc(ops, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() != nil }) {
 		return true
 	}
-	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
-	defer tx.End()
 	present := make(map[string]bool, len(ops)) // whether a key exists after the earlier ops; only keys that they changed
 	for _, op := range ops {
 		p := op.GetRequestPut()
@@ -176,7 +173,7 @@ func (m *member) canDelete(ops []*pb.RequestOp) bool {
 		key := op.GetRequestDeleteRange().Key
 		exists, changed := present[string(key)]
 		if !changed {
-			exists = has(tx, key)
+			_, exists = m.keys.find(key)
 		}
 		if !exists {
 			return false
@@ -184,12 +181,6 @@ func (m *member) canDelete(ops []*pb.RequestOp) bool {
 		present[string(key)] = false
 	}
 	return true
-}
-
-// has reports whether the key space contains key.
-func has(tx mvcc.ReadView, key []byte) bool {
-	found, err := tx.Range(context.Background(), key, nil, mvcc.RangeOptions{CountOnly: true})
-	return err == nil && found.Count == 1
 }
 
 // grant grants a lease. It does nothing if the lease exists: the log repeats a grant wherever the lease may be missing. But an
@@ -229,14 +220,10 @@ func (r *run) compactTo(revision int64) error {
 	if revision <= r.at.CompactRevision {
 		return nil
 	}
-	done, err := r.kv.Compact(r.quiet, revision)
+	err := r.compact(revision)
 	if err != nil {
 		return fmt.Errorf("%w: at revision %d it is compacted to %d: %w", ErrForeign, r.at.Revision, revision, err)
 	}
-	<-done
-	if r.rules.dropsTombstones {
-		r.dropTombstones(revision)
-	}
-	_, r.at.CompactRevision = r.revisions()
+	_, r.at.CompactRevision = r.keys.revisions()
 	return nil
 }

@@ -2,16 +2,14 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/lease"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// direct reports whether r is a put, a delete or a transaction that can be applied without reading a stored value. Most logs
-// consist of little else: an API server of Kubernetes writes all objects by such transactions.
+// direct reports whether r can be applied without reading a stored value. Most logs consist of little else: an API server of
+// Kubernetes writes all objects by such transactions.
 func direct(r *pb.InternalRaftRequest) bool {
 	switch {
 	case r.Put != nil:
@@ -19,11 +17,11 @@ func direct(r *pb.InternalRaftRequest) bool {
 	case r.Txn != nil:
 		return directTxn(r.Txn)
 	}
-	return r.DeleteRange != nil
+	return r.DeleteRange != nil || r.LeaseGrant != nil || r.LeaseRevoke != nil || r.LeaseCheckpoint != nil || r.Compaction != nil
 }
 
-// directPut reports whether p neither keeps a part of the existing pair nor returns the pair.
-func directPut(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease && !p.PrevKv }
+// directPut reports whether p keeps no part of the existing pair.
+func directPut(p *pb.PutRequest) bool { return !p.IgnoreValue && !p.IgnoreLease }
 
 // directTxn reports whether all parts of t are direct.
 func directTxn(t *pb.TxnRequest) bool {
@@ -56,9 +54,35 @@ func directOp(op *pb.RequestOp) bool {
 }
 
 // applyDirectly applies a direct request as etcd's applier does if authentication is disabled and no alarm is raised
-// (etcdserver/txn). It omits the traces and the reads of values, which take the applier longer than the rest. It writes nothing
-// if a put names a lease that does not exist.
+// (etcdserver/txn, etcdserver/apply/backend.go). It omits the traces and the reads of values, which take the applier longer than the
+// rest.
 func (m *member) applyDirectly(r *pb.InternalRaftRequest) {
+	switch {
+	case r.LeaseGrant != nil:
+		_, _ = m.lessor.Grant(lease.LeaseID(r.LeaseGrant.ID), r.LeaseGrant.TTL)
+	case r.LeaseRevoke != nil:
+		_ = m.lessor.Revoke(lease.LeaseID(r.LeaseRevoke.ID))
+	case r.LeaseCheckpoint != nil:
+		m.checkpoint(r.LeaseCheckpoint)
+	case r.Compaction != nil:
+		_ = m.compact(r.Compaction.Revision)
+	default:
+		m.writeDirectly(r)
+	}
+}
+
+// checkpoint stores how long leases have left, up to the first lease for which the lessor returns an error.
+func (m *member) checkpoint(r *pb.LeaseCheckpointRequest) {
+	for _, c := range r.Checkpoints {
+		err := m.lessor.Checkpoint(lease.LeaseID(c.ID), c.Remaining_TTL)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// writeDirectly applies a put, a delete or a transaction. It writes nothing if a put names a lease that does not exist.
+func (m *member) writeDirectly(r *pb.InternalRaftRequest) {
 	ops := opsOf(r)
 	if r.Txn != nil {
 		ops = m.branch(r.Txn)
@@ -70,7 +94,7 @@ func (m *member) applyDirectly(r *pb.InternalRaftRequest) {
 
 // write writes the puts and deletes in ops as one revision.
 func (m *member) write(ops []*pb.RequestOp) {
-	tx := m.kv.Write(m.quiet)
+	tx := m.keys.begin()
 	for _, op := range ops {
 		switch op := op.Request.(type) {
 		case *pb.RequestOp_RequestPut:
@@ -87,10 +111,8 @@ func (m *member) branch(t *pb.TxnRequest) []*pb.RequestOp {
 	if len(t.Compare) == 0 {
 		return t.Success
 	}
-	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
-	defer tx.End()
 	for _, c := range t.Compare {
-		if !holds(tx, c) {
+		if !m.holds(c) {
 			return t.Failure
 		}
 	}
@@ -122,23 +144,16 @@ func endOf(d *pb.DeleteRangeRequest) []byte {
 
 // holds reports whether the direct comparison c holds (etcdserver/txn, applyCompare). All numbers of a key that does not exist
 // are 0.
-func holds(tx mvcc.ReadView, c *pb.Compare) bool {
-	found, err := tx.Range(context.Background(), c.Key, nil, mvcc.RangeOptions{FastKeysOnly: true})
-	if err != nil {
-		return false
-	}
-	var created, modified, version int64
-	if len(found.KVs) > 0 {
-		created, modified, version = found.KVs[0].CreateRevision, found.KVs[0].ModRevision, found.KVs[0].Version
-	}
+func (m *member) holds(c *pb.Compare) bool {
+	key, _ := m.keys.find(c.Key)
 	var order int
 	switch c.Target {
 	case pb.Compare_CREATE:
-		order = cmp.Compare(created, c.GetCreateRevision())
+		order = cmp.Compare(key.created, c.GetCreateRevision())
 	case pb.Compare_MOD:
-		order = cmp.Compare(modified, c.GetModRevision())
+		order = cmp.Compare(key.modified, c.GetModRevision())
 	default:
-		order = cmp.Compare(version, c.GetVersion())
+		order = cmp.Compare(key.version, c.GetVersion())
 	}
 	switch c.Result {
 	case pb.Compare_EQUAL:

@@ -31,7 +31,7 @@ func TestDirectRequests(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			random := guess{rand.New(rand.NewPCG(seed, 3)), start.Revision}
+			random := guess{rand.New(rand.NewPCG(seed, 3)), start.Revision, start.Revision}
 			var direct, nested []segment.Record
 			for i := range count {
 				r := random.request()
@@ -58,6 +58,88 @@ func TestDirectRequests(t *testing.T) {
 	}
 }
 
+// TestIndexAndStore replays random requests that an index can serve, in several runs, and all at once by etcd's own store. Both databases
+// must be the same, with the same hashes on the way.
+func TestIndexAndStore(t *testing.T) {
+	base := makeBase(t, smallBase)
+	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	seeds, count := uint64(100), 600
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			random := guess{rand.New(rand.NewPCG(seed, 5)), start.Revision, start.Revision}
+			var records []segment.Record
+			for i := range count {
+				r := random.direct()
+				for seed%4 > 0 && putsAfterDelete(r.Txn) { // after such a revision etcd's store serves all requests
+					r = random.direct()
+				}
+				records = append(records, request(t, uint64(i)+2, 1, r))
+			}
+			indexed, stored := copyOf(t, base), copyOf(t, base)
+			var got replay.At
+			for from := 0; from < count; {
+				to := min(count, from+1+random.IntN(200))
+				got = apply(t, indexed, inSegments(records[:to]), replay.Stop{})
+				from = to
+			}
+			want, err := replay.ApplyWithStore(t.Context(), stored, fromWAL(inSegments(records)), replay.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Requests = want.Requests // of the last run alone
+			if got != want || got.Revision < start.Revision+20 || got.CompactRevision < start.Revision+20 {
+				t.Errorf("with an index %+v, with etcd's store %+v", got, want)
+			}
+			same(t, "with an index and with etcd's store", indexed, stored, database.Exempt{})
+			sameHash(t, indexed, stored)
+		})
+	}
+}
+
+// putsAfterDelete reports whether t may delete a key and then put it again.
+func putsAfterDelete(t *pb.TxnRequest) bool {
+	for _, ops := range [][]*pb.RequestOp{t.GetSuccess(), t.GetFailure()} {
+		deletes := false
+		for _, op := range ops {
+			if deletes && op.GetRequestPut() != nil {
+				return true
+			}
+			deletes = deletes || op.GetRequestDeleteRange() != nil
+		}
+	}
+	return false
+}
+
+// direct makes random requests that an index can serve.
+func (g *guess) direct() *pb.InternalRaftRequest {
+	r := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: g.Uint64()}}
+	switch n := g.IntN(40); {
+	case n < 3:
+		r.LeaseGrant = &pb.LeaseGrantRequest{ID: g.lease(1), TTL: 100}
+	case n == 3:
+		r.LeaseRevoke = &pb.LeaseRevokeRequest{ID: g.lease(1)}
+	case n == 4:
+		r.LeaseCheckpoint = &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: g.lease(1), Remaining_TTL: g.Int64N(100)}}}
+	case n == 5:
+		made := g.revision - g.first // about half of the requests make a revision
+		r.Compaction = &pb.CompactionRequest{Revision: g.first + made/3 + g.Int64N(made/3+1)}
+	case n < 20:
+		r.Put = g.put()
+		r.Put.IgnoreValue, r.Put.IgnoreLease = false, false
+	case n < 26:
+		r.DeleteRange = g.delete()
+	default:
+		for r.Txn = g.txn(0); !replay.Direct(r); r.Txn = g.txn(0) {
+		}
+	}
+	g.revision++
+	return r
+}
+
 // within returns r within another transaction; or r itself, if it is not a put, a delete or a transaction.
 func within(r *pb.InternalRaftRequest) *pb.InternalRaftRequest {
 	t := r.Txn
@@ -77,6 +159,7 @@ func within(r *pb.InternalRaftRequest) *pb.InternalRaftRequest {
 // guess makes random requests. It uses so few keys, leases and revisions that many requests depend on earlier ones.
 type guess struct {
 	*rand.Rand
+	first    int64 // the newest before the first request
 	revision int64 // an estimate of the newest
 }
 
@@ -198,12 +281,12 @@ func (g *guess) compare() *pb.Compare {
 	return c
 }
 
-// TestAnAPIServersWritesAreDirect checks that they take the fast path, except for the grants of leases.
+// TestAnAPIServersWritesAreDirect checks that an index can serve them.
 func TestAnAPIServersWritesAreDirect(t *testing.T) {
 	source := apiwrites.New(100)
 	for range 1000 {
 		r := source.Next(nil)
-		if r.LeaseGrant == nil && !replay.Direct(r) {
+		if !replay.Direct(r) {
 			t.Fatalf("not direct: %v", r)
 		}
 	}
@@ -211,7 +294,7 @@ func TestAnAPIServersWritesAreDirect(t *testing.T) {
 
 // A request is accepted if and only if it is one request, and protobuf knows all of it.
 func FuzzRequest(f *testing.F) {
-	random := guess{rand.New(rand.NewPCG(1, 4)), 100}
+	random := guess{rand.New(rand.NewPCG(1, 4)), 100, 100}
 	for range 40 {
 		f.Add(request(f, 1, 1, random.request()).Data)
 	}

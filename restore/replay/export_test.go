@@ -1,6 +1,21 @@
 package replay
 
-import pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// ApplyWithStore does what Apply does, but with etcd's own store from the beginning to the end.
+func ApplyWithStore(ctx context.Context, db string, log Log, o Options) (At, error) {
+	m, err := open(db, log.Source)
+	if err != nil {
+		return At{}, err
+	}
+	m.useStore()
+	m.onlyStore = true
+	return m.replay(ctx, log, o)
+}
 
 // Meet exports meet.
 func (k Keys) Meet(other Keys) bool { return k.meet(other) }

@@ -131,6 +131,9 @@ func (l lived) compareBuckets(t *testing.T) {
 		at := apply(t, db, inSegments(l.marks, l.requests), replay.Stop{Position: position})
 		same(t, fmt.Sprintf("snapshot %d at position %d, replay at %+v", n+1, position, at), snapshot, db, l.exempt())
 		sameHash(t, snapshot, db)
+		if n == len(l.snapshots)-2 {
+			l.compareWithStore(t, db, at)
+		}
 		if n > 2 && at.Marked == 0 {
 			t.Errorf("no mark was compared on the way to %+v", at)
 		}
@@ -138,6 +141,18 @@ func (l lived) compareBuckets(t *testing.T) {
 			return
 		}
 	}
+}
+
+// compareWithStore compares a replay of the whole log with one by etcd's own store.
+func (l lived) compareWithStore(t *testing.T, replayed string, want replay.At) {
+	t.Helper()
+	db := copyOf(t, l.snapshots[0])
+	stop := replay.Options{Stop: replay.Stop{Position: want.Position}}
+	got, err := replay.ApplyWithStore(t.Context(), db, fromWAL(inSegments(l.marks, l.requests)), stop)
+	if err != nil || got != want {
+		t.Errorf("with etcd's store %+v, %v, otherwise %+v", got, err, want)
+	}
+	same(t, "with etcd's store and without", db, replayed, database.Exempt{})
 }
 
 func sameHash(t *testing.T, a, b string) {

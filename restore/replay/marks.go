@@ -131,6 +131,35 @@ func (r *run) hash(m mark) (mvcc.KeyValueHash, error) {
 		}
 		revision = 0
 	}
-	hash, _, err := r.kv.HashStorage().HashByRev(revision)
+	hash, err := r.keys.hash(revision)
+	if r.indexed != nil && inDoubt(m, hash, err) {
+		r.useStore()
+		hash, err = r.keys.hash(revision)
+	}
 	return hash, err
+}
+
+// inDoubt reports whether only etcd's store can decide: our own hash differs from the mark's, or the key space is not as we expect.
+func inDoubt(m mark, got mvcc.KeyValueHash, err error) bool {
+	if err != nil {
+		return !errors.Is(err, mvcc.ErrCompacted) && !errors.Is(err, mvcc.ErrFutureRev)
+	}
+	return got.CompactRevision == m.CompactRevision && got.Hash != m.Hash
+}
+
+// compareBeforeCompaction compares the marks that state the hash at the revision to which the key space is about to be compacted, from
+// before that: a member remembers such a hash.
+func (r *run) compareBeforeCompaction(revision int64) error {
+	if revision <= r.at.CompactRevision || revision > r.at.Revision {
+		return nil
+	}
+	for _, m := range r.marks {
+		if m.Kind == segment.HashMark && m.Revision == revision && m.CompactRevision == r.at.CompactRevision {
+			err := r.compareHash(m)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
-	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -49,14 +48,21 @@ const (
 type member struct {
 	be      backend.Backend
 	index   cindex.ConsistentIndexer
-	kv      mvcc.KV
+	keys    keySpace
+	indexed *indexed // keys; nil: keys is etcd's store
+	store   stored   // keys if indexed is nil
 	lessor  lease.Lessor
 	auth    *gate
 	alarms  *v3alarm.AlarmStore
-	applier apply.UberApplier
+	applier apply.UberApplier // of store
 	// unalarmed applies requests that older servers applied in spite of an alarm.
 	unalarmed apply.UberApplier
+	silent    *v3alarm.AlarmStore // sees no alarm
 	rules     rules
+
+	direct    int  // requests in a row, since store was opened, that indexed could have served
+	size      int  // of indexed when it was closed
+	onlyStore bool // whether the key space is such that only etcd's store may be used
 
 	alarmed  bool             // whether an alarm is raised
 	disputed uint64           // position of the last transaction that the replay refuses and some members applied; 0: none
@@ -80,13 +86,11 @@ func open(db string, source segment.Source) (*member, error) {
 		m.rules.cluster = *version
 	}
 	m.lessor = lease.NewLessor(log, m.be, &m.rules, lease.LessorConfig{MinLeaseTTL: minTTL})
-	m.kv = mvcc.NewStore(log, m.be, m.lessor, mvcc.StoreConfig{
-		CompactionBatchLimit: compactionBatch, CompactionSleepInterval: time.Nanosecond,
-	})
+	m.openKeys()
 	if m.index.ConsistentIndex() == 0 && source == segment.WAL && m.everHadKeys() {
 		err := fmt.Errorf("%w: it has no consistent index and holds revisions, so it is not a member's", ErrForeign)
 		m.lessor.Stop()
-		return nil, errors.Join(err, m.kv.Close(), m.be.Close())
+		return nil, errors.Join(err, m.closeStore(), m.be.Close())
 	}
 	tokens, err := auth.NewTokenProvider(log, "", nil, 0) // an empty name selects the provider that issues no tokens: logins are not replayed
 	if err != nil {
@@ -99,37 +103,32 @@ func open(db string, source segment.Source) (*member, error) {
 		return nil, errors.Join(fmt.Errorf("%w: open its alarms: %w", ErrForeign, err), m.be.Close())
 	}
 	m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
-	err = m.openAppliers(log)
+	m.silent, err = v3alarm.NewAlarmStore(log, noAlarms{})
 	if err != nil {
-		return nil, errors.Join(err, m.be.Close())
+		return nil, errors.Join(fmt.Errorf("open no alarms: %w", err), m.be.Close())
 	}
 	// From here on every transaction also stores the position of the request that is being applied.
 	m.be.SetTxPostLockInsideApplyHook(takeIndex(m.index))
-	m.awaitCompactions()
 	return m, nil
 }
 
 // everHadKeys reports whether the key space has ever contained a key.
 func (m *member) everHadKeys() bool {
-	newest, _ := m.revisions()
+	newest, _ := m.keys.revisions()
 	return newest > 1
 }
 
 // openAppliers creates the applier of a member, and one that sees no alarm.
-func (m *member) openAppliers(log *zap.Logger) error {
-	silent, err := v3alarm.NewAlarmStore(log, noAlarms{})
-	if err != nil {
-		return fmt.Errorf("open no alarms: %w", err)
-	}
+func (m *member) openAppliers() {
+	log := LastWords()
 	options := apply.ApplierOptions{
-		Logger: log, KV: m.kv, AlarmStore: m.alarms, AuthStore: m.auth, Lessor: m.lessor,
+		Logger: log, KV: m.store.KV, AlarmStore: m.alarms, AuthStore: m.auth, Lessor: m.lessor,
 		Cluster: membership.NewCluster(log), RaftStatus: noRaft{}, ConsistentIndex: m.index, Backend: m.be,
 		TxnModeWriteWithSharedBuffer: true, QuotaBackendBytesCfg: noQuota, WarningApplyDuration: never,
 	}
 	m.applier = apply.NewUberApplier(options)
-	options.AlarmStore = silent
+	options.AlarmStore = m.silent
 	m.unalarmed = apply.NewUberApplier(options)
-	return nil
 }
 
 // noAlarms is a store of alarms that stays empty.
@@ -143,31 +142,13 @@ func (noAlarms) ForceCommit()                             {}
 
 // close closes the parts of m in the order that etcd needs: a compaction of the store must not outlive the backend.
 func (m *member) close() error {
-	m.awaitCompactions()
 	m.lessor.Stop()
-	return errors.Join(m.kv.Close(), m.auth.Close(), m.be.Close())
-}
-
-// awaitCompactions waits for the end of an interrupted compaction, which the store resumes. It asks for a compaction to a
-// revision older than any, which does nothing, and waits until the store's queue has reached it.
-func (m *member) awaitCompactions() {
-	done, _ := m.kv.Compact(m.quiet, -1)
-	if done != nil {
-		<-done
-	}
+	return errors.Join(m.closeStore(), m.auth.Close(), m.be.Close())
 }
 
 // place returns the position and the term that the database stores.
 func (m *member) place() (position, term uint64) {
 	return schema.ReadConsistentIndex(m.be.ReadTx())
-}
-
-// revisions returns the newest revision and the revision of the last compaction. It uses a shared buffer, since the store's
-// own methods copy all uncommitted changes on each call.
-func (m *member) revisions() (newest, compact int64) {
-	tx := m.kv.Read(mvcc.SharedBufReadTxMode, m.quiet)
-	defer tx.End()
-	return tx.Rev(), tx.FirstRev()
 }
 
 // CountKeys returns the number of keys in the key space, and whether some of them belong to Kubernetes (below /registry/).

@@ -138,15 +138,22 @@ func Apply(ctx context.Context, db string, log Log, o Options) (At, error) {
 	if err != nil {
 		return At{}, err
 	}
-	r := &run{member: member, source: log.Source, stop: o.Stop, watch: o.Watch, report: o.Report}
-	member.auth.unknown = r.warnMixed
+	at, err := member.replay(ctx, log, o)
+	return at, errors.Join(err, Forget(filepath.Dir(db)))
+}
+
+// replay applies the log and closes the member.
+func (m *member) replay(ctx context.Context, log Log, o Options) (At, error) {
+	r := &run{member: m, source: log.Source, stop: o.Stop, watch: o.Watch, report: o.Report}
+	m.auth.unknown = r.warnMixed
 	r.begin()
+	var err error
 	// A trace stores every step except those within another step. One step around the whole replay keeps the trace small.
 	r.quiet.StepWithFunction(func() { err = r.all(ctx, log.Records) }, "replay")
 	if err == nil {
-		r.at.Keys, r.at.Kubernetes, err = CountKeys(ctx, member.kv)
+		r.at.Keys, r.at.Kubernetes, err = m.keys.count(ctx)
 	}
-	return r.at, errors.Join(err, member.close(), Forget(filepath.Dir(db)))
+	return r.at, errors.Join(err, m.close())
 }
 
 // pace is the shortest time between two progress reports.
@@ -173,7 +180,7 @@ type place struct{ position, term uint64 }
 
 func (r *run) begin() {
 	r.at.Position, r.at.Term = r.place()
-	r.at.Revision, r.at.CompactRevision = r.revisions()
+	r.at.Revision, r.at.CompactRevision = r.keys.revisions()
 	if r.source == segment.Watch {
 		r.at.Position, r.at.Term = uint64(r.at.Revision), 0
 	}
@@ -314,7 +321,7 @@ func (r *run) request(d *decoded) error {
 		return fmt.Errorf("apply the request at position %d: %w", d.Position, err)
 	}
 	r.at.Position, r.at.Term = d.Position, d.Term
-	r.at.Revision, r.at.CompactRevision = r.revisions()
+	r.at.Revision, r.at.CompactRevision = r.keys.revisions()
 	r.at.Requests++
 	if d.request.Alarm != nil {
 		r.noteCorrupt()

@@ -177,7 +177,7 @@ func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 	if err != nil || kind == "" {
 		return err
 	}
-	newest, _ := r.revisions()
+	newest, _ := r.keys.revisions()
 	if newest == r.at.Revision { // the request changed nothing, or was refused
 		return nil
 	}
@@ -187,6 +187,12 @@ func (r *run) applyWatched(at place, request *pb.InternalRaftRequest) error {
 func (r *run) applyOne(at place, request *pb.InternalRaftRequest) error {
 	if r.source == segment.Watch {
 		return r.change(at.position, request)
+	}
+	if request.Compaction != nil {
+		err := r.compareBeforeCompaction(request.Compaction.Revision)
+		if err != nil {
+			return err
+		}
 	}
 	return r.apply(at, request)
 }
