@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -31,7 +32,7 @@ func TestDirectRequests(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			random := guess{rand.New(rand.NewPCG(seed, 3)), start.Revision, start.Revision}
+			random := guess{rand.New(rand.NewPCG(seed, 3)), 8, start.Revision, start.Revision}
 			var direct, nested []segment.Record
 			for i := range count {
 				r := random.request()
@@ -70,7 +71,7 @@ func TestIndexAndStore(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			random := guess{rand.New(rand.NewPCG(seed, 5)), start.Revision, start.Revision}
+			random := guess{rand.New(rand.NewPCG(seed, 5)), 8 << (seed % 5), start.Revision, start.Revision}
 			var records []segment.Record
 			for i := range count {
 				r := random.direct()
@@ -97,6 +98,68 @@ func TestIndexAndStore(t *testing.T) {
 			same(t, "with an index and with etcd's store", indexed, stored, database.Exempt{})
 			sameHash(t, indexed, stored)
 		})
+	}
+}
+
+// TestHashAfterItsCompaction compares a mark with the hash from before the compaction to the hashed revision, which a member remembers.
+func TestHashAfterItsCompaction(t *testing.T) {
+	base := makeBase(t, smallBase)
+	first := []segment.Record{put(t, 2, 1), put(t, 3, 1)}
+	before := copyOf(t, base)
+	at := apply(t, before, inSegments(first), replay.Stop{})
+	_, hash, err := database.Newest(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compaction := request(t, 4, 1, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 4}, Compaction: &pb.CompactionRequest{Revision: at.Revision}})
+	log := func(hash uint32) replay.Log {
+		mark := segment.Record{Kind: segment.HashMark, Position: 5, Revision: at.Revision, CompactRevision: -1, Hash: hash}
+		return fromWAL(inSegments([]segment.Record{mark}, first, []segment.Record{compaction, put(t, 5, 1)}))
+	}
+	for name, replayLog := range map[string]func(context.Context, string, replay.Log, replay.Options) (replay.At, error){
+		"index": replay.Apply, "store": replay.ApplyWithStore,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := replayLog(t.Context(), copyOf(t, base), log(hash.Hash), replay.Options{})
+			if err != nil || got.Proven != at.Revision || got.CompactRevision != at.Revision {
+				t.Errorf("%+v, %v", got, err)
+			}
+			_, err = replayLog(t.Context(), copyOf(t, base), log(hash.Hash+1), replay.Options{})
+			if !errors.Is(err, replay.ErrMismatch) {
+				t.Errorf("a wrong hash: %v", err)
+			}
+		})
+	}
+}
+
+// TestCompactionToAKeyThatIsDeletedAndPut compacts to a revision that deletes a key and puts it again. etcd then deletes the put too, so
+// that a member loses the key when it starts again.
+func TestCompactionToAKeyThatIsDeletedAndPut(t *testing.T) {
+	base := makeBase(t, smallBase)
+	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	key := []byte("key")
+	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key}}}
+	remove := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key}}}
+	requests := []*pb.InternalRaftRequest{
+		{Put: put.GetRequestPut()},
+		{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{remove, put}}},
+		{Compaction: &pb.CompactionRequest{Revision: start.Revision + 2}},
+		{Put: &pb.PutRequest{Key: []byte("another")}},
+		{Compaction: &pb.CompactionRequest{Revision: start.Revision + 3}},
+	}
+	var records []segment.Record
+	for i, r := range requests {
+		records = append(records, request(t, uint64(i)+2, 1, r))
+	}
+	for n := range records {
+		indexed, stored := copyOf(t, base), copyOf(t, base)
+		apply(t, indexed, inSegments(records[:n]), replay.Stop{}) // the rest begins with an index that is read from the database
+		apply(t, indexed, inSegments(records), replay.Stop{})
+		_, err := replay.ApplyWithStore(t.Context(), stored, fromWAL(inSegments(records)), replay.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, fmt.Sprint("interrupted after ", n), indexed, stored, database.Exempt{})
 	}
 }
 
@@ -159,6 +222,7 @@ func within(r *pb.InternalRaftRequest) *pb.InternalRaftRequest {
 // guess makes random requests. It uses so few keys, leases and revisions that many requests depend on earlier ones.
 type guess struct {
 	*rand.Rand
+	keys     int
 	first    int64 // the newest before the first request
 	revision int64 // an estimate of the newest
 }
@@ -190,7 +254,7 @@ func (g *guess) request() *pb.InternalRaftRequest {
 	return r
 }
 
-func (g *guess) key() []byte { return fmt.Appendf(nil, "key/%d", g.IntN(8)) }
+func (g *guess) key() []byte { return fmt.Appendf(nil, "key/%d", g.IntN(g.keys)) }
 
 func (g *guess) end() []byte {
 	return [][]byte{nil, nil, nil, nil, nil, {}, {0}, []byte("key/5"), []byte("key0")}[g.IntN(9)]
@@ -294,7 +358,7 @@ func TestAnAPIServersWritesAreDirect(t *testing.T) {
 
 // A request is accepted if and only if it is one request, and protobuf knows all of it.
 func FuzzRequest(f *testing.F) {
-	random := guess{rand.New(rand.NewPCG(1, 4)), 100, 100}
+	random := guess{rand.New(rand.NewPCG(1, 4)), 8, 100, 100}
 	for range 40 {
 		f.Add(request(f, 1, 1, random.request()).Data)
 	}
