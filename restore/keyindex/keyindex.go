@@ -163,11 +163,12 @@ func (x *Index) Range(first, end []byte) (found []*Key) {
 	return found
 }
 
-// Put notes that a key is put at a revision, which must be the newest, and returns the key.
-func (x *Index) Put(name []byte, at keyspace.Position) *Key {
-	k := x.key(name)
+// Put notes that a key is put at a revision, which must be the newest. It returns the key, and whether it existed before.
+func (x *Index) Put(name []byte, at keyspace.Position) (k *Key, existed bool) {
+	k = x.key(name)
+	existed = k.loaded() && k.Exists()
 	x.put(k, at)
-	return k
+	return k, existed
 }
 
 func (x *Index) put(k *Key, at keyspace.Position) {

@@ -91,12 +91,12 @@ func (s *indexed) End() { s.tx.Unlock() }
 
 // Put puts a key and returns the revision.
 func (s *indexed) Put(key, value []byte, id lease.LeaseID) int64 {
-	held := lease.NoLease
-	if s.Get(key) != nil {
-		held = s.lessor.GetLease(lease.LeaseItem{Key: string(key)})
-	}
-	k := s.Index.Put(key, s.next)
+	k, existed := s.Index.Put(key, s.next)
 	s.store(s.encode(k, value, id))
+	held := lease.NoLease
+	if existed {
+		held = s.lessor.GetLease(lease.LeaseItem{Key: k.Name})
+	}
 	if held != id {
 		s.attach(k, held, id)
 	}
