@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // objects is how many ConfigMaps are in the namespace bulk: more than a client lists at once, which is 500.
@@ -38,15 +37,7 @@ func (c controlPlane) startClients(t *testing.T) clients {
 	t.Helper()
 	c.Kubectl(t, "", "create", "namespace", "bulk")
 	c.Kubectl(t, "", "-n", "bulk", "create", "deployment", "web", "--image", "etcd-dr.test/pause:1", "--replicas", "2")
-	config, err := clientcmd.BuildConfigFromFlags("", c.Disk("n1", "/etc/kubernetes/admin.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Dial, config.QPS = c.Dial, -1
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := c.Client(t, c.Disk("n1", "/etc/kubernetes/admin.conf"))
 	kind := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	all := clients{
 		c, client.Resource(kind).Namespace("bulk"), dynamicinformer.NewFilteredDynamicInformer(client, kind, "bulk", 0, nil, nil).Informer(), c.watchByKubectl(t),

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/dynamic"
+
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/test/cluster"
 	"github.com/etcd-dr/etcd-dr/test/command"
@@ -25,6 +27,7 @@ func TestMain(m *testing.M) { os.Exit(command.Main(m)) }
 // site is a Kubernetes with a store, in which docs/kubernetes.md is followed.
 type site struct {
 	*cluster.Cluster
+	client              dynamic.Interface
 	store, minio        *cluster.Store        // versitygw, and MinIO with the same credentials; minio is nil in some tests
 	urls                byNamespace[string]   // of the repositories
 	flags               byNamespace[[]string] // of etcdctl; nil: none
@@ -68,7 +71,6 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("Sidecar", s.testSidecar)
 		t.Run("Tenants", s.testTenants)
 	})
-	t.Run("APIServerIsKilled", s.testAPIServerIsKilled)
 	t.Run("APIServerIsDown", s.testAPIServerIsDown)
 	t.Run("Rights", s.testRights)
 	t.Run("AllLost", s.testAllLost)
@@ -76,7 +78,8 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("Helm", s.testHelm)
 }
 
-// TestSoakOnKubernetes runs what TestOnKubernetes has no time for: restores that are deleted midway, a copy, an archive over TLS.
+// TestSoakOnKubernetes runs what TestOnKubernetes has no time for: restores that are deleted midway, a copy, an archive over TLS, an API
+// server that is killed in each phase.
 func TestSoakOnKubernetes(t *testing.T) {
 	soak.Only(t, "takes ten minutes")
 	s := startSite(t)
@@ -85,6 +88,7 @@ func TestSoakOnKubernetes(t *testing.T) {
 		t.Run("RestoreBack", s.testRestoreBack)
 		t.Run("SecuredEtcd", s.testSecuredEtcd)
 	})
+	t.Run("APIServerIsKilled", s.testAPIServerIsKilled)
 }
 
 // startSite starts a Kubernetes with both stores, and installs the operator with the test FirstBackup.
@@ -103,6 +107,7 @@ func startSite(t *testing.T) *site {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{Cluster: cluster.Start(t), identity: filepath.Join(t.TempDir(), "identity.txt")}
+	s.client = s.Client(t, "")
 	s.store, s.image = s.StartStore(t), s.LoadDR(t)
 	s.recipient = command.Keygen(t, s.identity)
 	return s
@@ -197,14 +202,24 @@ spec:
 `, namespace, url, strings.TrimSpace(fields))
 }
 
+// eventually waits until a condition holds, each look at which may run a command.
 func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	await(t, process.Pause, what, holds)
+}
+
+// often is the pause between looks that cost little.
+func often(time.Time) time.Duration { return 300 * time.Millisecond }
+
+// await waits until a condition holds. pause returns how long to wait between two looks, of which the first was at start.
+func await(t *testing.T, pause func(start time.Time) time.Duration, what string, holds func() bool) {
 	t.Helper()
 	start := time.Now()
 	for !holds() {
 		if time.Since(start) > patience {
 			t.Fatalf("waited for: %s", what)
 		}
-		time.Sleep(process.Pause(start))
+		time.Sleep(pause(start))
 	}
 	t.Logf("%.1f s: %s", time.Since(start).Seconds(), what)
 }

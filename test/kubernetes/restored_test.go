@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,26 +11,44 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 )
 
 // waitMessage waits until the status of an EtcdRestore contains a text.
 func (s *site) waitMessage(t *testing.T, namespace, name, text string) {
 	t.Helper()
-	eventually(t, name+": "+text, func() bool { return strings.Contains(s.message(t, namespace, name), text) })
+	await(t, often, name+": "+text, func() bool { return strings.Contains(s.message(namespace, name), text) })
 }
 
-func (s *site) message(t *testing.T, namespace, name string) string {
-	t.Helper()
-	return s.Kubectl(t, "", "-n", namespace, "get", "edr", name, "-o", "jsonpath={.status.message}")
+// message returns the message of an EtcdRestore, or "" if there is none yet.
+func (s *site) message(namespace, name string) string { return s.status(namespace, name, "message") }
+
+// status returns a text in the status of an EtcdRestore, or "" if it cannot be read.
+func (s *site) status(namespace, name, field string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	o, err := s.client.Resource(v1alpha1.GroupVersion.WithResource("etcdrestores")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	text, _, _ := unstructured.NestedString(o.Object, "status", field)
+	return text
 }
+
+// askTimeout bounds a request to an API server that may be stopped.
+const askTimeout = 10 * time.Second
 
 // wantPhase waits until a restore is in a phase, and ends the test if the restore has ended in another one.
 func (s *site) wantPhase(t *testing.T, namespace, name string, want handoff.Phase) {
 	t.Helper()
 	var got handoff.Phase
-	eventually(t, fmt.Sprintf("%s is %s", name, want), func() bool {
+	await(t, often, fmt.Sprintf("%s is %s", name, want), func() bool {
 		got = s.phase(namespace, name)
 		return got == want || got.HasEnded()
 	})
@@ -40,15 +59,14 @@ func (s *site) wantPhase(t *testing.T, namespace, name string, want handoff.Phas
 
 // phase returns the phase of an EtcdRestore, or "" if it does not exist yet.
 func (s *site) phase(namespace, name string) handoff.Phase {
-	phase, _ := s.Try("", "-n", namespace, "get", "edr", name, "-o", "jsonpath={.status.phase}")
-	return handoff.Phase(phase)
+	return handoff.Phase(s.status(namespace, name, "phase"))
 }
 
 // wantRefused waits until an EtcdRestore has ended, which must be because of a reason.
 func (s *site) wantRefused(t *testing.T, namespace, name, reason string) {
 	t.Helper()
 	s.wantPhase(t, namespace, name, handoff.Refused)
-	message := s.message(t, namespace, name)
+	message := s.message(namespace, name)
 	if !strings.Contains(message, reason) {
 		t.Errorf("%s is refused because %q, want %q", name, message, reason)
 	}
