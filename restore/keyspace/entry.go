@@ -45,7 +45,7 @@ const plainPosition = 17
 
 func parsePosition(key []byte) (Position, error) {
 	marked := len(key) == plainPosition+1
-	if len(key) != plainPosition && !marked || key[8] != '_' || key[0] > math.MaxInt8 || key[9] > math.MaxInt8 {
+	if len(key) != plainPosition && !marked || marked && key[plainPosition] != 't' || key[8] != '_' || key[0] > math.MaxInt8 || key[9] > math.MaxInt8 {
 		return Position{}, fmt.Errorf("%x is not a revision", key)
 	}
 	return Position{mvcc.BytesToRev(key), mvcc.IsTombstone(key)}, nil

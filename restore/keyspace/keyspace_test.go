@@ -247,6 +247,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"a key that is too short":        {schema.Key.Name(), []byte("short"), nil, "is not a revision"},
 		"a key without separator":        {schema.Key.Name(), make([]byte, 17), nil, "is not a revision"},
+		"a mark of no tombstone":         {schema.Key.Name(), keyAt(20, "x"), valueOf(t, a), "is not a revision"},
 		"a negative revision":            {schema.Key.Name(), append([]byte{255, 0, 0, 0, 0, 0, 0, 0, '_'}, make([]byte, 8)...), nil, "is not a revision"},
 		"revision 0":                     {schema.Key.Name(), keyAt(0, ""), valueOf(t, a), "not a revision that a server loads"},
 		"the highest revision":           {schema.Key.Name(), keyAt(math.MaxInt64, ""), valueOf(t, a), "not a revision that a server loads"},
@@ -323,6 +324,47 @@ func wantCounts(t *testing.T, path string) {
 }
 
 // BenchmarkRead compares Read with loading the store.
+// TestReadOpen reads a database of several batches, some of it not committed, and compares with what Read finds later.
+func TestReadOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	be := backend.New(backend.BackendConfig{Path: path, UnsafeNoFsync: true, BatchLimit: 1 << 20, BatchInterval: time.Hour, Logger: zap.NewNop()})
+	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	const puts, compacted = 25_000, 4000
+	for i := range puts {
+		store.Put(fmt.Append(nil, i%12_000), nil, lease.NoLease)
+		if i%7 == 0 {
+			store.DeleteRange(fmt.Append(nil, i%500), nil)
+		}
+	}
+	done, err := store.Compact(traceutil.TODO(), compacted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	store.Put([]byte("not committed"), nil, lease.NoLease)
+	newest := store.Rev()
+	open := map[int64]keyspace.KeySpace{}
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	for _, at := range []int64{compacted, 11_000, newest} {
+		open[at], err = keyspace.ReadOpen(tx, compacted, at)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	tx.Unlock()
+	err = errors.Join(store.Close(), be.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, got := range open {
+		want, err := read(t, path, at)
+		if err != nil || got != want || got.Revision != newest || got.Hash == 0 {
+			t.Errorf("at %d: open %+v, later %+v, %v", at, got, want, err)
+		}
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	const keys = 200_000
 	path := filepath.Join(b.TempDir(), "db")

@@ -27,14 +27,17 @@ func (m *member) apply(at place, r *pb.InternalRaftRequest) error {
 // dispatch applies r by the shortest path that has the effect of etcd's applier under the rules of the server version.
 func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	switch {
-	case wal.ChangesNothing(r):
+	case wal.ChangesNothing(r) || r.Alarm != nil && r.Alarm.Action == pb.AlarmRequest_GET:
 		return nil
-	case !m.alarmed && !m.auth.IsAuthEnabled() && direct(r):
+	case !m.alarmed && !m.auth.IsAuthEnabled() && direct(r) && !m.compactsToNewest(r):
 		m.applyDirectly(r)
-		m.chooseKeys(len(r.DeleteRange.GetRangeEnd()) > 0)
+		m.chooseKeys()
 		return nil
 	}
 	m.useStore()
+	if r.Compaction != nil {
+		m.noteLostPut(r.Compaction.Revision)
+	}
 	if m.oldRulesRefuse(r) {
 		return nil
 	}
@@ -49,6 +52,13 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 		m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
 	}
 	return nil
+}
+
+// compactsToNewest reports whether r compacts to the newest revision. A mark after such a compaction can contain the hash from before it,
+// since members remember that one, as etcd's store does.
+func (m *member) compactsToNewest(r *pb.InternalRaftRequest) bool {
+	newest, _ := m.keys.revisions()
+	return r.Compaction != nil && r.Compaction.Revision == newest
 }
 
 // refusesRead reports whether err refuses a read at a revision.
@@ -90,6 +100,7 @@ func (m *member) finish(revision int64, compaction *apply.Result) {
 
 // compact compacts the key space. The error is mvcc.ErrCompacted or mvcc.ErrFutureRev.
 func (m *member) compact(revision int64) error {
+	m.noteLostPut(revision)
 	err := m.keys.compact(revision)
 	if err == nil && m.rules.dropsTombstones {
 		m.dropTombstones(revision)
@@ -120,5 +131,9 @@ func (m *member) setVersion(version string) error {
 		return fmt.Errorf("the log's server version: %w", err)
 	}
 	m.rules, m.auth.rules = next, next
+	if m.resumed > 0 && m.rules.dropsTombstones {
+		m.dropTombstones(m.resumed)
+	}
+	m.resumed = 0
 	return nil
 }

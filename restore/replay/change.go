@@ -154,7 +154,7 @@ func (m *member) changeAll(ops []*pb.RequestOp) bool {
 		return false
 	}
 	m.write(ops)
-	m.chooseKeys(false)
+	m.chooseKeys()
 	return true
 }
 

@@ -14,48 +14,47 @@ func (m *member) openKeys() {
 	err := m.useIndex()
 	if errors.Is(err, keyspace.ErrUnfinished) { // etcd's store finishes it
 		m.openStore()
+		_, m.resumed = m.keys.revisions()
 		err = m.useIndex()
 	}
-	if err != nil {
-		m.onlyStore = true
+	if err == nil {
+		return
+	}
+	m.onlyStore = true
+	if m.keys == nil {
 		m.openStore()
 	}
 }
 
-// scansPerKey limits how often deletes of ranges may look at all keys. That often takes about as long as opening etcd's store, which
-// finds a range without a search.
-const scansPerKey = 32
+// fewest is the lowest number of requests in a row that an index must be able to serve before it replaces etcd's store.
+const fewest = 500
 
-// chooseKeys is called after each request that an index could serve, and chooses what serves the next one: the index, unless many requests
-// delete a range of keys. Opening either takes time in proportion to the key space, so etcd's store stays at least for as many requests.
-func (m *member) chooseKeys(deletesRange bool) {
+// chooseKeys is called after each request that an index could serve, and chooses what serves the next one. Opening an index or etcd's store
+// takes time in proportion to the key space, so etcd's store stays for at least as many requests.
+func (m *member) chooseKeys() {
 	if m.indexed != nil {
-		if m.indexed.Unusual() != nil || m.indexed.scanned > scansPerKey*m.indexed.Size() {
+		if m.indexed.Unusual() != nil {
 			m.useStore()
 		}
 		return
 	}
 	m.direct++
-	if deletesRange {
-		m.direct = 0
-	}
-	if m.direct > m.size && !m.onlyStore {
+	if m.direct > max(m.size, fewest) && !m.onlyStore {
 		m.onlyStore = m.useIndex() != nil
 	}
 }
 
 // useStore makes etcd's store serve the next request, and all others than direct ones.
 func (m *member) useStore() {
-	if m.indexed == nil {
-		if m.applier == nil {
-			m.openAppliers()
-		}
-		return
+	m.direct = 0
+	if m.indexed != nil {
+		m.size, m.onlyStore = m.indexed.Size(), m.indexed.Unusual() != nil
+		m.indexed, m.keys = nil, nil // free before the store is loaded
+		m.openStore()
 	}
-	m.size, m.onlyStore = m.indexed.Size(), m.indexed.Unusual() != nil
-	m.indexed = nil
-	m.openStore()
-	m.openAppliers()
+	if m.applier == nil {
+		m.openAppliers()
+	}
 }
 
 // openStore opens etcd's store, and waits until it has finished an interrupted compaction.
@@ -64,7 +63,6 @@ func (m *member) openStore() {
 		CompactionBatchLimit: compactionBatch, CompactionSleepInterval: time.Nanosecond,
 	})}
 	m.keys = m.store
-	m.direct = 0
 	m.store.awaitCompactions()
 }
 
@@ -86,4 +84,24 @@ func (m *member) closeStore() error {
 	err := m.store.Close()
 	m.store.KV, m.applier, m.unalarmed = nil, nil, nil
 	return err
+}
+
+// noteLostPut makes etcd's store serve all requests from now on if a compaction to a revision, which is about to begin, deletes a put from
+// the database that the store still has: that of a key which the same revision deletes first.
+func (m *member) noteLostPut(revision int64) {
+	if m.indexed != nil { // it notes such a revision itself
+		return
+	}
+	deleted := map[string]bool{}
+	keys, values := m.made(revision)
+	for i, key := range keys {
+		one, err := keyspace.Parse(key, values[i])
+		if err != nil || deleted[string(one.Key)] {
+			m.onlyStore = true
+			return
+		}
+		if one.Tombstone {
+			deleted[string(one.Key)] = true
+		}
+	}
 }

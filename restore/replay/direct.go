@@ -94,6 +94,7 @@ func (m *member) writeDirectly(r *pb.InternalRaftRequest) {
 
 // write writes the puts and deletes in ops as one revision.
 func (m *member) write(ops []*pb.RequestOp) {
+	m.prepare(ops)
 	tx := m.keys.begin()
 	for _, op := range ops {
 		switch op := op.Request.(type) {
@@ -104,6 +105,23 @@ func (m *member) write(ops []*pb.RequestOp) {
 		}
 	}
 	tx.End() // not deferred: after a panic it could commit a part of ops
+}
+
+// prepare chooses etcd's store for operations that delete many ranges.
+func (m *member) prepare(ops []*pb.RequestOp) {
+	ranges := 0
+	for _, op := range ops {
+		d := op.GetRequestDeleteRange()
+		if d != nil && endOf(d) != nil {
+			ranges++
+		}
+	}
+	if ranges > 0 {
+		m.direct = 0
+	}
+	if m.indexed != nil && !m.indexed.canScan(ranges) {
+		m.useStore()
+	}
 }
 
 // branch returns the operations of t that its comparisons select.

@@ -1,9 +1,10 @@
 package replay_test
 
 import (
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"testing"
 
@@ -12,7 +13,10 @@ import (
 	"google.golang.org/protobuf/reflect/protorange"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
@@ -92,7 +96,7 @@ func TestIndexAndStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			got.Requests = want.Requests // of the last run alone
-			if got != want || got.Revision < start.Revision+20 || got.CompactRevision < start.Revision+20 {
+			if got != want || got.Revision < start.Revision+20 || got.CompactRevision < start.Revision {
 				t.Errorf("with an index %+v, with etcd's store %+v", got, want)
 			}
 			same(t, "with an index and with etcd's store", indexed, stored, database.Exempt{})
@@ -101,66 +105,162 @@ func TestIndexAndStore(t *testing.T) {
 	}
 }
 
-// TestHashAfterItsCompaction compares a mark with the hash from before the compaction to the hashed revision, which a member remembers.
+// TestHashAfterItsCompaction compares marks whose hash is from before the compaction to the hashed revision. A member remembers such a hash:
+// the mark then comes after the compaction, possibly in another segment.
 func TestHashAfterItsCompaction(t *testing.T) {
 	base := makeBase(t, smallBase)
-	first := []segment.Record{put(t, 2, 1), put(t, 3, 1)}
-	before := copyOf(t, base)
-	at := apply(t, before, inSegments(first), replay.Stop{})
-	_, hash, err := database.Newest(before)
-	if err != nil {
-		t.Fatal(err)
-	}
-	compaction := request(t, 4, 1, &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 4}, Compaction: &pb.CompactionRequest{Revision: at.Revision}})
-	log := func(hash uint32) replay.Log {
-		mark := segment.Record{Kind: segment.HashMark, Position: 5, Revision: at.Revision, CompactRevision: -1, Hash: hash}
-		return fromWAL(inSegments([]segment.Record{mark}, first, []segment.Record{compaction, put(t, 5, 1)}))
-	}
-	for name, replayLog := range map[string]func(context.Context, string, replay.Log, replay.Options) (replay.At, error){
-		"index": replay.Apply, "store": replay.ApplyWithStore,
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := replayLog(t.Context(), copyOf(t, base), log(hash.Hash), replay.Options{})
-			if err != nil || got.Proven != at.Revision || got.CompactRevision != at.Revision {
-				t.Errorf("%+v, %v", got, err)
+	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	records := newRecords(t)
+	first := []segment.Record{records.put("key"), records.put("key")}
+	compaction := records.compact(start.Revision + 2)
+	last := records.put("key")
+	mark := hashOf(t, base, first...)
+	mark.Position = last.Position
+	wrong := mark
+	wrong.Hash++
+	for _, m := range []segment.Record{mark, wrong} {
+		for name, log := range map[string]iter.Seq2[segment.Record, error]{
+			"in the same segment": inSegments([]segment.Record{m}, first, []segment.Record{compaction, last}),
+			"in the next segment": inSegments(append(first[:2:2], compaction), []segment.Record{m}, []segment.Record{last}),
+		} {
+			got, err := replay.Apply(t.Context(), copyOf(t, base), fromWAL(log), replay.Options{})
+			isWrong := m.Hash == wrong.Hash
+			if isWrong != errors.Is(err, replay.ErrMismatch) || !isWrong && got.Proven != mark.Revision {
+				t.Errorf("%s, the hash %x: %+v, %v", name, m.Hash, got, err)
 			}
-			_, err = replayLog(t.Context(), copyOf(t, base), log(hash.Hash+1), replay.Options{})
-			if !errors.Is(err, replay.ErrMismatch) {
-				t.Errorf("a wrong hash: %v", err)
-			}
-		})
+		}
 	}
 }
 
-// TestCompactionToAKeyThatIsDeletedAndPut compacts to a revision that deletes a key and puts it again. etcd then deletes the put too, so
-// that a member loses the key when it starts again.
+// hashOf returns a mark with the hash after some records, at the position of the last one.
+func hashOf(t *testing.T, base string, records ...segment.Record) segment.Record {
+	t.Helper()
+	db := copyOf(t, base)
+	at := apply(t, db, inSegments(records), replay.Stop{})
+	_, hash, err := database.Newest(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return segment.Record{
+		Kind: segment.HashMark, Position: at.Position, Revision: at.Revision, CompactRevision: hash.CompactRevision, Hash: hash.Hash,
+	}
+}
+
+// logged makes requests, from position 2 on.
+type logged struct {
+	t        *testing.T
+	position uint64
+}
+
+func newRecords(t *testing.T) *logged { return &logged{t, 1} }
+
+func (l *logged) add(r *pb.InternalRaftRequest) segment.Record {
+	l.t.Helper()
+	l.position++
+	r.Header = &pb.RequestHeader{ID: l.position}
+	return request(l.t, l.position, 1, r)
+}
+
+func (l *logged) put(key string) segment.Record {
+	return l.add(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte(key)}})
+}
+
+func (l *logged) remove(key string) segment.Record {
+	return l.add(&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}})
+}
+
+func (l *logged) compact(revision int64) segment.Record {
+	return l.add(&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: revision}})
+}
+
+// replace deletes a key and puts it again in one revision.
+func (l *logged) replace(key string) segment.Record {
+	return l.add(&pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{deleteOf(key), putOf(key, "", 0)}}})
+}
+
+// nested is put in a transaction within another one, which only etcd's applier serves.
+func (l *logged) nested(key string) segment.Record {
+	return l.add(within(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte(key)}}))
+}
+
+// wantAsStore replays records in two runs, the first of which ends after each of some records, and compares with etcd's own store.
+func wantAsStore(t *testing.T, base string, records []segment.Record, after ...int) {
+	t.Helper()
+	stored := copyOf(t, base)
+	want, err := replay.ApplyWithStore(t.Context(), stored, fromWAL(inSegments(records)), replay.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range after {
+		db := copyOf(t, base)
+		apply(t, db, inSegments(records[:n]), replay.Stop{})
+		got := apply(t, db, inSegments(records), replay.Stop{})
+		if got.Revision != want.Revision || got.CompactRevision != want.CompactRevision {
+			t.Errorf("interrupted after %d: %+v, with etcd's store %+v", n, got, want)
+		}
+		same(t, fmt.Sprint("interrupted after ", n), db, stored, database.Exempt{})
+	}
+}
+
+// TestCompactionToAKeyThatIsDeletedAndPut compacts to a revision that deletes a key and puts it again. etcd then deletes the put too, but
+// only from the database: it remembers the key until it starts again.
 func TestCompactionToAKeyThatIsDeletedAndPut(t *testing.T) {
 	base := makeBase(t, smallBase)
 	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
-	key := []byte("key")
-	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key}}}
-	remove := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key}}}
-	requests := []*pb.InternalRaftRequest{
-		{Put: put.GetRequestPut()},
-		{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{remove, put}}},
-		{Compaction: &pb.CompactionRequest{Revision: start.Revision + 2}},
-		{Put: &pb.PutRequest{Key: []byte("another")}},
-		{Compaction: &pb.CompactionRequest{Revision: start.Revision + 3}},
+	l := newRecords(t)
+	records := []segment.Record{
+		l.put("key"), l.replace("key"), l.put("other"), l.compact(start.Revision + 2), l.put("other"), l.compact(start.Revision + 3),
 	}
+	wantAsStore(t, base, records, 0, 1, 2, 3, 4, 5)
+
+	l = newRecords(t)
+	records = []segment.Record{l.put("key"), l.nested("key"), l.replace("key"), l.put("other"), l.compact(start.Revision + 3)}
+	for range 3000 { // etcd's store serves these requests too
+		records = append(records, l.put("other"))
+	}
+	wantAsStore(t, base, append(records, l.put("key")), 0)
+}
+
+// TestChangesBetweenIndexAndStore replays a log in which every few hundred requests one comes that only etcd's applier serves.
+func TestChangesBetweenIndexAndStore(t *testing.T) {
+	base := makeBase(t, smallBase)
+	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	random := guess{rand.New(rand.NewPCG(7, 7)), 50, start.Revision, start.Revision}
+	l := newRecords(t)
 	var records []segment.Record
-	for i, r := range requests {
-		records = append(records, request(t, uint64(i)+2, 1, r))
-	}
-	for n := range records {
-		indexed, stored := copyOf(t, base), copyOf(t, base)
-		apply(t, indexed, inSegments(records[:n]), replay.Stop{}) // the rest begins with an index that is read from the database
-		apply(t, indexed, inSegments(records), replay.Stop{})
-		_, err := replay.ApplyWithStore(t.Context(), stored, fromWAL(inSegments(records)), replay.Options{})
-		if err != nil {
-			t.Fatal(err)
+	for len(records) < 8000 {
+		for range random.IntN(2000) {
+			r := random.direct()
+			for putsAfterDelete(r.Txn) {
+				r = random.direct()
+			}
+			records = append(records, l.add(r))
 		}
-		same(t, fmt.Sprint("interrupted after ", n), indexed, stored, database.Exempt{})
+		records = append(records, l.nested("key"))
 	}
+	wantAsStore(t, base, records, 0, 3000)
+}
+
+// TestInterruptedCompaction ends a replay in the middle of a compaction by a server that also deletes the tombstones of its revision.
+func TestInterruptedCompaction(t *testing.T) {
+	base := makeBase(t, smallBase)
+	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	l := newRecords(t)
+	version := segment.Record{Kind: segment.ServerVersion, Data: []byte("3.5.0")}
+	records := []segment.Record{version, l.put("key"), l.remove("key"), l.put("other"), l.compact(start.Revision + 2), l.put("last")}
+	whole, half := copyOf(t, base), copyOf(t, base)
+	apply(t, whole, inSegments(records), replay.Stop{})
+	apply(t, half, inSegments(records[:4]), replay.Stop{})
+	update(t, half, func(tx *bolt.Tx) error { // the first commit of the compaction
+		meta := tx.Bucket(schema.Meta.Name())
+		revision := mvcc.RevToBytes(mvcc.Revision{Main: start.Revision + 2}, mvcc.NewRevBytes())
+		return errors.Join(
+			meta.Put(schema.ScheduledCompactKeyName, revision),
+			meta.Put(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, records[4].Position)),
+		)
+	})
+	apply(t, half, inSegments(records), replay.Stop{})
+	same(t, "whole and interrupted", whole, half, database.Exempt{})
 }
 
 // putsAfterDelete reports whether t may delete a key and then put it again.
@@ -187,6 +287,8 @@ func (g *guess) direct() *pb.InternalRaftRequest {
 		r.LeaseRevoke = &pb.LeaseRevokeRequest{ID: g.lease(1)}
 	case n == 4:
 		r.LeaseCheckpoint = &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: g.lease(1), Remaining_TTL: g.Int64N(100)}}}
+	case n == 6 && g.rarely():
+		r.Alarm = &pb.AlarmRequest{Action: pb.AlarmRequest_GET}
 	case n == 5:
 		made := g.revision - g.first // about half of the requests make a revision
 		r.Compaction = &pb.CompactionRequest{Revision: g.first + made/3 + g.Int64N(made/3+1)}

@@ -144,6 +144,13 @@ func (s *indexed) inRange(key, end []byte) []*keyindex.Key {
 	return []*keyindex.Key{k}
 }
 
+// scansPerKey limits how often deletes of ranges may look at all keys. That often takes about as long as opening etcd's store, which
+// finds a range without a search.
+const scansPerKey = 32
+
+// canScan reports whether so many more deletes of ranges may look at all keys.
+func (s *indexed) canScan(ranges int) bool { return s.scanned+ranges*s.Len() <= scansPerKey*s.Size() }
+
 // store writes an entry, of which the first part is the key.
 func (s *indexed) store(key, value []byte) {
 	s.tx.UnsafeSeqPut(schema.Key, key, value)

@@ -146,20 +146,3 @@ func inDoubt(m mark, got mvcc.KeyValueHash, err error) bool {
 	}
 	return got.CompactRevision == m.CompactRevision && got.Hash != m.Hash
 }
-
-// compareBeforeCompaction compares the marks that state the hash at the revision to which the key space is about to be compacted, from
-// before that: a member remembers such a hash.
-func (r *run) compareBeforeCompaction(revision int64) error {
-	if revision <= r.at.CompactRevision || revision > r.at.Revision {
-		return nil
-	}
-	for _, m := range r.marks {
-		if m.Kind == segment.HashMark && m.Revision == revision && m.CompactRevision == r.at.CompactRevision {
-			err := r.compareHash(m)
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}

@@ -60,9 +60,10 @@ type member struct {
 	silent    *v3alarm.AlarmStore // sees no alarm
 	rules     rules
 
-	direct    int  // requests in a row, since store was opened, that indexed could have served
-	size      int  // of indexed when it was closed
-	onlyStore bool // whether the key space is such that only etcd's store may be used
+	direct    int   // requests in a row that indexed could have served
+	size      int   // of indexed when it was closed
+	onlyStore bool  // whether the key space is such that only etcd's store may be used
+	resumed   int64 // revision of the compaction that was finished at the start, until the server's version is known; 0: none
 
 	alarmed  bool             // whether an alarm is raised
 	disputed uint64           // position of the last transaction that the replay refuses and some members applied; 0: none

@@ -188,12 +188,6 @@ func (r *run) applyOne(at place, request *pb.InternalRaftRequest) error {
 	if r.source == segment.Watch {
 		return r.change(at.position, request)
 	}
-	if request.Compaction != nil {
-		err := r.compareBeforeCompaction(request.Compaction.Revision)
-		if err != nil {
-			return err
-		}
-	}
 	return r.apply(at, request)
 }
 
@@ -222,10 +216,10 @@ func (r *run) tell(at place, revision int64, kind RequestKind) error {
 
 // made returns the keys and values of a revision. It uses a read transaction, which sees them as soon as the request is applied:
 // a write transaction would sort all uncommitted changes when it is unlocked.
-func (r *run) made(revision int64) (keys, values [][]byte) {
+func (m *member) made(revision int64) (keys, values [][]byte) {
 	from := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 	to := mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
-	tx := r.be.ReadTx()
+	tx := m.be.ReadTx()
 	tx.RLock()
 	defer tx.RUnlock()
 	return tx.UnsafeRange(schema.Key, from, to, 0)
