@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
 )
@@ -51,7 +53,12 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 	}
 	var all []*compared
 	var growth *grown
+	var quiet *idle
 	err = withServers(ctx, dir, func(t testing.TB) (err error) {
+		quiet = newIdle(o, t)
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return quiet.measure(ctx, o, filepath.Join(dir, "dr"), filepath.Join(dir, "idle")) })
+		defer func() { err = errors.Join(err, group.Wait()) }() // it takes longer than the rest, and next to no time of a core
 		all = []*compared{compareS3(t, size), compareAzure(t, size), compareGCS(t, size)}
 		for _, c := range all {
 			err := c.measure(ctx, o.pairs)
@@ -66,7 +73,7 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 		return "", nil, err
 	}
 	var b strings.Builder
-	past = errors.Join(renderStores(&b, all), growth.render(&b))
+	past = errors.Join(renderStores(&b, all), growth.render(&b), quiet.render(&b))
 	if o.quick {
 		past = nil
 	}
