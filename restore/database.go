@@ -172,7 +172,7 @@ func (r *run) proveByReading() (why string, err error) {
 		return "", fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
 	}
 	defer db.Close()
-	var space keyspace.KeySpace
+	var space keyspace.Summary
 	err = db.View(func(tx *bolt.Tx) error {
 		space, err = keyspace.Read(tx, want.Revision)
 		return err
@@ -200,7 +200,7 @@ func (r *run) recordedHash() (h catalog.HashKV, ok bool) {
 }
 
 // isSame reports whether the key space has the hash that a member had at a revision that both still have.
-func isSame(k keyspace.KeySpace, h catalog.HashKV) bool {
+func isSame(k keyspace.Summary, h catalog.HashKV) bool {
 	return k.Compacted == h.CompactRevision && max(1, k.Compacted) <= h.Revision && h.Revision <= k.Revision && k.Hash == h.Hash
 }
 

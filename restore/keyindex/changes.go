@@ -9,7 +9,7 @@ import (
 // change is a change of a key. It contains no pointer: there can be millions, which the garbage collector then need not read.
 type change struct {
 	key int // its number
-	at  keyspace.Position
+	at  keyspace.BucketKey
 }
 
 // changes are changes in the order of their revisions, in blocks, so that adding one never copies the others.

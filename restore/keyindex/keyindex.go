@@ -4,7 +4,6 @@
 package keyindex
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -13,37 +12,34 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/keyspace"
 )
 
-// ErrUnusual matches errors about a key space for which an Index could give other answers than a server.
-var ErrUnusual = errors.New("the key space is unusual")
-
-// Key is a key that exists, or was deleted after the last compaction.
+// Key is a key that exists, or was deleted at or after the last compaction.
 type Key struct {
 	Name    string
 	Created int64 // the revision that created it
 	Version int64 // how often it was put since then
 
-	last keyspace.Position // its newest revision
-	kept keyspace.Position // its newest revision up to the last compaction; Main 0: none
-	id   int               // the key is numbered[id]
+	last keyspace.BucketKey // its newest revision
+	kept keyspace.BucketKey // its newest revision up to the last compaction; Main 0: none
+	id   int                // the key is numbered[id]
 }
 
 // Exists reports whether the key exists. A nil Key does not.
-func (k *Key) Exists() bool { return k != nil && !k.last.Tombstone }
+func (k *Key) Exists() bool { return k != nil && k.last.Main > 0 && !k.last.Tombstone }
 
 // Modified returns the revision of the key's last change.
 func (k *Key) Modified() int64 { return k.last.Main }
 
 // Index is an index of the keys of a key space.
 type Index struct {
-	keys      map[string]*Key
-	numbered  []*Key // nil: free
-	free      []int  // of numbered
-	changes   changes
-	buried    []*Key // deleted exactly at compacted: the next compaction deletes their kept revision
-	newest    int64
-	compacted int64
-	previous  keyspace.Position // the last one that was loaded
-	unusual   error
+	keys       map[string]*Key
+	numbered   []*Key // nil: free
+	free       []int  // of numbered
+	changes    changes
+	tombstones []*Key // deleted exactly at compacted: the next compaction deletes their kept revision
+	newest     int64
+	compacted  int64
+	previous   keyspace.BucketKey // the last one that was loaded
+	unusual    error
 }
 
 // New returns the index of an empty key space that is compacted to a revision; -1: it was never compacted.
@@ -51,12 +47,13 @@ func New(compacted int64) *Index {
 	return &Index{keys: map[string]*Key{}, newest: max(compacted, 1), compacted: compacted}
 }
 
-// Load adds an entry of the key bucket. Entries must come in the order of the bucket, before any Put or Delete. The error matches ErrUnusual.
+// Load adds an entry of the key bucket. Entries must come in the order of the bucket, before any Put or Delete. It returns an
+// error for a key space for which an Index could differ from a server's; x must then not be used.
 func (x *Index) Load(e keyspace.Entry) error {
 	if e.Revision == x.previous.Revision {
-		return fmt.Errorf("%w: revision %d occurs twice", ErrUnusual, e.Main)
+		return fmt.Errorf("revision %d occurs twice", e.Main)
 	}
-	x.previous = e.Position
+	x.previous = e.BucketKey
 	k := x.key(e.Key)
 	if e.Main > x.compacted {
 		return x.loadChange(k, e)
@@ -67,15 +64,15 @@ func (x *Index) Load(e keyspace.Entry) error {
 // loadChange loads an entry after the last compaction.
 func (x *Index) loadChange(k *Key, e keyspace.Entry) error {
 	if e.Tombstone {
-		if !k.loaded() || k.last.Tombstone {
-			return fmt.Errorf("%w: revision %d deletes a key that does not exist", ErrUnusual, e.Main)
+		if !k.Exists() {
+			return fmt.Errorf("revision %d deletes a key that does not exist", e.Main)
 		}
-		x.add(k, e.Position)
+		x.add(k, e.BucketKey)
 		return x.unusual
 	}
-	x.put(k, e.Position)
+	x.put(k, e.BucketKey)
 	if k.Created != e.Created || k.Version != e.Version {
-		return fmt.Errorf("%w: revision %d does not continue the key's last revision", ErrUnusual, e.Main)
+		return fmt.Errorf("revision %d does not continue the key's last revision", e.Main)
 	}
 	return x.unusual
 }
@@ -83,19 +80,17 @@ func (x *Index) loadChange(k *Key, e keyspace.Entry) error {
 // loadKept loads an entry that the last compaction kept.
 func (x *Index) loadKept(k *Key, e keyspace.Entry) error {
 	switch {
-	case k.loaded():
-		return fmt.Errorf("%w: revision %d is superseded, but the compaction at revision %d did not delete it", ErrUnusual, k.last.Main, x.compacted)
+	case k.last.Main > 0:
+		return fmt.Errorf("revision %d is superseded, but the compaction at revision %d did not delete it", k.last.Main, x.compacted)
 	case e.Tombstone && e.Main < x.compacted:
-		return fmt.Errorf("%w: revision %d is a deletion before the compaction at revision %d", ErrUnusual, e.Main, x.compacted)
+		return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", e.Main, x.compacted)
 	case e.Tombstone:
-		x.buried = append(x.buried, k)
+		x.tombstones = append(x.tombstones, k)
 	}
 	k.Created, k.Version = e.Created, e.Version
-	k.last, k.kept = e.Position, e.Position
+	k.last, k.kept = e.BucketKey, e.BucketKey
 	return nil
 }
-
-func (k *Key) loaded() bool { return k.last.Main > 0 }
 
 // key returns the key of a name, which it adds if necessary.
 func (x *Index) key(name []byte) *Key {
@@ -120,13 +115,13 @@ func (x *Index) number(k *Key) {
 	x.numbered[k.id] = k
 }
 
-// Unusual returns why the answers of x could differ from a server's from now on; nil: they do not. The error matches ErrUnusual.
+// Unusual returns why x could differ from a server's index from now on; nil: it does not.
 func (x *Index) Unusual() error { return x.unusual }
 
 // Revisions returns the newest revision and that of the last compaction; -1: there was none.
 func (x *Index) Revisions() (newest, compacted int64) { return x.newest, x.compacted }
 
-// Size returns how many revisions x holds, those of deleted keys included.
+// Size returns the number of keys, with deleted ones, plus the number of changes since the last compaction.
 func (x *Index) Size() int { return len(x.keys) + x.changes.len }
 
 // Len returns the number of keys in x. Some may not exist anymore.
@@ -152,7 +147,7 @@ func (x *Index) Keys() iter.Seq[*Key] {
 	}
 }
 
-// Range returns the keys in a range, sorted by name. An empty end means all keys from the first on. It takes a time in proportion to Len.
+// Range returns the keys in a range, sorted by name. An empty end means all keys from the first on. It takes O(Len) time.
 func (x *Index) Range(first, end []byte) (found []*Key) {
 	for k := range x.Keys() {
 		if k.Name >= string(first) && (len(end) == 0 || k.Name < string(end)) {
@@ -164,17 +159,17 @@ func (x *Index) Range(first, end []byte) (found []*Key) {
 }
 
 // Put notes that a key is put at a revision, which must be the newest. It returns the key, and whether it existed before.
-func (x *Index) Put(name []byte, at keyspace.Position) (k *Key, existed bool) {
+func (x *Index) Put(name []byte, at keyspace.BucketKey) (k *Key, existed bool) {
 	k = x.key(name)
-	existed = k.loaded() && k.Exists()
+	existed = k.Exists()
 	x.put(k, at)
 	return k, existed
 }
 
-func (x *Index) put(k *Key, at keyspace.Position) {
-	if !k.loaded() || k.last.Tombstone {
+func (x *Index) put(k *Key, at keyspace.BucketKey) {
+	if !k.Exists() {
 		if k.last.Main == at.Main { // a compaction of the server then deletes too much
-			x.unusual = fmt.Errorf("%w: revision %d deletes a key and puts it again", ErrUnusual, at.Main)
+			x.unusual = fmt.Errorf("revision %d deletes a key and puts it again", at.Main)
 		}
 		k.Created, k.Version = at.Main, 0
 	}
@@ -183,23 +178,23 @@ func (x *Index) put(k *Key, at keyspace.Position) {
 }
 
 // Delete notes that an existing key is deleted at a revision, which must be the newest.
-func (x *Index) Delete(k *Key, at keyspace.Position) { x.add(k, at) }
+func (x *Index) Delete(k *Key, at keyspace.BucketKey) { x.add(k, at) }
 
-func (x *Index) add(k *Key, at keyspace.Position) {
+func (x *Index) add(k *Key, at keyspace.BucketKey) {
 	k.last = at
 	x.newest = at.Main
 	x.changes.add(change{k.id, at})
 }
 
-// Compact compacts to a revision that is newer than the last compaction and not newer than the newest. It calls drop for each revision that
-// no longer counts: of each key the newest one up to revision does, unless it is an older deletion.
-func (x *Index) Compact(revision int64, drop func(keyspace.Position)) {
-	for _, k := range x.buried {
+// Compact compacts to a revision that is newer than the last compaction and not newer than the newest. It calls drop for each entry that
+// the compaction deletes: all up to revision but the newest one of each key, and that one too if it is a tombstone before revision.
+func (x *Index) Compact(revision int64, drop func(keyspace.BucketKey)) {
+	for _, k := range x.tombstones {
 		drop(k.kept)
-		k.kept = keyspace.Position{}
+		k.kept = keyspace.BucketKey{}
 		x.forget(k)
 	}
-	x.buried = x.buried[:0]
+	x.tombstones = x.tombstones[:0]
 	for c := range x.changes.upTo(revision) {
 		k := x.numbered[c.key]
 		if k.kept.Main > 0 {
@@ -209,23 +204,24 @@ func (x *Index) Compact(revision int64, drop func(keyspace.Position)) {
 	}
 	x.compacted = revision
 	for c := range x.changes.upTo(revision) {
-		x.bury(c, drop)
+		x.dropTombstone(c, drop)
 	}
 	x.changes.forget(revision)
 }
 
-// bury drops the deletion that a key keeps if it is older than the compaction, and notes it otherwise.
-func (x *Index) bury(c change, drop func(keyspace.Position)) {
+// dropTombstone drops the change if it is a tombstone that its key keeps. One exactly at the compaction is dropped by the next one.
+func (x *Index) dropTombstone(c change, drop func(keyspace.BucketKey)) {
 	k := x.numbered[c.key]
-	switch {
-	case k.kept != c.at || !c.at.Tombstone:
-	case c.at.Main == x.compacted:
-		x.buried = append(x.buried, k)
-	default:
-		drop(k.kept)
-		k.kept = keyspace.Position{}
-		x.forget(k)
+	if k.kept != c.at || !c.at.Tombstone {
+		return
 	}
+	if c.at.Main == x.compacted {
+		x.tombstones = append(x.tombstones, k)
+		return
+	}
+	drop(k.kept)
+	k.kept = keyspace.BucketKey{}
+	x.forget(k)
 }
 
 // forget removes a key that keeps no revision and has no later one.

@@ -4,24 +4,27 @@ import "slices"
 
 // history contains the change that each entry makes to its key, in the order of the entries. It is divided by the hash of the key, so that
 // the set of the keys of one part fits into the processor's cache: a single set of millions of keys takes ten times as long.
-type history [][]change
+type history [][]keyHash
 
 const parts = 256
 
-// change is the hash of a key without its lowest bits, which are flags.
-type change uint64
+// keyHash is the hash of a key without its lowest bits, which are flags.
+type keyHash uint64
 
 const (
-	deleted    change = 1 << iota // the entry is a tombstone
-	inRegistry                    // the key is below /registry/
+	deleted    keyHash = 1 << iota // the entry is a tombstone
+	inRegistry                     // the key is below /registry/
 	flags      = deleted | inRegistry
 )
 
-var registry = []byte("/registry/")
+// Registry is the prefix of the keys of Kubernetes.
+const Registry = "/registry/"
+
+var registry = []byte(Registry)
 
 // add adds the entry of a key.
 func (h history) add(id uint64, tombstone, isInRegistry bool) {
-	c := change(id) &^ flags
+	c := keyHash(id) &^ flags
 	if tombstone {
 		c |= deleted
 	}
@@ -37,7 +40,7 @@ type count struct{ keys, registry int64 }
 
 // live counts the keys that exist after all entries: those whose last entry is no tombstone.
 func (h history) live() (live count) {
-	seen := map[change]struct{}{}
+	seen := map[keyHash]struct{}{}
 	for _, part := range h {
 		clear(seen)
 		for _, c := range slices.Backward(part) {

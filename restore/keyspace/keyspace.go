@@ -21,13 +21,13 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// KeySpace describes the key space of a database.
-type KeySpace struct {
+// Summary describes the key space of a database.
+type Summary struct {
 	Revision   int64 // the newest
 	Compacted  int64 // the revision of the last compaction; -1: there was none
 	Keys       int64 // number of keys
 	Kubernetes bool  // some keys are below /registry/
-	// Hash is the HashKV at the revision that Read got. One that equals a member's proves the key space. One that differs proves nothing: the
+	// Hash is the HashKV at the revision passed to Read. One that equals a member's proves the key space. One that differs proves nothing: the
 	// database may contain revisions that a compaction should have removed, or two keys may have the same hash in a pass.
 	Hash uint32
 }
@@ -38,21 +38,21 @@ var ErrUnfinished = errors.New("a compaction is unfinished")
 // Read reads the key space and computes its hash at a revision. It returns ErrUnfinished if a compaction is unfinished. It returns another
 // error if the database does not come from etcd, or contains something that a server may refuse or skip: a malformed entry, a duplicate
 // revision, or a tombstone that the compaction should have removed.
-func Read(tx *bolt.Tx, at int64) (KeySpace, error) {
+func Read(tx *bolt.Tx, at int64) (Summary, error) {
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
-		return KeySpace{}, errors.New("the key or meta bucket is missing")
+		return Summary{}, errors.New("the key or meta bucket is missing")
 	}
 	compacted, err := Compacted(meta.Get)
 	if err != nil {
-		return KeySpace{}, err
+		return Summary{}, err
 	}
 	return read(inBucket(keys), compacted, at)
 }
 
-// ReadOpen does what Read does in a database that a server's backend has open, with all changes that are not committed yet. The caller
+// ReadOpen does what Read does in a database that a server's backend has open, including uncommitted changes. The caller
 // holds the lock of tx. compacted is that of Compacted.
-func ReadOpen(tx backend.UnsafeReader, compacted, at int64) (KeySpace, error) {
+func ReadOpen(tx backend.UnsafeReader, compacted, at int64) (Summary, error) {
 	return read(inBackend(tx), compacted, at)
 }
 
@@ -78,11 +78,11 @@ func compaction(value []byte) (int64, error) {
 	if value == nil {
 		return -1, nil
 	}
-	at, err := parsePosition(value)
+	at, err := parseBucketKey(value)
 	return at.Main, err
 }
 
-// entries yields the entries of the key bucket from the key from on; nil: all.
+// entries yields the entries of the key bucket whose key is from or later; nil: all.
 type entries func(from []byte) iter.Seq2[[]byte, []byte]
 
 func inBucket(keys *bolt.Bucket) entries {
@@ -99,7 +99,7 @@ func inBucket(keys *bolt.Bucket) entries {
 const atOnce = 10_000
 
 func inBackend(tx backend.UnsafeReader) entries {
-	end := bytes.Repeat([]byte{math.MaxUint8}, plainPosition+1)
+	end := bytes.Repeat([]byte{math.MaxUint8}, bucketKeySize+1)
 	return func(from []byte) iter.Seq2[[]byte, []byte] {
 		return func(yield func(k, v []byte) bool) {
 			next := from
@@ -119,17 +119,17 @@ func inBackend(tx backend.UnsafeReader) entries {
 	}
 }
 
-func read(keys entries, compacted, at int64) (KeySpace, error) {
-	p := newPass(compacted, at)
-	err := p.findChanged(keys)
+func read(keys entries, compacted, at int64) (Summary, error) {
+	r := newReader(compacted, at)
+	err := r.findChanged(keys)
 	if err == nil {
-		err = p.read(keys)
+		err = r.read(keys)
 	}
-	return p.found(), err
+	return r.found(), err
 }
 
-// pass is one pass over the key bucket. It identifies a key by a hash with a random seed.
-type pass struct {
+// reader reads the key bucket. It identifies a key by a hash with a random seed.
+type reader struct {
 	compacted, at int64
 	seed          maphash.Seed
 	// changed contains the keys that were changed after compacted and no later than at, or deleted exactly at compacted. The server does not
@@ -141,112 +141,113 @@ type pass struct {
 	history  history // of all entries
 	before   history // of the entries up to at; nil: no entry is later
 	empty    bool    // the empty key exists: a restore that raised the revision has written it (etcdutl/snapshot, modifyLatestRevision)
-	// hash covers the entries that a server hashes, all covers every entry up to at. They are equal until they diverge.
+	// hash covers the entries that a server hashes, all covers every entry up to at but deletions exactly at compacted. They are equal until
+	// they diverge.
 	hash, all uint32
 	diverged  bool
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func newPass(compacted, at int64) *pass {
-	return &pass{
+func newReader(compacted, at int64) *reader {
+	return &reader{
 		compacted: compacted, at: at, seed: maphash.MakeSeed(), changed: map[uint64]struct{}{}, revision: max(compacted, 1),
 		history: make(history, parts), hash: crc32.Checksum(schema.Key.Name(), castagnoli),
 	}
 }
 
-func (p *pass) found() KeySpace {
-	live := p.history.live()
-	k := KeySpace{Revision: p.revision, Compacted: p.compacted, Keys: live.keys, Kubernetes: live.registry > 0, Hash: p.hash}
-	if p.empty {
+func (r *reader) found() Summary {
+	live := r.history.live()
+	k := Summary{Revision: r.revision, Compacted: r.compacted, Keys: live.keys, Kubernetes: live.registry > 0, Hash: r.hash}
+	if r.empty {
 		k.Keys--
 	}
-	if p.diverged && p.isEmptyAt(live) { // a server hashes everything if no key exists
-		k.Hash = p.all
+	if r.diverged && r.isEmptyAt(live) { // a server hashes everything if no key exists
+		k.Hash = r.all
 	}
 	return k
 }
 
 // isEmptyAt reports whether no key exists at the revision at. live is the count after all entries.
-func (p *pass) isEmptyAt(live count) bool {
-	if p.before != nil {
-		live = p.before.live()
+func (r *reader) isEmptyAt(live count) bool {
+	if r.before != nil {
+		live = r.before.live()
 	}
 	return live.keys == 0
 }
 
 // findChanged sets changed.
-func (p *pass) findChanged(keys entries) error {
-	if p.compacted < 0 {
+func (r *reader) findChanged(keys entries) error {
+	if r.compacted < 0 {
 		return nil
 	}
-	for k, v := range keys(mvcc.RevToBytes(mvcc.Revision{Main: p.compacted}, mvcc.NewRevBytes())) {
+	for k, v := range keys(mvcc.RevToBytes(mvcc.Revision{Main: r.compacted}, mvcc.NewRevBytes())) {
 		one, err := Parse(k, v)
-		if err != nil || one.Main > p.at {
+		if err != nil || one.Main > r.at {
 			return err
 		}
 		// A key that is created after the compaction has no older revision, unless it was deleted after the compaction too.
-		if one.Tombstone || one.Main > p.compacted && one.Version > 1 {
-			p.changed[p.id(one.Key)] = struct{}{}
+		if one.Tombstone || one.Main > r.compacted && one.Version > 1 {
+			r.changed[r.id(one.Key)] = struct{}{}
 		}
 	}
 	return nil
 }
 
-func (p *pass) id(key []byte) uint64 { return maphash.Bytes(p.seed, key) }
+func (r *reader) id(key []byte) uint64 { return maphash.Bytes(r.seed, key) }
 
 // read reads all entries.
-func (p *pass) read(keys entries) error {
+func (r *reader) read(keys entries) error {
 	for k, v := range keys(nil) {
 		one, err := Parse(k, v)
 		switch {
 		case err != nil:
 			return err
-		case bytes.Equal(k[:plainPosition], p.previous):
+		case bytes.Equal(k[:bucketKeySize], r.previous):
 			return fmt.Errorf("revision %d occurs twice", one.Main)
-		case one.Tombstone && one.Main < p.compacted:
-			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", one.Main, p.compacted)
+		case one.Tombstone && one.Main < r.compacted:
+			return fmt.Errorf("revision %d is a deletion before the compaction at revision %d", one.Main, r.compacted)
 		}
-		p.previous = k[:plainPosition] // valid until the end of the transaction
-		if one.Main > p.at && p.before == nil {
-			p.before = slices.Clone(p.history)
+		r.previous = k[:bucketKeySize] // valid until the end of the transaction
+		if one.Main > r.at && r.before == nil {
+			r.before = slices.Clone(r.history)
 		}
-		p.revision = max(p.revision, one.Main)
-		id := p.id(one.Key)
-		if one.Main <= p.at && !(one.Tombstone && one.Main == p.compacted) {
-			p.add(k, v, p.isHashed(one.Main, id))
+		r.revision = max(r.revision, one.Main)
+		id := r.id(one.Key)
+		if one.Main <= r.at && !(one.Tombstone && one.Main == r.compacted) {
+			r.add(k, v, r.isHashed(one.Main, id))
 		}
-		p.apply(one, id)
+		r.apply(one, id)
 	}
 	return nil
 }
 
 // add adds an entry to all and, if it is hashed, to hash.
-func (p *pass) add(k, v []byte, hashed bool) {
+func (r *reader) add(k, v []byte, hashed bool) {
 	switch {
-	case !hashed && !p.diverged:
-		p.all, p.diverged = p.hash, true
+	case !hashed && !r.diverged:
+		r.all, r.diverged = r.hash, true
 	case hashed:
-		p.hash = crc32.Update(crc32.Update(p.hash, castagnoli, k), castagnoli, v)
+		r.hash = crc32.Update(crc32.Update(r.hash, castagnoli, k), castagnoli, v)
 	}
-	if p.diverged {
-		p.all = crc32.Update(crc32.Update(p.all, castagnoli, k), castagnoli, v)
+	if r.diverged {
+		r.all = crc32.Update(crc32.Update(r.all, castagnoli, k), castagnoli, v)
 	}
 }
 
-// isHashed reports whether a server hashes an entry up to p.at if any key exists there.
-func (p *pass) isHashed(revision int64, id uint64) bool {
-	if revision > p.compacted {
+// isHashed reports whether a server hashes an entry up to r.at if any key exists there.
+func (r *reader) isHashed(revision int64, id uint64) bool {
+	if revision > r.compacted {
 		return true
 	}
-	_, changed := p.changed[id]
+	_, changed := r.changed[id]
 	return !changed
 }
 
 // apply creates or deletes a key.
-func (p *pass) apply(one Entry, id uint64) {
-	p.history.add(id, one.Tombstone, bytes.HasPrefix(one.Key, registry))
+func (r *reader) apply(one Entry, id uint64) {
+	r.history.add(id, one.Tombstone, bytes.HasPrefix(one.Key, registry))
 	if len(one.Key) == 0 {
-		p.empty = !one.Tombstone
+		r.empty = !one.Tombstone
 	}
 }

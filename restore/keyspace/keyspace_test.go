@@ -1,6 +1,7 @@
 package keyspace_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func withStore(t testing.TB, path string, do func(mvcc.KV)) {
 	}
 }
 
-func read(t testing.TB, path string, at int64) (k keyspace.KeySpace, err error) {
+func read(t testing.TB, path string, at int64) (k keyspace.Summary, err error) {
 	t.Helper()
 	db, openErr := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true})
 	if openErr != nil {
@@ -58,7 +59,7 @@ func read(t testing.TB, path string, at int64) (k keyspace.KeySpace, err error) 
 func wantAsEtcd(t *testing.T, path string) {
 	t.Helper()
 	type loaded struct {
-		space  keyspace.KeySpace
+		space  keyspace.Summary
 		hashes []mvcc.KeyValueHash
 	}
 	var want loaded
@@ -300,7 +301,7 @@ func TestForged(t *testing.T) {
 // the store.
 func wantCounts(t *testing.T, path string) {
 	t.Helper()
-	var want keyspace.KeySpace
+	var want keyspace.Summary
 	var hash uint32
 	withStore(t, path, func(store mvcc.KV) {
 		h, _, err := store.HashStorage().HashByRev(0)
@@ -324,6 +325,36 @@ func wantCounts(t *testing.T, path string) {
 }
 
 // BenchmarkRead compares Read with loading the store.
+// TestEntries encodes random entries as etcd's store does, and parses them.
+func TestEntries(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 8))
+	number := func() int64 { return random.Int64() >> random.IntN(64) }
+	bytesOf := func(longest int) []byte { return []byte(strings.Repeat("x", random.IntN(longest+1))) }
+	for range 1000 {
+		kv := &mvccpb.KeyValue{
+			Key: bytesOf(300), CreateRevision: number(), ModRevision: number() | 1, Version: number(), Value: bytesOf(300), Lease: number() - number(),
+		}
+		e := keyspace.Entry{Key: kv.Key, Created: kv.CreateRevision, Version: kv.Version, Lease: kv.Lease}
+		e.Main, e.Sub = kv.ModRevision, number()
+		key := mvcc.RevToBytes(e.Revision, mvcc.NewRevBytes())
+		if random.IntN(4) == 0 {
+			key, kv, e = append(key, 't'), &mvccpb.KeyValue{Key: kv.Key}, keyspace.Entry{BucketKey: keyspace.BucketKey{Revision: e.Revision, Tombstone: true}, Key: kv.Key}
+		}
+		want, err := proto.Marshal(kv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := e.AppendValue(nil, kv.Value)
+		if !bytes.Equal(e.Append(nil), key) || !bytes.Equal(got, want) {
+			t.Fatalf("%+v: %x and %x, want %x and %x", e, e.Append(nil), got, key, want)
+		}
+		parsed, err := keyspace.Parse(key, got)
+		if err != nil || !bytes.Equal(parsed.Key, e.Key) || parsed.BucketKey != e.BucketKey || parsed.Created != e.Created || parsed.Version != e.Version || parsed.Lease != e.Lease {
+			t.Fatalf("parsed %+v, want %+v: %v", parsed, e, err)
+		}
+	}
+}
+
 // TestReadOpen reads a database of several batches, some of it not committed, and compares with what Read finds later.
 func TestReadOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
@@ -343,7 +374,7 @@ func TestReadOpen(t *testing.T) {
 	<-done
 	store.Put([]byte("not committed"), nil, lease.NoLease)
 	newest := store.Rev()
-	open := map[int64]keyspace.KeySpace{}
+	open := map[int64]keyspace.Summary{}
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	for _, at := range []int64{compacted, 11_000, newest} {

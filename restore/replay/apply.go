@@ -14,36 +14,35 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup/wal"
 )
 
-// apply applies one request. A request that the member refused is refused here too, which is not an error.
-func (m *member) apply(at place, r *pb.InternalRaftRequest) error {
-	m.index.SetConsistentApplyingIndex(at.position, at.term)
-	err := m.dispatch(r)
-	if err == nil && m.index.ConsistentIndex() < at.position { // the request changed nothing
-		m.index.SetConsistentIndex(at.position, at.term)
+// apply applies one request. A request that the member refused is refused here too.
+func (m *member) apply(at place, r *pb.InternalRaftRequest) {
+	m.consistent.SetConsistentApplyingIndex(at.position, at.term)
+	m.dispatch(r)
+	if m.consistent.ConsistentIndex() < at.position { // the request changed nothing
+		m.consistent.SetConsistentIndex(at.position, at.term)
 	}
-	return err
 }
 
 // dispatch applies r by the shortest path that has the effect of etcd's applier under the rules of the server version.
-func (m *member) dispatch(r *pb.InternalRaftRequest) error {
+func (m *member) dispatch(r *pb.InternalRaftRequest) {
 	switch {
 	case wal.ChangesNothing(r) || r.Alarm != nil && r.Alarm.Action == pb.AlarmRequest_GET:
-		return nil
+		return
 	case !m.alarmed && !m.auth.IsAuthEnabled() && direct(r) && !m.compactsToNewest(r):
 		m.applyDirectly(r)
 		m.chooseKeys()
-		return nil
+		return
 	}
 	m.useStore()
 	if r.Compaction != nil {
-		m.noteLostPut(r.Compaction.Revision)
+		m.checkCompaction(r.Compaction.Revision)
 	}
 	if m.oldRulesRefuse(r) {
-		return nil
+		return
 	}
 	result := m.submit(r)
 	if r.Txn != nil && m.rules.readsUnchecked && refusesRead(result.Err) {
-		m.disputed, _ = m.index.ConsistentApplyingIndex()
+		m.disputed, _ = m.consistent.ConsistentApplyingIndex()
 	}
 	if r.Compaction != nil {
 		m.finish(r.Compaction.Revision, result)
@@ -51,7 +50,6 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) error {
 	if r.Alarm != nil {
 		m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
 	}
-	return nil
 }
 
 // compactsToNewest reports whether r compacts to the newest revision. A mark after such a compaction can contain the hash from before it,
@@ -88,24 +86,28 @@ func hasTopLevelPut(t *pb.TxnRequest) bool {
 	return slices.ContainsFunc(t.Success, isPut) || slices.ContainsFunc(t.Failure, isPut)
 }
 
-// finish waits until a compaction has deleted the revisions, so that every run leaves the same bytes for the next request.
+// finish waits until a compaction by etcd's applier has deleted the revisions, so that every run leaves the same bytes for the next
+// request.
 func (m *member) finish(revision int64, compaction *apply.Result) {
 	if compaction.Physc != nil {
 		<-compaction.Physc
 	}
-	if compaction.Err == nil && m.rules.dropsTombstones {
-		m.dropTombstones(revision)
-	}
+	m.compacted(revision, compaction.Err)
 }
 
 // compact compacts the key space. The error is mvcc.ErrCompacted or mvcc.ErrFutureRev.
 func (m *member) compact(revision int64) error {
-	m.noteLostPut(revision)
+	m.checkCompaction(revision)
 	err := m.keys.compact(revision)
+	m.compacted(revision, err)
+	return err
+}
+
+// compacted does what the server version does after a compaction that returned err.
+func (m *member) compacted(revision int64, err error) {
 	if err == nil && m.rules.dropsTombstones {
 		m.dropTombstones(revision)
 	}
-	return err
 }
 
 // dropTombstones deletes the tombstones of the compacted revision, as servers before 3.4.34 and 3.5.16 did. Hashes do not
@@ -124,7 +126,8 @@ func (m *member) dropTombstones(revision int64) {
 	}
 }
 
-// setVersion switches to the rules of the server version that applied the following requests.
+// setVersion switches to the rules of the server version that applied the following requests. At the start that version also finishes the
+// compaction that was interrupted.
 func (m *member) setVersion(version string) error {
 	next, err := rulesOf(version)
 	if err != nil {

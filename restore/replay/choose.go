@@ -26,29 +26,29 @@ func (m *member) openKeys() {
 	}
 }
 
-// fewest is the lowest number of requests in a row that an index must be able to serve before it replaces etcd's store.
-const fewest = 500
+// minReopenAt is the minimum of reopenAt.
+const minReopenAt = 500
 
-// chooseKeys is called after each request that an index could serve, and chooses what serves the next one. Opening an index or etcd's store
-// takes time in proportion to the key space, so etcd's store stays for at least as many requests.
+// chooseKeys is called after each direct request, and chooses what serves the next one. Opening an index or etcd's store takes time in
+// proportion to the key space, so etcd's store stays until it has served as many direct requests as the last index had entries.
 func (m *member) chooseKeys() {
 	if m.indexed != nil {
-		if m.indexed.Unusual() != nil {
+		if m.indexed.index.Unusual() != nil {
 			m.useStore()
 		}
 		return
 	}
-	m.direct++
-	if m.direct > max(m.size, fewest) && !m.onlyStore {
+	m.waits++
+	if m.waits > m.reopenAt && !m.onlyStore {
 		m.onlyStore = m.useIndex() != nil
 	}
 }
 
-// useStore makes etcd's store serve the next request, and all others than direct ones.
+// useStore makes etcd's store serve the next request, with its appliers open.
 func (m *member) useStore() {
-	m.direct = 0
+	m.waits = 0
 	if m.indexed != nil {
-		m.size, m.onlyStore = m.indexed.Size(), m.indexed.Unusual() != nil
+		m.reopenAt, m.onlyStore = max(m.indexed.index.Size(), minReopenAt), m.indexed.index.Unusual() != nil
 		m.indexed, m.keys = nil, nil // free before the store is loaded
 		m.openStore()
 	}
@@ -66,14 +66,15 @@ func (m *member) openStore() {
 	m.store.awaitCompactions()
 }
 
-// useIndex replaces etcd's store, if it is open, by an index. It changes nothing if it returns an error.
+// useIndex replaces etcd's store, if it is open, by an index. If it returns an error, the store goes on.
 func (m *member) useIndex() error {
 	s, err := openIndexed(m.be, m.lessor)
 	if err != nil {
 		return err
 	}
+	err = m.closeStore()
 	m.keys, m.indexed = s, s
-	return m.closeStore()
+	return err
 }
 
 // closeStore closes etcd's store, if it is open, with its appliers.
@@ -86,10 +87,10 @@ func (m *member) closeStore() error {
 	return err
 }
 
-// noteLostPut makes etcd's store serve all requests from now on if a compaction to a revision, which is about to begin, deletes a put from
-// the database that the store still has: that of a key which the same revision deletes first.
-func (m *member) noteLostPut(revision int64) {
-	if m.indexed != nil { // it notes such a revision itself
+// checkCompaction sets onlyStore if a revision, to which etcd's store is about to compact, deletes a key and puts it again: the compaction
+// then deletes the put from the database, but not from the store's index.
+func (m *member) checkCompaction(revision int64) {
+	if m.indexed != nil { // it notices such a revision itself
 		return
 	}
 	deleted := map[string]bool{}

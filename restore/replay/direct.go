@@ -32,8 +32,8 @@ func directTxn(t *pb.TxnRequest) bool {
 }
 
 // directCompare reports whether c compares a revision or the version of a single key: the index in memory holds these. The empty key
-// is excluded: when etcdutl raises the revision of a database, it stores an empty record, which the index lists under the empty
-// key with the raised revision, but whose own revisions are 0.
+// is excluded: when etcdutl raises the revision of a database, it stores an empty record. The index lists it as the empty key at
+// the raised revision, but a read returns zeros.
 func directCompare(c *pb.Compare) bool {
 	indexed := c.Target == pb.Compare_MOD || c.Target == pb.Compare_CREATE || c.Target == pb.Compare_VERSION
 	return indexed && len(c.Key) > 0 && len(c.RangeEnd) == 0
@@ -94,7 +94,7 @@ func (m *member) writeDirectly(r *pb.InternalRaftRequest) {
 
 // write writes the puts and deletes in ops as one revision.
 func (m *member) write(ops []*pb.RequestOp) {
-	m.prepare(ops)
+	m.limitScans(ops)
 	tx := m.keys.begin()
 	for _, op := range ops {
 		switch op := op.Request.(type) {
@@ -107,8 +107,8 @@ func (m *member) write(ops []*pb.RequestOp) {
 	tx.End() // not deferred: after a panic it could commit a part of ops
 }
 
-// prepare chooses etcd's store for operations that delete many ranges.
-func (m *member) prepare(ops []*pb.RequestOp) {
+// limitScans opens etcd's store before deletes of ranges exceed the limit of scans. An index returns only after requests without any.
+func (m *member) limitScans(ops []*pb.RequestOp) {
 	ranges := 0
 	for _, op := range ops {
 		d := op.GetRequestDeleteRange()
@@ -117,7 +117,7 @@ func (m *member) prepare(ops []*pb.RequestOp) {
 		}
 	}
 	if ranges > 0 {
-		m.direct = 0
+		m.waits = 0
 	}
 	if m.indexed != nil && !m.indexed.canScan(ranges) {
 		m.useStore()

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/etcd-dr/etcd-dr/restore/keyindex"
 	"github.com/etcd-dr/etcd-dr/restore/keyspace"
@@ -18,29 +16,51 @@ import (
 
 // indexed is the key space with an index of the keys alone. It writes what etcd's store does (mvcc/kvstore_txn.go, kvstore_compaction.go).
 type indexed struct {
-	*keyindex.Index
+	index  *keyindex.Index
 	be     backend.Backend
 	lessor lease.Lessor
 	// scanned is the number of keys that deletes of ranges have looked at.
 	scanned int
 
-	tx    backend.BatchTx   // of the revision that is being made
-	next  keyspace.Position // of its next change
-	chunk []byte            // entries are parts of it: one allocation for many
+	tx    backend.BatchTx    // of the revision that is being made
+	next  keyspace.BucketKey // of its next change
+	chunk []byte             // the next entries become parts of it: one allocation for many. The backend keeps them until it commits
 }
 
 // openIndexed reads the index from the database. The error matches keyspace.ErrUnfinished if a compaction is unfinished; after any other
-// error only etcd's store may open the database.
+// error only etcd's store may open the database. Some leases may have got their keys then, which the store repeats.
 func openIndexed(be backend.Backend, lessor lease.Lessor) (*indexed, error) {
+	createBuckets(be)
+	tx := be.BatchTx()
+	tx.LockOutsideApply()
+	defer tx.Unlock()
+	index, leases, err := loadIndex(tx)
+	if err != nil {
+		return nil, err
+	}
+	for key, id := range leases {
+		err := lessor.Attach(id, []lease.LeaseItem{{Key: key}})
+		if err != nil {
+			return nil, fmt.Errorf("attach key %q: %w", key, err)
+		}
+	}
+	s := &indexed{index: index, be: be, lessor: lessor}
+	lessor.SetRangeDeleter(func() lease.TxnDelete { return s.begin() })
+	return s, nil
+}
+
+// createBuckets creates the buckets that etcd's store does when it is opened.
+func createBuckets(be backend.Backend) {
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	tx.UnsafeCreateBucket(schema.Key)
 	schema.UnsafeCreateMetaBucket(tx)
 	tx.Unlock()
 	be.ForceCommit()
+}
 
-	tx.LockOutsideApply()
-	defer tx.Unlock()
+// loadIndex reads the index, and the lease of each key that has one.
+func loadIndex(tx backend.UnsafeReader) (index *keyindex.Index, leases map[string]lease.LeaseID, err error) {
 	compacted, err := keyspace.Compacted(func(name []byte) []byte {
 		_, values := tx.UnsafeRange(schema.Meta, name, nil, 0)
 		if len(values) == 0 {
@@ -49,10 +69,9 @@ func openIndexed(be backend.Backend, lessor lease.Lessor) (*indexed, error) {
 		return values[0]
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := &indexed{Index: keyindex.New(compacted), be: be, lessor: lessor}
-	leases := map[string]lease.LeaseID{}
+	index, leases = keyindex.New(compacted), map[string]lease.LeaseID{}
 	err = tx.UnsafeForEach(schema.Key, func(k, v []byte) error {
 		e, err := keyspace.Parse(k, v)
 		if err != nil {
@@ -63,25 +82,15 @@ func openIndexed(be backend.Backend, lessor lease.Lessor) (*indexed, error) {
 		} else if len(leases) > 0 {
 			delete(leases, string(e.Key))
 		}
-		return s.Load(e)
+		return index.Load(e)
 	})
-	if err != nil {
-		return nil, err
-	}
-	for key, id := range leases {
-		err := lessor.Attach(id, []lease.LeaseItem{{Key: key}})
-		if err != nil {
-			return nil, fmt.Errorf("%w: attach key %q: %w", keyindex.ErrUnusual, key, err)
-		}
-	}
-	lessor.SetRangeDeleter(func() lease.TxnDelete { return s.begin() })
-	return s, nil
+	return index, leases, err
 }
 
-func (s *indexed) begin() revision {
+func (s *indexed) begin() writeTxn {
 	s.tx = s.be.BatchTx()
 	s.tx.LockInsideApply()
-	newest, _ := s.Revisions()
+	newest, _ := s.index.Revisions()
 	s.next.Main, s.next.Sub = newest+1, 0
 	return s
 }
@@ -91,8 +100,8 @@ func (s *indexed) End() { s.tx.Unlock() }
 
 // Put puts a key and returns the revision.
 func (s *indexed) Put(key, value []byte, id lease.LeaseID) int64 {
-	k, existed := s.Index.Put(key, s.next)
-	s.store(s.encode(k, value, id))
+	k, existed := s.index.Put(key, s.next)
+	s.store(keyspace.Entry{BucketKey: s.next, Key: key, Created: k.Created, Version: k.Version, Lease: int64(id)}, value)
 	held := lease.NoLease
 	if existed {
 		held = s.lessor.GetLease(lease.LeaseItem{Key: k.Name})
@@ -121,135 +130,72 @@ func (s *indexed) attach(k *keyindex.Key, from, to lease.LeaseID) {
 // DeleteRange deletes key, or all keys from key to end if end is not nil, and returns their number and the revision.
 func (s *indexed) DeleteRange(key, end []byte) (deleted, revision int64) {
 	for _, k := range s.inRange(key, end) {
-		at := s.next
-		at.Tombstone = true
-		s.Delete(k, at)
-		s.store(s.encodeTombstone(k))
+		at := keyspace.BucketKey{Revision: s.next.Revision, Tombstone: true}
+		s.index.Delete(k, at)
+		s.store(keyspace.Entry{BucketKey: at, Key: []byte(k.Name)}, nil)
 		s.attach(k, s.lessor.GetLease(lease.LeaseItem{Key: k.Name}), lease.NoLease)
 		deleted++
 	}
-	newest, _ := s.Revisions()
+	newest, _ := s.index.Revisions()
 	return deleted, newest
 }
 
 func (s *indexed) inRange(key, end []byte) []*keyindex.Key {
 	if end != nil {
-		s.scanned += s.Len()
-		return s.Range(key, end)
+		s.scanned += s.index.Len()
+		return s.index.Range(key, end)
 	}
-	k := s.Get(key)
+	k := s.index.Get(key)
 	if k == nil {
 		return nil
 	}
 	return []*keyindex.Key{k}
 }
 
-// scansPerKey limits how often deletes of ranges may look at all keys. That often takes about as long as opening etcd's store, which
-// finds a range without a search.
+// scansPerKey limits how often deletes of ranges may look at all keys. So many scans take about as long as opening etcd's store, which needs
+// none.
 const scansPerKey = 32
 
-// canScan reports whether so many more deletes of ranges may look at all keys.
-func (s *indexed) canScan(ranges int) bool { return s.scanned+ranges*s.Len() <= scansPerKey*s.Size() }
+// canScan reports whether this many more deletes of ranges are within the limit.
+func (s *indexed) canScan(ranges int) bool {
+	return s.scanned+ranges*s.index.Len() <= scansPerKey*s.index.Size()
+}
 
-// store writes an entry, of which the first part is the key.
-func (s *indexed) store(key, value []byte) {
-	s.tx.UnsafeSeqPut(schema.Key, key, value)
+// store writes an entry with the value that a client has put.
+func (s *indexed) store(e keyspace.Entry, value []byte) {
+	key := e.Append(s.room(len(e.Key) + len(value)))
+	entry := e.AppendValue(key[len(key):], value)
+	s.chunk = entry[len(entry):]
+	s.tx.UnsafeSeqPut(schema.Key, key[:len(key):len(key)], entry[:len(entry):len(entry)])
 	s.next.Sub++
 }
 
-// The fields of mvccpb.KeyValue (api/mvccpb/kv.proto).
 const (
-	fieldKey      = protowire.Number(1)
-	fieldCreated  = protowire.Number(2)
-	fieldModified = protowire.Number(3)
-	fieldVersion  = protowire.Number(4)
-	fieldValue    = protowire.Number(5)
-	fieldLease    = protowire.Number(6)
+	numbersSize = 96        // the most that an entry takes beside its key and its value
+	chunkSize   = 256 << 10 // holds some hundred entries
 )
-
-const (
-	revisionSize = 18        // of an encoded revision
-	numbersSize  = 64        // the most that the numbers and the tags of an entry take
-	chunkSize    = 256 << 10 // holds some hundred entries
-)
-
-// encode returns the entry of a key at the next revision.
-func (s *indexed) encode(k *keyindex.Key, value []byte, id lease.LeaseID) (key, entry []byte) {
-	b := s.room(len(k.Name) + len(value))
-	b = appendRevision(b, s.next)
-	key, b = b[:len(b):len(b)], b[len(b):]
-	b = appendBytes(b, fieldKey, k.Name)
-	b = appendNumber(b, fieldCreated, k.Created)
-	b = appendNumber(b, fieldModified, s.next.Main)
-	b = appendNumber(b, fieldVersion, k.Version)
-	b = appendBytes(b, fieldValue, value)
-	b = appendNumber(b, fieldLease, int64(id))
-	s.chunk = b[len(b):]
-	return key, b[:len(b):len(b)]
-}
-
-// encodeTombstone returns the entry of a deleted key at the next revision.
-func (s *indexed) encodeTombstone(k *keyindex.Key) (key, entry []byte) {
-	at := s.next
-	at.Tombstone = true
-	b := s.room(len(k.Name))
-	b = appendRevision(b, at)
-	key, b = b[:len(b):len(b)], b[len(b):]
-	b = appendBytes(b, fieldKey, k.Name)
-	s.chunk = b[len(b):]
-	return key, b[:len(b):len(b)]
-}
 
 // room returns an empty slice with room for an entry with a key and a value of size bytes together.
 func (s *indexed) room(size int) []byte {
-	size += revisionSize + numbersSize
+	size += numbersSize
 	if cap(s.chunk) < size {
 		s.chunk = make([]byte, 0, max(chunkSize, size))
 	}
-	return s.chunk[:0]
-}
-
-// appendRevision appends the key of an entry, as mvcc.BucketKeyToBytes does.
-func appendRevision(b []byte, at keyspace.Position) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(at.Main))
-	b = append(b, '_')
-	b = binary.BigEndian.AppendUint64(b, uint64(at.Sub))
-	if at.Tombstone {
-		b = append(b, 't')
-	}
-	return b
-}
-
-// appendBytes and appendNumber append a field unless it is empty, as protobuf does.
-func appendBytes[T string | []byte](b []byte, field protowire.Number, value T) []byte {
-	if len(value) == 0 {
-		return b
-	}
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(len(value)))
-	return append(b, value...)
-}
-
-func appendNumber(b []byte, field protowire.Number, value int64) []byte {
-	if value == 0 {
-		return b
-	}
-	b = protowire.AppendTag(b, field, protowire.VarintType)
-	return protowire.AppendVarint(b, uint64(value))
+	return s.chunk
 }
 
 func (s *indexed) find(key []byte) (numbers, bool) {
-	k := s.Get(key)
+	k := s.index.Get(key)
 	if k == nil {
 		return numbers{}, false
 	}
 	return numbers{k.Created, k.Modified(), k.Version}, true
 }
 
-func (s *indexed) revisions() (newest, compact int64) { return s.Revisions() }
+func (s *indexed) revisions() (newest, compact int64) { return s.index.Revisions() }
 
 func (s *indexed) compact(revision int64) error {
-	newest, compacted := s.Revisions()
+	newest, compacted := s.index.Revisions()
 	switch {
 	case revision <= compacted:
 		return mvcc.ErrCompacted
@@ -258,8 +204,8 @@ func (s *indexed) compact(revision int64) error {
 	}
 	mvcc.SetScheduledCompact(s.be.BatchTx(), revision)
 	s.be.ForceCommit()
-	drops := make([]keyspace.Position, 0, compactionBatch)
-	s.Compact(revision, func(at keyspace.Position) {
+	drops := make([]keyspace.BucketKey, 0, compactionBatch)
+	s.index.Compact(revision, func(at keyspace.BucketKey) {
 		drops = append(drops, at)
 		if len(drops) == cap(drops) {
 			s.drop(drops)
@@ -272,19 +218,19 @@ func (s *indexed) compact(revision int64) error {
 }
 
 // drop deletes revisions from the database.
-func (s *indexed) drop(all []keyspace.Position) {
+func (s *indexed) drop(all []keyspace.BucketKey) {
 	tx := s.be.BatchTx()
 	tx.LockOutsideApply()
 	defer tx.Unlock()
 	var key []byte
 	for _, at := range all {
-		key = appendRevision(key[:0], at)
+		key = at.Append(key[:0])
 		tx.UnsafeDelete(schema.Key, key)
 	}
 }
 
 func (s *indexed) hash(revision int64) (mvcc.KeyValueHash, error) {
-	newest, compacted := s.Revisions()
+	newest, compacted := s.index.Revisions()
 	switch {
 	case revision == 0:
 		revision = newest
@@ -301,12 +247,12 @@ func (s *indexed) hash(revision int64) (mvcc.KeyValueHash, error) {
 }
 
 func (s *indexed) count(context.Context) (keys int64, kubernetes bool, err error) {
-	for k := range s.Keys() {
+	for k := range s.index.Keys() {
 		if k.Name == "" { // not a client's: see directCompare
 			continue
 		}
 		keys++
-		kubernetes = kubernetes || strings.HasPrefix(k.Name, "/registry/")
+		kubernetes = kubernetes || strings.HasPrefix(k.Name, keyspace.Registry)
 	}
 	return keys, kubernetes, nil
 }

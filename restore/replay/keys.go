@@ -2,29 +2,33 @@ package replay
 
 import (
 	"context"
+	"fmt"
 
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/etcd-dr/etcd-dr/restore/keyspace"
 )
 
 // keySpace is the key space of the database: stored, which is etcd's own, or indexed, which knows only what direct requests need.
 type keySpace interface {
-	// begin begins a revision. No other revision can begin before it ends.
-	begin() revision
+	// begin begins a transaction. No other one can begin before it ends.
+	begin() writeTxn
 	// find returns the numbers of a key, all 0 if the key does not exist, and whether it does.
 	find(key []byte) (numbers, bool)
 	revisions() (newest, compact int64)
 	// compact returns after the revisions are deleted. The error is mvcc.ErrCompacted or mvcc.ErrFutureRev.
 	compact(revision int64) error
-	// hash returns the hash at a revision, of which 0 is the newest. The errors of compact mean the same here.
+	// hash returns the hash at a revision, of which 0 is the newest. The error is mvcc.ErrCompacted if the revision is below that of the last
+	// compaction, and mvcc.ErrFutureRev if it is above the newest; with any other error the key space cannot be read.
 	hash(revision int64) (mvcc.KeyValueHash, error)
 	// count returns what CountKeys does.
 	count(ctx context.Context) (keys int64, kubernetes bool, err error)
 }
 
-// revision is one revision that is being made. It does not come to be if nothing is put or deleted.
-type revision interface {
+// writeTxn is an open write transaction. It makes one revision, or none if nothing is put or deleted.
+type writeTxn interface {
 	Put(key, value []byte, id lease.LeaseID) int64
 	lease.TxnDelete
 }
@@ -38,7 +42,7 @@ type stored struct {
 	quiet *traceutil.Trace
 }
 
-func (s stored) begin() revision { return s.Write(s.quiet) }
+func (s stored) begin() writeTxn { return s.Write(s.quiet) }
 
 func (s stored) find(key []byte) (numbers, bool) {
 	tx := s.Read(mvcc.SharedBufReadTxMode, s.quiet)
@@ -83,4 +87,17 @@ func (s stored) awaitCompactions() {
 	if done != nil {
 		<-done
 	}
+}
+
+// CountKeys returns the number of keys in the key space, and whether some of them belong to Kubernetes (below /registry/).
+func CountKeys(ctx context.Context, kv mvcc.KV) (keys int64, kubernetes bool, err error) {
+	all, err := kv.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
+	if err != nil {
+		return 0, false, fmt.Errorf("count the keys: %w", err)
+	}
+	registry, err := kv.Range(ctx, []byte(keyspace.Registry), []byte("/registry0"), mvcc.RangeOptions{CountOnly: true})
+	if err != nil {
+		return 0, false, fmt.Errorf("count the keys of Kubernetes: %w", err)
+	}
+	return int64(all.Count), registry.Count > 0, nil
 }

@@ -18,8 +18,8 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 	serverstorage "go.etcd.io/etcd/server/v3/storage"
 	"go.etcd.io/etcd/server/v3/storage/backend"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -46,22 +46,22 @@ const (
 
 // member has the state of a cluster's member without raft: the database and etcd's packages on top of it.
 type member struct {
-	be      backend.Backend
-	index   cindex.ConsistentIndexer
-	keys    keySpace
-	indexed *indexed // keys; nil: keys is etcd's store
-	store   stored   // keys if indexed is nil
-	lessor  lease.Lessor
-	auth    *gate
-	alarms  *v3alarm.AlarmStore
-	applier apply.UberApplier // of store
+	be         backend.Backend
+	consistent cindex.ConsistentIndexer
+	keys       keySpace
+	indexed    *indexed // not nil: keys is this
+	store      stored   // keys if indexed is nil
+	lessor     lease.Lessor
+	auth       *gate
+	alarms     *v3alarm.AlarmStore
+	applier    apply.UberApplier // of store
 	// unalarmed applies requests that older servers applied in spite of an alarm.
 	unalarmed apply.UberApplier
 	silent    *v3alarm.AlarmStore // sees no alarm
 	rules     rules
 
-	direct    int   // requests in a row that indexed could have served
-	size      int   // of indexed when it was closed
+	waits     int   // direct requests since the last one that is faster with etcd's store, or that only the store serves
+	reopenAt  int   // number of waits at which an index replaces the store
 	onlyStore bool  // whether the key space is such that only etcd's store may be used
 	resumed   int64 // revision of the compaction that was finished at the start, until the server's version is known; 0: none
 
@@ -75,42 +75,51 @@ type member struct {
 // the log's beginning: etcd 3.4 writes the index with the first key.
 func open(db string, source segment.Source) (*member, error) {
 	log := LastWords()
-	m := &member{index: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
+	m := &member{consistent: cindex.NewConsistentIndex(nil), quiet: traceutil.Get(context.Background()), rules: newest}
 	m.be = backend.New(backend.BackendConfig{
 		Path: db, UnsafeNoFsync: true, BatchLimit: batchLimit, BatchInterval: never, MmapSize: mapped,
 		BackendFreelistType: bolt.FreelistMapType, Logger: log, Timeout: time.Second,
-		Hooks: serverstorage.NewBackendHooks(log, m.index),
+		Hooks: serverstorage.NewBackendHooks(log, m.consistent),
 	})
-	m.index.SetBackend(m.be)
+	m.consistent.SetBackend(m.be)
 	version := schema.NewMembershipBackend(log, m.be).ClusterVersionFromBackend()
 	if version != nil {
 		m.rules.cluster = *version
 	}
 	m.lessor = lease.NewLessor(log, m.be, &m.rules, lease.LessorConfig{MinLeaseTTL: minTTL})
 	m.openKeys()
-	if m.index.ConsistentIndex() == 0 && source == segment.WAL && m.everHadKeys() {
-		err := fmt.Errorf("%w: it has no consistent index and holds revisions, so it is not a member's", ErrForeign)
+	err := m.openRest(log, source)
+	if err != nil {
 		m.lessor.Stop()
 		return nil, errors.Join(err, m.closeStore(), m.be.Close())
 	}
+	// From here on every transaction also stores the position of the request that is being applied.
+	m.be.SetTxPostLockInsideApplyHook(takeIndex(m.consistent))
+	return m, nil
+}
+
+// openRest opens the auth store and the alarms.
+func (m *member) openRest(log *zap.Logger, source segment.Source) error {
+	if m.consistent.ConsistentIndex() == 0 && source == segment.WAL && m.everHadKeys() {
+		return fmt.Errorf("%w: it has no consistent index and holds revisions, so it is not a member's", ErrForeign)
+	}
+	var err error
+	m.silent, err = v3alarm.NewAlarmStore(log, noAlarms{})
+	if err != nil {
+		return fmt.Errorf("open no alarms: %w", err)
+	}
+	m.alarms, err = v3alarm.NewAlarmStore(log, schema.NewAlarmBackend(log, m.be))
+	if err != nil {
+		return fmt.Errorf("%w: open its alarms: %w", ErrForeign, err)
+	}
+	m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
 	tokens, err := auth.NewTokenProvider(log, "", nil, 0) // an empty name selects the provider that issues no tokens: logins are not replayed
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the auth store: %w", err), m.be.Close())
+		return fmt.Errorf("open the auth store: %w", err)
 	}
 	users := schema.NewAuthBackend(log, m.be)
 	m.auth = &gate{AuthStore: auth.NewAuthStore(log, users, tokens, bcryptCost), be: users}
-	m.alarms, err = v3alarm.NewAlarmStore(log, schema.NewAlarmBackend(log, m.be))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: open its alarms: %w", ErrForeign, err), m.be.Close())
-	}
-	m.alarmed = len(m.alarms.Get(pb.AlarmType_NONE)) > 0
-	m.silent, err = v3alarm.NewAlarmStore(log, noAlarms{})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open no alarms: %w", err), m.be.Close())
-	}
-	// From here on every transaction also stores the position of the request that is being applied.
-	m.be.SetTxPostLockInsideApplyHook(takeIndex(m.index))
-	return m, nil
+	return nil
 }
 
 // everHadKeys reports whether the key space has ever contained a key.
@@ -124,7 +133,7 @@ func (m *member) openAppliers() {
 	log := LastWords()
 	options := apply.ApplierOptions{
 		Logger: log, KV: m.store.KV, AlarmStore: m.alarms, AuthStore: m.auth, Lessor: m.lessor,
-		Cluster: membership.NewCluster(log), RaftStatus: noRaft{}, ConsistentIndex: m.index, Backend: m.be,
+		Cluster: membership.NewCluster(log), RaftStatus: noRaft{}, ConsistentIndex: m.consistent, Backend: m.be,
 		TxnModeWriteWithSharedBuffer: true, QuotaBackendBytesCfg: noQuota, WarningApplyDuration: never,
 	}
 	m.applier = apply.NewUberApplier(options)
@@ -150,19 +159,6 @@ func (m *member) close() error {
 // place returns the position and the term that the database stores.
 func (m *member) place() (position, term uint64) {
 	return schema.ReadConsistentIndex(m.be.ReadTx())
-}
-
-// CountKeys returns the number of keys in the key space, and whether some of them belong to Kubernetes (below /registry/).
-func CountKeys(ctx context.Context, kv mvcc.KV) (keys int64, kubernetes bool, err error) {
-	all, err := kv.Range(ctx, []byte{0}, []byte{}, mvcc.RangeOptions{CountOnly: true})
-	if err != nil {
-		return 0, false, fmt.Errorf("count the keys: %w", err)
-	}
-	registry, err := kv.Range(ctx, []byte("/registry/"), []byte("/registry0"), mvcc.RangeOptions{CountOnly: true})
-	if err != nil {
-		return 0, false, fmt.Errorf("count the keys of Kubernetes: %w", err)
-	}
-	return int64(all.Count), registry.Count > 0, nil
 }
 
 // takeIndex returns a hook that stores the position of the request that is being applied, as etcdserver does

@@ -1,5 +1,6 @@
-// Package replay applies a log to a database without a server. It uses etcd's own applier, key space, lessor, auth store and
-// alarms, and leaves the state of the member that wrote the log.
+// Package replay applies a log to a database without a server, and leaves the state of the member that wrote the log. An index of its own
+// serves direct requests, which are most of a log; etcd's own applier and store serve all others. The backend, the lessor, the auth store and
+// the alarms are etcd's.
 //
 // A log of source Watch contains changes instead of requests. They go to the key space and the lessor alone; everything that a
 // watch does not see stays unchanged.

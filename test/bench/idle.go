@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/objectstores"
@@ -37,11 +38,12 @@ type idleAgent struct {
 	bucket   string
 	asked    atomic.Int64 // requests since its start
 	requests int64        // of the measured time
+	ended    chan error   // receives its end
 }
 
 // newIdle starts the server and creates the buckets.
 func newIdle(o options, t testing.TB) *idle {
-	// An agent renews the lease of an idle one every third of its duration: there are nine renewals.
+	// An idle agent renews its lease after half of IdleTTL: six times in the measured time.
 	i := &idle{settles: lease.IdleTTL + time.Minute, lasts: 3 * lease.IdleTTL, server: objectstores.S3Plain(t)}
 	if o.quick {
 		i.settles, i.lasts = time.Second, time.Second
@@ -71,23 +73,34 @@ func (i *idle) measure(ctx context.Context, o options, dr, dir string) error {
 		}
 		defer stop()
 	}
-	pause(ctx, i.settles)
-	for _, a := range i.agents {
-		a.requests = -a.asked.Load()
+	err = storage.Sleep(ctx, i.settles)
+	if err != nil {
+		return err
 	}
-	pause(ctx, i.lasts)
+	before := map[*idleAgent]int64{}
 	for _, a := range i.agents {
-		a.requests += a.asked.Load()
+		before[a] = a.asked.Load()
 	}
-	return ctx.Err()
+	err = storage.Sleep(ctx, i.lasts)
+	for _, a := range i.agents {
+		a.requests = a.asked.Load() - before[a]
+		err = errors.Join(err, a.check())
+	}
+	return err
 }
 
-// pause waits until a time has passed or ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// check returns an error unless the agent still runs, and has asked for something.
+func (a *idleAgent) check() error {
 	select {
-	case <-time.After(d):
-	case <-ctx.Done():
+	case err := <-a.ended:
+		a.ended <- err
+		return fmt.Errorf("the agent, %s, has ended: %v", a.source, err)
+	default:
 	}
+	if a.asked.Load() == 0 {
+		return fmt.Errorf("the agent, %s, makes no requests through the proxy", a.source)
+	}
+	return nil
 }
 
 // start starts an agent, and a proxy that counts its requests.
@@ -116,26 +129,26 @@ func (i *idle) start(b *bench, a *idleAgent) (stop func(), err error) {
 	}
 	agent := exec.CommandContext(b.ctx, b.dr, append(args, "--endpoints", b.endpoint, "--recipient", b.recipient, "--flush", "1s", "--listen", "", "-o", "json")...)
 	agent.Env, agent.Stderr = append(os.Environ(), counted.Env()...), os.Stderr
-	stop = func() {
-		if agent.Process != nil {
-			_ = agent.Process.Signal(syscall.SIGTERM)
-			_ = agent.Wait()
-		}
-		_ = proxy.Close()
-		<-done
-	}
 	err = agent.Start()
 	if err != nil {
-		stop()
+		err = errors.Join(err, proxy.Close())
+		<-done
 		return nil, err
 	}
-	return stop, nil
+	a.ended = make(chan error, 1)
+	go func() { a.ended <- agent.Wait() }()
+	return func() {
+		_ = agent.Process.Signal(syscall.SIGTERM)
+		<-a.ended
+		_ = proxy.Close()
+		<-done
+	}, nil
 }
 
 const aboutIdle = `
 ## An idle cluster
 
-Requests to S3 by an agent with ` + "`--flush 1s`" + ` whose member gets no writes, counted for %s from %s after the start on.
+Requests to S3 by an agent with ` + "`--flush 1s`" + ` whose member gets no writes, counted for %s, from %s after the start.
 
 | | requests an hour | limit |
 |---|---|---|

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client returns a client for the API server that runs in the test's own process, where kubectl would be a process for each look. The
-// kubeconfig is that of an administrator; "" means the cluster's own.
+// Client returns a client for the API server that runs in the test's own process: kubectl is a process for each request. It has no limit of
+// requests. The kubeconfig is that of an administrator; "" means the cluster's own.
 func (c *Cluster) Client(t testing.TB, kubeconfig string) dynamic.Interface {
 	t.Helper()
 	if kubeconfig == "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 )
 
-// waitMessage waits until the status of an EtcdRestore contains a text.
+// waitMessage waits until the message of an EtcdRestore contains a text.
 func (s *site) waitMessage(t *testing.T, namespace, name, text string) {
 	t.Helper()
 	await(t, often, name+": "+text, func() bool { return strings.Contains(s.message(namespace, name), text) })
@@ -29,7 +29,10 @@ func (s *site) waitMessage(t *testing.T, namespace, name, text string) {
 // message returns the message of an EtcdRestore, or "" if there is none yet.
 func (s *site) message(namespace, name string) string { return s.status(namespace, name, "message") }
 
-// status returns a text in the status of an EtcdRestore, or "" if it cannot be read.
+// askTimeout bounds a request to an API server that may be stopped.
+const askTimeout = 10 * time.Second
+
+// status returns a text in the status of an EtcdRestore, or "" if there is none or the API server does not answer.
 func (s *site) status(namespace, name, field string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -40,9 +43,6 @@ func (s *site) status(namespace, name, field string) string {
 	text, _, _ := unstructured.NestedString(o.Object, "status", field)
 	return text
 }
-
-// askTimeout bounds a request to an API server that may be stopped.
-const askTimeout = 10 * time.Second
 
 // wantPhase waits until a restore is in a phase, and ends the test if the restore has ended in another one.
 func (s *site) wantPhase(t *testing.T, namespace, name string, want handoff.Phase) {
@@ -57,7 +57,7 @@ func (s *site) wantPhase(t *testing.T, namespace, name string, want handoff.Phas
 	}
 }
 
-// phase returns the phase of an EtcdRestore, or "" if it does not exist yet.
+// phase returns the phase of an EtcdRestore, or "" as status does.
 func (s *site) phase(namespace, name string) handoff.Phase {
 	return handoff.Phase(s.status(namespace, name, "phase"))
 }
