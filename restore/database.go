@@ -2,6 +2,7 @@ package restore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -37,32 +39,56 @@ type facts struct {
 	kubernetes  bool
 }
 
-// check opens the database read-only and checks every page.
-func (r *run) check(context.Context) error {
+// check opens the database read-only and checks every page. Meanwhile it reads the key space on another core, for prove.
+func (r *run) check(ctx context.Context) error {
 	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 	}
 	defer db.Close()
-	return db.View(func(tx *bolt.Tx) error {
-		err := checkPages(tx)
-		if err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var reading sync.WaitGroup
+	reading.Go(func() { r.keySpace, r.unread = r.readKeySpace(ctx, db) })
+	err = db.View(r.checkAll)
+	if err != nil {
+		cancel()
+	}
+	reading.Wait()
+	return cmp.Or(err, ctx.Err())
+}
+
+// checkAll checks the database but for the key space, and reads the facts.
+func (r *run) checkAll(tx *bolt.Tx) error {
+	err := checkPages(tx)
+	if err != nil {
+		return err
+	}
+	err = checkSmall(tx)
+	if err != nil {
+		return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
+	}
+	r.facts, err = readFacts(tx)
+	if err != nil {
+		return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
+	}
+	err = r.checkAlarms()
+	if err != nil {
+		return &ObstacleError{plan.Obstacle{Base: true}, err}
+	}
+	return r.checkPlace()
+}
+
+// readKeySpace reads the key space while the pages are not checked yet: a damaged one can make it panic, which becomes the error.
+func (r *run) readKeySpace(ctx context.Context, db *bolt.DB) (space keyspace.Summary, err error) {
+	want, _ := r.recordedHash()
+	err = guard("prove", func() error {
+		return db.View(func(tx *bolt.Tx) (err error) {
+			space, err = keyspace.Read(ctx, tx, want.Revision)
 			return err
-		}
-		err = checkSmall(tx)
-		if err != nil {
-			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
-		}
-		r.facts, err = readFacts(tx)
-		if err != nil {
-			return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
-		}
-		err = r.checkAlarms()
-		if err != nil {
-			return &ObstacleError{plan.Obstacle{Base: true}, err}
-		}
-		return r.checkPlace()
+		})
 	})
+	return space, err
 }
 
 // checkPages returns an error if bbolt's checker finds damage. It reads all findings, because the checker's goroutine blocks until
@@ -155,40 +181,30 @@ func (r *run) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	why, err := r.proveByReading()
-	if err != nil || why == "" {
-		return err
+	why := r.proveByReading()
+	if why == "" {
+		return nil
 	}
 	r.say("prove", storage.Note, "loading the key space into etcd's store, which takes longer: %s", why)
 	return r.proveByLoading(ctx)
 }
 
-// proveByReading reads the bucket of the key space. If only etcd's own code can decide, it returns why: a compaction must be finished first,
-// the hash is another one than the member's, or something is malformed.
-func (r *run) proveByReading() (why string, err error) {
+// proveByReading decides by the key space that check has read. If only etcd's own code can decide, it returns why: a compaction must be
+// finished first, the hash is another one than the member's, or something is malformed.
+func (r *run) proveByReading() (why string) {
 	want, recorded := r.recordedHash()
-	db, err := bolt.Open(r.db, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
-	if err != nil {
-		return "", fmt.Errorf("the database is %w, at stage prove: %w", catalog.ErrDamaged, err)
-	}
-	defer db.Close()
-	var space keyspace.Summary
-	err = db.View(func(tx *bolt.Tx) error {
-		space, err = keyspace.Read(tx, want.Revision)
-		return err
-	})
 	switch {
-	case err != nil:
-		return err.Error(), nil
-	case recorded && !isSame(space, want):
-		return "its hash is not the member's", nil
+	case r.unread != nil:
+		return r.unread.Error()
+	case recorded && !isSame(r.keySpace, want):
+		return "its hash is not the member's"
 	}
-	r.recordFacts(space.Revision, space.Keys, space.Kubernetes)
+	r.recordFacts(r.keySpace.Revision, r.keySpace.Keys, r.keySpace.Kubernetes)
 	r.result.HashKV = r.notHashed()
 	if recorded {
 		r.result.HashKV = provenAt(want)
 	}
-	return "", nil
+	return ""
 }
 
 // recordedHash returns the hash in the manifest. It is not ok if none was recorded.

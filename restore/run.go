@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/restore/child"
+	"github.com/etcd-dr/etcd-dr/restore/keyspace"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -80,12 +81,14 @@ type run struct {
 	keys    seal.Keys
 	report  storage.Report
 
-	work   *work
-	wal    *work  // nil: the log goes into the data dir
-	db     string // path of the database while it is built
-	facts  facts
-	disk   diskRecords
-	result Result
+	work     *work
+	wal      *work  // nil: the log goes into the data dir
+	db       string // path of the database while it is built
+	facts    facts
+	keySpace keyspace.Summary // that check has read; only if unread is nil
+	unread   error            // why it could not be read
+	disk     diskRecords
+	result   Result
 
 	guessedLeases int // leases in the segments replayed so far whose time to live the agent guessed
 }
@@ -154,8 +157,8 @@ func (r *run) through(ctx context.Context, stages []stage) error {
 var doing = map[string]string{
 	"ask":    "asking whether the old members still answer",
 	"fetch":  "fetching the snapshot",
-	"check":  "checking every page of the database",
-	"prove":  "reading the key space and comparing its hash",
+	"check":  "checking every page of the database, and reading the key space",
+	"prove":  "comparing the hash of the key space",
 	"replay": "replaying the log",
 	"build":  "building the data dirs",
 	"rename": "moving the data dirs into place",

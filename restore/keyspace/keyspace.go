@@ -7,6 +7,7 @@ package keyspace
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -37,8 +38,8 @@ var ErrUnfinished = errors.New("a compaction is unfinished")
 
 // Read reads the key space and computes its hash at a revision. It returns ErrUnfinished if a compaction is unfinished. It returns another
 // error if the database does not come from etcd, or contains something that a server may refuse or skip: a malformed entry, a duplicate
-// revision, or a tombstone that the compaction should have removed.
-func Read(tx *bolt.Tx, at int64) (Summary, error) {
+// revision, or a tombstone that the compaction should have removed. It ends early if ctx does.
+func Read(ctx context.Context, tx *bolt.Tx, at int64) (Summary, error) {
 	keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 	if keys == nil || meta == nil {
 		return Summary{}, errors.New("the key or meta bucket is missing")
@@ -47,7 +48,8 @@ func Read(tx *bolt.Tx, at int64) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	return read(inBucket(keys), compacted, at)
+	found, err := read(inBucket(ctx, keys), compacted, at)
+	return found, errors.Join(err, ctx.Err())
 }
 
 // ReadOpen does what Read does in a database that a server's backend has open, including uncommitted changes. The caller
@@ -85,17 +87,22 @@ func compaction(value []byte) (int64, error) {
 // entries yields the entries of the key bucket whose key is from or later; nil: all.
 type entries func(from []byte) iter.Seq2[[]byte, []byte]
 
-func inBucket(keys *bolt.Bucket) entries {
+// inBucket yields no more soon after ctx ends.
+func inBucket(ctx context.Context, keys *bolt.Bucket) entries {
 	return func(from []byte) iter.Seq2[[]byte, []byte] {
 		return func(yield func(k, v []byte) bool) {
-			c := keys.Cursor()
+			c, n := keys.Cursor(), 0
 			for k, v := c.Seek(from); k != nil && yield(k, v); k, v = c.Next() {
+				n++
+				if n%atOnce == 0 && ctx.Err() != nil {
+					return
+				}
 			}
 		}
 	}
 }
 
-// atOnce is the number of entries that are read from a backend at a time.
+// atOnce is the number of entries that are read from a backend at a time, and between two looks at a context.
 const atOnce = 10_000
 
 func inBackend(tx backend.UnsafeReader) entries {

@@ -49,7 +49,7 @@ func read(t testing.TB, path string, at int64) (k keyspace.Summary, err error) {
 	}
 	defer db.Close()
 	err = db.View(func(tx *bolt.Tx) error {
-		k, err = keyspace.Read(tx, at)
+		k, err = keyspace.Read(t.Context(), tx, at)
 		return err
 	})
 	return k, err

@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/replay"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/test/database"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // TestIndexAndStore replays random requests that an index can serve, in several runs, and all at once by etcd's own store. Both databases
@@ -23,9 +24,11 @@ import (
 func TestIndexAndStore(t *testing.T) {
 	base := makeBase(t, smallBase)
 	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
-	seeds, count := uint64(100), 600
+	seeds, count := uint64(25), 600
 	if testing.Short() {
 		seeds = 10
+	} else if soak.On() {
+		seeds = 400
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
