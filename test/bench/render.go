@@ -18,8 +18,8 @@ Written by `+"`make bench`"+` on %s: %d cores, Go %s, etcd 3.7. Medians of %d al
 The machine also runs other work: compare the ratios, not the times. Memory is the peak of the process or of
 its largest child, without the pages of the program itself.
 
-"work" is the wall time without the phases check (every page) and prove (HashKV compared with the member's). The other
-tools have no such phases, so these have their own columns.
+"work" is the wall time without the phases check (every page, and meanwhile the key space) and prove (its hash compared with the
+member's). The other tools have no such phases, so these have their own columns.
 `, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), pairs)
 	for _, r := range results {
 		fmt.Fprintf(&b, "\n## %s (snapshot of %d MiB)\n\n", r.measured, r.size>>20)
