@@ -55,8 +55,11 @@ func (m *member) dispatch(r *pb.InternalRaftRequest) {
 // compactsToNewest reports whether r compacts to the newest revision. A mark after such a compaction can contain the hash from before it,
 // since members remember that one, as etcd's store does.
 func (m *member) compactsToNewest(r *pb.InternalRaftRequest) bool {
+	if r.Compaction == nil {
+		return false
+	}
 	newest, _ := m.keys.revisions()
-	return r.Compaction != nil && r.Compaction.Revision == newest
+	return r.Compaction.Revision == newest
 }
 
 // refusesRead reports whether err refuses a read at a revision.
