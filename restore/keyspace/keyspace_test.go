@@ -332,7 +332,10 @@ func TestEntries(t *testing.T) {
 	bytesOf := func(longest int) []byte { return []byte(strings.Repeat("x", random.IntN(longest+1))) }
 	for range 1000 {
 		kv := &mvccpb.KeyValue{
-			Key: bytesOf(300), CreateRevision: number(), ModRevision: number() | 1, Version: number(), Value: bytesOf(300), Lease: number() - number(),
+			Key: bytesOf(300), CreateRevision: number(), ModRevision: number() | 1, Version: number(), Value: bytesOf(300), Lease: number(),
+		}
+		if random.IntN(2) == 0 {
+			kv.Lease = -kv.Lease
 		}
 		e := keyspace.Entry{Key: kv.Key, Created: kv.CreateRevision, Version: kv.Version, Lease: kv.Lease}
 		e.Main, e.Sub = kv.ModRevision, number()
