@@ -2,7 +2,6 @@ package restore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -46,16 +45,24 @@ func (r *run) check(ctx context.Context) error {
 		return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
 	}
 	defer db.Close()
+	tx, err := db.Begin(false)
+	if err != nil {
+		return fmt.Errorf("the database is %w, at stage check: %w", catalog.ErrDamaged, err)
+	}
+	defer tx.Rollback() // after the check, which loads the list of free pages: the end of a transaction reads it
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var reading sync.WaitGroup
-	reading.Go(func() { r.keySpace, r.unread = r.readKeySpace(ctx, db) })
+	reading.Go(func() { r.keySpace, r.unread = r.readKeySpace(ctx, tx) })
+	defer func() { // also after a panic
+		cancel()
+		reading.Wait()
+	}()
 	err = db.View(r.checkAll)
 	if err != nil {
-		cancel()
+		return err
 	}
 	reading.Wait()
-	return cmp.Or(err, ctx.Err())
+	return ctx.Err()
 }
 
 // checkAll checks the database but for the key space, and reads the facts.
@@ -80,13 +87,11 @@ func (r *run) checkAll(tx *bolt.Tx) error {
 }
 
 // readKeySpace reads the key space while the pages are not checked yet: a damaged one can make it panic, which becomes the error.
-func (r *run) readKeySpace(ctx context.Context, db *bolt.DB) (space keyspace.Summary, err error) {
+func (r *run) readKeySpace(ctx context.Context, tx *bolt.Tx) (space keyspace.Summary, err error) {
 	want, _ := r.recordedHash()
 	err = guard("prove", func() error {
-		return db.View(func(tx *bolt.Tx) (err error) {
-			space, err = keyspace.Read(ctx, tx, want.Revision)
-			return err
-		})
+		space, err = keyspace.Read(ctx, tx, want.Revision)
+		return err
 	})
 	return space, err
 }
