@@ -19,6 +19,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
 
 	"github.com/etcd-dr/etcd-dr/restore"
@@ -536,6 +538,46 @@ func TestDamagedObject(t *testing.T) {
 			t.Errorf("byte %d: error %v", at, err)
 		}
 		wantNothing(t, p.Into)
+	}
+}
+
+// A server does not start on a lease, a user or a role that it cannot decode.
+func TestUndecodable(t *testing.T) {
+	for _, bucket := range []backend.Bucket{schema.Lease, schema.AuthUsers, schema.AuthRoles} {
+		t.Run(string(bucket.Name()), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "db")
+			d := plainDatabase(t)
+			err := os.WriteFile(path, d.bytes, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := bolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = db.Update(func(tx *bolt.Tx) error {
+				b, err := tx.CreateBucketIfNotExists(bucket.Name())
+				if err != nil {
+					return err
+				}
+				return b.Put([]byte("12345678"), []byte{0xff})
+			})
+			err = errors.Join(err, db.Close())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.bytes, err = os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := store(t, d, nil)
+			p := s.plan(t, plan.Layout{Into: one(t, "m1")})
+			_, err = restore.Run(t.Context(), p, child.Opened{Cluster: s.cluster, Keys: s.keys}, nil)
+			if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), "cannot be decoded") {
+				t.Errorf("error %v", err)
+			}
+			wantNothing(t, p.Into)
+		})
 	}
 }
 
