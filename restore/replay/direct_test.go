@@ -69,12 +69,9 @@ func putsAfterDelete(t *pb.TxnRequest) bool {
 
 // directRequest makes random requests that an index can serve.
 func (g *guess) directRequest() *pb.InternalRaftRequest {
-	r := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: g.Uint64()}}
-	switch n := g.IntN(40); {
-	case n < 3:
-		r.LeaseGrant = &pb.LeaseGrantRequest{ID: g.lease(1), TTL: 100}
-	case n == 3:
-		r.LeaseRevoke = &pb.LeaseRevokeRequest{ID: g.lease(1)}
+	r, n := g.begin()
+	switch {
+	case n < 4:
 	case n == 4:
 		r.LeaseCheckpoint = &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: g.lease(1), Remaining_TTL: g.Int64N(100)}}}
 	case n == 6 && g.rarely():
@@ -120,12 +117,9 @@ type guess struct {
 }
 
 func (g *guess) request() *pb.InternalRaftRequest {
-	r := &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: g.Uint64()}}
-	switch n := g.IntN(40); {
-	case n < 3:
-		r.LeaseGrant = &pb.LeaseGrantRequest{ID: g.lease(1), TTL: 100}
-	case n == 3:
-		r.LeaseRevoke = &pb.LeaseRevokeRequest{ID: g.lease(1)}
+	r, n := g.begin()
+	switch {
+	case n < 4:
 	case n == 4:
 		r.Compaction = &pb.CompactionRequest{Revision: g.near()}
 	case n == 5:
@@ -144,6 +138,18 @@ func (g *guess) request() *pb.InternalRaftRequest {
 	}
 	g.revision++
 	return r
+}
+
+// begin returns a new request and a random number below 40. If n is below 4, the request is complete.
+func (g *guess) begin() (r *pb.InternalRaftRequest, n int) {
+	r, n = &pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: g.Uint64()}}, g.IntN(40)
+	switch {
+	case n < 3:
+		r.LeaseGrant = &pb.LeaseGrantRequest{ID: g.lease(1), TTL: 100}
+	case n == 3:
+		r.LeaseRevoke = &pb.LeaseRevokeRequest{ID: g.lease(1)}
+	}
+	return r, n
 }
 
 func (g *guess) key() []byte { return fmt.Appendf(nil, "key/%d", g.IntN(g.keys)) }
