@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	testdb "github.com/etcd-dr/etcd-dr/test/database"
 )
 
 func withDigest(data []byte) []byte {
@@ -36,18 +37,13 @@ func noise(n int) []byte {
 func otherBolt(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bolt")
-	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
+	err := testdb.Edit(path, func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("sessions"))
 		if err != nil {
 			return err
 		}
 		return b.Put([]byte("a"), []byte("b"))
 	})
-	err = errors.Join(err, db.Close())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	testdb "github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -545,28 +546,15 @@ func TestDamagedObject(t *testing.T) {
 func TestUndecodable(t *testing.T) {
 	for _, bucket := range []backend.Bucket{schema.Lease, schema.AuthUsers, schema.AuthRoles} {
 		t.Run(string(bucket.Name()), func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "db")
 			d := plainDatabase(t)
-			err := os.WriteFile(path, d.bytes, 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
-			db, err := bolt.Open(path, 0o600, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = db.Update(func(tx *bolt.Tx) error {
+			var err error
+			d.bytes, err = testdb.Edited(d.bytes, func(tx *bolt.Tx) error {
 				b, err := tx.CreateBucketIfNotExists(bucket.Name())
 				if err != nil {
 					return err
 				}
 				return b.Put([]byte("12345678"), []byte{0xff})
 			})
-			err = errors.Join(err, db.Close())
-			if err != nil {
-				t.Fatal(err)
-			}
-			d.bytes, err = os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,9 +32,15 @@ import (
 // withStore opens a database, or a new one, with etcd's store.
 func withStore(t testing.TB, path string, do func(mvcc.KV)) {
 	t.Helper()
+	withBackend(t, path, func(_ backend.Backend, store mvcc.KV) { do(store) })
+}
+
+// withBackend is withStore for tests that need the backend too.
+func withBackend(t testing.TB, path string, do func(backend.Backend, mvcc.KV)) {
+	t.Helper()
 	be := backend.New(backend.BackendConfig{Path: path, UnsafeNoFsync: true, BatchLimit: 1000, BatchInterval: time.Hour, Logger: zap.NewNop()})
 	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	do(store)
+	do(be, store)
 	err := errors.Join(store.Close(), be.Close())
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +330,6 @@ func wantCounts(t *testing.T, path string) {
 	}
 }
 
-// BenchmarkRead compares Read with loading the store.
 // TestEntries encodes random entries as etcd's store does, and parses them.
 func TestEntries(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 8))
@@ -361,36 +366,33 @@ func TestEntries(t *testing.T) {
 // TestReadOpen reads a database of several batches, some of it not committed, and compares with what Read finds later.
 func TestReadOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
-	be := backend.New(backend.BackendConfig{Path: path, UnsafeNoFsync: true, BatchLimit: 1 << 20, BatchInterval: time.Hour, Logger: zap.NewNop()})
-	store := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
 	const puts, compacted = 25_000, 4000
-	for i := range puts {
-		store.Put(fmt.Append(nil, i%12_000), nil, lease.NoLease)
-		if i%7 == 0 {
-			store.DeleteRange(fmt.Append(nil, i%500), nil)
-		}
-	}
-	done, err := store.Compact(traceutil.TODO(), compacted)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-done
-	store.Put([]byte("not committed"), nil, lease.NoLease)
-	newest := store.Rev()
+	var newest int64
 	open := map[int64]keyspace.Summary{}
-	tx := be.BatchTx()
-	tx.LockOutsideApply()
-	for _, at := range []int64{compacted, 11_000, newest} {
-		open[at], err = keyspace.ReadOpen(tx, compacted, at)
-		if err != nil {
-			t.Error(err)
+	withBackend(t, path, func(be backend.Backend, store mvcc.KV) {
+		for i := range puts {
+			store.Put(fmt.Append(nil, i%12_000), nil, lease.NoLease)
+			if i%7 == 0 {
+				store.DeleteRange(fmt.Append(nil, i%500), nil)
+			}
 		}
-	}
-	tx.Unlock()
-	err = errors.Join(store.Close(), be.Close())
-	if err != nil {
-		t.Fatal(err)
-	}
+		done, err := store.Compact(traceutil.Get(t.Context()), compacted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		store.Put([]byte("not committed"), nil, lease.NoLease)
+		newest = store.Rev()
+		tx := be.BatchTx()
+		tx.LockOutsideApply()
+		defer tx.Unlock()
+		for _, at := range []int64{compacted, 11_000, newest} {
+			open[at], err = keyspace.ReadOpen(tx, compacted, at)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	for at, got := range open {
 		want, err := read(t, path, at)
 		if err != nil || got != want || got.Revision != newest || got.Hash == 0 {
@@ -399,6 +401,7 @@ func TestReadOpen(t *testing.T) {
 	}
 }
 
+// BenchmarkRead compares Read with loading the store.
 func BenchmarkRead(b *testing.B) {
 	const keys = 200_000
 	path := filepath.Join(b.TempDir(), "db")

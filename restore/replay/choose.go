@@ -11,6 +11,7 @@ import (
 
 // openKeys opens the key space: with an index of its own if possible, else with etcd's store.
 func (m *member) openKeys() {
+	createBuckets(m.be)
 	err := m.useIndex()
 	if errors.Is(err, keyspace.ErrUnfinished) { // etcd's store finishes it
 		m.openStore()
@@ -66,7 +67,7 @@ func (m *member) openStore() {
 	m.store.awaitCompactions()
 }
 
-// useIndex replaces etcd's store, if it is open, by an index. If it returns an error, the store goes on.
+// useIndex opens an index, and closes etcd's store if that is open. If it returns an error of openIndexed, the store stays in use.
 func (m *member) useIndex() error {
 	s, err := openIndexed(m.be, m.lessor)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestDirectRequests(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			random := guess{rand.New(rand.NewPCG(seed, 3)), 8, start.Revision, start.Revision}
+			random := newGuess(seed, 3, 8, start.Revision)
 			var direct, nested []segment.Record
 			for i := range count {
 				r := random.request()
@@ -67,8 +67,17 @@ func putsAfterDelete(t *pb.TxnRequest) bool {
 	return false
 }
 
-// directRequest makes random requests that an index can serve.
-func (g *guess) directRequest() *pb.InternalRaftRequest {
+// directRequest makes random requests that an index can serve. Unless replaces is set, none may delete a key and put it again: after such a
+// revision etcd's store serves all requests.
+func (g *guess) directRequest(replaces bool) *pb.InternalRaftRequest {
+	r := g.anyDirectRequest()
+	for !replaces && putsAfterDelete(r.Txn) {
+		r = g.anyDirectRequest()
+	}
+	return r
+}
+
+func (g *guess) anyDirectRequest() *pb.InternalRaftRequest {
 	r, n := g.begin()
 	switch {
 	case n < 4:
@@ -114,6 +123,11 @@ type guess struct {
 	keys     int
 	first    int64 // the newest before the first request
 	revision int64 // an estimate of the newest
+}
+
+// newGuess returns a guess with two seeds. revision is the newest before the first request.
+func newGuess(seed, stream uint64, keys int, revision int64) *guess {
+	return &guess{rand.New(rand.NewPCG(seed, stream)), keys, revision, revision}
 }
 
 func (g *guess) request() *pb.InternalRaftRequest {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -23,7 +22,7 @@ import (
 // must be the same, with the same hashes on the way.
 func TestIndexAndStore(t *testing.T) {
 	base := makeBase(t, smallBase)
-	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	start := behind(t, base).revision
 	seeds, count := uint64(25), 600
 	if testing.Short() {
 		seeds = 10
@@ -33,14 +32,10 @@ func TestIndexAndStore(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			random := guess{rand.New(rand.NewPCG(seed, 5)), 8 << (seed % 5), start.Revision, start.Revision}
+			random, l := newGuess(seed, 5, 8<<(seed%5), start), newRecords(t)
 			var records []segment.Record
-			for i := range count {
-				r := random.directRequest()
-				for seed%4 > 0 && putsAfterDelete(r.Txn) { // after such a revision etcd's store serves all requests
-					r = random.directRequest()
-				}
-				records = append(records, request(t, uint64(i)+2, 1, r))
+			for range count {
+				records = append(records, l.add(random.directRequest(seed%4 == 0)))
 			}
 			indexed, stored := copyOf(t, base), copyOf(t, base)
 			var got replay.At
@@ -54,7 +49,7 @@ func TestIndexAndStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			got.Requests = want.Requests // of the last run alone
-			if got != want || got.Revision < start.Revision+20 || got.CompactRevision < start.Revision {
+			if got != want || got.Revision < start+20 || got.CompactRevision < start {
 				t.Errorf("with an index %+v, with etcd's store %+v", got, want)
 			}
 			same(t, "with an index and with etcd's store", indexed, stored, database.Exempt{})
@@ -67,10 +62,10 @@ func TestIndexAndStore(t *testing.T) {
 // the mark then comes after the compaction, possibly in another segment.
 func TestHashAfterItsCompaction(t *testing.T) {
 	base := makeBase(t, smallBase)
-	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	start := behind(t, base).revision
 	records := newRecords(t)
 	first := []segment.Record{records.put("key"), records.put("key")}
-	compaction := records.compact(start.Revision + 2)
+	compaction := records.compact(start + 2)
 	last := records.put("key")
 	mark := hashOf(t, base, first...)
 	mark.Position = last.Position
@@ -164,15 +159,15 @@ func wantAsStore(t *testing.T, base string, records []segment.Record, after ...i
 // only from the database: it remembers the key until it starts again.
 func TestCompactionToAKeyThatIsDeletedAndPut(t *testing.T) {
 	base := makeBase(t, smallBase)
-	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	start := behind(t, base).revision
 	l := newRecords(t)
 	records := []segment.Record{
-		l.put("key"), l.replace("key"), l.put("other"), l.compact(start.Revision + 2), l.put("other"), l.compact(start.Revision + 3),
+		l.put("key"), l.replace("key"), l.put("other"), l.compact(start + 2), l.put("other"), l.compact(start + 3),
 	}
 	wantAsStore(t, base, records, 0, 1, 2, 3, 4, 5)
 
 	l = newRecords(t)
-	records = []segment.Record{l.put("key"), l.nested("key"), l.replace("key"), l.put("other"), l.compact(start.Revision + 3)}
+	records = []segment.Record{l.put("key"), l.nested("key"), l.replace("key"), l.put("other"), l.compact(start + 3)}
 	for range 3000 { // etcd's store serves these requests too
 		records = append(records, l.put("other"))
 	}
@@ -182,17 +177,13 @@ func TestCompactionToAKeyThatIsDeletedAndPut(t *testing.T) {
 // TestChangesBetweenIndexAndStore replays a log in which one of about a thousand requests is not direct.
 func TestChangesBetweenIndexAndStore(t *testing.T) {
 	base := makeBase(t, smallBase)
-	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
-	random := guess{rand.New(rand.NewPCG(7, 7)), 50, start.Revision, start.Revision}
+	start := behind(t, base).revision
+	random := newGuess(7, 7, 50, start)
 	l := newRecords(t)
 	var records []segment.Record
 	for len(records) < 8000 {
 		for range random.IntN(2000) {
-			r := random.directRequest()
-			for putsAfterDelete(r.Txn) {
-				r = random.directRequest()
-			}
-			records = append(records, l.add(r))
+			records = append(records, l.add(random.directRequest(false)))
 		}
 		records = append(records, l.nested("key"))
 	}
@@ -202,16 +193,16 @@ func TestChangesBetweenIndexAndStore(t *testing.T) {
 // TestInterruptedCompaction ends a replay in the middle of a compaction by a server that also deletes the tombstones of its revision.
 func TestInterruptedCompaction(t *testing.T) {
 	base := makeBase(t, smallBase)
-	start := apply(t, copyOf(t, base), inSegments(nil), replay.Stop{})
+	start := behind(t, base).revision
 	l := newRecords(t)
 	version := segment.Record{Kind: segment.ServerVersion, Data: []byte("3.5.0")}
-	records := []segment.Record{version, l.put("key"), l.remove("key"), l.put("other"), l.compact(start.Revision + 2), l.put("last")}
+	records := []segment.Record{version, l.put("key"), l.remove("key"), l.put("other"), l.compact(start + 2), l.put("last")}
 	whole, half := copyOf(t, base), copyOf(t, base)
 	apply(t, whole, inSegments(records), replay.Stop{})
 	apply(t, half, inSegments(records[:4]), replay.Stop{})
 	update(t, half, func(tx *bolt.Tx) error { // the first commit of the compaction
 		meta := tx.Bucket(schema.Meta.Name())
-		revision := mvcc.RevToBytes(mvcc.Revision{Main: start.Revision + 2}, mvcc.NewRevBytes())
+		revision := mvcc.RevToBytes(mvcc.Revision{Main: start + 2}, mvcc.NewRevBytes())
 		return errors.Join(
 			meta.Put(schema.ScheduledCompactKeyName, revision),
 			meta.Put(schema.MetaConsistentIndexKeyName, binary.BigEndian.AppendUint64(nil, records[4].Position)),

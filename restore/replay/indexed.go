@@ -30,7 +30,6 @@ type indexed struct {
 // openIndexed reads the index from the database. The error matches keyspace.ErrUnfinished if a compaction is unfinished; after any other
 // error only etcd's store may open the database. Some leases may have got their keys then, which the store repeats.
 func openIndexed(be backend.Backend, lessor lease.Lessor) (*indexed, error) {
-	createBuckets(be)
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	defer tx.Unlock()

@@ -1,7 +1,6 @@
 package replay_test
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,7 +14,7 @@ import (
 
 // A request is accepted if and only if it is one request, and protobuf knows all of it.
 func FuzzRequest(f *testing.F) {
-	random := guess{rand.New(rand.NewPCG(1, 4)), 8, 100, 100}
+	random := newGuess(1, 4, 8, 100)
 	for range 40 {
 		f.Add(request(f, 1, 1, random.request()).Data)
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -46,12 +45,7 @@ func makeBase(t testing.TB, size int64) string {
 
 func update(t testing.TB, path string, do func(*bolt.Tx) error) {
 	t.Helper()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	err = db.Update(do)
+	err := database.Edit(path, do)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -105,24 +103,16 @@ func (a *idleAgent) check() error {
 
 // start starts an agent, and a proxy that counts its requests.
 func (i *idle) start(b *bench, a *idleAgent) (stop func(), err error) {
-	upstream, err := url.Parse(i.server.Endpoint)
+	forward, err := i.server.Forward()
 	if err != nil {
 		return nil, err
 	}
-	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.asked.Add(1)
-		r.SetURL(upstream)
-		r.Out.Host = r.In.Host // is signed
-	}}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	proxy := &http.Server{Handler: forward}
-	done := make(chan error, 1)
-	go func() { done <- proxy.Serve(listener) }()
+		forward.ServeHTTP(w, r)
+	}))
 	counted := *i.server
-	counted.Endpoint = "http://" + listener.Addr().String()
+	counted.Endpoint = proxy.URL
 	args := []string{"archive", "--source", string(a.source), "--repo", counted.URL(a.bucket, ""), "--cluster", "bench"}
 	if a.source == segment.WAL {
 		args = append(args, "--data-dir", b.path("data"))
@@ -131,8 +121,7 @@ func (i *idle) start(b *bench, a *idleAgent) (stop func(), err error) {
 	agent.Env, agent.Stderr = append(os.Environ(), counted.Env()...), os.Stderr
 	err = agent.Start()
 	if err != nil {
-		err = errors.Join(err, proxy.Close())
-		<-done
+		proxy.Close()
 		return nil, err
 	}
 	a.ended = make(chan error, 1)
@@ -140,8 +129,7 @@ func (i *idle) start(b *bench, a *idleAgent) (stop func(), err error) {
 	return func() {
 		_ = agent.Process.Signal(syscall.SIGTERM)
 		<-a.ended
-		_ = proxy.Close()
-		<-done
+		proxy.Close()
 	}, nil
 }
 

@@ -2,25 +2,16 @@ package database
 
 import (
 	"slices"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 )
 
-// lockTimeout is how long a stopped member may still lock its database.
-const lockTimeout = 10 * time.Second
-
 // ChangeLast changes the value of the newest revision in the database of a stopped member, so that the member has
 // diverged from the others.
 func ChangeLast(path string) error {
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return db.Update(func(tx *bolt.Tx) error {
+	return Edit(path, func(tx *bolt.Tx) error {
 		bucket := tx.Bucket([]byte("key"))
 		revision, stored := bucket.Cursor().Last()
 		var kv mvccpb.KeyValue

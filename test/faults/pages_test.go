@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/file"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	testdb "github.com/etcd-dr/etcd-dr/test/database"
 	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
@@ -141,24 +141,10 @@ func compaction(t *testing.T, database []byte) (marks string) {
 // edited returns a database after change.
 func edited(t *testing.T, database []byte, change func(*bolt.Tx)) []byte {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "db")
-	err := os.WriteFile(path, database, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
+	edited, err := testdb.Edited(database, func(tx *bolt.Tx) error {
 		change(tx)
 		return nil
 	})
-	err = errors.Join(err, db.Close())
-	if err != nil {
-		t.Fatal(err)
-	}
-	edited, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

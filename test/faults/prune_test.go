@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,16 +101,12 @@ func TestPruneKilled(t *testing.T) {
 	}
 	s := objectstores.S3Plain(t)
 	objectstores.Setenv(t, s.Env())
-	target, err := url.Parse(s.Endpoint)
+	forward, err := s.Forward()
 	if err != nil {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(seed(t), 7))
 	t.Logf("seed %d", seed(t))
-	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(target)
-		r.Out.Host = r.In.Host // as it is signed
-	}}
 	for hits, tries := 0, 0; hits < 8; tries++ {
 		if tries > 80 {
 			t.Fatalf("%d hits in %d tries", hits, tries)

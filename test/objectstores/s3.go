@@ -2,6 +2,8 @@ package objectstores
 
 import (
 	"crypto/rand"
+	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"testing"
@@ -68,6 +70,18 @@ func (s *S3Server) Through(p *Proxy) *S3Server {
 	through := *s
 	through.Endpoint = replaceHost(s.Endpoint, p.Address)
 	return &through
+}
+
+// Forward returns a handler that passes requests on to the server, with the Host that is signed.
+func (s *S3Server) Forward() (http.Handler, error) {
+	upstream, err := url.Parse(s.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(upstream)
+		r.Out.Host = r.In.Host
+	}}, nil
 }
 
 // URL returns the repository's URL at prefix in a bucket.
