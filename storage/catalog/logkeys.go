@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,24 +26,30 @@ func LineagePrefix(cluster, lineage string) string { return LogPrefix(cluster) +
 
 // SegmentKey returns the key of a segment.
 func SegmentKey(cluster, lineage string, seq uint64) string {
-	return LogName{lineage, LogSegment, seq}.Key(cluster)
+	return LogName{Lineage: lineage, Kind: LogSegment, Seq: seq}.Key(cluster)
 }
 
 // IndexKey returns the key of the index whose first segment is first.
 func IndexKey(cluster, lineage string, first uint64) string {
-	return LogName{lineage, LogIndex, first}.Key(cluster)
+	return LogName{Lineage: lineage, Kind: LogIndex, Seq: first}.Key(cluster)
 }
 
 // LogTombstoneKey returns the key of the tombstone that deletes the segments up to and including upto.
 func LogTombstoneKey(cluster, lineage string, upto uint64) string {
-	return LogName{lineage, LogTombstone, upto}.Key(cluster)
+	return LogName{Lineage: lineage, Kind: LogTombstone, Seq: upto}.Key(cluster)
+}
+
+// PackKey returns the key of the pack that contains the segments from first to last.
+func PackKey(cluster, lineage string, first, last uint64) string {
+	return LogName{lineage, LogPack, first, last}.Key(cluster)
 }
 
 // LogName names an object of a log.
 type LogName struct {
 	Lineage string
 	Kind    LogKind
-	Seq     uint64 // of the segment, of the index's first segment, or of the last deleted segment
+	Seq     uint64 // of the segment, of the first segment of an index or a pack, or of the last deleted segment
+	Last    uint64 // of the last segment of a pack; 0 for the other kinds
 }
 
 // LogKind is the kind of an object of a log.
@@ -53,6 +60,7 @@ const (
 	LogSegment LogKind = iota
 	LogIndex
 	LogTombstone
+	LogPack
 )
 
 // logAffixes has the text before and after the seq in the key of each kind.
@@ -60,26 +68,40 @@ var logAffixes = [...]struct{ prefix, suffix string }{
 	LogSegment:   {"", ".seg"},
 	LogIndex:     {IndexPrefix, JSONSuffix},
 	LogTombstone: {TombstonePrefix, JSONSuffix},
+	LogPack:      {PackPrefix, ".segs"},
 }
 
 // Key returns the key of the object.
 func (n LogName) Key(cluster string) string {
 	affixes := logAffixes[n.Kind]
-	return fmt.Sprintf("%s%s%016x%s", LineagePrefix(cluster, n.Lineage), affixes.prefix, n.Seq, affixes.suffix)
+	seqs := fmt.Sprintf("%016x", n.Seq)
+	if n.Kind == LogPack {
+		seqs += fmt.Sprintf("-%016x", n.Last)
+	}
+	return LineagePrefix(cluster, n.Lineage) + affixes.prefix + seqs + affixes.suffix
 }
 
-// SplitLogKey returns the name whose Key is key. ok is false if key is not such a key.
+// SplitLogKey returns the name whose Key is key. ok is false if key is not such a key. The highest seq is that of no object, so
+// that one can be added to each.
 func SplitLogKey(cluster, key string) (n LogName, ok bool) {
 	lineage, name, ok := strings.Cut(strings.TrimPrefix(key, LogPrefix(cluster)), "/")
 	if !ok || ValidLineage(lineage) != nil {
 		return LogName{}, false
 	}
 	for kind, affixes := range logAffixes {
-		digits, begins := strings.CutPrefix(name, affixes.prefix)
-		digits, ends := strings.CutSuffix(digits, affixes.suffix)
-		seq, err := strconv.ParseUint(digits, 16, 64)
-		n = LogName{lineage, LogKind(kind), seq}
-		if begins && ends && err == nil && seq > 0 && n.Key(cluster) == key { // a name has exactly one key
+		seqs, begins := strings.CutPrefix(name, affixes.prefix)
+		seqs, ends := strings.CutSuffix(seqs, affixes.suffix)
+		if !begins || !ends {
+			continue
+		}
+		first, last, isPack := strings.Cut(seqs, "-")
+		n = LogName{Lineage: lineage, Kind: LogKind(kind)}
+		n.Seq, _ = strconv.ParseUint(first, 16, 64) // 0 if it is no number
+		if isPack {
+			n.Last, _ = strconv.ParseUint(last, 16, 64)
+		}
+		inRange := n.Seq > 0 && n.Seq < math.MaxUint64 && n.Last < math.MaxUint64
+		if inRange && (n.Kind != LogPack || n.Last > n.Seq) && n.Key(cluster) == key { // a name has exactly one key
 			return n, true
 		}
 	}

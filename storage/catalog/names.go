@@ -132,6 +132,7 @@ const (
 	ProofPrefix     = "proof-"
 	TombstonePrefix = "tombstone-"
 	IndexPrefix     = "index-" // of the log
+	PackPrefix      = "pack-"  // of the log
 	JSONSuffix      = ".json"
 )
 

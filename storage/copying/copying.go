@@ -120,7 +120,21 @@ func readSource(ctx context.Context, c *repository.Cluster, o Options) (side, er
 	}
 	s, err := readSide(ctx, c, o)
 	s.catalog = catalog
+	s.addPacked(catalog.Lineages)
 	return s, err
+}
+
+// addPacked adds the segments that are in packs.
+func (s *side) addPacked(lineages []catalog.Lineage) {
+	for _, l := range lineages {
+		for _, segment := range l.Segments {
+			key := catalog.SegmentKey(s.c.Records().Cluster, l.ID, segment.Seq)
+			_, listed := s.sizes[key]
+			if !listed {
+				s.sizes[key] = segment.Size
+			}
+		}
+	}
 }
 
 func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, error) {
@@ -143,6 +157,7 @@ func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, er
 	if err != nil {
 		return side{}, err
 	}
+	s.addPacked(lineages)
 	s.headers, s.pruned = map[string]string{}, map[string]uint64{}
 	for _, l := range lineages {
 		s.pruned[l.ID] = l.Pruned

@@ -356,12 +356,9 @@ func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 		c.result.Present++
 		return nil
 	}
-	source, _, err := c.from.Records().Bucket.Open(ctx, s.key, storage.OpenOptions{})
-	if records.IsAbsent(err) {
-		return log.Missing(s.key)
-	}
+	source, err := c.from.Log().OpenStored(ctx, s.segment)
 	if err != nil {
-		return fmt.Errorf("open segment %s: %w", s.key, err)
+		return err
 	}
 	defer source.Close()
 	whole := newCheckingReader(source, func(r io.Reader) error { return isSegment(r, s) })
@@ -385,10 +382,7 @@ func (c *copying) segment(ctx context.Context, s segmentCopy) error {
 
 // isSegment reads r to its end, and returns an error unless it is the segment s.
 func isSegment(r io.Reader, s segmentCopy) error {
-	_, digest, err := segment.Check(r)
-	if err == nil && digest != s.segment.Digest { // the digest covers the signature too
-		err = fmt.Errorf("%w: its header differs from the one in the catalog", catalog.ErrDamaged)
-	}
+	_, _, err := segment.Check(r)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.key, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Leftovers returns the objects of the log that were pruned and still exist. It stops listing at the first segment that is
-// not pruned: a log may have millions.
+// Leftovers returns the objects of the log that were pruned and still exist, and the segments that are in a pack too. It stops
+// listing at the first segment that is neither: a log may have millions.
 func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	var leftovers []catalog.Leftover
 	for after := ""; ; {
@@ -74,14 +74,31 @@ type Cut struct {
 	object storage.Object
 }
 
-// lineageLeftovers returns the pruned objects of a lineage that still exist.
+// lineageLeftovers returns the objects of a lineage that were pruned, or that a pack replaces, and still exist.
 func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog.Leftover, error) {
 	cuts, err := log.Cuts(ctx, lineage)
-	if err != nil || len(cuts) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	var leftovers []catalog.Leftover
+	packs, err := log.listPacks(ctx, lineage)
+	if err != nil {
+		return nil, err
+	}
+	if len(cuts) == 0 {
+		return log.packedLeftovers(ctx, lineage, distinct(packs), 0)
+	}
 	highest := cuts[len(cuts)-1]
+	leftovers, err := log.packedLeftovers(ctx, lineage, distinct(packs), highest.Upto)
+	if err != nil {
+		return nil, err
+	}
+	packed := false // a pack contains a segment after the highest cut
+	for _, p := range packs {
+		packed = packed || p.last > highest.Upto
+		if p.last <= highest.Upto {
+			leftovers = append(leftovers, leftover(firstCut(cuts, p.last), storage.Object{Key: log.packKey(lineage, p), Size: p.size, ModTime: p.stored}))
+		}
+	}
 	// lowest is the seq of the first segment that the highest cut includes, next that of the first segment after that cut; 0: none.
 	// Segments sort before indexes and tombstones.
 	var lowest, next uint64
@@ -106,7 +123,7 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 			leftovers = append(leftovers, leftover(cut, cut.object))
 		}
 	}
-	indexes, err := log.indexLeftovers(ctx, lineage, cuts, next == 0)
+	indexes, err := log.indexLeftovers(ctx, lineage, cuts, next == 0 && !packed)
 	return append(leftovers, indexes...), err
 }
 

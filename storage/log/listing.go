@@ -1,10 +1,11 @@
 package log
 
 import (
-	"cmp"
 	"iter"
 	"math"
 	"slices"
+	"sort"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
@@ -12,64 +13,111 @@ import (
 // listed is a segment in a listing.
 type listed struct {
 	seq  uint64
-	size int64 // bytes; math.MaxUint32 for all larger ones, which then match no index
+	size int64 // bytes; math.MaxUint32 for all larger ones, which then match no index; 0 if unknown
 }
 
-// listing is the segments of a lineage as the store lists them, ascending by seq. A segment takes four bytes: there are
+// listing is the segments of a lineage as the store lists them, ascending by seq. A segment takes eight bytes: there are
 // millions.
 type listing struct{ runs []listedRun }
 
 // listedRun is a run of segments with consecutive seqs. It has at least one.
 type listedRun struct {
-	first uint64 // seq
-	sizes []uint32
+	first, last uint64   // seqs
+	sizes       []uint32 // bytes of each; without those that the index of the pack did not describe
+	times       []uint32 // when each was stored, in Unix seconds; nil for the segments of a pack
+	pack        *pack    // contains the segments; nil: each is an object of its own
 }
 
 const longestRun = 4096 // segments: append copies a run when it grows
 
-// last returns the seq of the last segment.
-func (r listedRun) last() uint64 { return r.first + uint64(len(r.sizes)-1) }
-
-// add appends a segment of size bytes. Its seq must be higher than all others.
-func (l *listing) add(seq uint64, size int64) {
+// add appends a segment of size bytes that was stored at a time. Its seq must be higher than all others.
+func (l *listing) add(seq uint64, size int64, stored time.Time) {
 	n := len(l.runs)
 	if !l.endsBefore(seq) || len(l.runs[n-1].sizes) == longestRun {
 		l.runs = append(l.runs, listedRun{first: seq})
 		n++
 	}
 	r := &l.runs[n-1]
+	r.last = seq
 	r.sizes = append(r.sizes, uint32(min(size, math.MaxUint32)))
+	r.times = append(r.times, unixSeconds(stored))
 }
+
+// unixSeconds returns t in seconds, as times of a listedRun are.
+func unixSeconds(t time.Time) uint32 { return uint32(max(0, min(t.Unix(), math.MaxUint32))) }
 
 // endsBefore reports whether the last segment is the one directly before seq.
 func (l listing) endsBefore(seq uint64) bool {
 	n := len(l.runs)
-	return n > 0 && l.runs[n-1].last()+1 == seq
+	return n > 0 && l.runs[n-1].last+1 == seq
+}
+
+// run returns the run that includes seq; nil if none does.
+func (l listing) run(seq uint64) *listedRun {
+	i := sort.Search(len(l.runs), func(i int) bool { return l.runs[i].first > seq }) - 1
+	if i < 0 || seq > l.runs[i].last {
+		return nil
+	}
+	return &l.runs[i]
+}
+
+// count returns the number of segments from first to last.
+func (l listing) count(first, last uint64) (n uint64) {
+	for i := range l.runs {
+		r := &l.runs[i]
+		if r.first <= last && r.last >= first {
+			n += min(r.last, last) - max(r.first, first) + 1
+		}
+	}
+	return n
 }
 
 // has reports whether s is listed with its size.
 func (l listing) has(s catalog.Segment) bool {
-	i, found := slices.BinarySearchFunc(l.runs, s.Seq, func(r listedRun, seq uint64) int { return cmp.Compare(r.first, seq) })
-	if !found {
-		i--
-	}
-	return i >= 0 && s.Seq <= l.runs[i].last() && int64(l.runs[i].sizes[s.Seq-l.runs[i].first]) == s.Size
+	r := l.run(s.Seq)
+	return r != nil && r.size(s.Seq) == s.Size
 }
 
-// sum returns a digest of the sizes of the segments from first to last. It is not whole if one of them is not listed.
+// size returns the size of the segment seq, which r includes, in bytes; 0 if it is unknown.
+func (r *listedRun) size(seq uint64) int64 {
+	i := seq - r.first
+	if i >= uint64(len(r.sizes)) {
+		return 0
+	}
+	return int64(r.sizes[i])
+}
+
+// storedAt returns when the segment seq was stored, to the second. It is not ok unless the segment is listed as an object of its own.
+func (l listing) storedAt(seq uint64) (t time.Time, ok bool) {
+	r := l.run(seq)
+	if r == nil || r.pack != nil {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(r.times[seq-r.first]), 0), true
+}
+
+// sum returns a digest of the sizes of the segments from first to last, or of their packs. It is not whole if one of them is
+// not listed.
 func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
 	const prime = 1099511628211 // of FNV-1a
 	next := first
-	for _, r := range l.runs {
-		if r.last() < first || r.first > last {
+	for i := range l.runs {
+		r := &l.runs[i]
+		if r.last < first || r.first > last {
 			continue
 		}
 		if r.first > next {
 			return 0, false
 		}
-		for seq := max(first, r.first); seq <= min(last, r.last()); seq++ {
+		next = min(last, r.last) + 1
+		if r.pack != nil {
+			for _, part := range []uint64{max(first, r.first), next, r.pack.first, r.pack.last, uint64(r.pack.size)} {
+				sum = (sum ^ part) * prime
+			}
+			continue
+		}
+		for seq := max(first, r.first); seq < next; seq++ {
 			sum = (sum ^ uint64(r.sizes[seq-r.first])) * prime
-			next = seq + 1
 		}
 	}
 	return sum, next == last+1
@@ -79,8 +127,8 @@ func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
 func (l listing) all() iter.Seq[listed] {
 	return func(yield func(listed) bool) {
 		for _, r := range l.runs {
-			for i, size := range r.sizes {
-				if !yield(listed{r.first + uint64(i), int64(size)}) {
+			for seq := r.first; seq <= r.last; seq++ {
+				if !yield(listed{seq, r.size(seq)}) {
 					return
 				}
 			}
@@ -92,8 +140,8 @@ func (l listing) all() iter.Seq[listed] {
 func (l listing) backward() iter.Seq[listed] {
 	return func(yield func(listed) bool) {
 		for _, r := range slices.Backward(l.runs) {
-			for i, size := range slices.Backward(r.sizes) {
-				if !yield(listed{r.first + uint64(i), int64(size)}) {
+			for seq := r.last; seq >= r.first; seq-- {
+				if !yield(listed{seq, r.size(seq)}) {
 					return
 				}
 			}
@@ -102,16 +150,91 @@ func (l listing) backward() iter.Seq[listed] {
 }
 
 // after returns l without the segments up to and including seq.
-func (l listing) after(seq uint64) (left listing) {
-	for _, r := range l.runs {
-		if r.last() <= seq {
+func (l listing) after(seq uint64) listing {
+	_, left := l.cut(seq + 1)
+	return left
+}
+
+// cut returns the segments before seq, and those from seq on.
+func (l listing) cut(seq uint64) (before, from listing) {
+	for i, r := range l.runs {
+		if r.last < seq {
 			continue
 		}
-		gone := max(r.first, seq+1) - r.first
-		if gone > 0 {
-			r = listedRun{seq + 1, r.sizes[gone:]}
+		before.runs = l.runs[:i:i]
+		if r.first >= seq {
+			from.runs = l.runs[i:]
+			return before, from
 		}
-		left.runs = append(left.runs, r)
+		before.runs = append(before.runs, r.part(r.first, seq-1))
+		from.runs = append([]listedRun{r.part(seq, r.last)}, l.runs[i+1:]...)
+		return before, from
 	}
-	return left
+	return l, listing{}
+}
+
+// part returns the segments of r from first to last.
+func (r listedRun) part(first, last uint64) listedRun {
+	between := func(values []uint32) []uint32 {
+		n := uint64(len(values))
+		return values[min(n, first-r.first):min(n, last+1-r.first)]
+	}
+	return listedRun{first: first, last: last, sizes: between(r.sizes), times: between(r.times), pack: r.pack}
+}
+
+// withPacks returns l with runs for the segments that only packs contain. packs are ascending and do not overlap.
+func (l listing) withPacks(packs []*pack) listing {
+	var all listing
+	rest := l
+	for _, p := range packs {
+		var before, own listing
+		before, rest = rest.cut(p.first)
+		own, rest = rest.cut(p.last + 1)
+		all.runs = slices.Concat(all.runs, before.runs, own.filled(p).runs)
+	}
+	all.runs = append(all.runs, rest.runs...)
+	return all
+}
+
+// filled returns l, whose segments p contains too, with runs for the segments that only p contains.
+func (l listing) filled(p *pack) listing {
+	var all listing
+	next := p.first
+	hole := func(end uint64) {
+		if next < end {
+			all.runs = append(all.runs, listedRun{first: next, last: end - 1, pack: p})
+		}
+	}
+	for _, r := range l.runs {
+		hole(r.first)
+		all.runs = append(all.runs, r)
+		next = r.last + 1
+	}
+	hole(p.last + 1)
+	return all
+}
+
+// describe sets the sizes of the segments that are read from p. segments are the first ones in p, as they were packed. Those
+// that only p contains are read from it, and those that were stored after p: a writer that slept for longer than the grace has
+// used a name that was free again. Without a pack it does nothing.
+func (l listing) describe(p *pack, segments []catalog.Segment) {
+	if p == nil {
+		return
+	}
+	end := p.first + uint64(len(segments))
+	for i := range l.runs {
+		r := &l.runs[i]
+		if r.pack == p {
+			r.sizes = nil
+		}
+		for seq := max(r.first, p.first); seq <= min(r.last, p.last) && seq < end; seq++ {
+			size := uint32(min(segments[seq-p.first].Size, math.MaxUint32))
+			switch {
+			case r.pack == p:
+				r.sizes = append(r.sizes, size)
+			case r.pack == nil && r.times[seq-r.first] > unixSeconds(p.stored):
+				r.sizes[seq-r.first] = size
+			}
+		}
+	}
 }

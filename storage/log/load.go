@@ -24,7 +24,9 @@ const (
 type logFolder struct {
 	lineage  string
 	segments listing  // without pruned ones
-	indexes  []uint64 // first seqs, ascending
+	indexes  []uint64 // first seqs, ascending; also those of packs, which are indexes of themselves
+	packs    []*pack  // ascending, distinct; only those of which a segment is no object of its own
+	bare     []*pack  // the packs without an index
 
 	tombstones []uint64        // seqs of the last pruned segments, ascending
 	pruned     uint64          // the highest valid one of tombstones; 0 if there is none
@@ -60,6 +62,49 @@ func (f logFolder) shorten(segments []catalog.Segment) {
 	}
 }
 
+// ownPart returns segments, which are those of the i-th index, without those that are described by another pack than the one
+// that begins with the index.
+func (f logFolder) ownPart(segments []catalog.Segment, i int) []catalog.Segment {
+	first := f.indexes[i]
+	n := slices.IndexFunc(f.packs, func(p *pack) bool { return p.last >= first && p.first != first })
+	if n < 0 {
+		return segments
+	}
+	free := max(f.packs[n].first, first) - first
+	return segments[:min(uint64(len(segments)), free)]
+}
+
+// packAt returns the pack that begins with seq first; nil if there is none.
+func (f logFolder) packAt(first uint64) *pack {
+	p := including(f.packs, first)
+	if p == nil || p.first != first {
+		return nil
+	}
+	return p
+}
+
+// usePacks adds the segments that only packs contain to f, and returns all packs.
+func (f *logFolder) usePacks() []*pack {
+	all := distinct(f.packs)
+	f.packs = nil
+	for _, p := range all {
+		from := max(p.first, f.pruned+1)
+		listed := f.segments.count(p.first, p.last)
+		p.mixed = listed > 0
+		if p.last < from || listed == p.last-from+1 {
+			continue
+		}
+		f.packs = append(f.packs, p)
+		if !slices.Contains(f.indexes, p.first) {
+			f.indexes = append(f.indexes, p.first)
+			f.bare = append(f.bare, p)
+		}
+	}
+	slices.Sort(f.indexes)
+	f.segments = f.segments.withPacks(f.packs).after(f.pruned)
+	return all
+}
+
 // logFolders returns the lineages in the store, without their pruned segments.
 func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	folders, err := log.listLog(ctx)
@@ -71,6 +116,7 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 		if err != nil {
 			return nil, err
 		}
+		log.packs.set(folders[i].lineage, folders[i].usePacks())
 	}
 	return folders, nil
 }
@@ -108,7 +154,12 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 		case catalog.LogTombstone:
 			f.tombstones = append(f.tombstones, name.Seq)
 		case catalog.LogSegment:
-			f.segments.add(name.Seq, object.Size)
+			f.segments.add(name.Seq, object.Size, object.ModTime)
+		case catalog.LogPack:
+			p := packOf(name, object)
+			if p != nil {
+				f.packs = append(f.packs, p)
+			}
 		}
 	}
 	return folders, nil
@@ -174,6 +225,7 @@ type lineageLoad struct {
 	details bool                // fold no index
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
+	damaged []error             // parallel to folder.indexes; why the rest of the pack cannot be read
 
 	known   map[uint64]*catalog.Segment // segments in the indexes, by seq; nil if two indexes differ
 	folded  map[uint64]*catalog.Segment // folded segments, by first seq
@@ -184,6 +236,7 @@ type lineageLoad struct {
 // slot is the place of one listed segment, or of a folded one.
 type slot struct {
 	listed
+	begins  uint64           // the first of several segments in a damaged pack; 0 for one segment
 	segment *catalog.Segment // nil: not read yet, or err is set
 	indexed bool             // the segment comes from an index
 	err     error            // why the segment cannot be used
@@ -194,12 +247,13 @@ func (s slot) first() uint64 {
 	if s.segment != nil {
 		return s.segment.FirstSeq()
 	}
-	return s.seq
+	return cmp.Or(s.begins, s.seq)
 }
 
 // loadLineage loads one lineage. If a folded index has a fault, it loads the lineage again with that index unfolded.
 func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (catalog.Lineage, error) {
-	l := lineageLoad{log: log, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, len(f.indexes))}
+	n := len(f.indexes)
+	l := lineageLoad{log: log, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n)}
 	unread := f.indexes
 	for {
 		err := l.readIndexes(ctx, unread)
@@ -267,9 +321,11 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		i, _ := slices.BinarySearch(l.folder.indexes, firsts[n])
 		l.indexes[i] = nil
 		key, folds := catalog.IndexKey(l.log.store.Cluster, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
+		p := l.folder.packAt(firsts[n])
 		if folds {
 			kept, ok := l.log.Headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
 			if ok {
+				l.folder.segments.describe(p, kept[:1])
 				l.indexes[i] = kept
 				return nil
 			}
@@ -277,11 +333,14 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		segments, err := l.log.readIndex(ctx, l.folder.lineage, firsts[n])
 		if errors.Is(err, catalog.ErrDamaged) {
 			refused[i] = err
+		}
+		if p != nil {
+			segments, err = l.readPack(ctx, i, p, segments, err)
+		}
+		if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
 			return nil
 		}
-		if records.IsAbsent(err) {
-			return nil
-		}
+		segments = l.folder.ownPart(segments, i)
 		if folds && len(segments) > 0 {
 			last := segments[len(segments)-1].Seq
 			segments = catalog.Fold(l.folder.upToNext(segments, i), l.folder.segments.has)
@@ -293,6 +352,23 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	})
 	l.refuseIndexes(refused)
 	return err
+}
+
+// readPack describes p, the pack of the i-th index, by segments, which that index returned with err, or else by p itself. It
+// returns the segments that p begins with.
+func (l *lineageLoad) readPack(ctx context.Context, i int, p *pack, segments []catalog.Segment, err error) ([]catalog.Segment, error) {
+	if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+		return nil, err
+	}
+	l.damaged[i] = nil
+	if err != nil || !p.describedBy(segments) {
+		segments, err = l.log.scanPack(ctx, l.folder.lineage, p)
+	}
+	if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
+		l.damaged[i], err = err, nil
+	}
+	l.folder.segments.describe(p, segments[:min(len(segments), p.count())])
+	return segments, err
 }
 
 // collectIndexed fills known and folded from the indexes.
@@ -330,18 +406,33 @@ func (l *lineageLoad) refuseIndexes(errs []error) {
 // makeSlots makes one slot for each folded segment, and one for each other segment of the listing.
 func (l *lineageLoad) makeSlots() {
 	var last uint64 // seq of the latest folded segment
-	for one := range l.folder.segments.all() {
-		if one.seq <= last {
-			continue
+	for i := range l.folder.segments.runs {
+		r := &l.folder.segments.runs[i]
+		for seq := max(r.first, last+1); seq <= r.last; seq++ {
+			folded := l.folded[seq]
+			if folded != nil {
+				l.slots = append(l.slots, slot{listed: listed{seq: folded.Seq, size: folded.Size}, segment: folded, indexed: true})
+				last, seq = folded.Seq, folded.Seq
+				continue
+			}
+			s := slot{listed: listed{seq, r.size(seq)}}
+			if r.pack != nil && s.size == 0 {
+				s = slot{listed: listed{seq: r.last}, begins: seq, err: l.unread(r.pack, seq)}
+				seq = r.last
+			}
+			l.slots = append(l.slots, s)
 		}
-		s := slot{listed: one}
-		folded := l.folded[one.seq]
-		if folded != nil {
-			s = slot{listed: listed{seq: folded.Seq, size: folded.Size}, segment: folded, indexed: true}
-			last = folded.Seq
-		}
-		l.slots = append(l.slots, s)
 	}
+}
+
+// unread returns why the segments in p cannot be read from seq on.
+func (l *lineageLoad) unread(p *pack, seq uint64) error {
+	i, _ := slices.BinarySearch(l.folder.indexes, p.first)
+	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, seq)
+	if records.IsAbsent(l.damaged[i]) { // a prune has removed the pack
+		return Missing(key)
+	}
+	return fmt.Errorf("%s: %w", key, l.damaged[i])
 }
 
 // fillFromIndexes fills each slot whose segment is in an index with the listed size.
@@ -499,10 +590,10 @@ func (l *lineageLoad) lineageWith(faults []catalog.Fault) catalog.Lineage {
 			lineage.Segments = append(lineage.Segments, *s.segment)
 			continue
 		}
-		fault := catalog.Fault{Key: catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.seq), Seq: s.seq, Upto: s.seq, Err: s.err}
-		known := l.known[s.seq]
-		if known != nil {
-			fault.First, fault.Last = known.First, known.Last
+		fault := catalog.Fault{Key: catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, s.first()), Seq: s.first(), Upto: s.seq, Err: s.err}
+		first, last := l.known[fault.Seq], l.known[fault.Upto]
+		if first != nil && last != nil {
+			fault.First, fault.Last = first.First, last.Last
 		}
 		lineage.Faults = append(lineage.Faults, fault)
 	}

@@ -2,6 +2,7 @@
 //
 //	<cluster>/log/<lineage>/<seq, 16 hex>.seg               a segment; never replaced, so that one of several archivers wins
 //	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  an index: copies of many segments' headers, so that a year loads fast
+//	<cluster>/log/<lineage>/pack-<first>-<last>.segs        a pack: the segments of an index in one object; a prune then removes their own
 //	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    a tombstone: the segments up to this seq are pruned
 //
 // Load returns the lineages as package catalog describes them. It lists the log once, reads the indexes, and folds them:
@@ -27,6 +28,7 @@ import (
 // Log reads and writes the log of one cluster.
 type Log struct {
 	store *records.Store
+	packs packs
 	// Headers caches headers of segments and folded indexes; nil: nothing is cached.
 	Headers *Headers
 }
@@ -96,29 +98,54 @@ type SegmentReader struct {
 	source io.Closer
 }
 
-// OpenSegment opens a segment of the catalog; the caller must close it. The error matches catalog.ErrNotFound if the segment
-// is missing, catalog.ErrDamaged if its header differs from that in the catalog, and seal.ErrWrongKey if the keys do not open
-// it.
+// OpenSegment opens a segment of the catalog; the caller must close it. The error is that of OpenStored, or matches
+// seal.ErrWrongKey if the keys do not open the segment.
 func (log *Log) OpenSegment(ctx context.Context, s catalog.Segment, keys seal.Keys) (*SegmentReader, error) {
-	key := catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq)
-	source, _, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
-	if records.IsAbsent(err) {
-		return nil, Missing(key)
-	}
+	source, err := log.OpenStored(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("open segment %s: %w", key, err)
+		return nil, err
 	}
+	key := catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq)
 	r, err := segment.Open(source, keys)
 	if err != nil {
 		source.Close()
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	opened := &SegmentReader{r, key, source}
-	if r.Digest != s.Digest {
-		opened.Close()
-		return nil, fmt.Errorf("%s: %w: its header differs from the one in the catalog", key, catalog.ErrDamaged)
+	return &SegmentReader{r, key, source}, nil
+}
+
+// OpenStored opens a segment of the catalog as it is stored; the caller must close it. Only the header is checked. The error
+// matches catalog.ErrNotFound if the segment is missing, and catalog.ErrDamaged if its header differs from that in the catalog.
+func (log *Log) OpenStored(ctx context.Context, s catalog.Segment) (r io.ReadCloser, err error) {
+	err = log.anyPlace(ctx, s.Lineage, s.Seq, func(at place) (err error) {
+		r, err = log.openHeader(ctx, at, s.Digest)
+		return err
+	})
+	if records.IsAbsent(err) {
+		err = Missing(catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq))
 	}
-	return opened, nil
+	return r, err
+}
+
+// openHeader opens the segment at a place if its header has the digest.
+func (log *Log) openHeader(ctx context.Context, at place, digest string) (io.ReadCloser, error) {
+	source, _, err := log.openPlace(ctx, at, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open segment %s: %w", at.name, err)
+	}
+	var header bytes.Buffer
+	_, read, err := segment.ReadHeader(io.TeeReader(source, &header))
+	if err == nil && read != digest {
+		err = fmt.Errorf("%w: its header differs from the one in the catalog", catalog.ErrDamaged)
+	}
+	if err != nil {
+		source.Close()
+		return nil, fmt.Errorf("%s: %w", at.name, err)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&header, source), source}, nil
 }
 
 // Records yields the records of the segment as segment.Reader does.
@@ -147,46 +174,51 @@ func Missing(key string) error { return fmt.Errorf("%s: the segment is %w", key,
 // usualHead is the number of bytes that are read to get a header. A longer header costs a second request.
 const usualHead = 16 << 10
 
-// ReadSegment reads a segment's header and checks it against its name and the object's size. Errors name the key. They match
+// ReadSegment reads a segment's header and checks it against its name and the segment's size. Errors name the key. They match
 // catalog.ErrDamaged if the segment cannot be used, and storage.ErrNotExist if it is missing.
-func (log *Log) ReadSegment(ctx context.Context, lineage string, seq uint64) (catalog.Segment, error) {
-	key := catalog.SegmentKey(log.store.Cluster, lineage, seq)
-	s, err := log.readHead(ctx, key, usualHead)
+func (log *Log) ReadSegment(ctx context.Context, lineage string, seq uint64) (s catalog.Segment, err error) {
+	err = log.anyPlace(ctx, lineage, seq, func(at place) (err error) {
+		s, err = log.readHead(ctx, at, usualHead)
+		if err == nil && (s.Cluster != log.store.Cluster || s.Lineage != lineage || s.Seq != seq) {
+			err = fmt.Errorf("%w: it is segment %d of lineage %s of cluster %s and was moved here",
+				catalog.ErrDamaged, s.Seq, s.Lineage, s.Cluster)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", at.name, err)
+		}
+		return nil
+	})
 	if err != nil {
-		return catalog.Segment{}, fmt.Errorf("%s: %w", key, err)
-	}
-	if s.Cluster != log.store.Cluster || s.Lineage != lineage || s.Seq != seq {
-		return catalog.Segment{}, fmt.Errorf("%s: %w: it is segment %d of lineage %s of cluster %s and was moved here",
-			key, catalog.ErrDamaged, s.Seq, s.Lineage, s.Cluster)
+		return catalog.Segment{}, err
 	}
 	return s, nil
 }
 
-// readHead reads a header from the first length bytes of an object.
-func (log *Log) readHead(ctx context.Context, key string, length int64) (catalog.Segment, error) {
-	r, object, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{Length: length})
+// readHead reads a header from the first length bytes of a segment.
+func (log *Log) readHead(ctx context.Context, at place, length int64) (catalog.Segment, error) {
+	r, size, err := log.openPlace(ctx, at, length)
 	if err != nil {
 		return catalog.Segment{}, records.ReadError(err)
 	}
 	defer r.Close()
-	head := make([]byte, min(length, object.Size))
+	head := make([]byte, min(length, size))
 	_, err = io.ReadFull(r, head)
 	if err != nil {
 		return catalog.Segment{}, records.ReadError(err)
 	}
 	rest := bytes.NewReader(head)
 	h, digest, err := log.readHeader(rest)
-	if err != nil && length == usualHead && object.Size > length {
-		return log.readHead(ctx, key, int64(segment.PrefixSize+document.MaxSize))
+	if err != nil && length == usualHead && size > length {
+		return log.readHead(ctx, at, int64(segment.PrefixSize+document.MaxSize))
 	}
 	if err != nil {
 		return catalog.Segment{}, err
 	}
 	want := int64(len(head)-rest.Len()) + h.Stored.Size
-	if object.Size != want {
-		return catalog.Segment{}, fmt.Errorf("%w: it has %d bytes, its header says %d", catalog.ErrDamaged, object.Size, want)
+	if size != want {
+		return catalog.Segment{}, fmt.Errorf("%w: it has %d bytes, its header says %d", catalog.ErrDamaged, size, want)
 	}
-	return catalog.Segment{Header: h, Digest: digest, Size: object.Size}, nil
+	return catalog.Segment{Header: h, Digest: digest, Size: size}, nil
 }
 
 // readHeader reads a header from r, see DecodeHeader.

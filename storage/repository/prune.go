@@ -39,6 +39,7 @@ type PruneResult struct {
 	Swept   []catalog.Leftover // removed objects
 	Locked  []Locked           // objects that the store does not let anyone remove yet
 	Pinned  []catalog.ID       // backups that stay because of a pin
+	Packed  log.Packed         // segments of the log that were packed; their own objects are Swept after the grace
 }
 
 // Locked is an object that the store does not let anyone remove yet.
@@ -69,6 +70,9 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 		}
 	}
 	err := p.sweep(ctx)
+	if err == nil {
+		err = p.pack(ctx)
+	}
 	if err == nil && o.Index != nil && !o.DryRun {
 		p.storeIndex(ctx)
 	}
@@ -147,6 +151,16 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 		}
 	}
 	return last, nil
+}
+
+// pack packs the log. An unpacked log is only slower to list and to read, so an error is none of the Prune unless ctx has ended.
+func (p *pruning) pack(ctx context.Context) (err error) {
+	p.result.Packed, err = p.c.log.Pack(ctx, log.PackOptions{Now: p.o.Now, DryRun: p.o.DryRun, Report: p.report})
+	if err != nil && ctx.Err() == nil {
+		p.report.Say(storage.Event{Stage: "pack", Level: storage.Warning, Message: fmt.Sprintf("the log keeps its small objects: %v", err)})
+		return nil
+	}
+	return err
 }
 
 // storeIndex stores the index. Without it catalogs are only read more slowly, so an error is no error of the Prune.

@@ -1,0 +1,306 @@
+package log
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
+)
+
+// pack is an object that contains the segments from first to last as they were stored, one directly after the other. Their
+// index has their sizes. Without it they can still be told apart, because each header has the size of its body.
+type pack struct {
+	first, last uint64    // seqs
+	size        int64     // bytes
+	stored      time.Time // by the store's clock
+	mixed       bool      // some of the segments are also objects of their own
+}
+
+const maxPacked = 4096 // segments in a pack
+
+// count returns the number of segments in p.
+func (p *pack) count() int { return int(p.last - p.first + 1) }
+
+// packOf returns the pack that a listing contains as n; nil if it has more segments than any pack.
+func packOf(n catalog.LogName, o storage.Object) *pack {
+	if n.Last-n.Seq >= maxPacked {
+		return nil
+	}
+	return &pack{first: n.Seq, last: n.Last, size: o.Size, stored: o.ModTime}
+}
+
+// distinct returns the packs that overlap none which was stored earlier, ascending. So nobody who can only create objects can
+// hide a pack.
+func distinct(packs []*pack) []*pack {
+	slices.SortStableFunc(packs, func(a, b *pack) int { return cmp.Or(a.stored.Compare(b.stored), cmp.Compare(a.first, b.first)) })
+	var kept []*pack
+	for _, p := range packs {
+		i, taken := slices.BinarySearchFunc(kept, p.first, func(k *pack, seq uint64) int { return cmp.Compare(k.first, seq) })
+		if taken || i > 0 && kept[i-1].last >= p.first || i < len(kept) && kept[i].first <= p.last {
+			continue
+		}
+		kept = slices.Insert(kept, i, p)
+	}
+	return kept
+}
+
+// including returns the pack of packs, which are distinct, that includes seq; nil if none does.
+func including(packs []*pack, seq uint64) *pack {
+	i, found := slices.BinarySearchFunc(packs, seq, func(p *pack, seq uint64) int { return cmp.Compare(p.first, seq) })
+	if !found {
+		i--
+	}
+	if i < 0 || packs[i].last < seq {
+		return nil
+	}
+	return packs[i]
+}
+
+// describedBy reports whether segments, which begin with p's first, are those in p by their sizes.
+func (p *pack) describedBy(segments []catalog.Segment) bool {
+	if len(segments) < p.count() || segments[0].Seq != p.first {
+		return false
+	}
+	var size int64
+	for _, s := range segments[:p.count()] {
+		size += s.Size
+	}
+	return size == p.size
+}
+
+// packs remembers the packs that the log has listed, and where their segments begin. It is safe for concurrent use.
+type packs struct {
+	mu      sync.Mutex
+	known   map[string][]*pack // by lineage; distinct
+	offsets map[*pack][]int64  // of each segment and of the end, in bytes
+}
+
+const offsetsKept = 64 // packs whose offsets are remembered, at most 32 KiB each
+
+// set remembers the packs of a lineage.
+func (k *packs) set(lineage string, all []*pack) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil {
+		k.known = map[string][]*pack{}
+	}
+	k.known[lineage] = all
+}
+
+// including returns the known pack that includes a segment; nil if there is none.
+func (k *packs) including(lineage string, seq uint64) *pack {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return including(k.known[lineage], seq)
+}
+
+// overlapping reports whether a known pack of the lineage includes one of the segments from first to last.
+func (k *packs) overlapping(lineage string, first, last uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.known[lineage], func(p *pack) bool { return p.first <= last && p.last >= first })
+}
+
+// listPacks lists the packs of a lineage, which may overlap.
+func (log *Log) listPacks(ctx context.Context, lineage string) ([]*pack, error) {
+	var found []*pack
+	err := log.listLogNames(ctx, lineage, catalog.PackPrefix, func(n catalog.LogName, o storage.Object) bool {
+		p := packOf(n, o)
+		if p != nil {
+			found = append(found, p)
+		}
+		return true
+	})
+	return found, err
+}
+
+// place is where the bytes of a segment are stored.
+type place struct {
+	key    string
+	offset int64
+	size   int64  // bytes; 0: the whole object
+	name   string // for errors: the segment's own key, and that of the pack
+}
+
+// ownPlace returns the place of a segment that is an object of its own.
+func (log *Log) ownPlace(lineage string, seq uint64) place {
+	key := catalog.SegmentKey(log.store.Cluster, lineage, seq)
+	return place{key: key, name: key}
+}
+
+// openPlace opens the first length bytes of a segment; 0: all of it. size is that of the whole segment, in bytes.
+func (log *Log) openPlace(ctx context.Context, at place, length int64) (r io.ReadCloser, size int64, err error) {
+	o := storage.OpenOptions{Offset: at.offset, Length: at.size}
+	if length > 0 && (at.size == 0 || length < at.size) {
+		o.Length = length
+	}
+	r, object, err := log.store.Bucket.Open(ctx, at.key, o)
+	if errors.Is(err, storage.ErrRange) {
+		return nil, 0, fmt.Errorf("%w: it ends before byte %d", catalog.ErrDamaged, at.offset)
+	}
+	return r, cmp.Or(at.size, object.Size), err
+}
+
+// anyPlace calls read for the place where a segment is stored, and again for the other one if the segment is missing or damaged
+// at the first: an object of its own, and a part of a pack. It returns read's first error unless the second call succeeds. A log
+// that was not listed lists its packs only if the segment is no intact object.
+func (log *Log) anyPlace(ctx context.Context, lineage string, seq uint64, read func(at place) error) error {
+	own := func() error { return read(log.ownPlace(lineage, seq)) }
+	packed := func() error { return log.readPacked(ctx, lineage, seq, read) }
+	first, second := own, packed
+	p := log.packs.including(lineage, seq)
+	if p != nil && !p.mixed {
+		first, second = packed, own
+	}
+	err := first()
+	if !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
+		return err
+	}
+	e := second()
+	if e == nil || records.IsAbsent(err) && !records.IsAbsent(e) {
+		return e
+	}
+	return err
+}
+
+// readPacked calls read for the place of a segment in a pack. The error matches storage.ErrNotExist if no pack includes it.
+func (log *Log) readPacked(ctx context.Context, lineage string, seq uint64, read func(at place) error) error {
+	p := log.packs.including(lineage, seq)
+	if p == nil {
+		all, err := log.listPacks(ctx, lineage)
+		if err != nil {
+			return fmt.Errorf("list the packs of lineage %s: %w", lineage, err)
+		}
+		all = distinct(all)
+		log.packs.set(lineage, all)
+		p = including(all, seq)
+	}
+	if p == nil {
+		return fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, lineage, seq), storage.ErrNotExist)
+	}
+	at, err := log.inPack(ctx, lineage, p, seq)
+	if err != nil {
+		return err
+	}
+	return read(at)
+}
+
+// inPack returns the place of segment seq in p.
+func (log *Log) inPack(ctx context.Context, lineage string, p *pack, seq uint64) (place, error) {
+	offsets, err := log.packOffsets(ctx, lineage, p)
+	if err != nil {
+		return place{}, err
+	}
+	key := log.packKey(lineage, p)
+	name := catalog.SegmentKey(log.store.Cluster, lineage, seq) + " in " + path.Base(key)
+	i := seq - p.first
+	if i+1 >= uint64(len(offsets)) {
+		return place{}, fmt.Errorf("%s: %w: a segment before it is damaged, and without an index it cannot be found", name, catalog.ErrDamaged)
+	}
+	return place{key, offsets[i], offsets[i+1] - offsets[i], name}, nil
+}
+
+func (log *Log) packKey(lineage string, p *pack) string {
+	return catalog.PackKey(log.store.Cluster, lineage, p.first, p.last)
+}
+
+// packOffsets returns where the segments in p begin, and where the last one ends. If p is damaged, only the first of them.
+func (log *Log) packOffsets(ctx context.Context, lineage string, p *pack) ([]int64, error) {
+	log.packs.mu.Lock()
+	offsets := log.packs.offsets[p]
+	log.packs.mu.Unlock()
+	if offsets != nil {
+		return offsets, nil
+	}
+	segments, err := log.packedSegments(ctx, lineage, p)
+	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
+		return nil, err
+	}
+	offsets = []int64{0}
+	for i, s := range segments {
+		offsets = append(offsets, offsets[i]+s.Size)
+	}
+	log.packs.mu.Lock()
+	defer log.packs.mu.Unlock()
+	if log.packs.offsets == nil || len(log.packs.offsets) >= offsetsKept {
+		log.packs.offsets = map[*pack][]int64{}
+	}
+	log.packs.offsets[p] = offsets
+	return offsets, nil
+}
+
+// packedSegments returns the segments in p, from their index or, if that is missing or does not describe p, from p itself. If p
+// is damaged, it returns those before the damage and an error that matches catalog.ErrDamaged.
+func (log *Log) packedSegments(ctx context.Context, lineage string, p *pack) ([]catalog.Segment, error) {
+	segments, err := log.readIndex(ctx, lineage, p.first)
+	if err == nil && p.describedBy(segments) {
+		return segments[:p.count()], nil
+	}
+	if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+		return nil, err
+	}
+	return log.scanPack(ctx, lineage, p)
+}
+
+// scanPack reads p and returns its segments. If p is damaged, it returns those before the damage and an error that matches
+// catalog.ErrDamaged. It is storage.ErrNotExist if p is missing.
+func (log *Log) scanPack(ctx context.Context, lineage string, p *pack) ([]catalog.Segment, error) {
+	key := log.packKey(lineage, p)
+	r, _, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, records.ReadError(err))
+	}
+	defer r.Close()
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	var segments []catalog.Segment
+	headers := 0 // bytes
+	for seq := p.first; seq <= p.last; seq++ {
+		s, length, err := log.scanSegment(buffered, lineage, seq)
+		headers += length
+		if err == nil && headers > maxIndexHeaders {
+			err = fmt.Errorf("%w: its headers have more than %d bytes", catalog.ErrDamaged, maxIndexHeaders)
+		}
+		if err != nil {
+			return segments, fmt.Errorf("%s: segment %d in it: %w", key, seq, records.ReadError(err))
+		}
+		segments = append(segments, s)
+	}
+	_, err = buffered.ReadByte()
+	if !errors.Is(err, io.EOF) {
+		return segments, fmt.Errorf("%s: %w: it continues after segment %d", key, catalog.ErrDamaged, p.last)
+	}
+	return segments, nil
+}
+
+// scanSegment reads a segment from r, of which it checks the header. length is the header's, in bytes.
+func (log *Log) scanSegment(r io.Reader, lineage string, seq uint64) (s catalog.Segment, length int, err error) {
+	doc, err := segment.ReadDocument(r)
+	if err != nil {
+		return catalog.Segment{}, 0, err
+	}
+	h, digest, err := log.DecodeHeader(doc)
+	if err != nil {
+		return catalog.Segment{}, 0, err
+	}
+	s = catalog.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}
+	err = s.CheckPlace(log.store.Cluster, lineage, seq)
+	if err != nil {
+		return catalog.Segment{}, 0, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
+	}
+	_, err = io.CopyN(io.Discard, r, h.Stored.Size)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: the pack ends within it", catalog.ErrDamaged)
+	}
+	return s, len(doc), err
+}
