@@ -183,6 +183,9 @@ func (log *Log) readPacked(ctx context.Context, lineage string, seq uint64, read
 			return fmt.Errorf("list the packs of lineage %s: %w", lineage, err)
 		}
 		all = distinct(all)
+		for _, p := range all {
+			p.mixed = true // it is not known, and a segment's own object may be better than a pack that no sweep has checked yet
+		}
 		log.packs.set(lineage, all)
 		p = including(all, seq)
 	}

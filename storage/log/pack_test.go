@@ -3,11 +3,14 @@ package log_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +23,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -273,5 +277,231 @@ func TestDamagedPack(t *testing.T) {
 				t.Errorf("verified: %v, %q, want %q", err, got, test.tested)
 			}
 		})
+	}
+}
+
+// TestPackIsCheckedBeforeTheSweep checks that no segment is removed before its pack was read and found equal.
+func TestPackIsCheckedBeforeTheSweep(t *testing.T) {
+	for name, damage := range map[string]func(p *packing, key string){
+		"a damaged body": func(p *packing, key string) {
+			stored.Change(p.t, p.b, key, func(b []byte) []byte { b[len(b)-1]++; return b })
+		},
+		"a cut pack": func(p *packing, key string) {
+			stored.Change(p.t, p.b, key, func(b []byte) []byte { return b[:len(b)-1] })
+		},
+		"a missing pack":  func(p *packing, key string) { stored.Remove(p.t, p.b, key) },
+		"a missing index": func(p *packing, _ string) { stored.Remove(p.t, p.b, stored.IndexKey("c", p.lineage, 13)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPacking(t)
+			p.pack(2)
+			key := catalog.PackKey("c", p.lineage, 13, 24)
+			damage(p, key)
+			_, err := p.c.Sweep(t.Context(), time.Hour, later)
+			if name != "a missing pack" && (err == nil || !strings.Contains(err.Error(), key)) {
+				t.Errorf("the sweep: %v, want an error that names %s", err, key)
+			}
+			p.wantWhole("swept", 1)
+			if n := strings.Count(p.keys(), ".seg "); n != 18 {
+				t.Errorf("%d segments stay, want 13 to 30: %s", n, p.keys())
+			}
+		})
+	}
+}
+
+// TestPackOfAnotherLog checks that the sweep keeps a segment that differs from the pack of an attacker, who can only create
+// objects.
+func TestPackOfAnotherLog(t *testing.T) {
+	p := newPacking(t)
+	forged := stored.NewWriter(t, "c", p.lineage)
+	forged.Name = "the attacker"
+	var content []byte
+	var segments []catalog.Segment
+	for _, e := range forged.Some(29)[1:] {
+		content = append(content, e.Bytes...)
+		segments = append(segments, catalog.SegmentOf(e))
+	}
+	stored.StoreIndex(t, p.c, segments)
+	stored.Put(t, p.b, catalog.PackKey("c", p.lineage, 2, 29), content)
+	p.wantWhole("before the sweep", 1)
+	p.sweep()
+	p.wantWhole("after the sweep", 1)
+	p.pack(0) // the attacker prevents it
+	p.wantWhole("after another pack", 1)
+}
+
+// TestBogusPacks checks that packs which an attacker adds hide nothing.
+func TestBogusPacks(t *testing.T) {
+	synctest.Test(t, bogusPacks)
+}
+
+func bogusPacks(t *testing.T) {
+	for name, at := range map[string][2]uint64{"over another": {1, 20}, "within": {3, 9}, "over the end": {20, 60}, "after the end": {31, 60}, "of all": {1, 4096}, "too large": {1, 4097}} {
+		for _, content := range []string{"", "x", strings.Repeat("x", 10000)} {
+			p := newPacking(t)
+			p.pack(2)
+			p.sweep()
+			time.Sleep(time.Second) // the resolution of a store's times
+			stored.Put(t, p.b, catalog.PackKey("c", p.lineage, at[0], at[1]), []byte(content))
+			l := stored.LoadLog(t, stored.OpenCluster(t, p.b, "c"), 1)[0]
+			if stored.Spans(l.Stretches()) != "1-30" {
+				t.Errorf("%s, %d bytes: %s, faults %q", name, len(content), stored.Spans(l.Stretches()), stored.FaultsOf(t, l))
+			}
+			stored.StoreSegments(t, p.c, nextOf(t, p.segments[29]))
+			l = stored.LoadLog(t, stored.OpenCluster(t, p.b, "c"), 1)[0]
+			if stored.Spans(l.Stretches()) != "1-31" {
+				t.Errorf("%s, %d bytes, one segment more: %s, faults %q", name, len(content), stored.Spans(l.Stretches()), stored.FaultsOf(t, l))
+			}
+		}
+	}
+}
+
+// nextOf returns a segment that continues e.
+func nextOf(t *testing.T, e segment.Encoded) segment.Encoded {
+	w := stored.NewWriter(t, "c", e.Header.Lineage)
+	w.Header, w.Digest = e.Header, e.Digest
+	return w.Next()
+}
+
+// TestStraySegment checks that a segment which a writer stores under the name of a packed one, after a sleep, changes nothing.
+func TestStraySegment(t *testing.T) {
+	synctest.Test(t, straySegment)
+}
+
+func straySegment(t *testing.T) {
+	for _, sameSize := range []bool{true, false} {
+		p := newPacking(t)
+		p.pack(2)
+		p.sweep()
+		time.Sleep(time.Second) // the resolution of a store's times
+		other := stored.NewWriter(t, "c", p.lineage)
+		other.Header, other.Digest = p.segments[13].Header, p.segments[13].Digest
+		other.Name = "v"
+		if !sameSize {
+			other.Name = "another writer"
+		}
+		stored.StoreSegments(t, p.c, other.Next())
+		p.wantStray("after a sleep")
+		p.sweep()
+		p.wantStray("after another sweep")
+	}
+}
+
+// wantStray is wantWhole, but ReadSegment may return the stray segment.
+func (p *packing) wantStray(what string) {
+	p.t.Helper()
+	fresh := stored.OpenCluster(p.t, p.b, "c")
+	l := stored.LoadLog(p.t, fresh, 1)[0]
+	diff := cmp.Diff(stored.SegmentsOf(p.segments), l.Segments)
+	if diff != "" || len(l.Faults) > 0 {
+		p.t.Errorf("%s: faults %q, %s", what, stored.FaultsOf(p.t, l), diff)
+	}
+	p.wantFolded(what, stored.OpenCluster(p.t, p.b, "c"), stored.SegmentsOf(p.segments))
+	for _, c := range []*repository.Cluster{fresh, stored.OpenCluster(p.t, p.b, "c")} {
+		for i, s := range l.Segments {
+			p.wantContent(what, c, s, p.segments[i].Bytes)
+		}
+	}
+}
+
+// TestPruneOfAPackedLog checks a log that is pruned within a pack, and then after it.
+func TestPruneOfAPackedLog(t *testing.T) {
+	p := newPacking(t)
+	p.pack(2)
+	p.sweep()
+	cut := func(upto uint64) {
+		t.Helper()
+		err := p.c.Log().Delete(t.Context(), log.Tombstone{Lineage: p.lineage, Upto: upto, Time: stored.Noon})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cut(5)
+	p.wantWhole("cut within a pack", 6)
+	p.sweep()
+	p.wantWhole("cut within a pack and swept", 6)
+	cut(12)
+	p.wantWhole("cut after a pack", 13)
+	p.sweep()
+	p.wantWhole("cut after a pack and swept", 13)
+	if strings.Contains(p.keys(), "pack-0000000000000001") || strings.Contains(p.keys(), "index-0000000000000001") {
+		t.Errorf("the pack stays: %s", p.keys())
+	}
+	cut(30)
+	p.sweep()
+	if strings.Contains(p.keys(), "pack") || strings.Contains(p.keys(), "index") {
+		t.Errorf("a pack stays: %s", p.keys())
+	}
+}
+
+// TestPackOfLockedSegments checks that a pack waits until the segments' own objects can be removed.
+func TestPackOfLockedSegments(t *testing.T) {
+	p := newPacking(t)
+	key := stored.SegmentKey("c", p.lineage, 24)
+	content := stored.Get(t, p.b, key)
+	stored.Remove(t, p.b, key)
+	_, err := p.b.Put(t.Context(), key, bytes.NewReader(content), storage.PutOptions{RetainUntil: later.Add(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.pack(1)
+	p.sweep()
+	p.wantWhole("half of it locked", 1)
+}
+
+// TestPackIsInterrupted checks that a prune which fails at any request loses and doubles nothing, and that the next one
+// completes it.
+func TestPackIsInterrupted(t *testing.T) {
+	for verb, atLeast := range map[storagetest.Verb]int{
+		storagetest.VerbPut: 2, storagetest.VerbOpen: 50, storagetest.VerbList: 5, storagetest.VerbStat: 4, storagetest.VerbDelete: 24,
+	} {
+		for how, arm := range map[string]func(*storagetest.Fault){
+			"before": func(f *storagetest.Fault) { f.Fail(errUnreachable) },
+			"after":  func(f *storagetest.Fault) { f.FailLate(errUnreachable) },
+			"amid":   func(f *storagetest.Fault) { f.Cut(10, errUnreachable) },
+		} {
+			if how == "amid" && verb != storagetest.VerbOpen {
+				continue
+			}
+			tried := interrupt(t, fmt.Sprint(how, " ", verb), verb, arm)
+			if tried < atLeast {
+				t.Errorf("%s %v: only %d requests", how, verb, tried)
+			}
+		}
+	}
+}
+
+var errUnreachable = errors.New("the store is unreachable")
+
+// interrupt lets each request of a verb fail in turn, and returns how many there are.
+func interrupt(t *testing.T, what string, verb storagetest.Verb, arm func(*storagetest.Fault)) int {
+	step := 1
+	if testing.Short() {
+		step = 9
+	}
+	for n := 1; ; n += step {
+		p := newPacking(t)
+		b := storagetest.Faulty(p.b)
+		arm(b.On(verb).Nth(n))
+		c := stored.OpenCluster(t, b, "c")
+		_, packErr := c.Log().Pack(t.Context(), log.PackOptions{Now: later})
+		_, sweepErr := c.Sweep(t.Context(), time.Hour, later)
+		if b.Calls(verb) < n {
+			if packErr != nil || sweepErr != nil {
+				t.Fatalf("%s: %v %v without a fault", what, packErr, sweepErr)
+			}
+			return n
+		}
+		p.wantWhole(what, 1)
+		_, err := p.c.Log().Pack(t.Context(), log.PackOptions{Now: later})
+		if err != nil {
+			t.Error(err)
+		}
+		p.sweep()
+		p.wantWhole(what+", completed", 1)
+		segments := strings.Count(p.keys(), ".seg ")
+		if segments != 6 {
+			t.Fatalf("%s, request %d: %d segments stay, want 6: %s", what, n, segments, p.keys())
+		}
 	}
 }
