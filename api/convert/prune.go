@@ -15,7 +15,7 @@ func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, d
 	p := document.Prune{
 		Cluster: c.Cluster, DryRun: dryRun, Backups: []document.PrunedBackup{}, Log: []document.PrunedLog{},
 		Damaged: document.Damages(c.Cluster, c.Damaged), Untrusted: document.Damages(c.Cluster, c.Untrusted),
-		Locked: []document.LockedObject{}, Swept: len(r.Swept), Kept: d.Kept, Removed: d.Removed,
+		Locked: []document.LockedObject{}, Swept: len(r.Swept), Packed: r.Packed.Segments, Packs: r.Packed.Packs, Kept: d.Kept, Removed: d.Removed,
 	}
 	stays := staying(r)
 	for _, b := range d.Backups {

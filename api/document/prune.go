@@ -18,9 +18,12 @@ type Prune struct {
 	Untrusted []Damage       `json:"untrusted"`
 	Locked    []LockedObject `json:"locked"` // objects that cannot be removed before a date
 	// Swept is the number of objects that this prune removes for good, or would remove if dryRun is false. They belong to backups and
-	// log that were deleted, and to backups that were killed, longer ago than the grace period.
+	// log that were deleted, and to backups that were killed, longer ago than the grace period, or are segments that were packed
+	// longer ago than that.
 	Swept     int   `json:"swept"`
 	SweptSize int64 `json:"sweptBytes"`   // the size of these objects
+	Packed    int   `json:"packed"`       // the number of segments that this prune stores in fewer objects, or would store so if dryRun is false
+	Packs     int   `json:"packs"`        // the number of these objects
 	Kept      int64 `json:"keptBytes"`    // the stored size of the backups and the log that stay
 	Removed   int64 `json:"removedBytes"` // the stored size of the backups and the log that are removed
 	Over      int64 `json:"overBytes"`    // by how much the objects that must stay exceed --max-size

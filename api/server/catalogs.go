@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/spec"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 const (
@@ -60,7 +61,7 @@ func (c *catalogs) load(ctx context.Context, cluster, name string) (spec.Reposit
 		k := keptCatalog{}
 		k.err = c.turns.Acquire(ctx, 1)
 		if k.err == nil {
-			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true, Copies: backups.SignedCopies})
+			k.catalog, k.err = store.Cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true, Copies: records.SignedCopies})
 			c.turns.Release(1)
 		}
 		if k.err != nil {

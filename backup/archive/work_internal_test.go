@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/watch"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 )
@@ -221,7 +222,7 @@ func TestNoRequestWaitsLongerThanFlush(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatal(err)
 				}
-				lineages, err := w.to.Log().Load(t.Context(), true)
+				lineages, err := w.to.Log().Load(t.Context(), log.LoadOptions{Details: true})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/etcd-dr/etcd-dr/storage/backups"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -70,7 +71,7 @@ func (a *app) completeFirst(cmd *cobra.Command, args []string, read func(context
 // completeID completes backup IDs.
 func (a *app) completeID(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.completeFirst(cmd, args, func(ctx context.Context, c *repository.Cluster) (ids []cobra.Completion, _ error) {
-		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs, Imported: true, Copies: backups.AnyCopies})
+		catalog, err := c.Load(ctx, backups.LoadOptions{Newest: completeIDs, Imported: true, Copies: records.AnyCopies})
 		for _, b := range catalog.All() {
 			ids = append(ids, cobra.CompletionWithDesc(string(b.ID), fmt.Sprintf("revision %d, %s", b.Manifest.Revision, age(b.Manifest.Started, time.Now()))))
 		}

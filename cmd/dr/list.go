@@ -15,6 +15,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/stores"
@@ -85,7 +86,7 @@ func (a *app) listBackups(ctx context.Context, clusters []*repository.Cluster, n
 	now := time.Now()
 	options := backups.LoadOptions{Newest: newest, Imported: true, Proofs: true, Log: newest == 0}
 	if a.store.asOf == "" { // a listing of the past has other versions
-		options.Copies = backups.AnyCopies
+		options.Copies = records.AnyCopies
 	}
 	for _, c := range clusters {
 		cat, err := c.Load(ctx, options)

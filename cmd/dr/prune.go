@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
@@ -36,7 +37,10 @@ its last check, or one with a database far smaller than the one before it.
 
 No rule counts or removes an imported backup (dr import, dr salvage): --imported removes those that it names.
 
-A removed backup is no longer listed. A later prune deletes its data, after the grace.`,
+A removed backup is no longer listed. A later prune deletes its data, after the grace.
+
+It also packs the small segments of the log, once they are an hour old, into few large objects, and deletes the small ones after
+the grace.`,
 		Example: `  dr prune --keep-last 3 --keep-daily 7 --keep-monthly 12 --window 14d --dry-run
   dr prune --imported 20261121T092433Z-000000000000abcd-import`,
 		Args: noArgs,
@@ -103,6 +107,7 @@ func (a *app) runPrune(ctx context.Context, decide pruneDecider, o repository.Pr
 	if err != nil {
 		return err
 	}
+	c.Remembering(&log.Headers{}) // the prune stores the summary of what this load reads
 	cat, err := c.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Log: true, Collect: o.Index})
 	if err != nil {
 		return err
@@ -250,7 +255,14 @@ func pruneSummary(d document.Prune, grace time.Duration) string {
 		text += fmt.Sprintf("; a prune after %s deletes their data, %s", retention.Span(grace), size(d.Removed))
 	}
 	if d.Swept > 0 {
-		text += fmt.Sprintf("\n%d objects, %s, of deleted or killed backups %s for good", d.Swept, size(d.SweptSize), removed)
+		text += fmt.Sprintf("\n%d objects, %s, that nothing needs any more %s for good", d.Swept, size(d.SweptSize), removed)
+	}
+	if d.Packs > 0 {
+		packed := "packed"
+		if d.DryRun {
+			packed = "would be packed"
+		}
+		text += fmt.Sprintf("\n%d segments of the log %s into %d objects", d.Packed, packed, d.Packs)
 	}
 	return text
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
@@ -368,7 +369,7 @@ func (a *app) catalog(cmd *cobra.Command, f *restoreFlags) (catalog.Catalog, err
 	}
 	// Load all backups even if the target names one: the plan notes how this backup differs from earlier ones.
 	cat, err := a.load(cmd.Context(), backups.LoadOptions{
-		Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0, Copies: backups.SignedCopies,
+		Imported: true, Proofs: true, Log: true, Details: len(f.salvage.dirs) > 0, Copies: records.SignedCopies,
 	})
 	if err != nil || !f.newestBackup {
 		return cat, err

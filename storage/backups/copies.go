@@ -14,18 +14,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Copies determines which manifests and proofs a Load may take from the index.
-type Copies int
-
-// The Copies.
-const (
-	NoCopies     Copies = iota // each document is read
-	SignedCopies               // copies that a trusted key has signed; none if the policy trusts no key
-	// AnyCopies also allows copies without signatures if the policy trusts no key. Anyone who can write to the repository can forge those,
-	// even if locks protect the documents. So a caller may show them, and must decide nothing by them.
-	AnyCopies
-)
-
 const (
 	fewDocuments = 24 // so many may be missing in the index, and are read without it
 	alwaysRead   = 8  // the newest backups of the live cluster, which are never taken from the index
@@ -34,7 +22,7 @@ const (
 // indexed returns the folders of which copies may be used, and how many bytes the documents have that may be copies: none if they are too
 // few. The folders must be sorted newest first, like the result.
 func (r *Reader) indexed(folders []Folder, o LoadOptions) (indexed []Folder, size int64) {
-	if o.Copies == NoCopies || o.Copies == SignedCopies && r.Store.Policy.Trust.None() {
+	if !r.Store.MayUse(o.Copies) {
 		return nil, 0
 	}
 	live, documents := 0, 0

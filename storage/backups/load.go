@@ -28,7 +28,7 @@ type LoadOptions struct {
 	// Segment, see Segment.Folded, so that memory does not grow with their number.
 	Log     bool
 	Details bool // do not fold the log's segments: each takes about 1 KiB of memory
-	Copies  Copies
+	Copies  records.Copies
 	Collect *Collector // gets the manifests and proofs that are read; nil: nothing does
 }
 

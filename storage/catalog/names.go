@@ -151,6 +151,9 @@ func ManifestKey(cluster string, id ID) string { return BackupKey(cluster, id, M
 // BackupsIndexKey returns the key of the index of a cluster's backups.
 func BackupsIndexKey(cluster string) string { return cluster + "/backups-index.zst" }
 
+// LogSummaryKey returns the key of the summary of a cluster's log.
+func LogSummaryKey(cluster string) string { return cluster + "/log-summary.json" }
+
 // SplitBackupKey returns the id and the name whose BackupKey is key. ok is false if key is not such a key.
 func SplitBackupKey(cluster, key string) (id ID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, BackupsPrefix(cluster))

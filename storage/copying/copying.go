@@ -13,6 +13,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/assets"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
@@ -153,7 +154,7 @@ func readTarget(ctx context.Context, c *repository.Cluster, o Options) (side, er
 	if o.BackupsOnly {
 		return s, nil
 	}
-	lineages, err := c.Log().Load(ctx, true)
+	lineages, err := c.Log().Load(ctx, log.LoadOptions{Details: true})
 	if err != nil {
 		return side{}, err
 	}

@@ -83,31 +83,29 @@ func (h *Headers) put(key string, kept keptHeader) {
 	h.newer[key] = kept
 }
 
-// fold returns the folded index under key, if stored still lists its segments with the same sizes and it covers the same seqs.
-// next is the first seq of the next index; 0 if there is none.
-func (h *Headers) fold(key string, stored listing, next uint64) ([]catalog.Segment, bool) {
+// fold returns the folded index under key, if it is cached.
+func (h *Headers) fold(key string) (keptFold, bool) {
 	if h == nil {
-		return nil, false
+		return keptFold{}, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	kept, ok := h.folds[key]
-	if !ok || time.Now().After(h.foldsUntil) {
-		return nil, false
-	}
-	first, last := kept.segments[0].Seq, kept.segments[len(kept.segments)-1].Seq
-	cut := kept.last
-	if next > 0 {
-		cut = min(cut, next-1)
-	}
-	sum, whole := stored.sum(first, last)
-	return slices.Clone(kept.segments), whole && sum == kept.listed && cut == last
+	return kept, ok && !time.Now().After(h.foldsUntil)
 }
 
-// rememberFold caches segments, the folded index under key, whose last seq is last. It does nothing if they were not folded,
-// or if the process has cached maxFolds.
+// rememberFold caches segments, the folded index under key, whose last seq is last. It does nothing if they were not folded.
 func (h *Headers) rememberFold(key string, segments []catalog.Segment, stored listing, last uint64) {
-	if h == nil || len(segments) == 0 || segments[len(segments)-1].Folded == 0 {
+	if len(segments) == 0 || segments[len(segments)-1].Folded == 0 {
+		return
+	}
+	sum, _ := stored.sum(segments[0].Seq, segments[len(segments)-1].Seq)
+	h.keep(key, keptFold{slices.Clone(segments), sum, last})
+}
+
+// keep caches a folded index, unless the process has cached maxFolds.
+func (h *Headers) keep(key string, kept keptFold) {
+	if h == nil {
 		return
 	}
 	h.mu.Lock()
@@ -128,6 +126,5 @@ func (h *Headers) rememberFold(key string, segments []catalog.Segment, stored li
 		h.count.Add(1)
 		foldsKept.Add(1)
 	}
-	sum, _ := stored.sum(segments[0].Seq, segments[len(segments)-1].Seq)
-	h.folds[key] = keptFold{slices.Clone(segments), sum, last}
+	h.folds[key] = kept
 }

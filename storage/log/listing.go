@@ -96,8 +96,8 @@ func (l listing) storedAt(seq uint64) (t time.Time, ok bool) {
 	return time.Unix(int64(r.times[seq-r.first]), 0), true
 }
 
-// sum returns a digest of the sizes of the segments from first to last, or of their packs. It is not whole if one of them is
-// not listed.
+// sum returns a digest of the sizes of the segments from first to last. It is not whole if one of them is not listed as an object
+// of its own.
 func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
 	const prime = 1099511628211 // of FNV-1a
 	next := first
@@ -106,16 +106,10 @@ func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
 		if r.last < first || r.first > last {
 			continue
 		}
-		if r.first > next {
+		if r.first > next || r.pack != nil {
 			return 0, false
 		}
 		next = min(last, r.last) + 1
-		if r.pack != nil {
-			for _, part := range []uint64{max(first, r.first), next, r.pack.first, r.pack.last, uint64(r.pack.size)} {
-				sum = (sum ^ part) * prime
-			}
-			continue
-		}
 		for seq := max(first, r.first); seq < next; seq++ {
 			sum = (sum ^ uint64(r.sizes[seq-r.first])) * prime
 		}

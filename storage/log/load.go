@@ -180,17 +180,24 @@ func (log *Log) UnlistedLineage(err error) (f logFolder, ok bool) {
 // lineagesAtOnce bounds the memory for indexes: each lineage that is being loaded holds up to indexReaders of them.
 const lineagesAtOnce = 4
 
+// LoadOptions configure Load.
+type LoadOptions struct {
+	Details bool           // do not fold the segments: each takes about 1 KiB of memory
+	Copies  records.Copies // whether folded indexes may be taken from the summary
+}
+
 // Load returns the lineages of the log, oldest first. It lists the log, reads its indexes, and reads the headers of the
-// segments that are in no index. Without details it folds each index to save memory, as catalog.Fold does; with details each
-// Segment takes about 1 KiB. Segments that are missing or unusable are faults of their lineage, not errors.
-func (log *Log) Load(ctx context.Context, details bool) ([]catalog.Lineage, error) {
+// segments that are in no index. It folds each index to save memory, as catalog.Fold does, unless o has Details. Segments that are
+// missing or unusable are faults of their lineage, not errors.
+func (log *Log) Load(ctx context.Context, o LoadOptions) ([]catalog.Lineage, error) {
 	folders, err := log.logFolders(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lineages := make([]catalog.Lineage, len(folders))
+	folds := log.summaryFor(ctx, folders, o)
 	err = records.Parallel(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
-		lineages[i], err = log.loadLineage(ctx, folders[i], details)
+		lineages[i], err = log.loadLineage(ctx, newLineageLoad(log, folders[i], o.Details, folds))
 		return err
 	})
 	if err != nil {
@@ -212,7 +219,7 @@ func (log *Log) LoadLineage(ctx context.Context, id string) (catalog.Lineage, er
 	}
 	for _, f := range folders {
 		if f.lineage == id {
-			return log.loadLineage(ctx, f, false)
+			return log.loadLineage(ctx, newLineageLoad(log, f, false, nil))
 		}
 	}
 	return catalog.Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, log.store.Cluster, catalog.ErrNotFound)
@@ -223,6 +230,7 @@ type lineageLoad struct {
 	log     *Log
 	folder  logFolder
 	details bool                // fold no index
+	folds   map[string]keptFold // of the summary, by key
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
 	damaged []error             // parallel to folder.indexes; why the rest of the pack cannot be read
@@ -250,11 +258,17 @@ func (s slot) first() uint64 {
 	return cmp.Or(s.begins, s.seq)
 }
 
-// loadLineage loads one lineage. If a folded index has a fault, it loads the lineage again with that index unfolded.
-func (log *Log) loadLineage(ctx context.Context, f logFolder, details bool) (catalog.Lineage, error) {
+func newLineageLoad(log *Log, f logFolder, details bool, folds map[string]keptFold) *lineageLoad {
 	n := len(f.indexes)
-	l := lineageLoad{log: log, folder: f, details: details, doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n)}
-	unread := f.indexes
+	return &lineageLoad{
+		log: log, folder: f, details: details, folds: folds,
+		doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n),
+	}
+}
+
+// loadLineage loads one lineage. If a folded index has a fault, it loads the lineage again with that index unfolded.
+func (log *Log) loadLineage(ctx context.Context, l *lineageLoad) (catalog.Lineage, error) {
+	unread := l.folder.indexes
 	for {
 		err := l.readIndexes(ctx, unread)
 		if err != nil {
@@ -323,8 +337,8 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		key, folds := catalog.IndexKey(l.log.store.Cluster, l.folder.lineage, firsts[n]), !l.details && !l.doubted[firsts[n]]
 		p := l.folder.packAt(firsts[n])
 		if folds {
-			kept, ok := l.log.Headers.fold(key, l.folder.segments, l.folder.nextIndex(i))
-			if ok {
+			kept := l.keptFold(key, i, p)
+			if kept != nil {
 				l.folder.segments.describe(p, kept[:1])
 				l.indexes[i] = kept
 				return nil
@@ -352,6 +366,20 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 	})
 	l.refuseIndexes(refused)
 	return err
+}
+
+// keptFold returns the fold of the i-th index, which has the key and the pack p, from the cache or the summary; nil if neither has it.
+func (l *lineageLoad) keptFold(key string, i int, p *pack) []catalog.Segment {
+	next := l.folder.nextIndex(i)
+	kept, ok := l.log.Headers.fold(key)
+	if !ok || !kept.fits(l.folder.segments, p, next) {
+		kept, ok = l.folds[key]
+		if !ok || !kept.fits(l.folder.segments, p, next) {
+			return nil
+		}
+		l.log.Headers.keep(key, kept)
+	}
+	return slices.Clone(kept.segments)
 }
 
 // readPack describes p, the pack of the i-th index, by segments, which that index returned with err, or else by p itself. It

@@ -26,7 +26,7 @@ const indexKey = "c/backups-index.zst"
 // everything selects all backups with their proofs, and copies selects copies of them.
 var (
 	everything = backups.LoadOptions{Imported: true, Proofs: true}
-	copies     = backups.LoadOptions{Imported: true, Proofs: true, Copies: backups.AnyCopies}
+	copies     = backups.LoadOptions{Imported: true, Proofs: true, Copies: records.AnyCopies}
 )
 
 // store creates backups with the numbers from first to last, of which every fifth has a proof.
@@ -109,7 +109,7 @@ func TestSignedCopies(t *testing.T) {
 	store(t, c, 0, 49)
 	prune(t, c, nil)
 	signed := copies
-	signed.Copies = backups.SignedCopies
+	signed.Copies = records.SignedCopies
 	for _, test := range []struct {
 		name   string
 		policy records.Policy

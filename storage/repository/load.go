@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
@@ -30,7 +31,7 @@ func (c *Cluster) Load(ctx context.Context, o backups.LoadOptions) (catalog.Cata
 	if !o.Log {
 		return catalog, nil
 	}
-	catalog.Lineages, err = c.log.Load(ctx, o.Details)
+	catalog.Lineages, err = c.log.Load(ctx, log.LoadOptions{Details: o.Details, Copies: o.Copies})
 	if err != nil {
 		return catalog, err
 	}

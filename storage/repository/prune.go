@@ -73,8 +73,8 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 	if err == nil {
 		err = p.pack(ctx)
 	}
-	if err == nil && o.Index != nil && !o.DryRun {
-		p.storeIndex(ctx)
+	if err == nil && !o.DryRun {
+		p.storeCopies(ctx)
 	}
 	return p.result, err
 }
@@ -163,9 +163,13 @@ func (p *pruning) pack(ctx context.Context) (err error) {
 	return err
 }
 
-// storeIndex stores the index. Without it catalogs are only read more slowly, so an error is no error of the Prune.
-func (p *pruning) storeIndex(ctx context.Context) {
-	err := p.c.reader.StoreIndex(ctx, p.o.Index)
+// storeCopies stores the index of the backups, and the summary of the log. Without them catalogs are only read more slowly, so an
+// error is no error of the Prune.
+func (p *pruning) storeCopies(ctx context.Context) {
+	err := p.c.log.StoreSummary(ctx)
+	if p.o.Index != nil {
+		err = errors.Join(err, p.c.reader.StoreIndex(ctx, p.o.Index))
+	}
 	if err != nil {
 		p.report.Say(storage.Event{Stage: "prune", Level: storage.Warning, Message: fmt.Sprintf("lists and restores stay slower: %v", err)})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 )
 
 // Survey is the state of a cluster in the repository, gathered without reading every manifest.
@@ -44,7 +45,7 @@ func (c *Cluster) Survey(ctx context.Context, o SurveyOptions) (Survey, error) {
 	if err != nil {
 		return Survey{}, err
 	}
-	lineages, err := c.log.Load(ctx, false)
+	lineages, err := c.log.Load(ctx, log.LoadOptions{})
 	if err != nil {
 		return Survey{}, err
 	}

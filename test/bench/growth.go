@@ -104,7 +104,7 @@ func (g *grown) lists(ctx context.Context, times int) (l listed, err error) {
 	for round := range times + 1 {
 		before := g.store.Calls(storagetest.VerbOpen)
 		spent, err := timedHere(ctx, func(ctx context.Context) error {
-			cat, err := g.cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Copies: backups.AnyCopies})
+			cat, err := g.cluster.Load(ctx, backups.LoadOptions{Imported: true, Proofs: true, Copies: records.AnyCopies})
 			if err == nil && len(cat.Backups) != g.backups {
 				err = fmt.Errorf("%d of %d backups are listed", len(cat.Backups), g.backups)
 			}
