@@ -196,7 +196,7 @@ func TestPack(t *testing.T) {
 
 // TestPackWithoutIndex checks that a pack whose index is lost describes itself, and gets an index by the next Pack.
 func TestPackWithoutIndex(t *testing.T) {
-	for _, damage := range []string{"missing", "damaged", "of another pack"} {
+	for _, damage := range []string{"missing", "damaged", "of another pack", "of another writer"} {
 		t.Run(damage, func(t *testing.T) {
 			p := newPacking(t)
 			p.pack(2)
@@ -209,6 +209,14 @@ func TestPackWithoutIndex(t *testing.T) {
 				stored.Put(t, p.b, key, []byte("{}"))
 			case "of another pack":
 				wrong, err := log.EncodeIndex(stored.SegmentsOf(p.segments[12:23]))
+				if err != nil {
+					t.Fatal(err)
+				}
+				stored.Put(t, p.b, key, wrong)
+			case "of another writer":
+				other := stored.NewWriter(t, "c", p.lineage)
+				other.Header, other.Digest, other.Name = p.segments[11].Header, p.segments[11].Digest, "another writer"
+				wrong, err := log.EncodeIndex(stored.SegmentsOf(other.Some(12)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -336,7 +344,7 @@ func TestBogusPacks(t *testing.T) {
 }
 
 func bogusPacks(t *testing.T) {
-	for name, at := range map[string][2]uint64{"over another": {1, 20}, "within": {3, 9}, "over the end": {20, 60}, "after the end": {31, 60}, "of all": {1, 4096}, "too large": {1, 4097}} {
+	for name, at := range map[string][2]uint64{"over another": {1, 20}, "in place of another": {1, 11}, "over two": {6, 18}, "within": {3, 9}, "over the end": {20, 60}, "after the end": {31, 60}, "of all": {1, 4096}, "too large": {1, 4097}} {
 		for _, content := range []string{"", "x", strings.Repeat("x", 10000)} {
 			p := newPacking(t)
 			p.pack(2)
@@ -432,6 +440,40 @@ func TestPruneOfAPackedLog(t *testing.T) {
 	if strings.Contains(p.keys(), "pack") || strings.Contains(p.keys(), "index") {
 		t.Errorf("a pack stays: %s", p.keys())
 	}
+}
+
+// TestPruneKeepsTheIndexOfAPack checks a log of which no segment is an object of its own.
+func TestPruneKeepsTheIndexOfAPack(t *testing.T) {
+	p := newPacking(t)
+	p.pack(2)
+	p.sweep()
+	for _, e := range p.segments[24:] {
+		stored.Remove(t, p.b, stored.SegmentKey("c", p.lineage, e.Header.Seq))
+	}
+	p.segments = p.segments[:24]
+	err := p.c.Log().Delete(t.Context(), log.Tombstone{Lineage: p.lineage, Upto: 5, Time: stored.Noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.sweep()
+	p.wantWhole("cut and swept", 6)
+	if !strings.Contains(p.keys(), "index-0000000000000001.json") {
+		t.Errorf("the index is gone: %s", p.keys())
+	}
+}
+
+// TestIndexesOverlapPacks checks indexes that an agent, which was replaced, stores after the segments were packed.
+func TestIndexesOverlapPacks(t *testing.T) {
+	p := newPacking(t)
+	p.pack(2)
+	p.sweep()
+	for _, span := range [][2]int{{7, 30}, {20, 26}, {25, 30}, {27, 30}} {
+		stored.StoreIndex(t, p.c, stored.SegmentsOf(p.segments[span[0]-1:span[1]]))
+		p.wantWhole(fmt.Sprint("with an index of ", span), 1)
+	}
+	p.pack(0)
+	p.sweep()
+	p.wantWhole("after another sweep", 1)
 }
 
 // TestPackOfLockedSegments checks that a pack waits until the segments' own objects can be removed.

@@ -135,7 +135,7 @@ func (p *packer) packable(ctx context.Context, f logFolder, i int) ([]catalog.Se
 	for _, s := range segments {
 		size += s.Size
 		stored, ok := f.segments.storedAt(s.Seq)
-		if !ok || !f.segments.has(s) || s.Size > maxPackMember || p.o.Now.Sub(stored) < packAge {
+		if !ok || s.Size > maxPackMember || p.o.Now.Sub(stored) < packAge {
 			return nil, nil
 		}
 	}

@@ -16,15 +16,19 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestPackedIsTheSameLog checks that a log, whatever is damaged, is the same after it was packed and swept, folded or not, with a
 // summary and without.
 func TestPackedIsTheSameLog(t *testing.T) {
-	seeds := uint64(20)
+	seeds := uint64(3)
 	if testing.Short() {
 		seeds = 1
+	}
+	if soak.On() {
+		seeds = 40
 	}
 	for name := range newFolding(t, 0).wrong() {
 		t.Run(name, func(t *testing.T) {
@@ -144,6 +148,9 @@ func TestBadSummary(t *testing.T) {
 			stored.Remove(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60))
 		},
 		"an index is gone": func(t *testing.T, b storage.Bucket) { stored.Remove(t, b, stored.IndexKey("c", stored.LineageID(1), 51)) },
+		"a pack is cut": func(t *testing.T, b storage.Bucket) {
+			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60), func(d []byte) []byte { return d[:len(d)-1] })
+		},
 		"a pack is longer": func(t *testing.T, b storage.Bucket) {
 			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60), func(d []byte) []byte { return append(d, 0) })
 		},
