@@ -8,6 +8,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/restore/replay"
@@ -126,7 +127,7 @@ func provenText(at replay.At) string {
 // segments returns the plan's segments. It first compares the last segment with the plan: the log may have changed since the plan was
 // made.
 func (r *run) segments(ctx context.Context, log plan.Log) (iter.Seq2[catalog.Segment, error], error) {
-	lineage, err := r.cluster.Log().LoadLineage(ctx, log.Lineage)
+	lineage, err := r.cluster.Log().LoadRange(ctx, log.Lineage, log.First, log.Last)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +161,12 @@ func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	return log.First
 }
 
-// segmentsHeld is the number of segments in memory: the one that is replayed, and one that is fetched and unsealed meanwhile.
-const segmentsHeld = 2
+// Segments are fetched and unsealed ahead of the replay, many small ones at a time, because each takes a round trip to the store. Of large
+// ones two are in memory: the one that is replayed, and the next.
+const (
+	segmentsAhead = 32
+	bytesHeld     = 32 << 20 // of the records of all these
+)
 
 // records yields the records of the segments in order. It yields a segment's records only after it has checked the whole segment.
 func (r *run) records(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) iter.Seq2[segment.Record, error] {
@@ -187,6 +192,7 @@ func (r *run) records(ctx context.Context, segments iter.Seq2[catalog.Segment, e
 					return
 				}
 			}
+			fetched.release()
 		}
 	}
 }
@@ -195,11 +201,13 @@ type fetched struct {
 	records       []segment.Record
 	guessedLeases int // leases of the segment whose time to live the agent guessed
 	err           error
+	release       func() // to be called when the records are no longer needed, unless there is an error
 }
 
 // fetchAhead fetches segments ahead, and returns a queue of their results in order. It closes the queue after the last one.
 func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment, error]) <-chan chan fetched {
-	queue := make(chan chan fetched, segmentsHeld-1)
+	queue := make(chan chan fetched, segmentsAhead)
+	held := semaphore.NewWeighted(bytesHeld)
 	go func() {
 		defer close(queue)
 		for s, err := range segments {
@@ -213,9 +221,15 @@ func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment
 				one <- fetched{err: err}
 				return
 			}
+			size := min(max(s.Plain.Size, 0), bytesHeld/2)
+			err = held.Acquire(ctx, size)
+			if err != nil {
+				one <- fetched{err: err}
+				return
+			}
 			go func() {
 				records, err := r.fetchSegment(ctx, s)
-				one <- fetched{records, s.GuessedLeases, err}
+				one <- fetched{records, s.GuessedLeases, err, func() { held.Release(size) }}
 			}()
 		}
 	}()

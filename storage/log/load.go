@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -112,13 +113,21 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 		return nil, err
 	}
 	for i := range folders {
-		err := log.removePruned(ctx, &folders[i])
+		err := log.completeFolder(ctx, &folders[i])
 		if err != nil {
 			return nil, err
 		}
-		log.packs.set(folders[i].lineage, folders[i].usePacks())
 	}
 	return folders, nil
+}
+
+// completeFolder removes the pruned segments from f, as it was listed, and adds those that only packs contain.
+func (log *Log) completeFolder(ctx context.Context, f *logFolder) error {
+	err := log.removePruned(ctx, f)
+	if err == nil {
+		log.packs.set(f.lineage, f.usePacks())
+	}
+	return err
 }
 
 // listLog returns the lineages in the store, with their pruned segments.
@@ -148,21 +157,26 @@ func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 		if held > records.MaxListed {
 			return nil, records.TooMany(catalog.LogPrefix(log.store.Cluster))
 		}
-		switch name.Kind {
-		case catalog.LogIndex:
-			f.indexes = append(f.indexes, name.Seq)
-		case catalog.LogTombstone:
-			f.tombstones = append(f.tombstones, name.Seq)
-		case catalog.LogSegment:
-			f.segments.add(name.Seq, object.Size, object.ModTime)
-		case catalog.LogPack:
-			p := packOf(name, object)
-			if p != nil {
-				f.packs = append(f.packs, p)
-			}
-		}
+		f.add(name, object)
 	}
 	return folders, nil
+}
+
+// add adds a listed object to f. Those of each kind must come in the order of their seqs.
+func (f *logFolder) add(name catalog.LogName, object storage.Object) {
+	switch name.Kind {
+	case catalog.LogIndex:
+		f.indexes = append(f.indexes, name.Seq)
+	case catalog.LogTombstone:
+		f.tombstones = append(f.tombstones, name.Seq)
+	case catalog.LogSegment:
+		f.segments.add(name.Seq, object.Size, object.ModTime)
+	case catalog.LogPack:
+		p := packOf(name, object)
+		if p != nil {
+			f.packs = append(f.packs, p)
+		}
+	}
 }
 
 // UnlistedLineage returns the folder of the lineage that a listing skipped with err. The folder contains only a fault. ok is
@@ -206,23 +220,65 @@ func (log *Log) Load(ctx context.Context, o LoadOptions) ([]catalog.Lineage, err
 	return sortByHistory(lineages), nil
 }
 
-// LoadLineage returns one lineage of the log, as Load does without details. The error matches catalog.ErrName if id is
-// malformed, and catalog.ErrNotFound if the lineage is missing.
-func (log *Log) LoadLineage(ctx context.Context, id string) (catalog.Lineage, error) {
+// LoadRange returns the segments of a lineage with a seq from first to last, as Load does without details. It lists and reads little
+// else, however long the log is. A lineage that is missing has no segments. The error matches catalog.ErrName if id is malformed.
+func (log *Log) LoadRange(ctx context.Context, id string, first, last uint64) (catalog.Lineage, error) {
 	err := catalog.ValidLineage(id)
 	if err != nil {
 		return catalog.Lineage{}, err
 	}
-	folders, err := log.logFolders(ctx)
-	if err != nil {
-		return catalog.Lineage{}, err
+	f, err := log.listRange(ctx, id, first, last)
+	if err == nil {
+		err = log.completeFolder(ctx, &f)
 	}
-	for _, f := range folders {
-		if f.lineage == id {
-			return log.loadLineage(ctx, newLineageLoad(log, f, false, nil))
+	var lineage catalog.Lineage
+	if err == nil {
+		_, f.segments = f.segments.cut(first)
+		f.segments, _ = f.segments.cut(last + 1)
+		l := newLineageLoad(log, f, false, nil)
+		l.first, l.last = first, last
+		lineage, err = log.loadLineage(ctx, l)
+	}
+	if err != nil {
+		return catalog.Lineage{}, fmt.Errorf("read segments %d to %d of lineage %s of cluster %s: %w", first, last, id, log.store.Cluster, err)
+	}
+	return lineage, nil
+}
+
+// listRange returns the folder of a lineage with the segments from first to last, and the indexes and packs that include one of them.
+func (log *Log) listRange(ctx context.Context, lineage string, first, last uint64) (logFolder, error) {
+	f := logFolder{lineage: lineage}
+	o := storage.ListOptions{Prefix: catalog.LineagePrefix(log.store.Cluster, lineage), After: catalog.SegmentKey(log.store.Cluster, lineage, first-1)}
+	for object, err := range log.store.Bucket.List(ctx, o) {
+		unlisted, skipped := log.UnlistedLineage(err)
+		if skipped {
+			return unlisted, nil
+		}
+		if err != nil {
+			return f, err
+		}
+		name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key)
+		if ok && (name.Kind != catalog.LogSegment || name.Seq > last) {
+			break
+		}
+		if ok {
+			f.segments.add(name.Seq, object.Size, object.ModTime)
 		}
 	}
-	return catalog.Lineage{}, fmt.Errorf("lineage %s of cluster %s is %w", id, log.store.Cluster, catalog.ErrNotFound)
+	for _, prefix := range []string{catalog.IndexPrefix, catalog.PackPrefix, catalog.TombstonePrefix} {
+		err := log.listLogNames(ctx, lineage, prefix, func(n catalog.LogName, o storage.Object) bool {
+			f.add(n, o)
+			return true
+		})
+		if err != nil {
+			return f, err
+		}
+	}
+	f.packs = slices.DeleteFunc(f.packs, func(p *pack) bool { return p.last < first || p.first > last })
+	i := sort.Search(len(f.indexes), func(i int) bool { return f.indexes[i] > first })
+	f.indexes = f.indexes[max(i-1, 0):]
+	f.indexes = slices.DeleteFunc(f.indexes, func(seq uint64) bool { return seq > last })
+	return f, nil
 }
 
 // lineageLoad is the state of loading one lineage.
@@ -230,6 +286,8 @@ type lineageLoad struct {
 	log     *Log
 	folder  logFolder
 	details bool                // fold no index
+	first   uint64              // of the seqs that are loaded
+	last    uint64              // of these; 0: all are
 	folds   map[string]keptFold // of the summary, by key
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
@@ -379,6 +437,9 @@ func (l *lineageLoad) keptFold(key string, i int, p *pack) []catalog.Segment {
 		}
 		l.log.Headers.keep(key, kept)
 	}
+	if !l.includes(kept.segments[0].Seq) || !l.includes(kept.segments[1].Seq) {
+		return nil
+	}
 	return slices.Clone(kept.segments)
 }
 
@@ -405,7 +466,7 @@ func (l *lineageLoad) collectIndexed() {
 	for _, segments := range l.indexes {
 		for i := range segments {
 			s := &segments[i]
-			if s.Seq <= l.folder.pruned {
+			if s.Seq <= l.folder.pruned || !l.includes(s.FirstSeq()) || !l.includes(s.Seq) {
 				continue
 			}
 			if s.Folded > 0 {
@@ -419,6 +480,11 @@ func (l *lineageLoad) collectIndexed() {
 			l.known[segments[i].Seq] = s
 		}
 	}
+}
+
+// includes reports whether the segment seq is loaded.
+func (l *lineageLoad) includes(seq uint64) bool {
+	return l.last == 0 || seq >= l.first && seq <= l.last
 }
 
 // refuseIndexes records a fault for each index with an error. errs is parallel to the indexes.

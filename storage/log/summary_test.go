@@ -2,10 +2,13 @@ package log_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
@@ -67,6 +70,9 @@ func prune(t *testing.T, c *repository.Cluster) log.Packed {
 // same fails the test unless the log is whole, read in any way.
 func (f *folding) same(what string, whole catalog.Catalog) {
 	f.t.Helper()
+	for i, l := range whole.Lineages {
+		f.sameRange(what, i, l)
+	}
 	details := stored.Load(f.t, stored.OpenCluster(f.t, f.b, "c"), backups.LoadOptions{Log: true, Details: true, Proofs: true})
 	sameSegments(f.t, f.c, whole, details)
 	for _, copies := range []records.Copies{records.NoCopies, records.AnyCopies} {
@@ -80,6 +86,34 @@ func (f *folding) same(what string, whole catalog.Catalog) {
 		if diff != "" {
 			f.t.Fatalf("%s, copies %v: gaps (-all +loaded):\n%s", what, copies, diff)
 		}
+	}
+}
+
+// sameRange fails the test unless a range of l is loaded as it is.
+func (f *folding) sameRange(what string, n int, l catalog.Lineage) {
+	f.t.Helper()
+	first := l.Segments[0].Seq + f.rng.Uint64N(uint64(len(l.Segments)))
+	last := first + f.rng.Uint64N(50)
+	c := stored.OpenCluster(f.t, f.b, "c")
+	got, err := c.Log().LoadRange(f.t.Context(), l.ID, first, last)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	inRange := func(s catalog.Segment) bool { return s.Seq >= first && s.Seq <= last }
+	want := catalog.Lineage{Segments: slices.DeleteFunc(slices.Clone(l.Segments), func(s catalog.Segment) bool { return !inRange(s) })}
+	if len(got.Segments) > 0 && (got.Segments[0].FirstSeq() < first || got.Segments[len(got.Segments)-1].Seq > last) {
+		f.t.Errorf("%s: of %d to %d, segments %d to %d are loaded", what, first, last, got.Segments[0].FirstSeq(), got.Segments[len(got.Segments)-1].Seq)
+	}
+	var unfolded []catalog.Segment
+	for s, err := range c.Log().Unfolded(f.t.Context(), got.Segments, first, last) {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		unfolded = append(unfolded, s)
+	}
+	diff := cmp.Diff(want.Segments, unfolded, cmpopts.EquateEmpty())
+	if diff != "" {
+		f.t.Errorf("%s: segments %d to %d of lineage %d: %s", what, first, last, n, diff)
 	}
 }
 
@@ -140,14 +174,22 @@ func TestSummarySavesRequests(t *testing.T) {
 func TestBadSummary(t *testing.T) {
 	const key = "c/log-summary.json"
 	for name, change := range map[string]func(t *testing.T, b storage.Bucket){
-		"no document":        func(t *testing.T, b storage.Bucket) { stored.Put(t, b, key, []byte("x")) },
-		"cut":                func(t *testing.T, b storage.Bucket) { stored.Change(t, b, key, func(d []byte) []byte { return d[:len(d)/2] }) },
-		"a flipped bit":      func(t *testing.T, b storage.Bucket) { stored.Change(t, b, key, func(d []byte) []byte { d[len(d)/2] ^= 2; return d }) },
-		"of another cluster": func(t *testing.T, b storage.Bucket) { stored.Put(t, b, key, stored.Get(t, ofAnotherCluster(t), "d/log-summary.json")) },
+		"no document": func(t *testing.T, b storage.Bucket) { stored.Put(t, b, key, []byte("x")) },
+		"cut": func(t *testing.T, b storage.Bucket) {
+			stored.Change(t, b, key, func(d []byte) []byte { return d[:len(d)/2] })
+		},
+		"a flipped bit": func(t *testing.T, b storage.Bucket) {
+			stored.Change(t, b, key, func(d []byte) []byte { d[len(d)/2] ^= 2; return d })
+		},
+		"of another cluster": func(t *testing.T, b storage.Bucket) {
+			stored.Put(t, b, key, stored.Get(t, ofAnotherCluster(t), "d/log-summary.json"))
+		},
 		"a pack is gone": func(t *testing.T, b storage.Bucket) {
 			stored.Remove(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60))
 		},
-		"an index is gone": func(t *testing.T, b storage.Bucket) { stored.Remove(t, b, stored.IndexKey("c", stored.LineageID(1), 51)) },
+		"an index is gone": func(t *testing.T, b storage.Bucket) {
+			stored.Remove(t, b, stored.IndexKey("c", stored.LineageID(1), 51))
+		},
 		"a pack is cut": func(t *testing.T, b storage.Bucket) {
 			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60), func(d []byte) []byte { return d[:len(d)-1] })
 		},
@@ -159,7 +201,7 @@ func TestBadSummary(t *testing.T) {
 			b := summarized(t, records.Policy{})
 			change(t, b)
 			whole := stored.Load(t, stored.OpenCluster(t, b, "c"), backups.LoadOptions{Log: true, Details: true})
-			f := &folding{t: t, b: b, c: stored.OpenCluster(t, b, "c")}
+			f := &folding{t: t, rng: rand.New(rand.NewPCG(1, 0)), b: b, c: stored.OpenCluster(t, b, "c")}
 			f.same(name, whole)
 			prune(t, f.c)
 			f.same(name+", after another prune", stored.Load(t, f.c, backups.LoadOptions{Log: true, Details: true}))

@@ -3,6 +3,7 @@ package repository_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -266,7 +267,7 @@ func TestForgedSegments(t *testing.T) {
 	stored.StoreIndex(t, mine, stored.SegmentsOf([]segment.Encoded{w.Next()}))
 
 	trusting := stored.OpenWith(t, b, stored.Trust(t, owner.Public))
-	l, err := trusting.Log().LoadLineage(t.Context(), lineage)
+	l, err := trusting.Log().LoadRange(t.Context(), lineage, 1, math.MaxInt64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +278,7 @@ func TestForgedSegments(t *testing.T) {
 	if err != nil || tail.Last.Seq != 3 || !errors.Is(tail.Broken, sign.ErrUntrusted) {
 		t.Errorf("the log ends at segment %d, broken %v, error %v", tail.Last.Seq, tail.Broken, err)
 	}
-	l, err = stored.OpenCluster(t, b, "c").Log().LoadLineage(t.Context(), lineage)
+	l, err = stored.OpenCluster(t, b, "c").Log().LoadRange(t.Context(), lineage, 1, math.MaxInt64)
 	if err != nil || stored.Count(l) != 5 {
 		t.Errorf("without --trust there are %d segments, error %v", stored.Count(l), err)
 	}

@@ -1,6 +1,7 @@
 package longlog_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 			return []any{catalog, plan}
 		},
 		"a restore": func(t *testing.T, c *repository.Cluster) any {
-			l, err := c.Log().LoadLineage(t.Context(), longlog.Lineage)
+			l, err := c.Log().LoadRange(t.Context(), longlog.Lineage, 1, math.MaxInt64)
 			if err != nil {
 				t.Fatal(err)
 			}
