@@ -519,7 +519,7 @@ var errUnreachable = errors.New("the store is unreachable")
 func interrupt(t *testing.T, what string, verb storagetest.Verb, arm func(*storagetest.Fault)) int {
 	step := 1
 	if testing.Short() {
-		step = 9
+		step = 29
 	}
 	for n := 1; ; n += step {
 		p := newPacking(t)

@@ -26,9 +26,9 @@ import (
 // TestPackedIsTheSameLog checks that a log, whatever is damaged, is the same after it was packed and swept, folded or not, with a
 // summary and without.
 func TestPackedIsTheSameLog(t *testing.T) {
-	seeds := uint64(3)
+	seeds, growth := uint64(3), 4
 	if testing.Short() {
-		seeds = 1
+		seeds, growth = 1, 1
 	}
 	if soak.On() {
 		seeds = 40
@@ -37,7 +37,7 @@ func TestPackedIsTheSameLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range seeds {
 				f := newFolding(t, seed)
-				for range 4 {
+				for range growth {
 					f.grow()
 				}
 				f.wrong()[name]()
@@ -117,16 +117,16 @@ func (f *folding) sameRange(what string, n int, l catalog.Lineage) {
 	}
 }
 
-// summarized is a packed and swept log of 20 indexes of 10 segments each, with its summary.
+// summarized is a packed and swept log of 17 indexes of 8 segments each, with its summary.
 func summarized(t *testing.T, policy records.Policy) *storagetest.Faults {
 	t.Helper()
 	b := mem.New()
 	c := stored.OpenWith(t, b, policy)
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	w.Key = policy.Key
-	for range 20 {
+	for range 17 {
 		var segments []segment.Encoded
-		for range 10 {
+		for range 8 {
 			segments = append(segments, w.Next())
 		}
 		stored.StoreSegments(t, c, segments...)
@@ -134,7 +134,7 @@ func summarized(t *testing.T, policy records.Policy) *storagetest.Faults {
 	}
 	packed := prune(t, c)
 	_, err := c.Sweep(t.Context(), time.Hour, later)
-	if err != nil || packed.Segments != 200 {
+	if err != nil || packed.Segments != 17*8 {
 		t.Fatal(packed, err)
 	}
 	return storagetest.Faulty(b)
@@ -185,16 +185,16 @@ func TestBadSummary(t *testing.T) {
 			stored.Put(t, b, key, stored.Get(t, ofAnotherCluster(t), "d/log-summary.json"))
 		},
 		"a pack is gone": func(t *testing.T, b storage.Bucket) {
-			stored.Remove(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60))
+			stored.Remove(t, b, catalog.PackKey("c", stored.LineageID(1), 49, 56))
 		},
 		"an index is gone": func(t *testing.T, b storage.Bucket) {
-			stored.Remove(t, b, stored.IndexKey("c", stored.LineageID(1), 51))
+			stored.Remove(t, b, stored.IndexKey("c", stored.LineageID(1), 49))
 		},
 		"a pack is cut": func(t *testing.T, b storage.Bucket) {
-			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60), func(d []byte) []byte { return d[:len(d)-1] })
+			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 49, 56), func(d []byte) []byte { return d[:len(d)-1] })
 		},
 		"a pack is longer": func(t *testing.T, b storage.Bucket) {
-			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 51, 60), func(d []byte) []byte { return append(d, 0) })
+			stored.Change(t, b, catalog.PackKey("c", stored.LineageID(1), 49, 56), func(d []byte) []byte { return append(d, 0) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,8 +214,8 @@ func ofAnotherCluster(t *testing.T) storage.Bucket {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "d")
 	w := stored.NewWriter(t, "d", stored.LineageID(1))
-	for range 20 {
-		segments := w.Some(10)
+	for range 17 {
+		segments := w.Some(8)
 		stored.StoreSegments(t, c, segments...)
 		stored.StoreIndex(t, c, stored.SegmentsOf(segments))
 	}

@@ -81,7 +81,7 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 	if err != nil {
 		return nil, nil, err
 	}
-	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Sub(l.Since) < o.Grace })
+	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Sub(l.Since) < o.graceOf(l) })
 	sweep := c.sweep
 	if o.DryRun {
 		sweep = func(ctx context.Context, l catalog.Leftover) error { return c.checkUnlocked(ctx, l, o.Now) }
@@ -91,7 +91,7 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 		if err != nil {
 			return nil, nil, err
 		}
-		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Add(-ahead).Sub(l.Since) < o.Grace })
+		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Add(-ahead).Sub(l.Since) < o.graceOf(l) })
 	}
 	errs := make([]error, len(all))
 	kept := map[catalog.ID]bool{} // backups with an object that could not be removed
@@ -130,6 +130,17 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 		}
 	}
 	return swept, locked, errors.Join(err, ctx.Err())
+}
+
+// packedGrace is how long a packed segment stays an object of its own, at most. A reader that misses the object reads the pack.
+const packedGrace = time.Hour
+
+// graceOf returns how long l stays.
+func (o PruneOptions) graceOf(l catalog.Leftover) time.Duration {
+	if l.Pack != "" {
+		return min(o.Grace, packedGrace)
+	}
+	return o.Grace
 }
 
 // keepUnpacked sets the error of each leftover that a pack replaces, unless the pack was just read and contains an equal segment. errs

@@ -53,6 +53,7 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 	}
 	var all []*compared
 	var growth *grown
+	var long longLog
 	var quiet *idle
 	err = withServers(ctx, dir, func(t testing.TB) (err error) {
 		quiet = newIdle(o, t)
@@ -67,13 +68,17 @@ func measureStores(ctx context.Context, o options, dir string) (page string, pas
 			}
 		}
 		growth, err = measureGrowth(ctx, o, t)
+		if err != nil {
+			return err
+		}
+		long, err = measureLongLog(ctx, o, t)
 		return err
 	})
 	if err != nil {
 		return "", nil, err
 	}
 	var b strings.Builder
-	past = errors.Join(renderStores(&b, all), growth.render(&b), quiet.render(&b))
+	past = errors.Join(renderStores(&b, all), growth.render(&b), long.render(&b), quiet.render(&b))
 	if o.quick {
 		past = nil
 	}

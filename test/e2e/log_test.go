@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
+	"github.com/etcd-dr/etcd-dr/storage/file"
+	"github.com/etcd-dr/etcd-dr/storage/log"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/agent"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/database"
@@ -302,7 +306,50 @@ func TestLogVersions(t *testing.T) {
 			j.oneLog(t)
 			a.Stop(t)
 			j.oneLog(t)
+			j.pack(t)
+			j.oneLog(t)
+			j.wantRestored(t, h.images[1], "--to-revision", fmt.Sprint(h.images[1].Revision))
+			j.wantRestored(t, h.moments[0].Image, "--to", h.moments[0].at.Format(time.RFC3339Nano))
 		})
+	}
+}
+
+// pack lets two prunes pack the log, as if its segments had been stored two hours ago. No segment stays an object of its own.
+func (j job) pack(t *testing.T) {
+	t.Helper()
+	bucket, err := file.Open(j.repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := repository.Open(bucket, "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lineages, err := c.Log().Load(t.Context(), log.LoadOptions{Details: true})
+	if err != nil || len(lineages) != 1 {
+		t.Fatal(lineages, err)
+	}
+	l := lineages[0]
+	err = c.Log().StoreIndex(t.Context(), l.ID, l.Segments) // the agent stores it after an hour
+	if err != nil {
+		t.Fatal(err)
+	}
+	age := func(kind string) (n int) {
+		files, err := filepath.Glob(filepath.Join(j.repo, "prod", "log", l.ID, kind))
+		for _, name := range files {
+			err = errors.Join(err, os.Chtimes(name, time.Time{}, time.Now().Add(-2*time.Hour)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	age("*.seg")
+	first := command.Result[document.Prune](t, j.env, "prune", "--keep-last", "100", "--grace", "1h")
+	packs, segments := age("pack-*.segs"), age("*.seg")
+	second := command.Result[document.Prune](t, j.env, "prune", "--keep-last", "100", "--grace", "1h")
+	if first.Packs != 1 || first.Packed != len(l.Segments) || packs != 1 || segments != len(l.Segments) || second.Swept != segments || age("*.seg") > 0 {
+		t.Errorf("a log of %d segments: %+v, then %d packs and %d segments, then %+v, then %d segments", len(l.Segments), first, packs, segments, second, age("*.seg"))
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package longlog creates the log of weeks as a store lists it. It stores only the objects that a reader opens: the
-// indexes, the first segment and those after the newest index. All others are names and sizes.
+// indexes, the first segment and those after the newest index. All others are names and sizes, also the packs.
 package longlog
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
+	"github.com/etcd-dr/etcd-dr/storage/log"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
@@ -43,14 +44,19 @@ type Log struct {
 	storage.Bucket // with the stored objects
 	Segments       int
 
-	sizes []uint32 // of all segments
+	sizes  []uint32         // of all segments
+	packed int              // segments at the beginning that are in packs
+	packs  []storage.Object // of these
 
 	mu        sync.Mutex
 	measuring bool
 	before    int64 // bytes of the live heap
 	memory    Memory
 	opens     int
+	listings  int // requests, of pageSize objects each
 }
+
+const pageSize = 1000 // objects that a request for a listing to S3 returns
 
 // New returns a log of n segments. It has backups at its beginning, in its middle and, if n is 300 above a multiple of
 // Index, in its newest index.
@@ -80,6 +86,32 @@ func New(tb testing.TB, n int) *Log {
 		}
 	}
 	return l
+}
+
+// Pack makes l a log of which all segments are packed but the newest ones, about so many, as prunes do. It stores the summary.
+func (l *Log) Pack(tb testing.TB, newest int) {
+	tb.Helper()
+	for last := Index; last <= l.Segments-max(newest, Tail+Index); last += Index {
+		var size int64
+		for _, s := range l.sizes[last-Index : last] {
+			size += int64(s)
+		}
+		key := catalog.PackKey(Cluster, Lineage, uint64(last-Index+1), uint64(last))
+		l.packed, l.packs = last, append(l.packs, storage.Object{Key: key, Size: size, ModTime: Begin})
+	}
+	c, err := repository.Open(l, Cluster)
+	fatal(tb, err)
+	c.Remembering(&log.Headers{})
+	_, err = c.Log().Load(tb.Context(), log.LoadOptions{})
+	fatal(tb, err)
+	fatal(tb, c.Log().StoreSummary(tb.Context()))
+}
+
+// Requests returns how many requests to read and to list there were so far.
+func (l *Log) Requests() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opens + l.listings
 }
 
 func fatal(tb testing.TB, err error) {
@@ -155,14 +187,26 @@ func storeBackup(tb testing.TB, c *repository.Cluster, s catalog.Segment) {
 	fatal(tb, err)
 }
 
-// List implements storage.Bucket: it yields all segments.
+// List implements storage.Bucket: it yields all segments and packs.
 func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
+		yielded := 0
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.listings += 1 + yielded/pageSize
+		}()
 		prefix := Cluster + "/log/" + Lineage + "/"
-		if strings.HasPrefix(prefix, o.Prefix) || strings.HasPrefix(o.Prefix, prefix) {
-			for i, size := range l.sizes {
-				key := fmt.Sprintf("%s%016x.seg", prefix, i+1)
-				if strings.HasPrefix(key, o.Prefix) && key > o.After && !yield(storage.Object{Key: key, Size: int64(size), ModTime: Begin}, nil) {
+		inLog := strings.HasPrefix(prefix, o.Prefix) || strings.HasPrefix(o.Prefix, prefix)
+		wanted := func(key string) bool { return strings.HasPrefix(key, o.Prefix) && key > o.After }
+		if inLog {
+			for i, size := range l.sizes[l.packed:] {
+				key := fmt.Sprintf("%s%016x.seg", prefix, l.packed+i+1)
+				if !wanted(key) {
+					continue
+				}
+				yielded++
+				if !yield(storage.Object{Key: key, Size: int64(size), ModTime: Begin}, nil) {
 					return
 				}
 			}
@@ -171,7 +215,20 @@ func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage
 			l.mu.Unlock()
 		}
 		for object, err := range l.Bucket.List(ctx, o) {
-			if !strings.HasSuffix(object.Key, ".seg") && !yield(object, err) {
+			if strings.HasSuffix(object.Key, ".seg") {
+				continue
+			}
+			yielded++
+			if !yield(object, err) {
+				return
+			}
+		}
+		for _, p := range l.packs { // after the indexes; the log has no tombstones
+			if !wanted(p.Key) {
+				continue
+			}
+			yielded++
+			if !yield(p, nil) {
 				return
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/scheduler/retention"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/test/longlog"
 )
@@ -116,5 +117,30 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 			}
 			return l
 		},
+	}
+}
+
+// TestRequestsOfAPackedLog checks that a list, and the range of a restore, take few requests, however much of the log is packed.
+func TestRequestsOfAPackedLog(t *testing.T) {
+	l := longlog.New(t, 40*longlog.Index+300)
+	l.Pack(t, 2*longlog.Index)
+	c, err := repository.Open(l, longlog.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := l.Requests()
+	cat, err := c.Load(t.Context(), backups.LoadOptions{Log: true, Copies: records.AnyCopies})
+	if err != nil || len(cat.Windows()) != 1 || cat.Windows()[0].Segments != l.Segments || len(cat.Gaps()) > 0 {
+		t.Fatalf("%v, %+v", err, cat.Windows())
+	}
+	listed := l.Requests() - before
+	_, err = c.Log().LoadRange(t.Context(), longlog.Lineage, uint64(l.Segments-10), uint64(l.Segments))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranged := l.Requests() - before - listed
+	t.Logf("%d and %d requests", listed, ranged)
+	if listed > 20 || ranged > 20 {
+		t.Errorf("a list takes %d requests, the range of a restore %d, want at most 20 each", listed, ranged)
 	}
 }
