@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/document"
@@ -35,7 +36,8 @@ func Prune(c catalog.Catalog, d retention.Decisions, r repository.PruneResult, d
 	for _, l := range r.Locked {
 		p.Locked = append(p.Locked, document.LockedObject{Key: l.Key, Until: l.Until})
 	}
-	for _, l := range r.Swept {
+	p.Swept += len(r.Packed.Removed)
+	for _, l := range slices.Concat(r.Swept, r.Packed.Removed) {
 		p.SweptSize += l.Size
 	}
 	return p

@@ -129,11 +129,7 @@ func readSource(ctx context.Context, c *repository.Cluster, o Options) (side, er
 func (s *side) addPacked(lineages []catalog.Lineage) {
 	for _, l := range lineages {
 		for _, segment := range l.Segments {
-			key := catalog.SegmentKey(s.c.Records().Cluster, l.ID, segment.Seq)
-			_, listed := s.sizes[key]
-			if !listed {
-				s.sizes[key] = segment.Size
-			}
+			s.sizes[catalog.SegmentKey(s.c.Records().Cluster, l.ID, segment.Seq)] = segment.Size
 		}
 	}
 }

@@ -19,7 +19,7 @@ func pack(t *testing.T, c *repository.Cluster) {
 	later := time.Now().Add(2 * time.Hour)
 	packed, err := c.Log().Pack(t.Context(), log.PackOptions{Now: later})
 	if err == nil {
-		_, err = c.Sweep(t.Context(), time.Hour, later)
+		_, err = c.Log().Pack(t.Context(), log.PackOptions{Now: later, Grace: time.Hour})
 	}
 	if err != nil || packed.Segments != 12 {
 		t.Fatal(packed, err)

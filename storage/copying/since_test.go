@@ -176,7 +176,7 @@ func TestCopyOfBackupsBeginsWithTheOldest(t *testing.T) {
 func TestCopyOfBackupsReadsNoLog(t *testing.T) {
 	source, target := withoutLog{mem.New(), t}, withoutLog{mem.New(), t}
 	from, to := stored.OpenCluster(t, source, "c"), stored.OpenCluster(t, target, "c")
-	stored.StoreSegments(t, from, stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
+	stored.StoreSegments(t, stored.OpenCluster(t, source.Bucket, "c"), stored.NewWriter(t, "c", stored.LineageID(1)).Some(3)...)
 	stored.Create(t, from, stored.IDAt(0))
 	stored.Create(t, from, stored.IDAt(1))
 	result, err := copying.Copy(t.Context(), from, to, copying.Options{Since: stored.IDAt(1).Started(), BackupsOnly: true})

@@ -13,8 +13,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
-// Leftovers returns the objects of the log that were pruned and still exist, and the segments that are in a pack too. It stops
-// listing at the first segment that is neither: a log may have millions.
+// Leftovers returns the objects of the log that were pruned and still exist. It stops listing at the first segment that is
+// not pruned: a log may have millions.
 func (log *Log) Leftovers(ctx context.Context) ([]catalog.Leftover, error) {
 	var leftovers []catalog.Leftover
 	for after := ""; ; {
@@ -74,24 +74,18 @@ type Cut struct {
 	object storage.Object
 }
 
-// lineageLeftovers returns the objects of a lineage that were pruned, or that a pack replaces, and still exist.
+// lineageLeftovers returns the pruned objects of a lineage that still exist.
 func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog.Leftover, error) {
 	cuts, err := log.Cuts(ctx, lineage)
-	if err != nil {
+	if err != nil || len(cuts) == 0 {
 		return nil, err
 	}
 	packs, err := log.listPacks(ctx, lineage)
 	if err != nil {
 		return nil, err
 	}
-	if len(cuts) == 0 {
-		return log.packedLeftovers(ctx, lineage, distinct(packs), 0)
-	}
+	var leftovers []catalog.Leftover
 	highest := cuts[len(cuts)-1]
-	leftovers, err := log.packedLeftovers(ctx, lineage, distinct(packs), highest.Upto)
-	if err != nil {
-		return nil, err
-	}
 	packed := false // a pack contains a segment after the highest cut
 	for _, p := range packs {
 		packed = packed || p.last > highest.Upto

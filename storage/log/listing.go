@@ -3,7 +3,6 @@ package log
 import (
 	"iter"
 	"math"
-	"slices"
 	"sort"
 	"time"
 
@@ -54,20 +53,31 @@ func (l listing) endsBefore(seq uint64) bool {
 
 // run returns the run that includes seq; nil if none does.
 func (l listing) run(seq uint64) *listedRun {
-	i := sort.Search(len(l.runs), func(i int) bool { return l.runs[i].first > seq }) - 1
-	if i < 0 || seq > l.runs[i].last {
+	i := l.search(seq)
+	if i == len(l.runs) || seq < l.runs[i].first {
 		return nil
 	}
 	return &l.runs[i]
 }
 
+// search returns the index of the first run that ends with seq or later; len(l.runs) if there is none.
+func (l listing) search(seq uint64) int {
+	return sort.Search(len(l.runs), func(i int) bool { return l.runs[i].last >= seq })
+}
+
+// sizeOf returns the size of a segment that is an object of its own, in bytes; 0 for any other.
+func (l listing) sizeOf(seq uint64) int64 {
+	r := l.run(seq)
+	if r == nil || r.pack != nil {
+		return 0
+	}
+	return r.size(seq)
+}
+
 // count returns the number of segments from first to last.
 func (l listing) count(first, last uint64) (n uint64) {
-	for i := range l.runs {
-		r := &l.runs[i]
-		if r.first <= last && r.last >= first {
-			n += min(r.last, last) - max(r.first, first) + 1
-		}
+	for i := l.search(first); i < len(l.runs) && l.runs[i].first <= last; i++ {
+		n += min(l.runs[i].last, last) - max(l.runs[i].first, first) + 1
 	}
 	return n
 }
@@ -101,11 +111,8 @@ func (l listing) storedAt(seq uint64) (t time.Time, ok bool) {
 func (l listing) sum(first, last uint64) (sum uint64, whole bool) {
 	const prime = 1099511628211 // of FNV-1a
 	next := first
-	for i := range l.runs {
+	for i := l.search(first); i < len(l.runs) && l.runs[i].first <= last; i++ {
 		r := &l.runs[i]
-		if r.last < first || r.first > last {
-			continue
-		}
 		if r.first > next || r.pack != nil {
 			return 0, false
 		}
@@ -130,19 +137,6 @@ func (l listing) all() iter.Seq[listed] {
 	}
 }
 
-// backward yields the segments, descending by seq.
-func (l listing) backward() iter.Seq[listed] {
-	return func(yield func(listed) bool) {
-		for _, r := range slices.Backward(l.runs) {
-			for seq := r.last; seq >= r.first; seq-- {
-				if !yield(listed{seq, r.size(seq)}) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // after returns l without the segments up to and including seq.
 func (l listing) after(seq uint64) listing {
 	_, left := l.cut(seq + 1)
@@ -151,20 +145,15 @@ func (l listing) after(seq uint64) listing {
 
 // cut returns the segments before seq, and those from seq on.
 func (l listing) cut(seq uint64) (before, from listing) {
-	for i, r := range l.runs {
-		if r.last < seq {
-			continue
-		}
-		before.runs = l.runs[:i:i]
-		if r.first >= seq {
-			from.runs = l.runs[i:]
-			return before, from
-		}
-		before.runs = append(before.runs, r.part(r.first, seq-1))
-		from.runs = append([]listedRun{r.part(seq, r.last)}, l.runs[i+1:]...)
+	i := l.search(seq)
+	before.runs, from.runs = l.runs[:i:i], l.runs[i:]
+	if i == len(l.runs) || l.runs[i].first >= seq {
 		return before, from
 	}
-	return l, listing{}
+	r := l.runs[i]
+	before.runs = append(before.runs, r.part(r.first, seq-1))
+	from.runs = append([]listedRun{r.part(seq, r.last)}, l.runs[i+1:]...)
+	return before, from
 }
 
 // part returns the segments of r from first to last.
@@ -179,32 +168,27 @@ func (r listedRun) part(first, last uint64) listedRun {
 // withPacks returns l with runs for the segments that only packs contain. packs are ascending and do not overlap.
 func (l listing) withPacks(packs []*pack) listing {
 	var all listing
-	rest := l
-	for _, p := range packs {
-		var before, own listing
-		before, rest = rest.cut(p.first)
-		own, rest = rest.cut(p.last + 1)
-		all.runs = slices.Concat(all.runs, before.runs, own.filled(p).runs)
-	}
-	all.runs = append(all.runs, rest.runs...)
-	return all
-}
-
-// filled returns l, whose segments p contains too, with runs for the segments that only p contains.
-func (l listing) filled(p *pack) listing {
-	var all listing
-	next := p.first
-	hole := func(end uint64) {
-		if next < end {
-			all.runs = append(all.runs, listedRun{first: next, last: end - 1, pack: p})
-		}
-	}
-	for _, r := range l.runs {
-		hole(r.first)
+	next := uint64(0) // after the last segment in all
+	add := func(r listedRun) {
 		all.runs = append(all.runs, r)
 		next = r.last + 1
 	}
-	hole(p.last + 1)
+	runs := l.runs
+	for _, p := range packs {
+		for len(runs) > 0 && runs[0].first <= p.last {
+			next = max(next, min(p.first, runs[0].first))
+			if next < runs[0].first {
+				add(listedRun{first: next, last: runs[0].first - 1, pack: p})
+			}
+			add(runs[0])
+			runs = runs[1:]
+		}
+		next = max(next, p.first)
+		if next <= p.last {
+			add(listedRun{first: next, last: p.last, pack: p})
+		}
+	}
+	all.runs = append(all.runs, runs...)
 	return all
 }
 
@@ -216,7 +200,7 @@ func (l listing) describe(p *pack, segments []catalog.Segment) {
 		return
 	}
 	end := p.first + uint64(len(segments))
-	for i := range l.runs {
+	for i := l.search(p.first); i < len(l.runs) && l.runs[i].first <= p.last; i++ {
 		r := &l.runs[i]
 		if r.pack == p {
 			r.sizes = nil

@@ -67,12 +67,11 @@ func (f logFolder) shorten(segments []catalog.Segment) {
 // that begins with the index.
 func (f logFolder) ownPart(segments []catalog.Segment, i int) []catalog.Segment {
 	first := f.indexes[i]
-	n := slices.IndexFunc(f.packs, func(p *pack) bool { return p.last >= first && p.first != first })
-	if n < 0 {
+	n := sort.Search(len(f.packs), func(n int) bool { return f.packs[n].first > first })
+	if n == len(f.packs) {
 		return segments
 	}
-	free := max(f.packs[n].first, first) - first
-	return segments[:min(uint64(len(segments)), free)]
+	return segments[:min(uint64(len(segments)), f.packs[n].first-first)]
 }
 
 // packAt returns the pack that begins with seq first; nil if there is none.
@@ -84,21 +83,33 @@ func (f logFolder) packAt(first uint64) *pack {
 	return p
 }
 
-// usePacks adds the segments that only packs contain to f, and returns all packs.
+// usePacks adds the segments that only packs contain to f, and returns all distinct packs. An index that begins within such a pack is
+// left out: that of the pack has the same headers.
 func (f *logFolder) usePacks() []*pack {
-	all := distinct(f.packs)
+	indexed := func(seq uint64) bool { _, found := slices.BinarySearch(f.indexes, seq); return found }
+	all := distinct(f.packs, indexed)
 	f.packs = nil
 	for _, p := range all {
 		from := max(p.first, f.pruned+1)
 		listed := f.segments.count(p.first, p.last)
 		p.mixed = listed > 0
-		if p.last < from || listed == p.last-from+1 {
+		if p.last < from {
 			continue
 		}
-		f.packs = append(f.packs, p)
-		if !slices.Contains(f.indexes, p.first) {
-			f.indexes = append(f.indexes, p.first)
+		if !indexed(p.first) {
 			f.bare = append(f.bare, p)
+		}
+		if listed < p.last-from+1 {
+			f.packs = append(f.packs, p)
+		}
+	}
+	f.indexes = slices.DeleteFunc(slices.Clone(f.indexes), func(seq uint64) bool {
+		p := including(f.packs, seq)
+		return p != nil && p.first != seq
+	})
+	for _, p := range f.bare {
+		if including(f.packs, p.first) != nil {
+			f.indexes = append(f.indexes, p.first)
 		}
 	}
 	slices.Sort(f.indexes)
@@ -523,10 +534,10 @@ func (l *lineageLoad) makeSlots() {
 func (l *lineageLoad) unread(p *pack, seq uint64) error {
 	i, _ := slices.BinarySearch(l.folder.indexes, p.first)
 	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, seq)
-	if records.IsAbsent(l.damaged[i]) { // a prune has removed the pack
+	if l.damaged[i] == nil || records.IsAbsent(l.damaged[i]) { // a prune has removed the pack
 		return Missing(key)
 	}
-	return fmt.Errorf("%s: %w", key, l.damaged[i])
+	return fmt.Errorf("%s: %w: delete the pack if dr has not written it", key, l.damaged[i])
 }
 
 // fillFromIndexes fills each slot whose segment is in an index with the listed size.

@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -62,25 +64,59 @@ func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	}
 	key := catalog.SegmentKey(log.store.Cluster, lineage, seq)
 	err = log.store.RefuseUnsigned(ctx)
-	if err != nil {
-		return fmt.Errorf("store segment %s: %w", key, err)
-	}
-	err = log.store.Create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
+	var packed *catalog.Segment
 	if err == nil {
+		packed, err = log.packedAs(ctx, e.Header)
+	}
+	if err == nil && packed == nil {
+		err = log.store.Create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
+	}
+	switch {
+	case err == nil && packed == nil:
 		log.store.EnsureMarker(ctx)
 		return nil
-	}
-	if !errors.Is(err, storage.ErrExist) {
+	case err == nil:
+		return sameSegment(e, *packed)
+	case !errors.Is(err, storage.ErrExist):
 		return fmt.Errorf("store segment %s: %w", key, err)
 	}
 	stored, err := log.ReadSegment(ctx, lineage, seq)
 	if err != nil {
 		return fmt.Errorf("store a segment: its name is taken, and the existing object cannot be read: %w", err)
 	}
+	return sameSegment(e, stored)
+}
+
+// sameSegment returns a *TakenError unless stored is e.
+func sameSegment(e segment.Encoded, stored catalog.Segment) error {
 	if stored.Digest != e.Digest {
 		return &TakenError{stored}
 	}
 	return nil
+}
+
+// packedAs returns the segment that a pack contains under the name of h; nil if there is none. A segment is packed at the earliest
+// packAge after it was stored. So the store is asked only if h is old, or if this process may have slept since it last stored one.
+func (log *Log) packedAs(ctx context.Context, h segment.Header) (*catalog.Segment, error) {
+	now := time.Now().Round(0) // the wall clock, which goes on while the host sleeps
+	recent := now.Add(-packAge / 2)
+	if log.packs.storedBefore().After(recent) && h.Written.After(recent) {
+		log.packs.storing(now)
+		return nil, nil
+	}
+	all, err := log.listPacks(ctx, h.Lineage)
+	if err != nil {
+		return nil, err
+	}
+	log.packs.storing(now)
+	if !slices.ContainsFunc(all, func(p *pack) bool { return p.first <= h.Seq && h.Seq <= p.last }) {
+		return nil, nil
+	}
+	stored, err := log.ReadSegment(ctx, h.Lineage, h.Seq)
+	if isDamaged(err) {
+		return nil, nil // a pack that hides no segment
+	}
+	return &stored, err
 }
 
 // checkCluster returns an error unless h belongs to the log's cluster and has a valid lineage.
@@ -94,7 +130,7 @@ func (log *Log) checkCluster(h segment.Header) error {
 // SegmentReader reads one stored segment. Its errors name the object.
 type SegmentReader struct {
 	*segment.Reader
-	key    string
+	name   string
 	source io.Closer
 }
 
@@ -105,18 +141,23 @@ func (log *Log) OpenSegment(ctx context.Context, s catalog.Segment, keys seal.Ke
 	if err != nil {
 		return nil, err
 	}
-	key := catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq)
 	r, err := segment.Open(source, keys)
 	if err != nil {
 		source.Close()
-		return nil, fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", source.Name, err)
 	}
-	return &SegmentReader{r, key, source}, nil
+	return &SegmentReader{r, source.Name, source}, nil
+}
+
+// Stored reads a segment as it is stored.
+type Stored struct {
+	io.ReadCloser
+	Name string // of the object, for errors; of a packed segment, its own key and the name of the pack
 }
 
 // OpenStored opens a segment of the catalog as it is stored; the caller must close it. Only the header is checked. The error
 // matches catalog.ErrNotFound if the segment is missing, and catalog.ErrDamaged if its header differs from that in the catalog.
-func (log *Log) OpenStored(ctx context.Context, s catalog.Segment) (r io.ReadCloser, err error) {
+func (log *Log) OpenStored(ctx context.Context, s catalog.Segment) (r Stored, err error) {
 	err = log.anyPlace(ctx, s.Lineage, s.Seq, func(at place) (err error) {
 		r, err = log.openHeader(ctx, at, s.Digest)
 		return err
@@ -128,10 +169,10 @@ func (log *Log) OpenStored(ctx context.Context, s catalog.Segment) (r io.ReadClo
 }
 
 // openHeader opens the segment at a place if its header has the digest.
-func (log *Log) openHeader(ctx context.Context, at place, digest string) (io.ReadCloser, error) {
+func (log *Log) openHeader(ctx context.Context, at place, digest string) (Stored, error) {
 	source, _, err := log.openPlace(ctx, at, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open segment %s: %w", at.name, err)
+		return Stored{}, fmt.Errorf("open segment %s: %w", at.name, err)
 	}
 	var header bytes.Buffer
 	_, read, err := segment.ReadHeader(io.TeeReader(source, &header))
@@ -140,12 +181,13 @@ func (log *Log) openHeader(ctx context.Context, at place, digest string) (io.Rea
 	}
 	if err != nil {
 		source.Close()
-		return nil, fmt.Errorf("%s: %w", at.name, err)
+		return Stored{}, fmt.Errorf("%s: %w", at.name, err)
 	}
-	return struct {
+	whole := struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(&header, source), source}, nil
+	}{io.MultiReader(&header, source), source}
+	return Stored{whole, at.name}, nil
 }
 
 // Records yields the records of the segment as segment.Reader does.
@@ -153,7 +195,7 @@ func (r *SegmentReader) Records() iter.Seq2[segment.Record, error] {
 	return func(yield func(segment.Record, error) bool) {
 		for record, err := range r.Reader.Records() {
 			if err != nil {
-				err = fmt.Errorf("%s: %w", r.key, err)
+				err = fmt.Errorf("%s: %w", r.name, err)
 			}
 			if !yield(record, err) {
 				return

@@ -40,17 +40,24 @@ func packOf(n catalog.LogName, o storage.Object) *pack {
 	return &pack{first: n.Seq, last: n.Last, size: o.Size, stored: o.ModTime}
 }
 
-// distinct returns the packs that overlap none which was stored earlier, ascending. So nobody who can only create objects can
-// hide a pack.
-func distinct(packs []*pack) []*pack {
-	slices.SortStableFunc(packs, func(a, b *pack) int { return cmp.Or(a.stored.Compare(b.stored), cmp.Compare(a.first, b.first)) })
+// distinct returns packs without those that overlap a better one, ascending. A pack that was stored earlier is better, so that nobody
+// who can only create objects can hide a pack. indexed reports whether an index begins with a seq; a pack without one is worse than all
+// others. packs must ascend by their first seqs.
+func distinct(packs []*pack, indexed func(seq uint64) bool) []*pack {
+	better := func(a, b *pack) bool {
+		if indexed(a.first) != indexed(b.first) {
+			return indexed(a.first)
+		}
+		return a.stored.Before(b.stored)
+	}
 	var kept []*pack
 	for _, p := range packs {
-		i, taken := slices.BinarySearchFunc(kept, p.first, func(k *pack, seq uint64) int { return cmp.Compare(k.first, seq) })
-		if taken || i > 0 && kept[i-1].last >= p.first || i < len(kept) && kept[i].first <= p.last {
-			continue
+		for len(kept) > 0 && kept[len(kept)-1].last >= p.first && better(p, kept[len(kept)-1]) {
+			kept = kept[:len(kept)-1]
 		}
-		kept = slices.Insert(kept, i, p)
+		if len(kept) == 0 || kept[len(kept)-1].last < p.first {
+			kept = append(kept, p)
+		}
 	}
 	return kept
 }
@@ -84,6 +91,7 @@ type packs struct {
 	mu      sync.Mutex
 	known   map[string][]*pack // by lineage; distinct
 	offsets map[*pack][]int64  // of each segment and of the end, in bytes
+	stored  time.Time          // by the wall clock: when StoreSegment last stored a segment
 }
 
 const offsetsKept = 64 // packs whose offsets are remembered, at most 32 KiB each
@@ -103,6 +111,27 @@ func (k *packs) including(lineage string, seq uint64) *pack {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return including(k.known[lineage], seq)
+}
+
+// storedBefore returns when StoreSegment last stored a segment; zero if it did not.
+func (k *packs) storedBefore() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stored
+}
+
+// storing records that StoreSegment stores a segment at the time now.
+func (k *packs) storing(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stored = now
+}
+
+// of returns the known packs of a lineage.
+func (k *packs) of(lineage string) []*pack {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.known[lineage]
 }
 
 // overlapping reports whether a known pack of the lineage includes one of the segments from first to last.
@@ -182,7 +211,7 @@ func (log *Log) readPacked(ctx context.Context, lineage string, seq uint64, read
 		if err != nil {
 			return fmt.Errorf("list the packs of lineage %s: %w", lineage, err)
 		}
-		all = distinct(all)
+		all = distinct(all, func(uint64) bool { return true })
 		for _, p := range all {
 			p.mixed = true // it is not known, and a segment's own object may be better than a pack that no sweep has checked yet
 		}

@@ -1,12 +1,12 @@
 package log
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
@@ -18,30 +18,37 @@ import (
 // PackOptions control Pack.
 type PackOptions struct {
 	Now    time.Time
-	DryRun bool // store nothing
+	Grace  time.Duration     // how long packed segments stay objects of their own, at most maxPackGrace
+	Cuts   map[string]uint64 // by lineage: the last segment that a tombstone prunes which is stored next
+	DryRun bool              // change nothing
 	Report storage.Report
 }
 
-// Packed counts the packs that a Pack has stored, and the segments in them.
+// Packed is the result of a Pack.
 type Packed struct {
-	Packs, Segments int
-	Bytes           int64
+	Packs, Segments int                // new packs, and the segments in them
+	Removed         []catalog.Leftover // the segments' own objects, which packs replace
 }
 
 // The limits of a pack. Large segments are few, so they stay objects of their own.
 const (
-	packAge       = time.Hour // since the newest segment was stored: agents read the newest ones often
+	packAge       = time.Hour // since a segment was stored: agents read the newest ones often
+	maxPackGrace  = time.Hour // a reader that misses a segment's own object reads the pack
 	fewestPacked  = 8         // segments
 	maxPackMember = 4 << 20   // bytes of a segment
 	maxPack       = 256 << 20 // bytes
 	packsAtOnce   = 512       // packs that one call stores: a prune must end, and the next one continues
 	packReaders   = 8         // segments that are read at the same time, each up to maxPackMember in memory
+	removers      = 32        // segments that are compared or removed at the same time
 )
 
-// Pack stores the segments of each index that is older than packAge in one object, so that a log of many small segments takes few
-// requests to list and to read. The segments become Leftovers once they are packed. Each is checked when it is read. A lineage
-// with locked segments is packed up to these: its objects cannot be removed. Pack may be repeated, and continues where an
-// interrupted one stopped. After an error, the result counts the work until then.
+// Pack stores the segments of each index in one object, so that a log of many small segments takes few requests to list and to read.
+// It removes the segments' own objects once they have been packed for o.Grace, after it has read the pack and compared both. Segments
+// must be older than packAge. A lineage with locked segments is packed up to these, because they cannot be removed. Pack may be
+// repeated, and continues where an interrupted one stopped.
+//
+// A pack or a segment that is damaged is reported as a warning, and stays. Any other error ends the work on its lineage. The result
+// counts the work until then.
 func (log *Log) Pack(ctx context.Context, o PackOptions) (Packed, error) {
 	folders, err := log.logFolders(ctx)
 	if err != nil {
@@ -49,10 +56,14 @@ func (log *Log) Pack(ctx context.Context, o PackOptions) (Packed, error) {
 	}
 	p := packer{log: log, o: o}
 	for _, f := range folders {
-		err := p.lineage(ctx, f)
-		if err != nil {
-			return p.done, fmt.Errorf("pack the log of cluster %s: %w", log.store.Cluster, err)
+		f.pruned = max(f.pruned, o.Cuts[f.lineage])
+		err = errors.Join(err, p.lineage(ctx, f))
+		if ctx.Err() != nil {
+			break
 		}
+	}
+	if err != nil {
+		return p.done, fmt.Errorf("pack the log of cluster %s: %w", log.store.Cluster, err)
 	}
 	return p.done, nil
 }
@@ -64,37 +75,30 @@ type packer struct {
 	done Packed
 }
 
-// lineage packs the segments of each index of a lineage, oldest first.
 func (p *packer) lineage(ctx context.Context, f logFolder) error {
 	err := p.restoreIndexes(ctx, f)
 	if err != nil {
 		return err
 	}
-	for i, first := range f.indexes {
-		stored, ok := f.segments.storedAt(first)
-		if !ok {
-			continue // pruned, missing or packed
-		}
-		if p.done.Packs == packsAtOnce || p.o.Now.Sub(stored) < packAge {
-			return nil
-		}
-		segments, err := p.packable(ctx, f, i)
-		if err != nil {
-			return err
-		}
-		if len(segments) == 0 {
+	for _, own := range p.log.packs.of(f.lineage) {
+		if !own.mixed || own.last <= f.pruned || p.o.Now.Sub(own.stored) < min(p.o.Grace, maxPackGrace) {
 			continue
 		}
-		locked, err := p.isLocked(ctx, segments[len(segments)-1])
-		if err != nil || locked {
-			return err
-		}
-		err = p.store(ctx, segments)
+		err := p.removeDuplicates(ctx, f, own)
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return p.pack(ctx, f)
+}
+
+// isDamaged reports whether err is about one object only, so that the work on others can continue.
+func isDamaged(err error) bool {
+	return errors.Is(err, catalog.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) || records.IsAbsent(err)
+}
+
+func (p *packer) warn(key string, err error, consequence string) {
+	p.o.Report.Say(storage.Event{Stage: "pack", Level: storage.Warning, Object: key, Message: fmt.Sprintf("%v: %s", err, consequence)})
 }
 
 // restoreIndexes stores the index of each pack that has none: without it, each reader would read the pack.
@@ -104,58 +108,214 @@ func (p *packer) restoreIndexes(ctx context.Context, f logFolder) error {
 	}
 	for _, bare := range f.bare {
 		segments, err := p.log.scanPack(ctx, f.lineage, bare)
-		if err == nil {
-			err = p.log.StoreIndex(ctx, f.lineage, segments)
+		if err != nil && !isDamaged(err) {
+			return err
 		}
-		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !errors.Is(err, storage.ErrExist) && !records.IsAbsent(err) {
+		if err != nil {
+			p.warn(p.log.packKey(f.lineage, bare), err, "delete this pack if all its segments are objects of their own, or if dr has not written it")
+			continue
+		}
+		err = p.log.StoreIndex(ctx, f.lineage, segments)
+		if err != nil && !errors.Is(err, storage.ErrExist) {
+			p.warn(p.log.packKey(f.lineage, bare), err, "it stays without an index, and each load of the log reads all of it")
+		}
+	}
+	return nil
+}
+
+// removeDuplicates removes the segments that are objects of their own and equal in the pack own. It compares them first, and reads the
+// pack only if one is equal.
+func (p *packer) removeDuplicates(ctx context.Context, f logFolder, own *pack) error {
+	key := p.log.packKey(f.lineage, own)
+	packed, err := p.log.packedSegments(ctx, f.lineage, own)
+	var equal []catalog.Segment
+	if err == nil {
+		equal, err = p.equalObjects(ctx, f, packed)
+	}
+	if err == nil && len(equal) > 0 {
+		err = p.log.checkPack(ctx, key, packed)
+	}
+	if isDamaged(err) {
+		p.warn(key, err, "its segments stay objects of their own: delete the pack if they all are, or if dr has not written it")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	removed := make([]bool, len(equal))
+	err = records.Parallel(ctx, removers, len(equal), func(ctx context.Context, i int) (err error) {
+		removed[i], err = p.remove(ctx, equal[i])
+		return err
+	})
+	for i, s := range equal {
+		if removed[i] {
+			object := catalog.Leftover{Key: catalog.SegmentKey(p.log.store.Cluster, s.Lineage, s.Seq), Size: s.Size, Since: own.stored}
+			p.done.Removed = append(p.done.Removed, object)
+		}
+	}
+	return err
+}
+
+// equalObjects returns those of packed that are equal objects of their own and not pruned.
+func (p *packer) equalObjects(ctx context.Context, f logFolder, packed []catalog.Segment) ([]catalog.Segment, error) {
+	var own []catalog.Segment
+	for _, s := range packed {
+		_, ok := f.segments.storedAt(s.Seq)
+		if ok && s.Seq > f.pruned {
+			own = append(own, s)
+		}
+	}
+	equal := make([]bool, len(own))
+	err := records.Parallel(ctx, removers, len(own), func(ctx context.Context, i int) error {
+		at := p.log.ownPlace(f.lineage, own[i].Seq)
+		read, err := p.log.readHead(ctx, at, usualHead)
+		equal[i] = err == nil && read.Digest == own[i].Digest
+		if err != nil && !isDamaged(err) {
+			return fmt.Errorf("%s: %w", at.name, err)
+		}
+		return nil
+	})
+	var all []catalog.Segment
+	for i, s := range own {
+		if equal[i] {
+			all = append(all, s)
+		}
+	}
+	return all, err
+}
+
+// remove removes a segment's own object, and reports whether it is gone.
+func (p *packer) remove(ctx context.Context, s catalog.Segment) (bool, error) {
+	if p.o.DryRun {
+		return true, nil
+	}
+	at := p.log.ownPlace(s.Lineage, s.Seq)
+	err := p.log.store.Bucket.Delete(ctx, at.key, storage.DeleteOptions{})
+	if errors.Is(err, storage.ErrLocked) { // a legal hold
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", at.name, err)
+	}
+	return true, nil
+}
+
+// checkPack reads the pack with the key, and returns an error that matches catalog.ErrDamaged unless it contains the segments.
+func (log *Log) checkPack(ctx context.Context, key string, segments []catalog.Segment) error {
+	r, _, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, records.ReadError(err))
+	}
+	defer r.Close()
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	for _, s := range segments {
+		err := checkContent(io.LimitReader(buffered, s.Size), s)
+		if err != nil {
+			return fmt.Errorf("%s: segment %d in it: %w", key, s.Seq, records.ReadError(err))
+		}
+	}
+	return nil
+}
+
+// checkContent reads r to its end. It returns an error that matches catalog.ErrDamaged unless that is the segment s.
+func checkContent(r io.Reader, s catalog.Segment) error {
+	_, digest, err := segment.Check(r)
+	if err == nil && digest != s.Digest {
+		err = fmt.Errorf("%w: it is not the segment that its index describes", catalog.ErrDamaged)
+	}
+	return err
+}
+
+// pack packs the segments of each index of a lineage, oldest first.
+func (p *packer) pack(ctx context.Context, f logFolder) error {
+	for i, first := range f.indexes {
+		stored, ok := f.segments.storedAt(first)
+		if !ok || p.log.packs.including(f.lineage, first) != nil || !p.smallSegments(f, i) {
+			continue
+		}
+		if p.done.Packs == packsAtOnce || p.o.Now.Sub(stored) < packAge {
+			return nil
+		}
+		locked, err := p.isLocked(ctx, f.lineage, first)
+		if err != nil || locked {
+			return err
+		}
+		segments, err := p.packable(ctx, f, i)
+		if err != nil {
+			return err
+		}
+		if len(segments) == 0 {
+			continue
+		}
+		locked, err = p.isLocked(ctx, f.lineage, segments[len(segments)-1].Seq)
+		if err == nil && !locked {
+			err = p.store(ctx, segments)
+		}
+		if err != nil || locked {
 			return err
 		}
 	}
 	return nil
 }
 
-// packable returns the segments of the i-th index; none if they must not be packed together, or are packed already.
+// smallSegments reports whether the listed segments, from the i-th index to the next, have sizes that can be packed.
+func (p *packer) smallSegments(f logFolder, i int) bool {
+	next := f.nextIndex(i)
+	if next == 0 {
+		return true // only the index has their number
+	}
+	first := f.indexes[i]
+	if next-first < fewestPacked || next-first > maxPacked {
+		return false
+	}
+	var size int64
+	for seq := first; seq < next; seq++ {
+		one := f.segments.sizeOf(seq)
+		size += one
+		if one == 0 || one > maxPackMember || size > maxPack {
+			return false
+		}
+	}
+	return true
+}
+
+// packable returns the segments of the i-th index; none if they must not be packed together.
 func (p *packer) packable(ctx context.Context, f logFolder, i int) ([]catalog.Segment, error) {
 	segments, err := p.log.readIndex(ctx, f.lineage, f.indexes[i])
-	if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
+	if isDamaged(err) {
 		return nil, nil // a load reports it
 	}
 	if err != nil {
 		return nil, err
 	}
 	segments = f.upToNext(segments, i)
-	if len(segments) < fewestPacked || len(segments) > maxPacked {
+	if len(segments) < fewestPacked || len(segments) > maxPacked || segments[0].Seq <= f.pruned {
 		return nil, nil
 	}
-	last := segments[len(segments)-1].Seq
-	if p.log.packs.overlapping(f.lineage, segments[0].Seq, last) {
+	if p.log.packs.overlapping(f.lineage, segments[0].Seq, segments[len(segments)-1].Seq) {
 		return nil, nil
 	}
 	var size int64
 	for _, s := range segments {
 		size += s.Size
 		stored, ok := f.segments.storedAt(s.Seq)
-		if !ok || s.Size > maxPackMember || p.o.Now.Sub(stored) < packAge {
+		if !ok || !f.segments.has(s) || s.Size > maxPackMember || size > maxPack || p.o.Now.Sub(stored) < packAge {
 			return nil, nil
 		}
-	}
-	if size > maxPack {
-		return nil, nil
 	}
 	return segments, nil
 }
 
-// isLocked reports whether the store does not let anyone remove s yet.
-func (p *packer) isLocked(ctx context.Context, s catalog.Segment) (bool, error) {
-	o, err := p.log.store.Bucket.Stat(ctx, catalog.SegmentKey(p.log.store.Cluster, s.Lineage, s.Seq))
+// isLocked reports whether the store does not let anyone remove the segment seq yet. Then those that were stored later are locked too.
+func (p *packer) isLocked(ctx context.Context, lineage string, seq uint64) (bool, error) {
+	o, err := p.log.store.Bucket.Stat(ctx, catalog.SegmentKey(p.log.store.Cluster, lineage, seq))
 	if records.IsAbsent(err) {
 		return false, nil // the pack will not be stored
 	}
 	return o.RetainUntil.After(p.o.Now), err
 }
 
-// store stores a pack of segments. A segment that is missing or damaged is only reported: its index is packed once a load no longer
-// finds a fault.
+// store stores a pack of segments. It has no lock: those of the segments have ended.
 func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 	first, last := segments[0], segments[len(segments)-1]
 	key := catalog.PackKey(p.log.store.Cluster, first.Lineage, first.Seq, last.Seq)
@@ -165,12 +325,13 @@ func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 	}
 	if !p.o.DryRun {
 		p.o.Report.Say(storage.Event{Stage: "pack", Object: key, Message: fmt.Sprintf("packing %d segments of the log", len(segments))})
-		err := p.log.store.Create(ctx, key, &packContent{ctx: ctx, log: p.log, left: segments}, size)
+		content := &packContent{ctx: ctx, log: p.log, left: segments}
+		_, err := p.log.store.Bucket.Put(ctx, key, content, storage.PutOptions{IfAbsent: true, SizeHint: size})
 		switch {
 		case errors.Is(err, storage.ErrExist): // another prune has stored it
 			return nil
-		case errors.Is(err, catalog.ErrDamaged), errors.Is(err, catalog.ErrNotFound):
-			p.o.Report.Say(storage.Event{Stage: "pack", Level: storage.Warning, Object: key, Message: fmt.Sprintf("the segments stay as they are: %v", err)})
+		case isDamaged(err):
+			p.warn(key, err, "the segments stay objects of their own")
 			return nil
 		case err != nil:
 			return fmt.Errorf("store pack %s: %w", key, err)
@@ -178,7 +339,6 @@ func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 	}
 	p.done.Packs++
 	p.done.Segments += len(segments)
-	p.done.Bytes += size
 	return nil
 }
 
@@ -219,8 +379,8 @@ func (c *packContent) next() error {
 	return err
 }
 
-// readChecked returns a segment as it is stored. The error matches catalog.ErrNotFound if it is missing, and catalog.ErrDamaged if
-// its bytes are not those of s.
+// readChecked returns a segment, of at most maxPackMember bytes, as it is stored. The error matches catalog.ErrNotFound if it is
+// missing, and catalog.ErrDamaged if its bytes are not those of s.
 func (log *Log) readChecked(ctx context.Context, s catalog.Segment) ([]byte, error) {
 	r, err := log.OpenStored(ctx, s)
 	if err != nil {
@@ -230,100 +390,10 @@ func (log *Log) readChecked(ctx context.Context, s catalog.Segment) ([]byte, err
 	content := bytes.NewBuffer(make([]byte, 0, s.Size+bytes.MinRead))
 	_, err = content.ReadFrom(io.LimitReader(r, s.Size+1))
 	if err == nil {
-		err = checkContent(content.Bytes(), s)
+		err = checkContent(bytes.NewReader(content.Bytes()), s)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq), records.ReadError(err))
+		return nil, fmt.Errorf("%s: %w", r.Name, records.ReadError(err))
 	}
 	return content.Bytes(), nil
-}
-
-// checkContent returns an error that matches catalog.ErrDamaged unless content is the segment s.
-func checkContent(content []byte, s catalog.Segment) error {
-	_, digest, err := segment.Check(bytes.NewReader(content))
-	if err == nil && (digest != s.Digest || int64(len(content)) != s.Size) {
-		err = fmt.Errorf("%w: it is not the segment that its index describes", catalog.ErrDamaged)
-	}
-	return err
-}
-
-// Duplicates reads a pack, and returns those of segments that are equal objects of their own and so can be removed. The error matches
-// catalog.ErrDamaged if the pack is not intact, or no index describes it.
-func (log *Log) Duplicates(ctx context.Context, key string, segments []uint64) ([]uint64, error) {
-	name, ok := catalog.SplitLogKey(log.store.Cluster, key)
-	if !ok || name.Kind != catalog.LogPack {
-		return nil, fmt.Errorf("%s: %w: it is no pack", key, catalog.ErrName)
-	}
-	packed, err := log.checkPack(ctx, key, name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	equal := make([]bool, len(segments))
-	err = records.Parallel(ctx, headReaders, len(segments), func(ctx context.Context, i int) error {
-		own, err := log.readHead(ctx, log.ownPlace(name.Lineage, segments[i]), usualHead)
-		equal[i] = err == nil && own.Digest == packed[segments[i]-name.Seq].Digest
-		if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
-			err = nil
-		}
-		return err
-	})
-	var duplicates []uint64
-	for i, seq := range segments {
-		if equal[i] {
-			duplicates = append(duplicates, seq)
-		}
-	}
-	return duplicates, err
-}
-
-// checkPack reads a pack, and returns its segments if all are intact and described by their index.
-func (log *Log) checkPack(ctx context.Context, key string, name catalog.LogName) ([]catalog.Segment, error) {
-	segments, err := log.readIndex(ctx, name.Lineage, name.Seq)
-	if err != nil && !records.IsAbsent(err) {
-		return nil, err
-	}
-	r, object, err := log.store.Bucket.Open(ctx, key, storage.OpenOptions{})
-	if err != nil {
-		return nil, records.ReadError(err)
-	}
-	defer r.Close()
-	p := packOf(name, object)
-	if p == nil || !p.describedBy(segments) {
-		return nil, fmt.Errorf("%w: its index does not describe it", catalog.ErrDamaged)
-	}
-	segments = segments[:p.count()]
-	for _, s := range segments {
-		content := make([]byte, s.Size)
-		_, err := io.ReadFull(r, content)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("%w: it ends early", catalog.ErrDamaged)
-		}
-		if err == nil {
-			err = checkContent(content, s)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("segment %d in it: %w", s.Seq, records.ReadError(err))
-		}
-	}
-	return segments, nil
-}
-
-// packedLeftovers returns the segments of a lineage, after seq pruned, that are objects of their own and in one of packs too.
-func (log *Log) packedLeftovers(ctx context.Context, lineage string, packs []*pack, pruned uint64) (leftovers []catalog.Leftover, err error) {
-	if len(packs) == 0 {
-		return nil, nil
-	}
-	last := packs[len(packs)-1].last
-	err = log.listLogNames(ctx, lineage, "", func(n catalog.LogName, o storage.Object) bool {
-		if n.Kind != catalog.LogSegment || n.Seq > last {
-			return false
-		}
-		p := including(packs, n.Seq)
-		if p != nil && n.Seq > pruned {
-			since := slices.MaxFunc([]time.Time{o.ModTime, p.stored}, time.Time.Compare)
-			leftovers = append(leftovers, catalog.Leftover{Key: o.Key, Size: o.Size, Since: since, Pack: log.packKey(lineage, p)})
-		}
-		return true
-	})
-	return leftovers, err
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -27,10 +29,11 @@ const SummaryFormat = 1
 
 // Limits of a summary.
 const (
-	fewFolds     = 16       // so many indexes are read without a summary
-	maxSummary   = 32 << 20 // bytes of the stored document
-	maxFoldLines = 48 << 20 // bytes of its lines, unpacked
-	maxFoldLine  = 1 << 20  // bytes of one line
+	fewFolds     = 16        // so many indexes are read without a summary
+	maxSummary   = 32 << 20  // bytes of the stored document
+	maxFoldLines = 32 << 20  // bytes of its lines, unpacked
+	maxFoldLine  = 256 << 10 // bytes of one line
+	leastField   = 16        // bytes of a field and its value, on average over a line: an empty object of JSON takes more memory than bytes
 )
 
 // summary is the stored document.
@@ -69,6 +72,9 @@ func (k keptFold) encode() ([]byte, error) {
 
 // decodeFold returns the folded index in a line.
 func decodeFold(line []byte, cluster string) (keptFold, error) {
+	if bytes.Count(line, []byte(","))*leastField > len(line) {
+		return keptFold{}, errors.New("its fields are too short")
+	}
 	var f summaryFold
 	err := json.Unmarshal(line, &f)
 	if err != nil {
@@ -90,22 +96,11 @@ func decodeFold(line []byte, cluster string) (keptFold, error) {
 	return k, nil
 }
 
-// StoreSummary replaces the summary by one of the folded indexes that log.Headers has cached, unless few of them are missing in
-// it. It does nothing without a cache.
+// StoreSummary replaces the summary by one of the folded indexes that log.Headers has cached, unless these are few. It does nothing
+// without a cache.
 func (log *Log) StoreSummary(ctx context.Context) error {
 	folds := log.Headers.allFolds()
-	missing := len(folds)
-	if missing < fewFolds {
-		return nil
-	}
-	stored, _ := log.readSummary(ctx) // one that cannot be read is replaced
-	for key := range folds {
-		_, ok := stored[key]
-		if ok {
-			missing--
-		}
-	}
-	if missing < fewFolds {
+	if len(folds) < fewFolds {
 		return nil
 	}
 	key := catalog.LogSummaryKey(log.store.Cluster)
@@ -128,8 +123,8 @@ func (log *Log) StoreSummary(ctx context.Context) error {
 // encodeSummary returns the document of a summary. It leaves out what would exceed the limits.
 func encodeSummary(cluster string, folds map[string]keptFold) ([]byte, error) {
 	var lines bytes.Buffer
-	for _, k := range folds {
-		line, err := k.encode()
+	for _, key := range slices.Sorted(maps.Keys(folds)) {
+		line, err := folds[key].encode()
 		if err != nil {
 			return nil, err
 		}
@@ -227,6 +222,9 @@ func (k keptFold) fits(stored listing, p *pack, next uint64) bool {
 		cut = min(cut, next-1)
 	}
 	if cut != run.Seq {
+		return false
+	}
+	if stored.count(first.Seq, run.Seq) != run.Seq-first.Seq+1 { // pruned, or missing
 		return false
 	}
 	if p != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -53,13 +54,16 @@ func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, err
 	begins := make([]catalog.Lineage, len(folders))
 	err := records.Parallel(ctx, headReaders, len(folders), func(ctx context.Context, i int) error {
 		begins[i].ID = folders[i].lineage
-		for s := range folders[i].segments.all() {
-			first, err := log.ReadSegment(ctx, folders[i].lineage, s.seq)
+		for seq, err := range log.readable(ctx, folders[i]) {
+			if err != nil {
+				return err
+			}
+			first, err := log.ReadSegment(ctx, folders[i].lineage, seq)
 			if err == nil {
 				begins[i].Segments = []catalog.Segment{first}
 				return nil
 			}
-			if !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+			if !isDamaged(err) {
 				return err
 			}
 		}
@@ -76,23 +80,66 @@ func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, err
 // findLast sets tail.Last to the last segment with a valid header. It sets tail.Broken if there are later segments, or no
 // segments at all.
 func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
-	for s := range f.segments.backward() {
-		last, err := log.ReadSegment(ctx, f.lineage, s.seq)
-		if err == nil {
-			tail.Last = last
-			return nil
-		}
-		if !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+	for _, r := range slices.Backward(f.segments.runs) {
+		last, err := log.readableUpTo(ctx, f.lineage, r)
+		if err != nil {
 			return err
 		}
-		if tail.Broken == nil {
-			tail.Broken = err
+		for seq := r.last; seq >= r.first; seq-- {
+			if seq > last {
+				tail.Broken = fmt.Errorf("%s: %w", log.packKey(f.lineage, r.pack), errUnreadable)
+				seq = max(last+1, r.first)
+				continue
+			}
+			read, err := log.ReadSegment(ctx, f.lineage, seq)
+			if err == nil {
+				tail.Last = read
+				return nil
+			}
+			if !isDamaged(err) {
+				return err
+			}
+			if tail.Broken == nil {
+				tail.Broken = err
+			}
 		}
 	}
 	if tail.Broken == nil {
 		tail.Broken = fmt.Errorf("%s: every segment is %w, only indexes are there", catalog.LineagePrefix(log.store.Cluster, f.lineage), catalog.ErrNotFound)
 	}
 	return nil
+}
+
+var errUnreadable = fmt.Errorf("%w: its segments cannot be told apart: delete it if dr has not written it", catalog.ErrDamaged)
+
+// readable yields the seqs of the segments of f, ascending, without those in packs that cannot be told apart.
+func (log *Log) readable(ctx context.Context, f logFolder) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		for _, r := range f.segments.runs {
+			last, err := log.readableUpTo(ctx, f.lineage, r)
+			if err != nil {
+				yield(0, err)
+				return
+			}
+			for seq := r.first; seq <= last; seq++ {
+				if !yield(seq, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// readableUpTo returns the last segment of r that can be found: r.last unless a pack is damaged; below r.first if there is none.
+func (log *Log) readableUpTo(ctx context.Context, lineage string, r listedRun) (uint64, error) {
+	if r.pack == nil {
+		return r.last, nil
+	}
+	offsets, err := log.packOffsets(ctx, lineage, r.pack)
+	if err != nil && !isDamaged(err) {
+		return 0, err
+	}
+	return min(r.last, r.pack.first+uint64(max(len(offsets), 1))-2), nil // there is one offset more than segments
 }
 
 // findUnindexed sets tail.Unindexed. A damaged index keeps its name, so the next index must begin after its first seq.
@@ -108,6 +155,10 @@ func (log *Log) findUnindexed(ctx context.Context, f logFolder, tail *Tail) erro
 		if err == nil {
 			indexed = segments[len(segments)-1].Seq
 		}
+	}
+	p := including(f.packs, indexed)
+	if p != nil {
+		indexed = max(indexed, p.last)
 	}
 	for s := range f.segments.after(indexed).all() {
 		tail.Unindexed = append(tail.Unindexed, s.seq)

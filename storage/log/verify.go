@@ -133,7 +133,7 @@ func (log *Log) checkSegment(ctx context.Context, s catalog.Segment) error {
 	defer r.Close()
 	_, _, err = segment.Check(r)
 	if err != nil {
-		return fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, s.Lineage, s.Seq), err)
+		return fmt.Errorf("%s: %w", r.Name, err)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 	if err != nil {
 		return nil, nil, err
 	}
-	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Sub(l.Since) < o.graceOf(l) })
+	all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Sub(l.Since) < o.Grace })
 	sweep := c.sweep
 	if o.DryRun {
 		sweep = func(ctx context.Context, l catalog.Leftover) error { return c.checkUnlocked(ctx, l, o.Now) }
@@ -91,7 +91,7 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 		if err != nil {
 			return nil, nil, err
 		}
-		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Add(-ahead).Sub(l.Since) < o.graceOf(l) })
+		all = slices.DeleteFunc(all, func(l catalog.Leftover) bool { return o.Now.Add(-ahead).Sub(l.Since) < o.Grace })
 	}
 	errs := make([]error, len(all))
 	kept := map[catalog.ID]bool{} // backups with an object that could not be removed
@@ -109,12 +109,9 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 			kept[id] = true // without its tombstone the backup would be listed again
 		}
 	}
-	if !o.DryRun {
-		c.keepUnpacked(ctx, all, errs)
-	}
 	_ = records.Parallel(ctx, removers, len(all), func(ctx context.Context, i int) error {
 		_, ok := catalog.SplitLogKey(c.store.Cluster, all[i].Key)
-		if ok && all[i].Piece == nil && errs[i] == nil {
+		if ok && all[i].Piece == nil {
 			errs[i] = sweep(ctx, all[i])
 		}
 		return nil
@@ -130,50 +127,6 @@ func (c *Cluster) sweepOld(ctx context.Context, o PruneOptions) (swept, locked [
 		}
 	}
 	return swept, locked, errors.Join(err, ctx.Err())
-}
-
-// packedGrace is how long a packed segment stays an object of its own, at most. A reader that misses the object reads the pack.
-const packedGrace = time.Hour
-
-// graceOf returns how long l stays.
-func (o PruneOptions) graceOf(l catalog.Leftover) time.Duration {
-	if l.Pack != "" {
-		return min(o.Grace, packedGrace)
-	}
-	return o.Grace
-}
-
-// keepUnpacked sets the error of each leftover that a pack replaces, unless the pack was just read and contains an equal segment. errs
-// is parallel to leftovers, which are sorted by key.
-func (c *Cluster) keepUnpacked(ctx context.Context, leftovers []catalog.Leftover, errs []error) {
-	for start := 0; start < len(leftovers); {
-		end := start + 1
-		for end < len(leftovers) && leftovers[end].Pack == leftovers[start].Pack {
-			end++
-		}
-		if leftovers[start].Pack != "" {
-			c.keepDifferent(ctx, leftovers[start:end], errs[start:end])
-		}
-		start = end
-	}
-}
-
-// keepDifferent is keepUnpacked for the leftovers that one pack replaces.
-func (c *Cluster) keepDifferent(ctx context.Context, leftovers []catalog.Leftover, errs []error) {
-	var seqs []uint64
-	for _, l := range leftovers {
-		name, _ := catalog.SplitLogKey(c.store.Cluster, l.Key)
-		seqs = append(seqs, name.Seq)
-	}
-	equal, err := c.log.Duplicates(ctx, leftovers[0].Pack, seqs)
-	for i, seq := range seqs {
-		if !slices.Contains(equal, seq) {
-			errs[i] = errStays
-		}
-	}
-	if err != nil {
-		errs[0] = fmt.Errorf("the segments in %s stay objects of their own: %w", leftovers[0].Pack, err)
-	}
 }
 
 // timeResolution is the coarsest resolution of a store's times: S3 has whole seconds.

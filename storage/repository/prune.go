@@ -39,7 +39,7 @@ type PruneResult struct {
 	Swept   []catalog.Leftover // removed objects
 	Locked  []Locked           // objects that the store does not let anyone remove yet
 	Pinned  []catalog.ID       // backups that stay because of a pin
-	Packed  log.Packed         // segments of the log that were packed; their own objects are Swept after the grace
+	Packed  log.Packed         // segments of the log that were packed, and objects that packs replace
 }
 
 // Locked is an object that the store does not let anyone remove yet.
@@ -70,10 +70,10 @@ func (c *Cluster) Prune(ctx context.Context, r Removal, o PruneOptions, report s
 		}
 	}
 	err := p.sweep(ctx)
-	if err == nil {
-		err = p.pack(ctx)
+	if ctx.Err() == nil {
+		p.pack(ctx, r.Log)
 	}
-	if err == nil && !o.DryRun {
+	if ctx.Err() == nil && !o.DryRun {
 		p.storeCopies(ctx)
 	}
 	return p.result, err
@@ -153,14 +153,17 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 	return last, nil
 }
 
-// pack packs the log. An unpacked log is only slower to list and to read, so an error is none of the Prune unless ctx has ended.
-func (p *pruning) pack(ctx context.Context) (err error) {
-	p.result.Packed, err = p.c.log.Pack(ctx, log.PackOptions{Now: p.o.Now, DryRun: p.o.DryRun, Report: p.report})
-	if err != nil && ctx.Err() == nil {
-		p.report.Say(storage.Event{Stage: "pack", Level: storage.Warning, Message: fmt.Sprintf("the log keeps its small objects: %v", err)})
-		return nil
+// pack packs the log that cuts leave. An unpacked log is only slower to list and to read, so an error is none of the Prune.
+func (p *pruning) pack(ctx context.Context, cuts []log.Tombstone) {
+	o := log.PackOptions{Now: p.o.Now, Grace: p.o.Grace, DryRun: p.o.DryRun, Cuts: map[string]uint64{}, Report: p.report}
+	for _, t := range cuts {
+		o.Cuts[t.Lineage] = t.Upto
 	}
-	return err
+	var err error
+	p.result.Packed, err = p.c.log.Pack(ctx, o)
+	if err != nil {
+		p.report.Say(storage.Event{Stage: "pack", Level: storage.Warning, Message: fmt.Sprintf("the log keeps many small objects: %v", err)})
+	}
 }
 
 // storeCopies stores the index of the backups, and the summary of the log. Without them catalogs are only read more slowly, so an

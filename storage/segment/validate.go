@@ -270,12 +270,15 @@ func (h *Header) validateLast(last Record) error {
 	return nil
 }
 
+// maxBlob is more than the bytes of any segment, so that the sizes of many can be added.
+const maxBlob = 1 << 40
+
 func (b Blob) validate() error {
 	if !isHex(b.SHA256, 64) {
 		return fmt.Errorf("sha256 %q is no digest", b.SHA256)
 	}
-	if b.Size <= 0 {
-		return fmt.Errorf("size %d is not above zero", b.Size)
+	if b.Size <= 0 || b.Size > maxBlob {
+		return fmt.Errorf("size %d is not between 1 and %d", b.Size, int64(maxBlob))
 	}
 	return nil
 }
