@@ -36,6 +36,6 @@ func pruned() document.Prune {
 		Locked: []document.LockedObject{
 			{Key: "prod/backups/x/manifest.json", Until: at.AddDate(0, 1, 0)}, {Key: "prod/log/x/0000000000000001.seg"},
 		},
-		Swept: 2, SweptSize: 7500, Kept: 21000, Removed: 14000, Over: 1000,
+		Swept: 2, SweptSize: 7500, Packed: 512, Packs: 1, Kept: 21000, Removed: 14000, Over: 1000,
 	}
 }
