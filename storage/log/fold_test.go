@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -149,9 +150,12 @@ func (f *folding) wrong() map[string]func() {
 // TestSurveyFoldsCompleteIndexes checks that a survey folds intact indexes. Whatever is damaged, it finds the same windows and
 // gaps as a load of all headers.
 func TestSurveyFoldsCompleteIndexes(t *testing.T) {
-	seeds := uint64(20)
+	seeds := uint64(5)
 	if testing.Short() {
 		seeds = 1
+	}
+	if soak.On() {
+		seeds = 40
 	}
 	for name := range newFolding(t, 0).wrong() {
 		t.Run(name, func(t *testing.T) {

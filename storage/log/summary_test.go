@@ -159,7 +159,8 @@ func TestSummarySavesRequests(t *testing.T) {
 				t.Fatal(lineages, err)
 			}
 			reads := b.Calls(storagetest.VerbOpen)
-			if used := reads <= 2; used != test.used {
+			used := reads <= 2
+			if used != test.used {
 				t.Errorf("%d reads", reads)
 			}
 		})
