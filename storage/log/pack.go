@@ -25,6 +25,9 @@ type pack struct {
 	size        int64     // bytes
 	stored      time.Time // by the store's clock
 	mixed       bool      // some of the segments are also objects of their own
+
+	mu      sync.Mutex
+	offsets []int64 // where the segments begin and the last one ends, in bytes; nil: not read yet
 }
 
 const maxPacked = 4096 // segments in a pack
@@ -86,15 +89,12 @@ func (p *pack) describedBy(segments []catalog.Segment) bool {
 	return size == p.size
 }
 
-// packs remembers the packs that the log has listed, and where their segments begin. It is safe for concurrent use.
+// packs remembers the packs that the log has listed. It is safe for concurrent use.
 type packs struct {
-	mu      sync.Mutex
-	known   map[string][]*pack // by lineage; distinct
-	offsets map[*pack][]int64  // of each segment and of the end, in bytes
-	stored  time.Time          // by the wall clock: when StoreSegment last stored a segment
+	mu     sync.Mutex
+	known  map[string][]*pack // by lineage; distinct
+	stored time.Time          // by the wall clock: when StoreSegment last stored a segment
 }
-
-const offsetsKept = 64 // packs whose offsets are remembered, at most 32 KiB each
 
 // set remembers the packs of a lineage.
 func (k *packs) set(lineage string, all []*pack) {
@@ -249,27 +249,20 @@ func (log *Log) packKey(lineage string, p *pack) string {
 
 // packOffsets returns where the segments in p begin, and where the last one ends. If p is damaged, only the first of them.
 func (log *Log) packOffsets(ctx context.Context, lineage string, p *pack) ([]int64, error) {
-	log.packs.mu.Lock()
-	offsets := log.packs.offsets[p]
-	log.packs.mu.Unlock()
-	if offsets != nil {
-		return offsets, nil
+	p.mu.Lock() // while one reads, the others wait for it
+	defer p.mu.Unlock()
+	if p.offsets != nil {
+		return p.offsets, nil
 	}
 	segments, err := log.packedSegments(ctx, lineage, p)
 	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return nil, err
 	}
-	offsets = []int64{0}
+	p.offsets = []int64{0}
 	for i, s := range segments {
-		offsets = append(offsets, offsets[i]+s.Size)
+		p.offsets = append(p.offsets, p.offsets[i]+s.Size)
 	}
-	log.packs.mu.Lock()
-	defer log.packs.mu.Unlock()
-	if log.packs.offsets == nil || len(log.packs.offsets) >= offsetsKept {
-		log.packs.offsets = map[*pack][]int64{}
-	}
-	log.packs.offsets[p] = offsets
-	return offsets, nil
+	return p.offsets, nil
 }
 
 // packedSegments returns the segments in p, from their index or, if that is missing or does not describe p, from p itself. If p

@@ -2,6 +2,7 @@ package log_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -266,5 +267,30 @@ func TestErrorsNameThePack(t *testing.T) {
 	name := key[strings.LastIndex(key, "/")+1:]
 	if err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("%v, want an error that names %s", err, name)
+	}
+}
+
+// TestPackIsOpenedOnce checks that many readers of one pack read its index once.
+func TestPackIsOpenedOnce(t *testing.T) {
+	p := newPacking(t)
+	p.pack(2)
+	p.sweep()
+	b := storagetest.Faulty(p.b)
+	c := stored.OpenCluster(t, b, "c")
+	_, err := c.Log().LoadRange(t.Context(), p.lineage, 1, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.Calls(storagetest.VerbOpen)
+	err = records.Parallel(t.Context(), 12, 12, func(ctx context.Context, i int) error {
+		r, err := c.Log().OpenStored(ctx, catalog.SegmentOf(p.segments[i]))
+		if err == nil {
+			err = r.Close()
+		}
+		return err
+	})
+	reads := b.Calls(storagetest.VerbOpen) - before
+	if err != nil || reads != 13 {
+		t.Errorf("%v, %d reads, want that of the index and those of 12 segments", err, reads)
 	}
 }
