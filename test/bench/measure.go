@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/etcd-dr/etcd-dr/test/memory"
 )
@@ -33,6 +37,7 @@ type result struct {
 	save, backup                         []cost
 	saveStalls, backupStalls             []cost // wall: of the longest write meanwhile
 	theirRestore, restoreOne, restoreAll []cost
+	copies                               []cost // two copies of the database
 }
 
 // measure runs all pairs on one database.
@@ -70,7 +75,7 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 		for _, step := range []struct {
 			into *[]cost
 			do   func() (cost, error)
-		}{{&r.theirRestore, b.theirRestore}, {&r.restoreOne, b.restoreOne}, {&r.restoreAll, b.restoreAll}} {
+		}{{&r.theirRestore, b.theirRestore}, {&r.restoreOne, b.restoreOne}, {&r.restoreAll, b.restoreAll}, {&r.copies, b.copies}} {
 			err := add(step.into, step.do)
 			if err != nil {
 				return r, err
@@ -222,6 +227,40 @@ func (b *bench) restore(members []string) (cost, error) {
 	}
 	return timed(b.ctx, b.dr, append(b.repo(), "restore", "-o", "json", "--identity", b.path("key.txt"), "--old-is-dead",
 		"--initial-cluster", strings.Join(members, ","), "--output-dir", b.path("ours"))...)
+}
+
+// copies makes two copies of the database, which theirRestore has left, and waits until they are on disk. Nothing that builds the data
+// dirs of two more members can be faster, unless the file system shares their blocks.
+func (b *bench) copies() (cost, error) {
+	return timedHere(b.ctx, func(context.Context) error {
+		group := errgroup.Group{}
+		for _, name := range []string{"copy1", "copy2"} {
+			group.Go(func() error { return copySynced(b.path(name), b.path("plain.db")) })
+		}
+		return group.Wait()
+	})
+}
+
+// copySynced replaces the file at to by a copy of the one at from.
+func copySynced(to, from string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	err = os.RemoveAll(to)
+	if err != nil {
+		return err
+	}
+	target, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	if err == nil {
+		err = target.Sync()
+	}
+	return errors.Join(err, target.Close())
 }
 
 // timed runs a command. Its cost includes that of its children, as in wait4.
