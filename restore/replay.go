@@ -164,8 +164,8 @@ func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 // Segments are fetched and unsealed ahead of the replay, many small ones at a time, because each takes a round trip to the store. Of large
 // ones two are in memory: the one that is replayed, and the next.
 const (
-	segmentsAhead = 32
-	bytesHeld     = 32 << 20 // of the records of all these
+	segmentsAhead = 16
+	bytesHeld     = 32 << 20 // of all these; a decoder takes memory too
 )
 
 // records yields the records of the segments in order. It yields a segment's records only after it has checked the whole segment.
@@ -221,7 +221,7 @@ func (r *run) fetchAhead(ctx context.Context, segments iter.Seq2[catalog.Segment
 				one <- fetched{err: err}
 				return
 			}
-			size := min(max(s.Plain.Size, 0), bytesHeld/2)
+			size := min(max(s.Plain.Size, bytesHeld/segmentsAhead), bytesHeld/2)
 			err = held.Acquire(ctx, size)
 			if err != nil {
 				one <- fetched{err: err}

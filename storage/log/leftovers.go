@@ -86,9 +86,11 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 	}
 	var leftovers []catalog.Leftover
 	highest := cuts[len(cuts)-1]
-	packed := false // a pack contains a segment after the highest cut
+	needed := map[uint64]bool{} // the first seqs of packs with a segment after the highest cut, whose indexes stay
 	for _, p := range packs {
-		packed = packed || p.last > highest.Upto
+		if p.last > highest.Upto {
+			needed[p.first] = true
+		}
 		if p.last <= highest.Upto {
 			leftovers = append(leftovers, leftover(firstCut(cuts, p.last), storage.Object{Key: log.packKey(lineage, p), Size: p.size, ModTime: p.stored}))
 		}
@@ -117,8 +119,14 @@ func (log *Log) lineageLeftovers(ctx context.Context, lineage string) ([]catalog
 			leftovers = append(leftovers, leftover(cut, cut.object))
 		}
 	}
-	indexes, err := log.indexLeftovers(ctx, lineage, cuts, next == 0 && !packed)
-	return append(leftovers, indexes...), err
+	indexes, err := log.indexLeftovers(ctx, lineage, cuts, next == 0 && len(needed) == 0)
+	for _, index := range indexes {
+		name, _ := catalog.SplitLogKey(log.store.Cluster, index.Key)
+		if !needed[name.Seq] {
+			leftovers = append(leftovers, index)
+		}
+	}
+	return leftovers, err
 }
 
 // firstCut returns the first cut that includes seq. The last cut must include it. The first one counts, so that later cuts

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -26,7 +27,7 @@ type logFolder struct {
 	lineage  string
 	segments listing  // without pruned ones
 	indexes  []uint64 // first seqs, ascending; also those of packs, which are indexes of themselves
-	packs    []*pack  // ascending, distinct; only those of which a segment is no object of its own
+	packs    []*pack  // ascending, distinct; only those of which a wanted segment is no object of its own
 	bare     []*pack  // the packs without an index
 
 	tombstones []uint64        // seqs of the last pruned segments, ascending
@@ -83,23 +84,23 @@ func (f logFolder) packAt(first uint64) *pack {
 	return p
 }
 
-// usePacks adds the segments that only packs contain to f, and returns all distinct packs. An index that begins within such a pack is
-// left out: that of the pack has the same headers.
-func (f *logFolder) usePacks() []*pack {
+// usePacks adds those segments in wanted to f that only packs contain, and returns all distinct packs. An index that begins within such
+// a pack is left out: that of the pack has the same headers.
+func (f *logFolder) usePacks(wanted seqRange) []*pack {
 	indexed := func(seq uint64) bool { _, found := slices.BinarySearch(f.indexes, seq); return found }
 	all := distinct(f.packs, indexed)
 	f.packs = nil
 	for _, p := range all {
-		from := max(p.first, f.pruned+1)
-		listed := f.segments.count(p.first, p.last)
-		p.mixed = listed > 0
-		if p.last < from {
+		from, to := max(p.first, wanted.first), min(p.last, wanted.last)
+		if to < from {
 			continue
 		}
+		listed := f.segments.count(from, to)
+		p.mixed = listed > 0
 		if !indexed(p.first) {
 			f.bare = append(f.bare, p)
 		}
-		if listed < p.last-from+1 {
+		if listed < to-from+1 {
 			f.packs = append(f.packs, p)
 		}
 	}
@@ -124,7 +125,7 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 		return nil, err
 	}
 	for i := range folders {
-		err := log.completeFolder(ctx, &folders[i])
+		err := log.completeFolder(ctx, &folders[i], allSeqs)
 		if err != nil {
 			return nil, err
 		}
@@ -132,11 +133,12 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	return folders, nil
 }
 
-// completeFolder removes the pruned segments from f, as it was listed, and adds those that only packs contain.
-func (log *Log) completeFolder(ctx context.Context, f *logFolder) error {
+// completeFolder removes the pruned segments from f, of which those in only were listed, and adds those that only packs contain.
+func (log *Log) completeFolder(ctx context.Context, f *logFolder, only seqRange) error {
 	err := log.removePruned(ctx, f)
 	if err == nil {
-		log.packs.set(f.lineage, f.usePacks())
+		only.first = max(only.first, f.pruned+1)
+		log.packs.set(f.lineage, f.usePacks(only))
 	}
 	return err
 }
@@ -238,16 +240,15 @@ func (log *Log) LoadRange(ctx context.Context, id string, first, last uint64) (c
 	if err != nil {
 		return catalog.Lineage{}, err
 	}
-	f, err := log.listRange(ctx, id, first, last)
+	f, err := log.listRange(ctx, id, seqRange{first, last})
 	if err == nil {
-		err = log.completeFolder(ctx, &f)
+		err = log.completeFolder(ctx, &f, seqRange{first, last})
 	}
 	var lineage catalog.Lineage
 	if err == nil {
-		_, f.segments = f.segments.cut(first)
-		f.segments, _ = f.segments.cut(last + 1)
+		f.restrict(seqRange{first, last})
 		l := newLineageLoad(log, f, false, nil)
-		l.first, l.last = first, last
+		l.only = seqRange{first, last}
 		lineage, err = log.loadLineage(ctx, l)
 	}
 	if err != nil {
@@ -256,10 +257,19 @@ func (log *Log) LoadRange(ctx context.Context, id string, first, last uint64) (c
 	return lineage, nil
 }
 
-// listRange returns the folder of a lineage with the segments from first to last, and the indexes and packs that include one of them.
-func (log *Log) listRange(ctx context.Context, lineage string, first, last uint64) (logFolder, error) {
+// seqRange is the seqs from first to last.
+type seqRange struct{ first, last uint64 }
+
+var allSeqs = seqRange{1, math.MaxUint64 - 1}
+
+func (r seqRange) includes(seq uint64) bool { return r.first <= seq && seq <= r.last }
+
+// listRange returns the folder of a lineage with the segments that only includes, and all indexes, packs and tombstones.
+func (log *Log) listRange(ctx context.Context, lineage string, only seqRange) (logFolder, error) {
 	f := logFolder{lineage: lineage}
-	o := storage.ListOptions{Prefix: catalog.LineagePrefix(log.store.Cluster, lineage), After: catalog.SegmentKey(log.store.Cluster, lineage, first-1)}
+	o := storage.ListOptions{
+		Prefix: catalog.LineagePrefix(log.store.Cluster, lineage), After: catalog.SegmentKey(log.store.Cluster, lineage, only.first-1),
+	}
 	for object, err := range log.store.Bucket.List(ctx, o) {
 		unlisted, skipped := log.UnlistedLineage(err)
 		if skipped {
@@ -269,7 +279,7 @@ func (log *Log) listRange(ctx context.Context, lineage string, first, last uint6
 			return f, err
 		}
 		name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key)
-		if ok && (name.Kind != catalog.LogSegment || name.Seq > last) {
+		if ok && (name.Kind != catalog.LogSegment || name.Seq > only.last) {
 			break
 		}
 		if ok {
@@ -285,11 +295,16 @@ func (log *Log) listRange(ctx context.Context, lineage string, first, last uint6
 			return f, err
 		}
 	}
-	f.packs = slices.DeleteFunc(f.packs, func(p *pack) bool { return p.last < first || p.first > last })
-	i := sort.Search(len(f.indexes), func(i int) bool { return f.indexes[i] > first })
-	f.indexes = f.indexes[max(i-1, 0):]
-	f.indexes = slices.DeleteFunc(f.indexes, func(seq uint64) bool { return seq > last })
 	return f, nil
+}
+
+// restrict removes what is about no segment that only includes.
+func (f *logFolder) restrict(only seqRange) {
+	_, f.segments = f.segments.cut(only.first)
+	f.segments, _ = f.segments.cut(only.last + 1)
+	i := sort.Search(len(f.indexes), func(i int) bool { return f.indexes[i] > only.first })
+	f.indexes = f.indexes[max(i-1, 0):]
+	f.indexes = slices.DeleteFunc(f.indexes, func(seq uint64) bool { return seq > only.last })
 }
 
 // lineageLoad is the state of loading one lineage.
@@ -297,8 +312,7 @@ type lineageLoad struct {
 	log     *Log
 	folder  logFolder
 	details bool                // fold no index
-	first   uint64              // of the seqs that are loaded
-	last    uint64              // of these; 0: all are
+	only    seqRange            // the seqs that are loaded
 	folds   map[string]keptFold // of the summary, by key
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
@@ -330,7 +344,7 @@ func (s slot) first() uint64 {
 func newLineageLoad(log *Log, f logFolder, details bool, folds map[string]keptFold) *lineageLoad {
 	n := len(f.indexes)
 	return &lineageLoad{
-		log: log, folder: f, details: details, folds: folds,
+		log: log, folder: f, details: details, folds: folds, only: allSeqs,
 		doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n),
 	}
 }
@@ -448,7 +462,7 @@ func (l *lineageLoad) keptFold(key string, i int, p *pack) []catalog.Segment {
 		}
 		l.log.Headers.keep(key, kept)
 	}
-	if !l.includes(kept.segments[0].Seq) || !l.includes(kept.segments[1].Seq) {
+	if !l.only.includes(kept.segments[0].Seq) || !l.only.includes(kept.segments[1].Seq) {
 		return nil
 	}
 	return slices.Clone(kept.segments)
@@ -477,7 +491,7 @@ func (l *lineageLoad) collectIndexed() {
 	for _, segments := range l.indexes {
 		for i := range segments {
 			s := &segments[i]
-			if s.Seq <= l.folder.pruned || !l.includes(s.FirstSeq()) || !l.includes(s.Seq) {
+			if s.Seq <= l.folder.pruned || !l.only.includes(s.FirstSeq()) || !l.only.includes(s.Seq) {
 				continue
 			}
 			if s.Folded > 0 {
@@ -491,11 +505,6 @@ func (l *lineageLoad) collectIndexed() {
 			l.known[segments[i].Seq] = s
 		}
 	}
-}
-
-// includes reports whether the segment seq is loaded.
-func (l *lineageLoad) includes(seq uint64) bool {
-	return l.last == 0 || seq >= l.first && seq <= l.last
 }
 
 // refuseIndexes records a fault for each index with an error. errs is parallel to the indexes.
@@ -665,6 +674,9 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 			first = seq
 		}
 		last = max(last, seq)
+	}
+	if first > 0 && l.only != allSeqs { // a range is asked for because it was there
+		return max(l.only.first, l.folder.pruned+1), l.only.last
 	}
 	return first, last
 }

@@ -65,14 +65,16 @@ func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	key := catalog.SegmentKey(log.store.Cluster, lineage, seq)
 	err = log.store.RefuseUnsigned(ctx)
 	var packed *catalog.Segment
+	now := time.Now().Round(0) // the wall clock, which goes on while the host sleeps
 	if err == nil {
-		packed, err = log.packedAs(ctx, e.Header)
+		packed, err = log.packedAs(ctx, e.Header, now)
 	}
 	if err == nil && packed == nil {
 		err = log.store.Create(ctx, key, bytes.NewReader(e.Bytes), int64(len(e.Bytes)))
 	}
 	switch {
 	case err == nil && packed == nil:
+		log.packs.storedAt(now)
 		log.store.EnsureMarker(ctx)
 		return nil
 	case err == nil:
@@ -96,19 +98,17 @@ func sameSegment(e segment.Encoded, stored catalog.Segment) error {
 }
 
 // packedAs returns the segment that a pack contains under the name of h; nil if there is none. A segment is packed at the earliest
-// packAge after it was stored. So the store is asked only if h is old, or if this process may have slept since it last stored one.
-func (log *Log) packedAs(ctx context.Context, h segment.Header) (*catalog.Segment, error) {
-	now := time.Now().Round(0) // the wall clock, which goes on while the host sleeps
+// packAge after it was stored. So the store is asked only if h is old, or if this process may have slept since it last stored one, long
+// before now.
+func (log *Log) packedAs(ctx context.Context, h segment.Header, now time.Time) (*catalog.Segment, error) {
 	recent := now.Add(-packAge / 2)
 	if log.packs.storedBefore().After(recent) && h.Written.After(recent) {
-		log.packs.storing(now)
 		return nil, nil
 	}
 	all, err := log.listPacks(ctx, h.Lineage)
 	if err != nil {
 		return nil, err
 	}
-	log.packs.storing(now)
 	if !slices.ContainsFunc(all, func(p *pack) bool { return p.first <= h.Seq && h.Seq <= p.last }) {
 		return nil, nil
 	}

@@ -26,8 +26,7 @@ type pack struct {
 	stored      time.Time // by the store's clock
 	mixed       bool      // some of the segments are also objects of their own
 
-	mu      sync.Mutex
-	offsets []int64 // where the segments begin and the last one ends, in bytes; nil: not read yet
+	reading chan struct{} // has room for one reader of the index
 }
 
 const maxPacked = 4096 // segments in a pack
@@ -40,7 +39,7 @@ func packOf(n catalog.LogName, o storage.Object) *pack {
 	if n.Last-n.Seq >= maxPacked {
 		return nil
 	}
-	return &pack{first: n.Seq, last: n.Last, size: o.Size, stored: o.ModTime}
+	return &pack{first: n.Seq, last: n.Last, size: o.Size, stored: o.ModTime, reading: make(chan struct{}, 1)}
 }
 
 // distinct returns packs without those that overlap a better one, ascending. A pack that was stored earlier is better, so that nobody
@@ -89,12 +88,15 @@ func (p *pack) describedBy(segments []catalog.Segment) bool {
 	return size == p.size
 }
 
-// packs remembers the packs that the log has listed. It is safe for concurrent use.
+// packs remembers the packs that the log has listed, and where their segments begin. It is safe for concurrent use.
 type packs struct {
-	mu     sync.Mutex
-	known  map[string][]*pack // by lineage; distinct
-	stored time.Time          // by the wall clock: when StoreSegment last stored a segment
+	mu      sync.Mutex
+	known   map[string][]*pack // by lineage; distinct
+	offsets map[*pack][]int64  // of each segment and of the end, in bytes
+	stored  time.Time          // by the wall clock: when StoreSegment last stored a segment
 }
+
+const offsetsKept = 64 // packs whose offsets are remembered, at most 32 KiB each
 
 // set remembers the packs of a lineage.
 func (k *packs) set(lineage string, all []*pack) {
@@ -104,6 +106,39 @@ func (k *packs) set(lineage string, all []*pack) {
 		k.known = map[string][]*pack{}
 	}
 	k.known[lineage] = all
+}
+
+// add replaces the known packs of a lineage by all, and returns these; packs that were known stay as they were. Of a new one it is not
+// known whether its segments are objects of their own too. If they are, they are better: no prune has compared the pack yet.
+func (k *packs) add(lineage string, all []*pack) []*pack {
+	known := k.of(lineage)
+	for i, p := range all {
+		old := including(known, p.first)
+		if old != nil && old.first == p.first && old.last == p.last && old.size == p.size {
+			all[i] = old
+		} else {
+			p.mixed = true
+		}
+	}
+	k.set(lineage, all)
+	return all
+}
+
+// offsetsOf returns the offsets in p if they are remembered, else nil.
+func (k *packs) offsetsOf(p *pack) []int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.offsets[p]
+}
+
+// setOffsets remembers the offsets in p.
+func (k *packs) setOffsets(p *pack, offsets []int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.offsets == nil || len(k.offsets) >= offsetsKept {
+		k.offsets = map[*pack][]int64{}
+	}
+	k.offsets[p] = offsets
 }
 
 // including returns the known pack that includes a segment; nil if there is none.
@@ -120,11 +155,11 @@ func (k *packs) storedBefore() time.Time {
 	return k.stored
 }
 
-// storing records that StoreSegment stores a segment at the time now.
-func (k *packs) storing(now time.Time) {
+// storedAt records that StoreSegment began to store a segment at the time t, and has stored it.
+func (k *packs) storedAt(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stored = now
+	k.stored = t
 }
 
 // of returns the known packs of a lineage.
@@ -211,12 +246,7 @@ func (log *Log) readPacked(ctx context.Context, lineage string, seq uint64, read
 		if err != nil {
 			return fmt.Errorf("list the packs of lineage %s: %w", lineage, err)
 		}
-		all = distinct(all, func(uint64) bool { return true })
-		for _, p := range all {
-			p.mixed = true // it is not known, and a segment's own object may be better than a pack that no sweep has checked yet
-		}
-		log.packs.set(lineage, all)
-		p = including(all, seq)
+		p = including(log.packs.add(lineage, distinct(all, func(uint64) bool { return true })), seq)
 	}
 	if p == nil {
 		return fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, lineage, seq), storage.ErrNotExist)
@@ -249,20 +279,26 @@ func (log *Log) packKey(lineage string, p *pack) string {
 
 // packOffsets returns where the segments in p begin, and where the last one ends. If p is damaged, only the first of them.
 func (log *Log) packOffsets(ctx context.Context, lineage string, p *pack) ([]int64, error) {
-	p.mu.Lock() // while one reads, the others wait for it
-	defer p.mu.Unlock()
-	if p.offsets != nil {
-		return p.offsets, nil
+	select { // while one reads the index, the others wait
+	case p.reading <- struct{}{}:
+		defer func() { <-p.reading }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	offsets := log.packs.offsetsOf(p)
+	if offsets != nil {
+		return offsets, nil
 	}
 	segments, err := log.packedSegments(ctx, lineage, p)
 	if err != nil && !errors.Is(err, catalog.ErrDamaged) {
 		return nil, err
 	}
-	p.offsets = []int64{0}
+	offsets = []int64{0}
 	for i, s := range segments {
-		p.offsets = append(p.offsets, p.offsets[i]+s.Size)
+		offsets = append(offsets, offsets[i]+s.Size)
 	}
-	return p.offsets, nil
+	log.packs.setOffsets(p, offsets)
+	return offsets, nil
 }
 
 // packedSegments returns the segments in p, from their index or, if that is missing or does not describe p, from p itself. If p

@@ -183,6 +183,11 @@ func TestPack(t *testing.T) {
 	if err != nil || dry.Packs != 2 || dry.Segments != 24 {
 		t.Errorf("dry run: %+v %v", dry, err)
 	}
+	wrong := func(context.Context) (time.Duration, error) { return 2 * time.Hour, nil }
+	early, err = p.c.Log().Pack(t.Context(), log.PackOptions{Now: later, Ahead: wrong})
+	if err != nil || early.Packs > 0 {
+		t.Errorf("a log of this minute, by a clock that is ahead: %+v %v", early, err)
+	}
 	old := stored.OpenCluster(t, p.b, "c") // a process that knows the log from before
 	stored.LoadLog(t, old, 1)
 	p.pack(2)

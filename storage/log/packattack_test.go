@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
@@ -293,4 +296,101 @@ func TestPackIsOpenedOnce(t *testing.T) {
 	if err != nil || reads != 13 {
 		t.Errorf("%v, %d reads, want that of the index and those of 12 segments", err, reads)
 	}
+}
+
+// TestRangeWithGarbagePacks checks that an attacker's index and pack do not hide an older pack from a restore.
+func TestRangeWithGarbagePacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacking(t)
+		p.pack(2)
+		p.sweep()
+		time.Sleep(time.Second)
+		stored.Put(t, p.b, stored.IndexKey("c", p.lineage, 5), []byte("x"))
+		stored.Put(t, p.b, catalog.PackKey("c", p.lineage, 5, 20), []byte("x"))
+		l, err := stored.OpenCluster(t, p.b, "c").Log().LoadRange(t.Context(), p.lineage, 8, 28)
+		if err != nil || stored.Count(l) != 21 || len(l.Faults) > 0 {
+			t.Errorf("%v, %d segments, faults %q", err, stored.Count(l), stored.FaultsOf(t, l))
+		}
+	})
+}
+
+// late is a Bucket that omits one key from listings.
+type late struct {
+	storage.Bucket
+	key string
+}
+
+func (b late) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
+	return func(yield func(storage.Object, error) bool) {
+		for object, err := range b.Bucket.List(ctx, o) {
+			if object.Key != b.key && !yield(object, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestRangeWithUnlistedSegments checks that a segment which a listing omits is found by its name, and that a missing one is a fault.
+func TestRangeWithUnlistedSegments(t *testing.T) {
+	p := newPacking(t)
+	for _, seq := range []uint64{25, 27, 29} {
+		key := stored.SegmentKey("c", p.lineage, seq)
+		l, err := stored.OpenCluster(t, late{p.b, key}, "c").Log().LoadRange(t.Context(), p.lineage, 25, 29)
+		if err != nil || stored.Count(l) != 5 || len(l.Faults) > 0 {
+			t.Errorf("segment %d is not listed: %v, %d segments, faults %q", seq, err, stored.Count(l), stored.FaultsOf(t, l))
+		}
+		content := stored.Get(t, p.b, key)
+		stored.Remove(t, p.b, key)
+		l, err = stored.OpenCluster(t, p.b, "c").Log().LoadRange(t.Context(), p.lineage, 25, 29)
+		if err != nil || stored.FaultsOf(t, l) != fmt.Sprint(seq, " missing") {
+			t.Errorf("segment %d is missing: %v, faults %q", seq, err, stored.FaultsOf(t, l))
+		}
+		stored.Put(t, p.b, key, content)
+	}
+}
+
+// TestWriterThatSleptAsksUntilItKnows checks that an error does not make a writer forget that it has slept.
+func TestWriterThatSleptAsksUntilItKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacking(t)
+		b := storagetest.Faulty(p.b)
+		slow := stored.OpenCluster(t, b, "c")
+		w := stored.NewWriter(t, "c", p.lineage)
+		w.Header, w.Digest, w.Name = p.segments[13].Header, p.segments[13].Digest, "late"
+		now := func(h *segment.Header) { h.Written = time.Now() }
+		stored.StoreSegments(t, slow, stored.NewWriter(t, "c", stored.LineageID(2)).Next(now))
+		p.pack(2)
+		p.sweep()
+		time.Sleep(3 * time.Hour)
+		own := w.Next(now)
+		b.On(storagetest.VerbOpen).Fail(errUnreachable)
+		err := slow.Log().StoreSegment(t.Context(), own)
+		if !errors.Is(err, errUnreachable) {
+			t.Errorf("while the store is unreachable: %v", err)
+		}
+		for range 2 {
+			err := slow.Log().StoreSegment(t.Context(), own)
+			_, taken := errors.AsType[*log.TakenError](err)
+			if !taken {
+				t.Errorf("the segment of a writer that slept: %v", err)
+			}
+		}
+	})
+}
+
+// TestPruneKeepsTheIndexOfACutPack checks that a late index does not make a prune remove that of a pack which is cut.
+func TestPruneKeepsTheIndexOfACutPack(t *testing.T) {
+	p := newPacking(t)
+	p.pack(2)
+	p.sweep()
+	stored.StoreIndex(t, p.c, stored.SegmentsOf(p.segments[3:20]))
+	err := p.c.Log().Delete(t.Context(), log.Tombstone{Lineage: p.lineage, Upto: 5, Time: stored.Noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leftovers, err := p.c.Log().Leftovers(t.Context())
+	if err != nil || slices.ContainsFunc(leftovers, func(l catalog.Leftover) bool { return l.Key == stored.IndexKey("c", p.lineage, 1) }) {
+		t.Errorf("%v, %+v", err, leftovers)
+	}
+	p.wantWhole("cut", 6)
 }

@@ -18,9 +18,10 @@ import (
 // PackOptions control Pack.
 type PackOptions struct {
 	Now    time.Time
-	Grace  time.Duration     // how long packed segments stay objects of their own, at most maxPackGrace
-	Cuts   map[string]uint64 // by lineage: the last segment that a tombstone prunes which is stored next
-	DryRun bool              // change nothing
+	Ahead  func(context.Context) (time.Duration, error) // how far Now is ahead of the store's clock; nil: it is not
+	Grace  time.Duration                                // how long packed segments stay objects of their own, at most maxPackGrace
+	Cuts   map[string]uint64                            // by lineage: the last segment that a tombstone prunes which is stored next
+	DryRun bool                                         // change nothing
 	Report storage.Report
 }
 
@@ -42,7 +43,7 @@ const (
 	removers      = 32        // segments that are compared or removed at the same time
 )
 
-// Pack stores the segments of each index in one object, so that a log of many small segments takes few requests to list and to read.
+// Pack stores the segments of each index in one object, so that a log of many small segments takes few requests to list and to delete.
 // It removes the segments' own objects once they have been packed for o.Grace, after it has read the pack and compared both. Segments
 // must be older than packAge. A lineage with locked segments is packed up to these, because they cannot be removed. Pack may be
 // repeated, and continues where an interrupted one stopped.
@@ -75,16 +76,35 @@ type packer struct {
 	done Packed
 }
 
+// isOld reports whether the age of an object that was stored at t is at least that. It asks for the store's clock only if the host's
+// says so, and once.
+func (p *packer) isOld(ctx context.Context, t time.Time, age time.Duration) (bool, error) {
+	if p.o.Now.Sub(t) >= age && p.o.Ahead != nil {
+		ahead, err := p.o.Ahead(ctx)
+		if err != nil {
+			return false, err
+		}
+		p.o.Now, p.o.Ahead = p.o.Now.Add(-ahead), nil
+	}
+	return p.o.Now.Sub(t) >= age, nil
+}
+
 func (p *packer) lineage(ctx context.Context, f logFolder) error {
 	err := p.restoreIndexes(ctx, f)
 	if err != nil {
 		return err
 	}
 	for _, own := range p.log.packs.of(f.lineage) {
-		if !own.mixed || own.last <= f.pruned || p.o.Now.Sub(own.stored) < min(p.o.Grace, maxPackGrace) {
+		if !own.mixed || own.last <= f.pruned {
 			continue
 		}
-		err := p.removeDuplicates(ctx, f, own)
+		old, err := p.isOld(ctx, own.stored, min(p.o.Grace, maxPackGrace))
+		if err == nil && old {
+			err = p.removeDuplicates(ctx, f, own)
+		}
+		if errors.Is(err, storage.ErrLocked) { // a legal hold, most likely on the whole lineage
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -143,8 +163,9 @@ func (p *packer) removeDuplicates(ctx context.Context, f logFolder, own *pack) e
 		return err
 	}
 	removed := make([]bool, len(equal))
-	err = records.Parallel(ctx, removers, len(equal), func(ctx context.Context, i int) (err error) {
-		removed[i], err = p.remove(ctx, equal[i])
+	err = records.Parallel(ctx, removers, len(equal), func(ctx context.Context, i int) error {
+		err := p.remove(ctx, equal[i])
+		removed[i] = err == nil
 		return err
 	})
 	for i, s := range equal {
@@ -184,20 +205,17 @@ func (p *packer) equalObjects(ctx context.Context, f logFolder, packed []catalog
 	return all, err
 }
 
-// remove removes a segment's own object, and reports whether it is gone.
-func (p *packer) remove(ctx context.Context, s catalog.Segment) (bool, error) {
+// remove removes a segment's own object. The error matches storage.ErrLocked if the store does not let anyone remove it.
+func (p *packer) remove(ctx context.Context, s catalog.Segment) error {
 	if p.o.DryRun {
-		return true, nil
+		return nil
 	}
 	at := p.log.ownPlace(s.Lineage, s.Seq)
 	err := p.log.store.Bucket.Delete(ctx, at.key, storage.DeleteOptions{})
-	if errors.Is(err, storage.ErrLocked) { // a legal hold
-		return false, nil
-	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", at.name, err)
+		return fmt.Errorf("%s: %w", at.name, err)
 	}
-	return true, nil
+	return nil
 }
 
 // checkPack reads the pack with the key, and returns an error that matches catalog.ErrDamaged unless it contains the segments.
@@ -233,8 +251,9 @@ func (p *packer) pack(ctx context.Context, f logFolder) error {
 		if !ok || p.log.packs.including(f.lineage, first) != nil || !p.smallSegments(f, i) {
 			continue
 		}
-		if p.done.Packs == packsAtOnce || p.o.Now.Sub(stored) < packAge {
-			return nil
+		old, err := p.isOld(ctx, stored, packAge)
+		if err != nil || !old || p.done.Packs == packsAtOnce {
+			return err
 		}
 		locked, err := p.isLocked(ctx, f.lineage, first)
 		if err != nil || locked {

@@ -159,6 +159,9 @@ func (p *pruning) pack(ctx context.Context, cuts []log.Tombstone) {
 	for _, t := range cuts {
 		o.Cuts[t.Lineage] = t.Upto
 	}
+	if !p.o.DryRun { // asking writes an object
+		o.Ahead = p.c.clockAhead
+	}
 	var err error
 	p.result.Packed, err = p.c.log.Pack(ctx, o)
 	if err != nil {
