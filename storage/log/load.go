@@ -26,7 +26,7 @@ const (
 type logFolder struct {
 	lineage  string
 	segments listing  // without pruned ones
-	indexes  []uint64 // first seqs, ascending; also those of packs, which are indexes of themselves
+	indexes  []uint64 // first seqs, ascending; also those of packs without an index
 	packs    []*pack  // ascending, distinct; only those of which a wanted segment is no object of its own
 	bare     []*pack  // the packs without an index
 

@@ -209,12 +209,7 @@ func TestPackAgainReadsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()
 		c := stored.OpenCluster(t, b, "c")
-		w := stored.NewWriter(t, "c", stored.LineageID(1))
-		for range 40 {
-			some := w.Some(8)
-			stored.StoreSegments(t, c, some...)
-			stored.StoreIndex(t, c, stored.SegmentsOf(some))
-		}
+		storeIndexed(t, c, stored.NewWriter(t, "c", stored.LineageID(1)), 40)
 		time.Sleep(2 * time.Hour)
 		first, err := c.Log().Pack(t.Context(), log.PackOptions{Now: time.Now(), Grace: time.Hour})
 		if err != nil || first.Packs != 40 {

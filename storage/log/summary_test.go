@@ -17,7 +17,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
-	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/soak"
 	"github.com/etcd-dr/etcd-dr/test/stored"
@@ -121,19 +120,22 @@ func summarized(t *testing.T, policy records.Policy) *storagetest.Faults {
 	c := stored.OpenWith(t, b, policy)
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
 	w.Key = policy.Key
-	for range 17 {
-		var segments []segment.Encoded
-		for range 8 {
-			segments = append(segments, w.Next())
-		}
-		stored.StoreSegments(t, c, segments...)
-		stored.StoreIndex(t, c, stored.SegmentsOf(segments))
-	}
+	storeIndexed(t, c, w, 17)
 	packed, swept := prune(t, c), prune(t, c)
 	if packed.Segments != 17*8 || len(swept.Removed) != 17*8 {
 		t.Fatal(packed, swept)
 	}
 	return storagetest.Faulty(b)
+}
+
+// storeIndexed stores the next segments of w, eight for each of so many indexes.
+func storeIndexed(t *testing.T, c *repository.Cluster, w *stored.Writer, indexes int) {
+	t.Helper()
+	for range indexes {
+		segments := w.Some(8)
+		stored.StoreSegments(t, c, segments...)
+		stored.StoreIndex(t, c, stored.SegmentsOf(segments))
+	}
 }
 
 // TestSummarySavesRequests checks that a load with the summary reads no index, and one that may not use it reads all.
@@ -210,12 +212,7 @@ func TestBadSummary(t *testing.T) {
 func ofAnotherCluster(t *testing.T) storage.Bucket {
 	b := mem.New()
 	c := stored.OpenCluster(t, b, "d")
-	w := stored.NewWriter(t, "d", stored.LineageID(1))
-	for range 17 {
-		segments := w.Some(8)
-		stored.StoreSegments(t, c, segments...)
-		stored.StoreIndex(t, c, stored.SegmentsOf(segments))
-	}
+	storeIndexed(t, c, stored.NewWriter(t, "d", stored.LineageID(1)), 17)
 	prune(t, c)
 	return b
 }
