@@ -255,7 +255,7 @@ func pruneSummary(d document.Prune, grace time.Duration) string {
 		text += fmt.Sprintf("; a prune after %s deletes their data, %s", retention.Span(grace), size(d.Removed))
 	}
 	if d.Swept > 0 {
-		text += fmt.Sprintf("\n%d objects, %s, that nothing needs any more %s for good", d.Swept, size(d.SweptSize), removed)
+		text += fmt.Sprintf("\n%d objects that nothing needs any more, %s, %s for good", d.Swept, size(d.SweptSize), removed)
 	}
 	if d.Packs > 0 {
 		packed := "packed"
