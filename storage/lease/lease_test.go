@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/lease"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/segment"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/storagetest"
 	"github.com/etcd-dr/etcd-dr/test/golden"
@@ -171,7 +172,8 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	b := storagetest.Faulty(mem.New())
 	c := stored.OpenCluster(t, b, "c")
 	w := stored.NewWriter(t, "c", stored.LineageID(1))
-	stored.StoreSegments(t, c, w.Next()) // the first one also checks whether the newest backup is signed
+	now := func(h *segment.Header) { h.Written = time.Now() }
+	stored.StoreSegments(t, c, w.Next(now)) // the first one also looks for packs, and whether the newest backup is signed
 	lease, held, err := c.Leases().Acquire(t.Context(), "archive", "a", lease.Term{TTL: time.Minute, Now: stored.Noon})
 	if err != nil || !held {
 		t.Fatal(held, err)
@@ -181,7 +183,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 		do   func()
 		want []int // calls, by verb
 	}{
-		"a segment": {func() { stored.StoreSegments(t, c, w.Next()) }, []int{1, 0, 0, 0, 0}},
+		"a segment": {func() { stored.StoreSegments(t, c, w.Next(now)) }, []int{1, 0, 0, 0, 0}},
 		"a renewal": {func() {
 			_, held, err := c.Leases().Renew(t.Context(), lease, time.Minute, stored.Noon)
 			if err != nil || !held {
