@@ -161,11 +161,11 @@ func firstFault(l catalog.Lineage, log plan.Log) uint64 {
 	return log.First
 }
 
-// Segments are fetched and unsealed ahead of the replay, many small ones at a time, because each takes a round trip to the store. Of large
-// ones two are in memory: the one that is replayed, and the next.
+// Segments are fetched and unsealed ahead of the replay, many small ones at a time, because each takes a round trip to the store. At most
+// two large ones are in memory: the one that is replayed, and the next.
 const (
 	segmentsAhead = 16
-	bytesHeld     = 32 << 20 // of all these; a decoder takes memory too
+	bytesHeld     = 32 << 20 // bytes of all these, where a segment counts as 2 MiB at least and 16 MiB at most
 )
 
 // records yields the records of the segments in order. It yields a segment's records only after it has checked the whole segment.

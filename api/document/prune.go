@@ -18,8 +18,8 @@ type Prune struct {
 	Untrusted []Damage       `json:"untrusted"`
 	Locked    []LockedObject `json:"locked"` // objects that cannot be removed before a date
 	// Swept is the number of objects that this prune removes for good, or would remove if dryRun is false. They belong to backups and
-	// log that were deleted, and to backups that were killed, longer ago than the grace period, or are segments that were packed
-	// longer ago than that.
+	// log that were deleted, and to backups that were killed, longer ago than the grace period, or are segments that a pack has
+	// replaced for an hour (or the grace period, if that is shorter).
 	Swept     int   `json:"swept"`
 	SweptSize int64 `json:"sweptBytes"`   // the size of these objects
 	Packed    int   `json:"packed"`       // the number of segments that this prune stores in fewer objects, or would store so if dryRun is false

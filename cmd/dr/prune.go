@@ -39,8 +39,8 @@ No rule counts or removes an imported backup (dr import, dr salvage): --imported
 
 A removed backup is no longer listed. A later prune deletes its data, after the grace.
 
-It also packs the small segments of the log, once they are an hour old, into few large objects, and deletes the small ones after
-the grace.`,
+dr prune also packs the small segments of the log into large objects, once all segments of an index are an hour old. A prune an hour
+later (or after --grace, if that is shorter) deletes the small objects.`,
 		Example: `  dr prune --keep-last 3 --keep-daily 7 --keep-monthly 12 --window 14d --dry-run
   dr prune --imported 20261121T092433Z-000000000000abcd-import`,
 		Args: noArgs,

@@ -81,8 +81,8 @@ func (n LogName) Key(cluster string) string {
 	return LineagePrefix(cluster, n.Lineage) + affixes.prefix + seqs + affixes.suffix
 }
 
-// SplitLogKey returns the name whose Key is key. ok is false if key is not such a key. The highest seq is that of no object, so
-// that one can be added to each.
+// SplitLogKey returns the name whose Key is key. ok is false if key is not such a key. It refuses the highest seq,
+// so that seq+1 never overflows.
 func SplitLogKey(cluster, key string) (n LogName, ok bool) {
 	lineage, name, ok := strings.Cut(strings.TrimPrefix(key, LogPrefix(cluster)), "/")
 	if !ok || ValidLineage(lineage) != nil {

@@ -192,10 +192,10 @@ func (l listing) withPacks(packs []*pack) listing {
 	return all
 }
 
-// describe sets the sizes of the segments that are read from p. segments are the first ones in p, as they were packed. Those
-// that only p contains are read from it, and those that were stored after p: a writer that slept for longer than the grace has
-// used a name that was free again. Without a pack it does nothing.
-func (l listing) describe(p *pack, segments []catalog.Segment) {
+// setPackedSizes sets the sizes of the segments that must be read from p. segments are the first ones in p. They are read from p if they
+// have no object of their own, or one that is newer than p. Such an object is not the packed segment: a writer slept, and used the name
+// after a prune had freed it. p may be nil.
+func (l listing) setPackedSizes(p *pack, segments []catalog.Segment) {
 	if p == nil {
 		return
 	}

@@ -27,8 +27,9 @@ type logFolder struct {
 	lineage  string
 	segments listing  // without pruned ones
 	indexes  []uint64 // first seqs, ascending; also those of packs without an index
-	packs    []*pack  // ascending, distinct; only those of which a wanted segment is no object of its own
-	bare     []*pack  // the packs without an index
+	packs    []*pack  // ascending, without overlaps; only those with a wanted segment that has no object of its own
+
+	unindexed []*pack // the packs without an index
 
 	tombstones []uint64        // seqs of the last pruned segments, ascending
 	pruned     uint64          // the highest valid one of tombstones; 0 if there is none
@@ -64,9 +65,8 @@ func (f logFolder) shorten(segments []catalog.Segment) {
 	}
 }
 
-// ownPart returns segments, which are those of the i-th index, without those that are described by another pack than the one
-// that begins with the index.
-func (f logFolder) ownPart(segments []catalog.Segment, i int) []catalog.Segment {
+// upToNextPack returns segments, which are those of the i-th index, up to the beginning of the next pack, whose own index has the rest.
+func (f logFolder) upToNextPack(segments []catalog.Segment, i int) []catalog.Segment {
 	first := f.indexes[i]
 	n := sort.Search(len(f.packs), func(n int) bool { return f.packs[n].first > first })
 	if n == len(f.packs) {
@@ -98,7 +98,7 @@ func (f *logFolder) usePacks(wanted seqRange) []*pack {
 		listed := f.segments.count(from, to)
 		p.mixed = listed > 0
 		if !indexed(p.first) {
-			f.bare = append(f.bare, p)
+			f.unindexed = append(f.unindexed, p)
 		}
 		if listed < to-from+1 {
 			f.packs = append(f.packs, p)
@@ -108,7 +108,7 @@ func (f *logFolder) usePacks(wanted seqRange) []*pack {
 		p := including(f.packs, seq)
 		return p != nil && p.first != seq
 	})
-	for _, p := range f.bare {
+	for _, p := range f.unindexed {
 		if including(f.packs, p.first) != nil {
 			f.indexes = append(f.indexes, p.first)
 		}
@@ -133,12 +133,12 @@ func (log *Log) logFolders(ctx context.Context) ([]logFolder, error) {
 	return folders, nil
 }
 
-// completeFolder removes the pruned segments from f, of which those in only were listed, and adds those that only packs contain.
-func (log *Log) completeFolder(ctx context.Context, f *logFolder, only seqRange) error {
+// completeFolder removes the pruned segments from f, and adds those that are in packs only. f has only the segments in wanted.
+func (log *Log) completeFolder(ctx context.Context, f *logFolder, wanted seqRange) error {
 	err := log.removePruned(ctx, f)
 	if err == nil {
-		only.first = max(only.first, f.pruned+1)
-		log.packs.set(f.lineage, f.usePacks(only))
+		wanted.first = max(wanted.first, f.pruned+1)
+		log.packs.set(f.lineage, f.usePacks(wanted))
 	}
 	return err
 }
@@ -146,7 +146,7 @@ func (log *Log) completeFolder(ctx context.Context, f *logFolder, only seqRange)
 // listLog returns the lineages in the store, with their pruned segments.
 func (log *Log) listLog(ctx context.Context) ([]logFolder, error) {
 	var folders []logFolder
-	held := 0 // listed objects, except segments that directly follow another: those take only four bytes of memory
+	held := 0 // listed objects, except segments that directly follow another: those take only eight bytes of memory
 	for object, err := range log.store.Bucket.List(ctx, storage.ListOptions{Prefix: catalog.LogPrefix(log.store.Cluster)}) {
 		unlisted, skipped := log.UnlistedLineage(err)
 		if skipped {
@@ -248,7 +248,7 @@ func (log *Log) LoadRange(ctx context.Context, id string, first, last uint64) (c
 	if err == nil {
 		f.restrict(seqRange{first, last})
 		l := newLineageLoad(log, f, false, nil)
-		l.only = seqRange{first, last}
+		l.wanted = seqRange{first, last}
 		lineage, err = log.loadLineage(ctx, l)
 	}
 	if err != nil {
@@ -264,11 +264,11 @@ var allSeqs = seqRange{1, math.MaxUint64 - 1}
 
 func (r seqRange) includes(seq uint64) bool { return r.first <= seq && seq <= r.last }
 
-// listRange returns the folder of a lineage with the segments that only includes, and all indexes, packs and tombstones.
-func (log *Log) listRange(ctx context.Context, lineage string, only seqRange) (logFolder, error) {
+// listRange returns the folder of a lineage with the wanted segments, and all indexes, packs and tombstones.
+func (log *Log) listRange(ctx context.Context, lineage string, wanted seqRange) (logFolder, error) {
 	f := logFolder{lineage: lineage}
 	o := storage.ListOptions{
-		Prefix: catalog.LineagePrefix(log.store.Cluster, lineage), After: catalog.SegmentKey(log.store.Cluster, lineage, only.first-1),
+		Prefix: catalog.LineagePrefix(log.store.Cluster, lineage), After: catalog.SegmentKey(log.store.Cluster, lineage, wanted.first-1),
 	}
 	for object, err := range log.store.Bucket.List(ctx, o) {
 		unlisted, skipped := log.UnlistedLineage(err)
@@ -279,7 +279,7 @@ func (log *Log) listRange(ctx context.Context, lineage string, only seqRange) (l
 			return f, err
 		}
 		name, ok := catalog.SplitLogKey(log.store.Cluster, object.Key)
-		if ok && (name.Kind != catalog.LogSegment || name.Seq > only.last) {
+		if ok && (name.Kind != catalog.LogSegment || name.Seq > wanted.last) {
 			break
 		}
 		if ok {
@@ -298,13 +298,13 @@ func (log *Log) listRange(ctx context.Context, lineage string, only seqRange) (l
 	return f, nil
 }
 
-// restrict removes what is about no segment that only includes.
-func (f *logFolder) restrict(only seqRange) {
-	_, f.segments = f.segments.cut(only.first)
-	f.segments, _ = f.segments.cut(only.last + 1)
-	i := sort.Search(len(f.indexes), func(i int) bool { return f.indexes[i] > only.first })
+// restrict removes all segments and indexes outside wanted.
+func (f *logFolder) restrict(wanted seqRange) {
+	_, f.segments = f.segments.cut(wanted.first)
+	f.segments, _ = f.segments.cut(wanted.last + 1)
+	i := sort.Search(len(f.indexes), func(i int) bool { return f.indexes[i] > wanted.first })
 	f.indexes = f.indexes[max(i-1, 0):]
-	f.indexes = slices.DeleteFunc(f.indexes, func(seq uint64) bool { return seq > only.last })
+	f.indexes = slices.DeleteFunc(f.indexes, func(seq uint64) bool { return seq > wanted.last })
 }
 
 // lineageLoad is the state of loading one lineage.
@@ -312,7 +312,7 @@ type lineageLoad struct {
 	log     *Log
 	folder  logFolder
 	details bool                // fold no index
-	only    seqRange            // the seqs that are loaded
+	wanted  seqRange            // the seqs that are loaded
 	folds   map[string]keptFold // of the summary, by key
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
@@ -344,7 +344,7 @@ func (s slot) first() uint64 {
 func newLineageLoad(log *Log, f logFolder, details bool, folds map[string]keptFold) *lineageLoad {
 	n := len(f.indexes)
 	return &lineageLoad{
-		log: log, folder: f, details: details, folds: folds, only: allSeqs,
+		log: log, folder: f, details: details, folds: folds, wanted: allSeqs,
 		doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n),
 	}
 }
@@ -422,7 +422,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		if folds {
 			kept := l.keptFold(key, i, p)
 			if kept != nil {
-				l.folder.segments.describe(p, kept[:1])
+				l.folder.segments.setPackedSizes(p, kept[:1])
 				l.indexes[i] = kept
 				return nil
 			}
@@ -432,12 +432,12 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 			refused[i] = err
 		}
 		if p != nil {
-			segments, err = l.readPack(ctx, i, p, segments, err)
+			segments, err = l.segmentsForPack(ctx, i, p, segments, err)
 		}
 		if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
 			return nil
 		}
-		segments = l.folder.ownPart(segments, i)
+		segments = l.folder.upToNextPack(segments, i)
 		if folds && len(segments) > 0 {
 			last := segments[len(segments)-1].Seq
 			segments = catalog.Fold(l.folder.upToNext(segments, i), l.folder.segments.has)
@@ -462,15 +462,15 @@ func (l *lineageLoad) keptFold(key string, i int, p *pack) []catalog.Segment {
 		}
 		l.log.Headers.keep(key, kept)
 	}
-	if !l.only.includes(kept.segments[0].Seq) || !l.only.includes(kept.segments[1].Seq) {
+	if !l.wanted.includes(kept.segments[0].Seq) || !l.wanted.includes(kept.segments[1].Seq) {
 		return nil
 	}
 	return slices.Clone(kept.segments)
 }
 
-// readPack describes p, the pack of the i-th index, by segments, which that index returned with err, or else by p itself. It
-// returns the segments that p begins with.
-func (l *lineageLoad) readPack(ctx context.Context, i int, p *pack, segments []catalog.Segment, err error) ([]catalog.Segment, error) {
+// segmentsForPack takes the result of reading the i-th index, and sets the sizes of the segments in its pack p. If the index is missing or
+// does not fit p, it scans p. It returns the segments of the index, or those found in p.
+func (l *lineageLoad) segmentsForPack(ctx context.Context, i int, p *pack, segments []catalog.Segment, err error) ([]catalog.Segment, error) {
 	if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
 		return nil, err
 	}
@@ -481,7 +481,7 @@ func (l *lineageLoad) readPack(ctx context.Context, i int, p *pack, segments []c
 	if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
 		l.damaged[i], err = err, nil
 	}
-	l.folder.segments.describe(p, segments[:min(len(segments), p.count())])
+	l.folder.segments.setPackedSizes(p, segments[:min(len(segments), p.count())])
 	return segments, err
 }
 
@@ -491,7 +491,7 @@ func (l *lineageLoad) collectIndexed() {
 	for _, segments := range l.indexes {
 		for i := range segments {
 			s := &segments[i]
-			if s.Seq <= l.folder.pruned || !l.only.includes(s.FirstSeq()) || !l.only.includes(s.Seq) {
+			if s.Seq <= l.folder.pruned || !l.wanted.includes(s.FirstSeq()) || !l.wanted.includes(s.Seq) {
 				continue
 			}
 			if s.Folded > 0 {
@@ -531,7 +531,7 @@ func (l *lineageLoad) makeSlots() {
 			}
 			s := slot{listed: listed{seq, r.size(seq)}}
 			if r.pack != nil && s.size == 0 {
-				s = slot{listed: listed{seq: r.last}, begins: seq, err: l.unread(r.pack, seq)}
+				s = slot{listed: listed{seq: r.last}, begins: seq, err: l.whyUnreadable(r.pack, seq)}
 				seq = r.last
 			}
 			l.slots = append(l.slots, s)
@@ -539,14 +539,14 @@ func (l *lineageLoad) makeSlots() {
 	}
 }
 
-// unread returns why the segments in p cannot be read from seq on.
-func (l *lineageLoad) unread(p *pack, seq uint64) error {
+// whyUnreadable returns why the segments in p cannot be read from seq on.
+func (l *lineageLoad) whyUnreadable(p *pack, seq uint64) error {
 	i, _ := slices.BinarySearch(l.folder.indexes, p.first)
 	key := catalog.SegmentKey(l.log.store.Cluster, l.folder.lineage, seq)
 	if l.damaged[i] == nil || records.IsAbsent(l.damaged[i]) { // a prune has removed the pack
 		return Missing(key)
 	}
-	return fmt.Errorf("%s: %w: delete the pack if dr has not written it", key, l.damaged[i])
+	return fmt.Errorf("%s: %w", key, l.damaged[i])
 }
 
 // fillFromIndexes fills each slot whose segment is in an index with the listed size.
@@ -675,8 +675,8 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 		}
 		last = max(last, seq)
 	}
-	if first > 0 && l.only != allSeqs { // a range is asked for because it was there
-		return max(l.only.first, l.folder.pruned+1), l.only.last
+	if first > 0 && l.wanted != allSeqs { // a range is asked for because it was there
+		return max(l.wanted.first, l.folder.pruned+1), l.wanted.last
 	}
 	return first, last
 }

@@ -2,7 +2,7 @@
 //
 //	<cluster>/log/<lineage>/<seq, 16 hex>.seg               a segment; never replaced, so that one of several archivers wins
 //	<cluster>/log/<lineage>/index-<first seq, 16 hex>.json  an index: copies of many segments' headers, so that a year loads fast
-//	<cluster>/log/<lineage>/pack-<first>-<last>.segs        a pack: the segments of an index in one object; a prune then removes their own
+//	<cluster>/log/<lineage>/pack-<first>-<last>.segs        a pack: the segments of an index in one object, which replaces their own
 //	<cluster>/log/<lineage>/tombstone-<seq, 16 hex>.json    a tombstone: the segments up to this seq are pruned
 //
 // Load returns the lineages as package catalog describes them. It lists the log once, reads the indexes, and folds them:
@@ -74,7 +74,7 @@ func (log *Log) StoreSegment(ctx context.Context, e segment.Encoded) error {
 	}
 	switch {
 	case err == nil && packed == nil:
-		log.packs.storedAt(now)
+		log.packs.setLastStoreTime(now)
 		log.store.EnsureMarker(ctx)
 		return nil
 	case err == nil:
@@ -97,12 +97,12 @@ func sameSegment(e segment.Encoded, stored catalog.Segment) error {
 	return nil
 }
 
-// packedAs returns the segment that a pack contains under the name of h; nil if there is none. A segment is packed at the earliest
-// packAge after it was stored. So the store is asked only if h is old, or if this process may have slept since it last stored one, long
-// before now.
+// packedAs returns the segment that a pack contains under the name of h; nil if there is none. A segment is packed one hour after it was
+// stored, at the earliest. So packedAs asks the store only if h was written more than 30 minutes before now, or if this Log stored no
+// segment in these 30 minutes: the host may have slept.
 func (log *Log) packedAs(ctx context.Context, h segment.Header, now time.Time) (*catalog.Segment, error) {
-	recent := now.Add(-packAge / 2)
-	if log.packs.storedBefore().After(recent) && h.Written.After(recent) {
+	recent := now.Add(-minSegmentAge / 2)
+	if log.packs.lastStoreTime().After(recent) && h.Written.After(recent) {
 		return nil, nil
 	}
 	all, err := log.listPacks(ctx, h.Lineage)
@@ -158,7 +158,7 @@ type Stored struct {
 // OpenStored opens a segment of the catalog as it is stored; the caller must close it. Only the header is checked. The error
 // matches catalog.ErrNotFound if the segment is missing, and catalog.ErrDamaged if its header differs from that in the catalog.
 func (log *Log) OpenStored(ctx context.Context, s catalog.Segment) (r Stored, err error) {
-	err = log.anyPlace(ctx, s.Lineage, s.Seq, func(at place) (err error) {
+	err = log.tryPlaces(ctx, s.Lineage, s.Seq, func(at place) (err error) {
 		r, err = log.openHeader(ctx, at, s.Digest)
 		return err
 	})
@@ -219,7 +219,7 @@ const usualHead = 16 << 10
 // ReadSegment reads a segment's header and checks it against its name and the segment's size. Errors name the key. They match
 // catalog.ErrDamaged if the segment cannot be used, and storage.ErrNotExist if it is missing.
 func (log *Log) ReadSegment(ctx context.Context, lineage string, seq uint64) (s catalog.Segment, err error) {
-	err = log.anyPlace(ctx, lineage, seq, func(at place) (err error) {
+	err = log.tryPlaces(ctx, lineage, seq, func(at place) (err error) {
 		s, err = log.readHead(ctx, at, usualHead)
 		if err == nil && (s.Cluster != log.store.Cluster || s.Lineage != lineage || s.Seq != seq) {
 			err = fmt.Errorf("%w: it is segment %d of lineage %s of cluster %s and was moved here",

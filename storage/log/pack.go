@@ -29,14 +29,14 @@ type pack struct {
 	reading chan struct{} // has room for one reader of the index
 }
 
-const maxPacked = 4096 // segments in a pack
+const maxPackSegments = 4096 // segments in a pack
 
 // count returns the number of segments in p.
 func (p *pack) count() int { return int(p.last - p.first + 1) }
 
 // packOf returns the pack that a listing contains as n; nil if it has more segments than any pack.
 func packOf(n catalog.LogName, o storage.Object) *pack {
-	if n.Last-n.Seq >= maxPacked {
+	if n.Last-n.Seq >= maxPackSegments {
 		return nil
 	}
 	return &pack{first: n.Seq, last: n.Last, size: o.Size, stored: o.ModTime, reading: make(chan struct{}, 1)}
@@ -90,10 +90,10 @@ func (p *pack) describedBy(segments []catalog.Segment) bool {
 
 // packs remembers the packs that the log has listed, and where their segments begin. It is safe for concurrent use.
 type packs struct {
-	mu      sync.Mutex
-	known   map[string][]*pack // by lineage; distinct
-	offsets map[*pack][]int64  // of each segment and of the end, in bytes
-	stored  time.Time          // by the wall clock: when StoreSegment last stored a segment
+	mu        sync.Mutex
+	known     map[string][]*pack // by lineage; distinct
+	offsets   map[*pack][]int64  // of each segment and of the end, in bytes
+	lastStore time.Time          // by the wall clock: when StoreSegment began to store the last segment that it has stored
 }
 
 const offsetsKept = 64 // packs whose offsets are remembered, at most 32 KiB each
@@ -108,9 +108,9 @@ func (k *packs) set(lineage string, all []*pack) {
 	k.known[lineage] = all
 }
 
-// add replaces the known packs of a lineage by all, and returns these; packs that were known stay as they were. Of a new one it is not
-// known whether its segments are objects of their own too. If they are, they are better: no prune has compared the pack yet.
-func (k *packs) add(lineage string, all []*pack) []*pack {
+// merge replaces the known packs of a lineage by all, but keeps each known pack that is unchanged. A new pack counts as mixed: if its
+// segments are objects of their own too, no prune has compared them yet. It returns the known packs.
+func (k *packs) merge(lineage string, all []*pack) []*pack {
 	known := k.of(lineage)
 	for i, p := range all {
 		old := including(known, p.first)
@@ -148,18 +148,18 @@ func (k *packs) including(lineage string, seq uint64) *pack {
 	return including(k.known[lineage], seq)
 }
 
-// storedBefore returns when StoreSegment last stored a segment; zero if it did not.
-func (k *packs) storedBefore() time.Time {
+// lastStoreTime returns packs.lastStore; zero if StoreSegment has stored nothing.
+func (k *packs) lastStoreTime() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.stored
+	return k.lastStore
 }
 
-// storedAt records that StoreSegment began to store a segment at the time t, and has stored it.
-func (k *packs) storedAt(t time.Time) {
+// setLastStoreTime sets packs.lastStore.
+func (k *packs) setLastStoreTime(t time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stored = t
+	k.lastStore = t
 }
 
 // of returns the known packs of a lineage.
@@ -216,10 +216,10 @@ func (log *Log) openPlace(ctx context.Context, at place, length int64) (r io.Rea
 	return r, cmp.Or(at.size, object.Size), err
 }
 
-// anyPlace calls read for the place where a segment is stored, and again for the other one if the segment is missing or damaged
-// at the first: an object of its own, and a part of a pack. It returns read's first error unless the second call succeeds. A log
-// that was not listed lists its packs only if the segment is no intact object.
-func (log *Log) anyPlace(ctx context.Context, lineage string, seq uint64, read func(at place) error) error {
+// tryPlaces calls read for one place of a segment, and for the other if the segment is missing or damaged there. The places are its own
+// object and a pack; the pack comes first only if none of its segments was listed as an object. If both fail, it returns the first error,
+// or the second if only the first means that the segment is missing. It lists the packs if it knows none that includes the segment.
+func (log *Log) tryPlaces(ctx context.Context, lineage string, seq uint64, read func(at place) error) error {
 	own := func() error { return read(log.ownPlace(lineage, seq)) }
 	packed := func() error { return log.readPacked(ctx, lineage, seq, read) }
 	first, second := own, packed
@@ -246,7 +246,7 @@ func (log *Log) readPacked(ctx context.Context, lineage string, seq uint64, read
 		if err != nil {
 			return fmt.Errorf("list the packs of lineage %s: %w", lineage, err)
 		}
-		p = including(log.packs.add(lineage, distinct(all, func(uint64) bool { return true })), seq)
+		p = including(log.packs.merge(lineage, distinct(all, func(uint64) bool { return true })), seq)
 	}
 	if p == nil {
 		return fmt.Errorf("%s: %w", catalog.SegmentKey(log.store.Cluster, lineage, seq), storage.ErrNotExist)

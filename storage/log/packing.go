@@ -17,12 +17,12 @@ import (
 
 // PackOptions control Pack.
 type PackOptions struct {
-	Now    time.Time
-	Ahead  func(context.Context) (time.Duration, error) // how far Now is ahead of the store's clock; nil: it is not
-	Grace  time.Duration                                // how long packed segments stay objects of their own, at most maxPackGrace
-	Cuts   map[string]uint64                            // by lineage: the last segment that a tombstone prunes which is stored next
-	DryRun bool                                         // change nothing
-	Report storage.Report
+	Now        time.Time
+	Ahead      func(context.Context) (time.Duration, error) // how far Now is ahead of the store's clock; nil: it is not
+	Grace      time.Duration                                // how long packed segments stay objects of their own, at most maxPackGrace
+	PrunedUpTo map[string]uint64                            // by lineage: the last segment that this prune removes; in a dry run its tombstone is not stored
+	DryRun     bool                                         // change nothing
+	Report     storage.Report
 }
 
 // Packed is the result of a Pack.
@@ -33,19 +33,19 @@ type Packed struct {
 
 // The limits of a pack. Large segments are few, so they stay objects of their own.
 const (
-	packAge       = time.Hour // since a segment was stored: agents read the newest ones often
-	maxPackGrace  = time.Hour // a reader that misses a segment's own object reads the pack
-	fewestPacked  = 8         // segments
-	maxPackMember = 4 << 20   // bytes of a segment
-	maxPack       = 256 << 20 // bytes
-	packsAtOnce   = 512       // packs that one call stores: a prune must end, and the next one continues
-	packReaders   = 8         // segments that are read at the same time, each up to maxPackMember in memory
-	removers      = 32        // segments that are compared or removed at the same time
+	minSegmentAge   = time.Hour // since a segment was stored: agents read the newest ones often
+	maxPackGrace    = time.Hour // a reader that misses a segment's own object reads the pack
+	minPackSegments = 8         // segments
+	maxSegmentBytes = 4 << 20   // bytes of a segment
+	maxPackBytes    = 256 << 20 // bytes
+	maxNewPacks     = 512       // packs that one call stores: a prune must end, and the next one continues
+	packReaders     = 8         // segments that are read at the same time, each up to maxSegmentBytes in memory
+	removers        = 32        // segments that are compared or removed at the same time
 )
 
 // Pack stores the segments of each index in one object, so that a log of many small segments takes few requests to list and to delete.
 // It removes the segments' own objects once they have been packed for o.Grace, after it has read the pack and compared both. Segments
-// must be older than packAge. A lineage with locked segments is packed up to these, because they cannot be removed. Pack may be
+// must be older than minSegmentAge. A lineage with locked segments is packed up to these, because they cannot be removed. Pack may be
 // repeated, and continues where an interrupted one stopped.
 //
 // A pack or a segment that is damaged is reported as a warning, and stays. Any other error ends the work on its lineage. The result
@@ -57,7 +57,7 @@ func (log *Log) Pack(ctx context.Context, o PackOptions) (Packed, error) {
 	}
 	p := packer{log: log, o: o}
 	for _, f := range folders {
-		f.pruned = max(f.pruned, o.Cuts[f.lineage])
+		f.pruned = max(f.pruned, o.PrunedUpTo[f.lineage])
 		err = errors.Join(err, p.lineage(ctx, f))
 		if ctx.Err() != nil {
 			break
@@ -76,8 +76,8 @@ type packer struct {
 	done Packed
 }
 
-// isOld reports whether the age of an object that was stored at t is at least that. It asks for the store's clock only if the host's
-// says so, and once.
+// isOld reports whether an object that was stored at t has the given age by the store's clock. It asks for that clock at most once, and
+// only if the object is old by the host's clock.
 func (p *packer) isOld(ctx context.Context, t time.Time, age time.Duration) (bool, error) {
 	if p.o.Now.Sub(t) >= age && p.o.Ahead != nil {
 		ahead, err := p.o.Ahead(ctx)
@@ -90,17 +90,17 @@ func (p *packer) isOld(ctx context.Context, t time.Time, age time.Duration) (boo
 }
 
 func (p *packer) lineage(ctx context.Context, f logFolder) error {
-	err := p.restoreIndexes(ctx, f)
+	err := p.storeMissingIndexes(ctx, f)
 	if err != nil {
 		return err
 	}
-	for _, own := range p.log.packs.of(f.lineage) {
-		if !own.mixed || own.last <= f.pruned {
+	for _, candidate := range p.log.packs.of(f.lineage) {
+		if !candidate.mixed || candidate.last <= f.pruned {
 			continue
 		}
-		old, err := p.isOld(ctx, own.stored, min(p.o.Grace, maxPackGrace))
+		old, err := p.isOld(ctx, candidate.stored, min(p.o.Grace, maxPackGrace))
 		if err == nil && old {
-			err = p.removeDuplicates(ctx, f, own)
+			err = p.removeDuplicates(ctx, f, candidate)
 		}
 		if errors.Is(err, storage.ErrLocked) { // a legal hold, most likely on the whole lineage
 			return nil
@@ -121,18 +121,18 @@ func (p *packer) warn(key string, err error, consequence string) {
 	p.o.Report.Say(storage.Event{Stage: "pack", Level: storage.Warning, Object: key, Message: fmt.Sprintf("%v: %s", err, consequence)})
 }
 
-// restoreIndexes stores the index of each pack that has none: without it, each reader would read the pack.
-func (p *packer) restoreIndexes(ctx context.Context, f logFolder) error {
+// storeMissingIndexes stores the index of each pack that has none: without it, each reader would read the pack.
+func (p *packer) storeMissingIndexes(ctx context.Context, f logFolder) error {
 	if p.o.DryRun {
 		return nil
 	}
-	for _, bare := range f.bare {
+	for _, bare := range f.unindexed {
 		segments, err := p.log.scanPack(ctx, f.lineage, bare)
 		if err != nil && !isDamaged(err) {
 			return err
 		}
 		if err != nil {
-			p.warn(p.log.packKey(f.lineage, bare), err, "delete this pack if all its segments are objects of their own, or if dr has not written it")
+			p.warn(p.log.packKey(f.lineage, bare), err, fmt.Sprintf("if all segments from %d to %d are still objects (.seg), delete the pack", bare.first, bare.last))
 			continue
 		}
 		err = p.log.StoreIndex(ctx, f.lineage, segments)
@@ -143,11 +143,11 @@ func (p *packer) restoreIndexes(ctx context.Context, f logFolder) error {
 	return nil
 }
 
-// removeDuplicates removes the segments that are objects of their own and equal in the pack own. It compares them first, and reads the
-// pack only if one is equal.
-func (p *packer) removeDuplicates(ctx context.Context, f logFolder, own *pack) error {
-	key := p.log.packKey(f.lineage, own)
-	packed, err := p.log.packedSegments(ctx, f.lineage, own)
+// removeDuplicates removes the segments' own objects that the pack replaces. It compares their headers with those in the pack. If any are
+// equal, it then checks the whole pack.
+func (p *packer) removeDuplicates(ctx context.Context, f logFolder, candidate *pack) error {
+	key := p.log.packKey(f.lineage, candidate)
+	packed, err := p.log.packedSegments(ctx, f.lineage, candidate)
 	var equal []catalog.Segment
 	if err == nil {
 		equal, err = p.equalObjects(ctx, f, packed)
@@ -156,7 +156,7 @@ func (p *packer) removeDuplicates(ctx context.Context, f logFolder, own *pack) e
 		err = p.log.checkPack(ctx, key, packed)
 	}
 	if isDamaged(err) {
-		p.warn(key, err, "its segments stay objects of their own: delete the pack if they all are, or if dr has not written it")
+		p.warn(key, err, fmt.Sprintf("the segments that it should replace are kept: if all of %d to %d are still objects (.seg), delete the pack", candidate.first, candidate.last))
 		return nil
 	}
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *packer) removeDuplicates(ctx context.Context, f logFolder, own *pack) e
 	})
 	for i, s := range equal {
 		if removed[i] {
-			object := catalog.Leftover{Key: catalog.SegmentKey(p.log.store.Cluster, s.Lineage, s.Seq), Size: s.Size, Since: own.stored}
+			object := catalog.Leftover{Key: catalog.SegmentKey(p.log.store.Cluster, s.Lineage, s.Seq), Size: s.Size, Since: candidate.stored}
 			p.done.Removed = append(p.done.Removed, object)
 		}
 	}
@@ -251,8 +251,8 @@ func (p *packer) pack(ctx context.Context, f logFolder) error {
 		if !ok || p.log.packs.including(f.lineage, first) != nil || !p.smallSegments(f, i) {
 			continue
 		}
-		old, err := p.isOld(ctx, stored, packAge)
-		if err != nil || !old || p.done.Packs == packsAtOnce {
+		old, err := p.isOld(ctx, stored, minSegmentAge)
+		if err != nil || !old || p.done.Packs == maxNewPacks {
 			return err
 		}
 		locked, err := p.isLocked(ctx, f.lineage, first)
@@ -284,14 +284,14 @@ func (p *packer) smallSegments(f logFolder, i int) bool {
 		return true // only the index has their number
 	}
 	first := f.indexes[i]
-	if next-first < fewestPacked || next-first > maxPacked {
+	if next-first < minPackSegments || next-first > maxPackSegments {
 		return false
 	}
 	var size int64
 	for seq := first; seq < next; seq++ {
 		one := f.segments.sizeOf(seq)
 		size += one
-		if one == 0 || one > maxPackMember || size > maxPack {
+		if one == 0 || one > maxSegmentBytes || size > maxPackBytes {
 			return false
 		}
 	}
@@ -308,7 +308,7 @@ func (p *packer) packable(ctx context.Context, f logFolder, i int) ([]catalog.Se
 		return nil, err
 	}
 	segments = f.upToNext(segments, i)
-	if len(segments) < fewestPacked || len(segments) > maxPacked || segments[0].Seq <= f.pruned {
+	if len(segments) < minPackSegments || len(segments) > maxPackSegments || segments[0].Seq <= f.pruned {
 		return nil, nil
 	}
 	if p.log.packs.overlapping(f.lineage, segments[0].Seq, segments[len(segments)-1].Seq) {
@@ -318,7 +318,7 @@ func (p *packer) packable(ctx context.Context, f logFolder, i int) ([]catalog.Se
 	for _, s := range segments {
 		size += s.Size
 		stored, ok := f.segments.storedAt(s.Seq)
-		if !ok || !f.segments.has(s) || s.Size > maxPackMember || size > maxPack || p.o.Now.Sub(stored) < packAge {
+		if !ok || !f.segments.has(s) || s.Size > maxSegmentBytes || size > maxPackBytes || p.o.Now.Sub(stored) < minSegmentAge {
 			return nil, nil
 		}
 	}
@@ -398,7 +398,7 @@ func (c *packContent) next() error {
 	return err
 }
 
-// readChecked returns a segment, of at most maxPackMember bytes, as it is stored. The error matches catalog.ErrNotFound if it is
+// readChecked returns a segment, of at most maxSegmentBytes bytes, as it is stored. The error matches catalog.ErrNotFound if it is
 // missing, and catalog.ErrDamaged if its bytes are not those of s.
 func (log *Log) readChecked(ctx context.Context, s catalog.Segment) ([]byte, error) {
 	r, err := log.OpenStored(ctx, s)

@@ -29,7 +29,7 @@ const SummaryFormat = 1
 
 // Limits of a summary.
 const (
-	fewFolds     = 16        // so many indexes are read without a summary
+	fewFolds     = 16        // fewer indexes than this are read without a summary
 	maxSummary   = 32 << 20  // bytes of the stored document
 	maxFoldLines = 32 << 20  // bytes of its lines, unpacked
 	maxFoldLine  = 256 << 10 // bytes of one line

@@ -110,7 +110,7 @@ func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 	return nil
 }
 
-var errUnreadable = fmt.Errorf("%w: its segments cannot be told apart: delete it if dr has not written it", catalog.ErrDamaged)
+var errUnreadable = fmt.Errorf("%w: its segments cannot be told apart", catalog.ErrDamaged)
 
 // readable yields the seqs of the segments of f, ascending, without those in packs that cannot be told apart.
 func (log *Log) readable(ctx context.Context, f logFolder) iter.Seq2[uint64, error] {

@@ -155,9 +155,9 @@ func (c *Cluster) lockOf(ctx context.Context, id catalog.ID, now time.Time) (*Lo
 
 // pack packs the log that cuts leave. An unpacked log is only slower to list and to read, so an error is none of the Prune.
 func (p *pruning) pack(ctx context.Context, cuts []log.Tombstone) {
-	o := log.PackOptions{Now: p.o.Now, Grace: p.o.Grace, DryRun: p.o.DryRun, Cuts: map[string]uint64{}, Report: p.report}
+	o := log.PackOptions{Now: p.o.Now, Grace: p.o.Grace, DryRun: p.o.DryRun, PrunedUpTo: map[string]uint64{}, Report: p.report}
 	for _, t := range cuts {
-		o.Cuts[t.Lineage] = t.Upto
+		o.PrunedUpTo[t.Lineage] = t.Upto
 	}
 	if !p.o.DryRun { // asking writes an object
 		o.Ahead = p.c.clockAhead

@@ -108,8 +108,8 @@ func (m longLog) planNewest(ctx context.Context, l *longlog.Log) error {
 
 const aboutLongLog = `
 A list of the log of 30 days at --flush 2s, the default: %d segments, before and after prunes have packed those that are older than three
-hours and stored a summary. A plan reads the same, if a trusted key has signed the summary. The store is in memory; S3 would answer a
-request in 10 to 50 ms, the headers of the newest segments 32 at a time.
+hours and stored a summary. A plan makes the same requests if a trusted key has signed the summary. The store is in memory; with S3
+each request takes 10 to 50 ms. The headers of the newest segments, which no index has yet, are read 32 at a time.
 
 | | wall | limit | CPU | memory | limit | requests |
 |---|---|---|---|---|---|---|

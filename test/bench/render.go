@@ -29,7 +29,7 @@ member's). The other tools have no such phases, so these have their own columns.
 		row(&b, "zstd -d, etcdutl snapshot restore, one member", r.theirRestore)
 		row(&b, "dr restore, one member", r.restoreOne)
 		row(&b, "dr restore, three members", r.restoreAll)
-		row(&b, "floor of two members more: two copies, synced", r.copies)
+		row(&b, "two synced copies of the database: the least that two more members can cost", r.copies)
 		fmt.Fprintf(&b, "\nA client that writes all the time waits for at most %.2f s while etcdctl saves, and %.2f s during dr backup (medians).\n",
 			median(r.saveStalls, func(c cost) time.Duration { return c.wall }).Seconds(),
 			median(r.backupStalls, func(c cost) time.Duration { return c.wall }).Seconds())
@@ -62,7 +62,7 @@ func (r result) ratios() []ratio {
 		{"the member's longest write meanwhile to etcdctl's", over(median(r.backupStalls, wall), median(r.saveStalls, wall)), 1.25},
 		{"restore of one member to etcdutl's, work", over(median(r.restoreOne, cost.work), median(r.theirRestore, wall)), 1},
 		{"restore of three members to etcdutl's one, work", over(median(r.restoreAll, cost.work), median(r.theirRestore, wall)), 1.5},
-		{"two members more to two copies of the database", over(median(r.restoreAll, wall)-median(r.restoreOne, wall), median(r.copies, wall)), 1.5},
+		{"cost of two more members to that of two copies", over(median(r.restoreAll, wall)-median(r.restoreOne, wall), median(r.copies, wall)), 1.5},
 	}
 }
 

@@ -88,7 +88,7 @@ func New(tb testing.TB, n int) *Log {
 	return l
 }
 
-// Pack makes l a log of which all segments are packed but the newest ones, about so many, as prunes do. It stores the summary.
+// Pack packs all segments but about the newest ones, as prunes do, and stores the summary.
 func (l *Log) Pack(tb testing.TB, newest int) {
 	tb.Helper()
 	for last := Index; last <= l.Segments-max(newest, Tail+Index); last += Index {
