@@ -88,12 +88,7 @@ func packHeaders(segments []catalog.Segment) ([]byte, error) {
 	if int64(documents.Len()) > limit {
 		return nil, fmt.Errorf("its headers have %d bytes, more than the %d that are read back", documents.Len(), limit)
 	}
-	enc, err := records.NewPacker(nil)
-	if err != nil {
-		return nil, err
-	}
-	defer enc.Close()
-	return enc.EncodeAll(documents.Bytes(), nil), nil
+	return records.Pack(documents.Bytes())
 }
 
 // DecodeIndex returns the segments of an index that EncodeIndex has encoded, without checking signatures. The Size of each is
@@ -125,40 +120,44 @@ type headerDecoder func(doc []byte) (h segment.Header, digest string, err error)
 // out of order: only the headers are signed, so an attacker may have written the index. The error matches catalog.ErrDamaged
 // or is ctx's.
 func (x index) Segments(ctx context.Context, decode headerDecoder) ([]catalog.Segment, error) {
-	size, err := x.unpackedSize()
+	var segments []catalog.Segment
+	err := unpack(ctx, x.Headers, headersLimit(x.Last-x.First+1), func(r io.Reader) (err error) {
+		segments, err = x.readHeaders(r, decode)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
-	}
-	err = unpacking.Acquire(ctx, size+unpackOverhead)
-	if err != nil {
-		return nil, err
-	}
-	defer unpacking.Release(size + unpackOverhead)
-	dec, err := records.NewUnpacker(bytes.NewReader(x.Headers))
-	if err != nil {
-		return nil, err
-	}
-	defer dec.Close()
-	segments, err := x.readHeaders(io.LimitReader(dec, size+1), decode) // one byte more, which no header can be: a longer frame is an error
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
+		return nil, fmt.Errorf("headers %d to %d: %w", x.First, x.Last, err)
 	}
 	return segments, nil
 }
 
-// unpackedSize returns the size of the unpacked headers, in bytes, as their frame declares it. It returns an error if the
-// frame declares none, or more than headersLimit.
-func (x index) unpackedSize() (int64, error) {
+// unpack calls read with the content of packed, and one byte more if it is longer than its frame declares. The error matches
+// catalog.ErrDamaged, also that of read, or is ctx's. It is damaged too if the frame declares no size, or more than limit bytes.
+func unpack(ctx context.Context, packed []byte, limit int64, read func(io.Reader) error) error {
 	var frame zstd.Header
-	err := frame.Decode(x.Headers)
+	err := frame.Decode(packed)
 	if err != nil {
-		return 0, err
+		return fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
 	}
-	limit := headersLimit(x.Last - x.First + 1)
 	if !frame.HasFCS || frame.FrameContentSize > uint64(limit) {
-		return 0, fmt.Errorf("its headers %d to %d are packed without their size, or have more than %d bytes", x.First, x.Last, limit)
+		return fmt.Errorf("%w: they are packed without their size, or have more than %d bytes", catalog.ErrDamaged, limit)
 	}
-	return int64(frame.FrameContentSize), nil
+	size := int64(frame.FrameContentSize)
+	err = unpacking.Acquire(ctx, size+unpackOverhead)
+	if err != nil {
+		return err
+	}
+	defer unpacking.Release(size + unpackOverhead)
+	dec, err := records.NewUnpacker(bytes.NewReader(packed))
+	if err != nil {
+		return err
+	}
+	defer dec.Close()
+	err = read(io.LimitReader(dec, size+1))
+	if err != nil {
+		return fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
+	}
+	return nil
 }
 
 // headersLimit returns the largest total size of n unpacked headers in an index, in bytes.
@@ -173,12 +172,10 @@ func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []catalo
 	documents.Split(splitDocument)
 	for documents.Scan() {
 		doc := documents.Bytes()
-		h, digest, err := decode(doc)
-		if err != nil {
-			return nil, err
+		s, err := segmentOf(doc, decode)
+		if err == nil {
+			err = s.CheckPlace(x.Cluster, x.Lineage, x.First+uint64(len(segments)))
 		}
-		s := catalog.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}
-		err = s.CheckPlace(x.Cluster, x.Lineage, x.First+uint64(len(segments)))
 		if err != nil {
 			return nil, err
 		}
@@ -193,6 +190,15 @@ func (x index) readHeaders(r io.Reader, decode headerDecoder) (segments []catalo
 		err = fmt.Errorf("it holds %d headers, not those of %d to %d", len(segments), x.First, x.Last)
 	}
 	return segments, err
+}
+
+// segmentOf returns the segment whose header is doc.
+func segmentOf(doc []byte, decode headerDecoder) (catalog.Segment, error) {
+	h, digest, err := decode(doc)
+	if err != nil {
+		return catalog.Segment{}, err
+	}
+	return catalog.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}, nil
 }
 
 // documentEnd ends a document and occurs nowhere else in it: all lines within are indented.

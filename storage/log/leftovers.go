@@ -10,7 +10,6 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Leftovers returns the objects of the log that were pruned and still exist. It stops listing at the first segment that is
@@ -150,7 +149,7 @@ func (log *Log) Cuts(ctx context.Context, lineage string) (cuts []Cut, err error
 	var failed error
 	cuts = slices.DeleteFunc(cuts, func(cut Cut) bool {
 		err := log.checkLogTombstone(ctx, lineage, cut.Upto)
-		if err != nil && !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
+		if err != nil && !isUnusable(err) {
 			failed = err
 		}
 		return err != nil

@@ -434,7 +434,7 @@ func (l *lineageLoad) readIndexes(ctx context.Context, firsts []uint64) error {
 		if p != nil {
 			segments, err = l.segmentsForPack(ctx, i, p, segments, err)
 		}
-		if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
+		if isUnusable(err) {
 			return nil
 		}
 		segments = l.folder.upToNextPack(segments, i)
@@ -471,14 +471,14 @@ func (l *lineageLoad) keptFold(key string, i int, p *pack) []catalog.Segment {
 // segmentsForPack takes the result of reading the i-th index, and sets the sizes of the segments in its pack p. If the index is missing or
 // does not fit p, it scans p. It returns the segments of the index, or those found in p.
 func (l *lineageLoad) segmentsForPack(ctx context.Context, i int, p *pack, segments []catalog.Segment, err error) ([]catalog.Segment, error) {
-	if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+	if err != nil && !isUnusable(err) {
 		return nil, err
 	}
 	l.damaged[i] = nil
 	if err != nil || !p.describedBy(segments) {
 		segments, err = l.log.scanPack(ctx, l.folder.lineage, p)
 	}
-	if errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
+	if isUnusable(err) {
 		l.damaged[i], err = err, nil
 	}
 	l.folder.segments.setPackedSizes(p, segments[:min(len(segments), p.count())])

@@ -113,7 +113,7 @@ func (log *Log) packedAs(ctx context.Context, h segment.Header, now time.Time) (
 		return nil, nil
 	}
 	stored, err := log.ReadSegment(ctx, h.Lineage, h.Seq)
-	if isDamaged(err) {
+	if isUnusable(err) {
 		return nil, nil // a pack that hides no segment
 	}
 	return &stored, err

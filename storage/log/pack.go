@@ -19,7 +19,7 @@ import (
 )
 
 // pack is an object that contains the segments from first to last as they were stored, one directly after the other. Their
-// index has their sizes. Without it they can still be told apart, because each header has the size of its body.
+// index has their sizes. Without an index, the headers show where each segment ends.
 type pack struct {
 	first, last uint64    // seqs
 	size        int64     // bytes
@@ -42,8 +42,8 @@ func packOf(n catalog.LogName, o storage.Object) *pack {
 	return &pack{first: n.Seq, last: n.Last, size: o.Size, stored: o.ModTime, reading: make(chan struct{}, 1)}
 }
 
-// distinct returns packs without those that overlap a better one, ascending. A pack that was stored earlier is better, so that nobody
-// who can only create objects can hide a pack. indexed reports whether an index begins with a seq; a pack without one is worse than all
+// distinct returns packs without those that overlap a better one, ascending. A pack that was stored earlier is better, so an
+// attacker who can only create objects hides none. indexed reports whether an index begins with a seq; a pack without one is worse than all
 // others. packs must ascend by their first seqs.
 func distinct(packs []*pack, indexed func(seq uint64) bool) []*pack {
 	better := func(a, b *pack) bool {
@@ -81,11 +81,15 @@ func (p *pack) describedBy(segments []catalog.Segment) bool {
 	if len(segments) < p.count() || segments[0].Seq != p.first {
 		return false
 	}
-	var size int64
-	for _, s := range segments[:p.count()] {
+	return totalSize(segments[:p.count()]) == p.size
+}
+
+// totalSize returns the bytes of the segments.
+func totalSize(segments []catalog.Segment) (size int64) {
+	for _, s := range segments {
 		size += s.Size
 	}
-	return size == p.size
+	return size
 }
 
 // packs remembers the packs that the log has listed, and where their segments begin. It is safe for concurrent use.
@@ -228,7 +232,7 @@ func (log *Log) tryPlaces(ctx context.Context, lineage string, seq uint64, read 
 		first, second = packed, own
 	}
 	err := first()
-	if !records.IsAbsent(err) && !errors.Is(err, catalog.ErrDamaged) {
+	if !isUnusable(err) {
 		return err
 	}
 	e := second()
@@ -308,7 +312,7 @@ func (log *Log) packedSegments(ctx context.Context, lineage string, p *pack) ([]
 	if err == nil && p.describedBy(segments) {
 		return segments[:p.count()], nil
 	}
-	if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+	if err != nil && !isUnusable(err) {
 		return nil, err
 	}
 	return log.scanPack(ctx, lineage, p)
@@ -350,16 +354,15 @@ func (log *Log) scanSegment(r io.Reader, lineage string, seq uint64) (s catalog.
 	if err != nil {
 		return catalog.Segment{}, 0, err
 	}
-	h, digest, err := log.DecodeHeader(doc)
+	s, err = segmentOf(doc, log.DecodeHeader)
 	if err != nil {
 		return catalog.Segment{}, 0, err
 	}
-	s = catalog.Segment{Header: h, Digest: digest, Size: int64(segment.PrefixSize+len(doc)) + h.Stored.Size}
 	err = s.CheckPlace(log.store.Cluster, lineage, seq)
 	if err != nil {
 		return catalog.Segment{}, 0, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
 	}
-	_, err = io.CopyN(io.Discard, r, h.Stored.Size)
+	_, err = io.CopyN(io.Discard, r, s.Stored.Size)
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the pack ends within it", catalog.ErrDamaged)
 	}

@@ -60,7 +60,7 @@ func (p *packing) pack(want int) {
 	}
 }
 
-// sweep removes the segments that are packed, and what was pruned.
+// sweep removes the own objects of packed segments, and pruned objects.
 func (p *packing) sweep() {
 	p.t.Helper()
 	p.warnings = nil

@@ -161,7 +161,7 @@ func contentOf(all ...segment.Encoded) (content []byte) {
 	return content
 }
 
-// TestSpooledSegmentOfAPackedName checks that an agent which was cut off for long is told that others have stored its segment.
+// TestSpooledSegmentOfAPackedName checks that an agent which was cut off for long gets a TakenError for a segment that others have stored.
 func TestSpooledSegmentOfAPackedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPacking(t)
@@ -204,7 +204,7 @@ func TestPackHasNoLock(t *testing.T) {
 	}
 }
 
-// TestPackAgainReadsLittle checks that a prune does not read again what was packed a moment ago.
+// TestPackAgainReadsLittle checks that a prune does not read segments again that were packed a moment ago.
 func TestPackAgainReadsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := mem.New()

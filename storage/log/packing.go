@@ -112,8 +112,8 @@ func (p *packer) lineage(ctx context.Context, f logFolder) error {
 	return p.pack(ctx, f)
 }
 
-// isDamaged reports whether err is about one object only, so that the work on others can continue.
-func isDamaged(err error) bool {
+// isUnusable reports whether err is about one object only, which is damaged or missing, so that the work on others can continue.
+func isUnusable(err error) bool {
 	return errors.Is(err, catalog.ErrDamaged) || errors.Is(err, catalog.ErrNotFound) || records.IsAbsent(err)
 }
 
@@ -128,7 +128,7 @@ func (p *packer) storeMissingIndexes(ctx context.Context, f logFolder) error {
 	}
 	for _, bare := range f.unindexed {
 		segments, err := p.log.scanPack(ctx, f.lineage, bare)
-		if err != nil && !isDamaged(err) {
+		if err != nil && !isUnusable(err) {
 			return err
 		}
 		if err != nil {
@@ -155,7 +155,7 @@ func (p *packer) removeDuplicates(ctx context.Context, f logFolder, candidate *p
 	if err == nil && len(equal) > 0 {
 		err = p.log.checkPack(ctx, key, packed)
 	}
-	if isDamaged(err) {
+	if isUnusable(err) {
 		p.warn(key, err, fmt.Sprintf("the segments that it should replace are kept: if all of %d to %d are still objects (.seg), delete the pack", candidate.first, candidate.last))
 		return nil
 	}
@@ -191,7 +191,7 @@ func (p *packer) equalObjects(ctx context.Context, f logFolder, packed []catalog
 		at := p.log.ownPlace(f.lineage, own[i].Seq)
 		read, err := p.log.readHead(ctx, at, usualHead)
 		equal[i] = err == nil && read.Digest == own[i].Digest
-		if err != nil && !isDamaged(err) {
+		if err != nil && !isUnusable(err) {
 			return fmt.Errorf("%s: %w", at.name, err)
 		}
 		return nil
@@ -301,7 +301,7 @@ func (p *packer) smallSegments(f logFolder, i int) bool {
 // packable returns the segments of the i-th index; none if they must not be packed together.
 func (p *packer) packable(ctx context.Context, f logFolder, i int) ([]catalog.Segment, error) {
 	segments, err := p.log.readIndex(ctx, f.lineage, f.indexes[i])
-	if isDamaged(err) {
+	if isUnusable(err) {
 		return nil, nil // a load reports it
 	}
 	if err != nil {
@@ -338,10 +338,7 @@ func (p *packer) isLocked(ctx context.Context, lineage string, seq uint64) (bool
 func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 	first, last := segments[0], segments[len(segments)-1]
 	key := catalog.PackKey(p.log.store.Cluster, first.Lineage, first.Seq, last.Seq)
-	var size int64
-	for _, s := range segments {
-		size += s.Size
-	}
+	size := totalSize(segments)
 	if !p.o.DryRun {
 		p.o.Report.Say(storage.Event{Stage: "pack", Object: key, Message: fmt.Sprintf("packing %d segments of the log", len(segments))})
 		content := &packContent{ctx: ctx, log: p.log, left: segments}
@@ -349,7 +346,7 @@ func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 		switch {
 		case errors.Is(err, storage.ErrExist): // another prune has stored it
 			return nil
-		case isDamaged(err):
+		case isUnusable(err):
 			p.warn(key, err, "the segments stay objects of their own")
 			return nil
 		case err != nil:

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/document"
@@ -132,12 +130,11 @@ func encodeSummary(cluster string, folds map[string]keptFold) ([]byte, error) {
 			lines.Write(line)
 		}
 	}
-	enc, err := records.NewPacker(nil)
+	packed, err := records.Pack(lines.Bytes())
 	if err != nil {
 		return nil, err
 	}
-	defer enc.Close()
-	return document.EncodeUpTo(maxSummary, summary{SummaryFormat, cluster, enc.EncodeAll(lines.Bytes(), nil)})
+	return document.EncodeUpTo(maxSummary, summary{SummaryFormat, cluster, packed})
 }
 
 // summaryFor returns the folded indexes in the summary that the options allow to use, by key. There are none if the folders have
@@ -183,34 +180,21 @@ func (log *Log) readSummary(ctx context.Context) (map[string]keptFold, error) {
 
 // unpack returns the folded indexes in s, by key.
 func (s summary) unpack(ctx context.Context) (map[string]keptFold, error) {
-	var frame zstd.Header
-	err := frame.Decode(s.Folds)
-	if err != nil || !frame.HasFCS || frame.FrameContentSize > maxFoldLines {
-		return nil, fmt.Errorf("%w: its folds are packed without their size, or too large", catalog.ErrDamaged)
-	}
-	size := int64(frame.FrameContentSize)
-	err = unpacking.Acquire(ctx, min(size+unpackOverhead, maxFoldLines))
-	if err != nil {
-		return nil, err
-	}
-	defer unpacking.Release(min(size+unpackOverhead, maxFoldLines))
-	dec, err := records.NewUnpacker(bytes.NewReader(s.Folds))
-	if err != nil {
-		return nil, err
-	}
-	defer dec.Close()
 	folds := map[string]keptFold{}
-	lines := bufio.NewScanner(io.LimitReader(dec, size+1))
-	lines.Buffer(nil, maxFoldLine)
-	for lines.Scan() && len(folds) < maxFolds {
-		k, err := decodeFold(lines.Bytes(), s.Cluster)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", catalog.ErrDamaged, err)
+	err := unpack(ctx, s.Folds, maxFoldLines, func(r io.Reader) error {
+		lines := bufio.NewScanner(r)
+		lines.Buffer(nil, maxFoldLine)
+		for lines.Scan() && len(folds) < maxFolds {
+			k, err := decodeFold(lines.Bytes(), s.Cluster)
+			if err != nil {
+				return err
+			}
+			first := k.segments[0]
+			folds[catalog.IndexKey(s.Cluster, first.Lineage, first.Seq)] = k
 		}
-		first := k.segments[0]
-		folds[catalog.IndexKey(s.Cluster, first.Lineage, first.Seq)] = k
-	}
-	return folds, lines.Err()
+		return lines.Err()
+	})
+	return folds, err
 }
 
 // fits reports whether the folded index stands for the segments that stored lists, or for the pack p, nil if there is none, and covers
@@ -254,9 +238,5 @@ func (h *Headers) allFolds() map[string]keptFold {
 	if time.Now().After(h.foldsUntil) {
 		return nil
 	}
-	all := make(map[string]keptFold, len(h.folds))
-	for key, k := range h.folds {
-		all[key] = k
-	}
-	return all
+	return maps.Clone(h.folds)
 }

@@ -63,7 +63,7 @@ func (log *Log) newest(ctx context.Context, folders []logFolder) (logFolder, err
 				begins[i].Segments = []catalog.Segment{first}
 				return nil
 			}
-			if !isDamaged(err) {
+			if !isUnusable(err) {
 				return err
 			}
 		}
@@ -85,18 +85,16 @@ func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 		if err != nil {
 			return err
 		}
-		for seq := r.last; seq >= r.first; seq-- {
-			if seq > last {
-				tail.Broken = fmt.Errorf("%s: %w", log.packKey(f.lineage, r.pack), errUnreadable)
-				seq = max(last+1, r.first)
-				continue
-			}
+		if last < r.last && tail.Broken == nil {
+			tail.Broken = fmt.Errorf("%s: %w: it hides its segments from %d on", log.packKey(f.lineage, r.pack), catalog.ErrDamaged, last+1)
+		}
+		for seq := last; seq >= r.first; seq-- {
 			read, err := log.ReadSegment(ctx, f.lineage, seq)
 			if err == nil {
 				tail.Last = read
 				return nil
 			}
-			if !isDamaged(err) {
+			if !isUnusable(err) {
 				return err
 			}
 			if tail.Broken == nil {
@@ -110,9 +108,7 @@ func (log *Log) findLast(ctx context.Context, f logFolder, tail *Tail) error {
 	return nil
 }
 
-var errUnreadable = fmt.Errorf("%w: its segments cannot be told apart", catalog.ErrDamaged)
-
-// readable yields the seqs of the segments of f, ascending, without those in packs that cannot be told apart.
+// readable yields the seqs of the segments of f, ascending, without those that a damaged pack hides.
 func (log *Log) readable(ctx context.Context, f logFolder) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		for _, r := range f.segments.runs {
@@ -136,7 +132,7 @@ func (log *Log) readableUpTo(ctx context.Context, lineage string, r listedRun) (
 		return r.last, nil
 	}
 	offsets, err := log.packOffsets(ctx, lineage, r.pack)
-	if err != nil && !isDamaged(err) {
+	if err != nil && !isUnusable(err) {
 		return 0, err
 	}
 	return min(r.last, r.pack.first+uint64(max(len(offsets), 1))-2), nil // there is one offset more than segments
@@ -149,7 +145,7 @@ func (log *Log) findUnindexed(ctx context.Context, f logFolder, tail *Tail) erro
 	if n > 0 {
 		indexed = f.indexes[n-1]
 		segments, err := log.readIndex(ctx, f.lineage, indexed)
-		if err != nil && !errors.Is(err, catalog.ErrDamaged) && !records.IsAbsent(err) {
+		if err != nil && !isUnusable(err) {
 			return err
 		}
 		if err == nil {

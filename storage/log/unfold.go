@@ -2,13 +2,11 @@ package log
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/records"
 )
 
 // Unfold returns the segments that s was folded from, or s alone if it is not folded. It reads them from the index or, if
@@ -25,7 +23,7 @@ func (log *Log) Unfold(ctx context.Context, s catalog.Segment) ([]catalog.Segmen
 			return slices.Clone(segments[first : first+s.Count()]), nil
 		}
 	}
-	if err == nil || errors.Is(err, catalog.ErrDamaged) || records.IsAbsent(err) {
+	if err == nil || isUnusable(err) {
 		segments, err = log.Segments(ctx, s.Lineage, seqs(s.FirstSeq(), s.Seq))
 	}
 	if err == nil && !s.IsFoldOf(segments) {

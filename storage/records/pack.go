@@ -9,6 +9,16 @@ import (
 // PackWindow is the number of bytes of history that an Unpacker keeps.
 const PackWindow = 1 << 20
 
+// Pack returns documents that are stored together in their packed form, with their size.
+func Pack(documents []byte) ([]byte, error) {
+	enc, err := NewPacker(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer enc.Close()
+	return enc.EncodeAll(documents, nil), nil
+}
+
 // NewPacker returns an encoder of documents that are stored together; a nil w serves only EncodeAll. It starts no goroutine.
 func NewPacker(w io.Writer) (*zstd.Encoder, error) {
 	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(PackWindow))

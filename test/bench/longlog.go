@@ -28,7 +28,7 @@ type longLog struct {
 	before, after, plan reading
 }
 
-// reading is what it costs to read a log.
+// reading is the cost of reading a log.
 type reading struct {
 	costs    []cost
 	requests int

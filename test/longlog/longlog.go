@@ -191,6 +191,10 @@ func storeBackup(tb testing.TB, c *repository.Cluster, s catalog.Segment) {
 func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage.Object, error] {
 	return func(yield func(storage.Object, error) bool) {
 		yielded := 0
+		send := func(object storage.Object, err error) bool {
+			yielded++
+			return yield(object, err)
+		}
 		defer func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -202,11 +206,7 @@ func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage
 		if inLog {
 			for i, size := range l.sizes[l.packed:] {
 				key := fmt.Sprintf("%s%016x.seg", prefix, l.packed+i+1)
-				if !wanted(key) {
-					continue
-				}
-				yielded++
-				if !yield(storage.Object{Key: key, Size: int64(size), ModTime: Begin}, nil) {
+				if wanted(key) && !send(storage.Object{Key: key, Size: int64(size), ModTime: Begin}, nil) {
 					return
 				}
 			}
@@ -215,20 +215,12 @@ func (l *Log) List(ctx context.Context, o storage.ListOptions) iter.Seq2[storage
 			l.mu.Unlock()
 		}
 		for object, err := range l.Bucket.List(ctx, o) {
-			if strings.HasSuffix(object.Key, ".seg") {
-				continue
-			}
-			yielded++
-			if !yield(object, err) {
+			if !strings.HasSuffix(object.Key, ".seg") && !send(object, err) {
 				return
 			}
 		}
 		for _, p := range l.packs { // after the indexes; the log has no tombstones
-			if !wanted(p.Key) {
-				continue
-			}
-			yielded++
-			if !yield(p, nil) {
+			if wanted(p.Key) && !send(p, nil) {
 				return
 			}
 		}
