@@ -87,8 +87,8 @@ tools: ## build the etcd servers, object stores and tools that the tests run on,
 	test/tools/build.sh
 
 .PHONY: generate
-generate: tools ## the custom resource definitions, their page and the deep copies, from api/v1alpha1, and the chart's copies
-	$(with_tools) go test -count=1 ./api/v1alpha1 -run Generated -update
+generate: tools ## the custom resource definitions, their page and the deep copies, from api/v1alpha1 and api/coreos, and the chart's copies
+	$(with_tools) go test -count=1 ./api/v1alpha1 ./api/coreos -run Generated -update
 	go test -count=1 -short ./test/deploy -run ChartContains -update
 
 ##@ Long runs, never in CI

@@ -34,6 +34,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/controller/drill"
 	"github.com/etcd-dr/etcd-dr/api/convert"
+	"github.com/etcd-dr/etcd-dr/api/coreos"
 	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/api/page"
 	"github.com/etcd-dr/etcd-dr/api/server"
@@ -64,6 +65,8 @@ type Options struct {
 	// Ambient lists the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in a URL
 	// stands for the EtcdBackup's namespace. nil: each repository needs a Secret.
 	Ambient  []string
+	Coreos   bool          // serves the custom resources of coreos' operator too: see package dropin
+	Plain    bool          // with Coreos: stores their backups as plain snapshots too
 	JobImage string        // image of dr for the Jobs of drills and restores; "": neither is run
 	Drills   int           // how many Jobs of drills run at a time, at least 1; those that have run for more than an hour do not count
 	Door     server.Door   // of the API; without addresses nothing is served
@@ -82,6 +85,12 @@ func Run(ctx context.Context, o Options, report storage.Report) error {
 		return fmt.Errorf("%w: no access: name a kubeconfig with --kubeconfig, or run in a pod with a service account: %w", ErrAPIServer, err)
 	}
 	op := newOperator(o, report)
+	if o.Coreos {
+		err = define(ctx, access)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAPIServer, err)
+	}
 	manager, err := op.manager(access)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAPIServer, err)
@@ -142,7 +151,7 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, authorizationv1.AddToScheme,
+		v1alpha1.AddToScheme, coreos.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, authorizationv1.AddToScheme,
 	} {
 		err := add(scheme)
 		if err != nil {
@@ -165,6 +174,9 @@ func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	err = m.Add(manager.RunnableFunc(op.reconciler.list)) // otherwise only a reconcile calls it: an operator without EtcdBackups would never be ready
 	if err == nil {
 		err = op.addRestores(m, access)
+	}
+	if err == nil && op.Coreos {
+		err = op.addCoreos(m, access)
 	}
 	if err != nil {
 		return nil, err

@@ -36,9 +36,7 @@ const restoreRequest = 30 * time.Second
 
 // addRestores adds the reconciler of EtcdRestores to the manager.
 func (op *operator) addRestores(m ctrl.Manager, access *rest.Config) error {
-	bounded := rest.CopyConfig(access)
-	bounded.Timeout = restoreRequest
-	plain, err := client.New(bounded, client.Options{Scheme: m.GetScheme()})
+	plain, err := uncached(m, access)
 	if err != nil {
 		return err
 	}
@@ -58,6 +56,13 @@ func (op *operator) addRestores(m ctrl.Manager, access *rest.Config) error {
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonAfter, restoreRetry),
 		}).
 		WatchesRawSource(source.Func(op.restoreWaker.start)).Complete(op.restores)
+}
+
+// uncached returns a client without a cache, whose requests are bounded.
+func uncached(m ctrl.Manager, access *rest.Config) (client.Client, error) {
+	bounded := rest.CopyConfig(access)
+	bounded.Timeout = restoreRequest
+	return client.New(bounded, client.Options{Scheme: m.GetScheme()})
 }
 
 // restoreRetry is the longest wait before the API server is asked again. It is short because members may be stopped.

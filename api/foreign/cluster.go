@@ -109,7 +109,7 @@ func (c cluster) explain() {
 	if c.spec.Pod.PersistentVolumeClaimSpec == nil {
 		c.note("Each member gets a volume of 1 GiB (volumeClaimTemplates). Their members lost their data with their pods: choose a size and a class.")
 	}
-	if !isRecent(c.spec.Version) {
+	if !IsRecent(c.spec.Version) {
 		c.note("dr needs etcd 3.4 or later, and this is %s: choose a later image. 3.2 and 3.3 are upgraded one minor version after the other, "+
 			"before the backup.", c.spec.Version)
 	}
@@ -127,10 +127,10 @@ func (c cluster) explain() {
 	}
 }
 
-// isRecent reports whether a version of etcd is 3.4 or later.
-func isRecent(version string) bool {
+// IsRecent reports whether a version of etcd is 3.4 or later, whose members dr can restore.
+func IsRecent(version string) bool {
 	var major, minor int
-	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	_, err := fmt.Sscanf(strings.TrimLeft(version, "v"), "%d.%d", &major, &minor)
 	return err == nil && (major > 3 || major == 3 && minor >= 4)
 }
 
@@ -210,7 +210,8 @@ func (c cluster) podSpec() fields {
 	}
 	env := append([]any{fields{"name": "POD_NAME", "valueFrom": fields{"fieldRef": fields{"fieldPath": "metadata.name"}}}}, pod.EtcdEnv...)
 	return dropEmpty(fields{
-		"nodeSelector": pod.NodeSelector, "tolerations": pod.Tolerations, "securityContext": pod.SecurityContext, "affinity": affinity, "volumes": volumes,
+		"automountServiceAccountToken": false,
+		"nodeSelector":                 pod.NodeSelector, "tolerations": pod.Tolerations, "securityContext": pod.SecurityContext, "affinity": affinity, "volumes": volumes,
 		"containers": []any{dropEmpty(fields{
 			"name": "etcd", "image": c.spec.Repository + ":v" + c.spec.Version, "command": c.command(), "env": env, "resources": pod.Resources,
 			"ports":          []any{containerPort("client", clientPort), containerPort("peer", peerPort)},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
@@ -130,8 +131,8 @@ func coreosBackup(o *object) ([]Object, error) {
 	return o.backup(at, spec, limit)
 }
 
-// periodic matches the end of the name of a snapshot that was taken by an interval (backup_manager.go).
-var periodic = regexp.MustCompile(`_v[0-9]+_[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}:[0-9]{2}$`)
+// periodic matches the end of the name of a snapshot that was taken by an interval, with its revision (backup_manager.go).
+var periodic = regexp.MustCompile(`_v([0-9]+)_[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}:[0-9]{2}$`)
 
 // coreosRestore translates an EtcdRestore.
 func coreosRestore(o *object) ([]Object, error) {
@@ -144,6 +145,13 @@ func coreosRestore(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	at.path = periodic.ReplaceAllString(at.path, "")
+	suffix := periodic.FindStringSubmatch(at.path)
+	if suffix != nil {
+		at.path = strings.TrimSuffix(at.path, suffix[0])
+		at.revision, err = strconv.ParseInt(suffix[1], 10, 64)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: the revision in its name cannot be read: correct it: %w", at.field, err)
+	}
 	return o.restore(at, v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: theirs.EtcdCluster.Name}})
 }

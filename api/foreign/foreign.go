@@ -24,12 +24,16 @@ var ErrManifest = fault.New(fault.Usage, "bad manifest")
 type Options struct {
 	Namespace  string   // of objects that name none; "": default, as with kubectl
 	Recipients []string // age public keys that can open the backups; none: the backups are not encrypted, as theirs were not
+	// ByPath names the cluster of a backup by the path where it is stored, and not by its object. So an EtcdRestore finds the backups of its
+	// path even if no EtcdBackup is left.
+	ByPath bool
 }
 
 // Translation is one object of another operator in our form.
 type Translation struct {
 	From        string   // such as "EtcdBackup payments/etcd of etcd.database.coreos.com/v1beta2"
 	Objects     []Object // none: there is nothing that replaces it
+	Key         string   // of an EtcdBackup: where its operator stores a snapshot in the bucket, or with what the names of its snapshots begin
 	Differences []string // sentences for people: how the objects behave differently, and what is still to be done
 	Err         error    // why it cannot be translated, with the remedy; it matches ErrManifest
 }
@@ -137,7 +141,7 @@ func (b *batch) translate(m manifest, translator func(*object) ([]Object, error)
 	if err != nil {
 		return Translation{From: m.String(), Err: fmt.Errorf("%w: %s: %w", ErrManifest, m, err)}
 	}
-	return Translation{From: m.String(), Objects: ours, Differences: theirs.differences}
+	return Translation{From: m.String(), Objects: ours, Key: theirs.stores, Differences: theirs.differences}
 }
 
 // object is an object while it is translated.
@@ -145,6 +149,7 @@ type object struct {
 	manifest
 	batch       *batch
 	differences []string
+	stores      string // Translation.Key
 }
 
 // translate checks the names, and translates the object.

@@ -1,6 +1,9 @@
 package foreign
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -22,6 +25,7 @@ type place struct {
 	pathStyle  string // "true", "false"; "": the default of the store
 	region     string // "": that of the Secret
 	snapshot   string // the path of one snapshot, in a restore
+	revision   int64  // of that snapshot; 0: unknown
 	beginsWith bool   // the names of the snapshots begin with the path; else it is their folder, or one snapshot
 }
 
@@ -74,6 +78,23 @@ func (o *object) repository(at place) (v1alpha1.Repository, error) {
 	}
 	return v1alpha1.Repository{Name: "main", URL: a.String(), CredentialsSecret: secretOf(at.secret)}, nil
 }
+
+// cluster returns the name of the cluster whose backups are stored at a place, for a namespace.
+func (at place) cluster(namespace string) string {
+	bucket, key := at.bucket()
+	text := strings.ReplaceAll(bucket+"/"+key, "/", ".")
+	name := namespace + "." + strings.Trim(notInCluster.ReplaceAllString(text, "-"), ".-")
+	if len(name) <= maxCluster && !notInCluster.MatchString(text) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(text)) // what was replaced or cut off
+	return name[:min(len(name), maxCluster-9)] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// notInCluster matches what the name of a cluster cannot contain, and maxCluster is its longest length in bytes: catalog.ValidCluster.
+var notInCluster = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+
+const maxCluster = 100
 
 // prefixFor returns the prefix of a repository, which does not begin with key, their path in the bucket.
 func prefixFor(key string) string {
@@ -156,7 +177,11 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Durat
 	if err != nil {
 		return nil, err
 	}
+	_, o.stores = at.bucket()
 	spec.Repositories = []v1alpha1.Repository{repository}
+	if o.batch.options.ByPath {
+		spec.Cluster = at.cluster(o.Metadata.Namespace)
+	}
 	scheduled := spec.Schedule != nil
 	o.batch.backups = append(o.batch.backups, stored{o.Metadata.Namespace, o.Metadata.Name, at, scheduled})
 	o.note("A backup may take 6 hours (timeout). Their limit was %s.", span(limit))
@@ -166,7 +191,7 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Durat
 	if !scheduled && o.isDone() {
 		o.note("Their operator has taken this backup already. If you apply this object, it takes another.")
 	}
-	o.noteOld(at, repository.URL, o.Metadata.Namespace+"."+o.Metadata.Name)
+	o.noteOld(at, repository.URL, cmp.Or(spec.Cluster, o.Metadata.Namespace+"."+o.Metadata.Name))
 	if len(o.batch.options.Recipients) > 0 {
 		spec.Recipients = o.batch.options.Recipients
 		return o.ours("EtcdBackup", spec), nil
@@ -215,9 +240,15 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	}
 	o.note("While suspend is true, the restore builds the new data and stops no member. Remove suspend to replace the data of StatefulSet %s.", name)
 	from := o.batch.storedAt(o.Metadata.Namespace, at)
-	if len(from) > 0 {
+	switch {
+	case o.batch.options.ByPath:
+		spec.From.Repository, spec.From.Cluster = &repository, at.cluster(o.Metadata.Namespace)
+		if at.revision > 0 {
+			spec.Target = v1alpha1.RestoreTarget{Revision: at.revision}
+		}
+	case len(from) > 0:
 		spec.From.EtcdBackup = &v1alpha1.EtcdBackupName{Name: from[0].name}
-	} else {
+	default:
 		spec.From.Repository, spec.From.Cluster = &repository, o.Metadata.Namespace+"."+name
 		o.note("from is a guess: no EtcdBackup in the files stores at %s. Name the EtcdBackup that takes the backups (from.etcdBackup), or their cluster "+
 			"and repository.", at.path)

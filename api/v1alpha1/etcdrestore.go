@@ -289,6 +289,8 @@ const RestorePending RestorePhase = "Pending"
 
 // The types of an EtcdRestore's conditions.
 const (
+	// ConditionStaged is True while the new data is complete on all disks, or in use. With suspend, the restore waits there.
+	ConditionStaged = "Staged"
 	// ConditionComplete is True if the members serve the restored data, or if a dry run has made its plan.
 	ConditionComplete = "Complete"
 	// ConditionFailed is True if the restore was refused, or has gone back to the old data.
@@ -336,7 +338,7 @@ type EtcdRestoreStatus struct {
 	// oldData is the data that is kept on the disks next to the data in use.
 	// +optional
 	OldData *OldData `json:"oldData,omitempty"`
-	// conditions are Complete and Failed.
+	// conditions are Staged, Complete and Failed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,14 +11,14 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/etcd-dr/etcd-dr/test/controllergen"
 	"github.com/etcd-dr/etcd-dr/test/golden"
-	"github.com/etcd-dr/etcd-dr/test/tools"
 )
 
 const (
-	deepCopies  = "zz_generated.deepcopy.go"
 	definitions = "../../deploy/kubernetes/crds"
 	inChart     = "../../deploy/kubernetes/chart/files" // a second file: a release contains no links
+	inDropIn    = "../controller/dropin/definitions"
 	page        = "../../docs/crs.md"
 )
 
@@ -29,36 +27,16 @@ func TestGenerated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a tool")
 	}
-	dir := t.TempDir()
-	out, err := exec.Command(tools.Path(t, "controller-gen", "controller-gen"),
-		"object", "crd", "paths=.", "output:crd:dir="+dir, "output:object:dir="+dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("controller-gen: %v: %s", err, out)
-	}
-	golden.Want(t, deepCopies, readFile(t, filepath.Join(dir, deepCopies)))
-	generated, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-	if err != nil || len(generated) == 0 {
-		t.Fatalf("no definition was generated: %v", err)
-	}
+	generated := controllergen.Definitions(t, "crd")
 	text := "# Custom resources\n\nThis page is generated from [api/v1alpha1](../api/v1alpha1): `make generate`.\n" +
 		"[kubernetes.md](kubernetes.md) shows them in use.\n"
-	for _, file := range generated {
-		data := readFile(t, file)
-		for _, folder := range []string{definitions, inChart} {
-			golden.Want(t, filepath.Join(folder, filepath.Base(file)), data)
+	for _, file := range slices.Sorted(maps.Keys(generated)) {
+		for _, folder := range []string{definitions, inChart, inDropIn} {
+			golden.Want(t, filepath.Join(folder, file), generated[file])
 		}
-		text += chapter(t, data)
+		text += chapter(t, generated[file])
 	}
 	golden.Want(t, page, []byte(text))
-}
-
-func readFile(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
 
 // definition is the part of a custom resource definition that the page shows.

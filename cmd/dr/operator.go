@@ -54,11 +54,18 @@ drills also to create and delete their Jobs. It does not read the Secrets with i
 	flags.StringArrayVar(&o.Ambient, "ambient-prefix", nil,
 		"repository URL: EtcdBackups may have it, and what is below it, opened with the operator's own identity, without a Secret. {{namespace}} is the "+
 			"EtcdBackup's; may be given several times. Example: s3://backups/{{namespace}}")
+	flags.BoolVar(&o.Coreos, "coreos", false,
+		"carry out the EtcdBackups and EtcdRestores of etcd.database.coreos.com too, whose own operators no longer start")
+	flags.BoolVar(&o.Plain, "coreos-plain-snapshots", false,
+		"with --coreos: also store each of their backups as a plain snapshot under the path that their EtcdBackup names")
 	flagsOfService(cmd, &o.Door, &o.Patience)
 	a.outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, f := range declared.CheckService(o.Concurrency, o.Lease) {
 			return usagef("--%w", f.Err)
+		}
+		if o.Plain && !o.Coreos {
+			return usagef("--coreos-plain-snapshots needs --coreos")
 		}
 		if o.Drills < 1 {
 			return usagef("--drills must be at least 1")

@@ -137,6 +137,11 @@ func namesOf(members []Member) (names []string) {
 // isDown reports whether members may be stopped.
 func (r Record) isDown() bool { return !r.Down.IsZero() && r.Up.IsZero() }
 
+// IsStaged reports whether the new data is complete on all disks, or in use.
+func (r Record) IsStaged() bool {
+	return r.End == Succeeded || r.Step.isForward() && !slices.Contains([]Step{Take, Plan, Pin, Stage}, r.Step)
+}
+
 // StaysStopped reports whether a rollback starts no member, because so many have lost their old data that the others are no quorum.
 func (r Record) StaysStopped() bool {
 	return 2*len(r.Lost) >= len(r.Handoff.Members) && len(r.Lost) > 0

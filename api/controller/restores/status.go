@@ -23,6 +23,7 @@ func describe(e *v1alpha1.EtcdRestore, r handoff.Record) {
 		s.Plan = planOf(r)
 	}
 	s.Members, s.MembersDone = membersOf(r)
+	setCondition(e, v1alpha1.ConditionStaged, r.IsStaged())
 	setConditions(e)
 }
 

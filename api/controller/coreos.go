@@ -1,0 +1,42 @@
+package controller
+
+import (
+	"context"
+
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/api/controller/dropin"
+	"github.com/etcd-dr/etcd-dr/api/controller/restores"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// define creates the definitions of the custom resources that are missing.
+func define(ctx context.Context, access *rest.Config) error {
+	bounded := rest.CopyConfig(access)
+	bounded.Timeout = restoreRequest
+	c, err := client.New(bounded, client.Options{})
+	if err != nil {
+		return err
+	}
+	return dropin.Define(ctx, c)
+}
+
+// addCoreos adds the reconcilers of the custom resources of coreos' operator to the manager.
+func (op *operator) addCoreos(m ctrl.Manager, access *rest.Config) error {
+	plain, err := uncached(m, access)
+	if err != nil {
+		return err
+	}
+	from := sources{client: m.GetClient(), uncached: plain, loopback: op.Loopback}
+	open := func(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (storage.Bucket, error) {
+		built, err := from.Repository(ctx, namespace, restores.Settings{Cluster: cluster, Repository: r})
+		if err != nil {
+			return nil, err
+		}
+		return op.scheduler.Open(ctx, built)
+	}
+	return dropin.Add(m, dropin.Options{Client: plain, Leads: op.leader.leads, Open: open, Snapshots: op.Plain})
+}

@@ -1,0 +1,76 @@
+// Package dropin serves the custom resources of coreos/etcd-operator, whose own operators do not start on today's Kubernetes.
+//
+// It makes an EtcdBackup of etcd-dr.io of each EtcdBackup of etcd.database.coreos.com, an EtcdRestore of each EtcdRestore, and writes
+// how these stand into the status of theirs. If an EtcdRestore names an EtcdCluster, its members move into a StatefulSet: see next.
+// Package foreign translates the specs. Only the leader does this.
+package dropin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"github.com/etcd-dr/etcd-dr/api/coreos"
+	"github.com/etcd-dr/etcd-dr/api/foreign"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/storage"
+)
+
+// Options are the options of Add.
+type Options struct {
+	Client client.Client // reads and writes all objects; must not cache
+	Leads  func() bool   // whether this operator serves the objects
+	// Open opens the bucket of a repository with the Secrets of a namespace, never with the operator's own identity. The cluster's name
+	// fills in the URL.
+	Open      func(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (storage.Bucket, error)
+	Snapshots bool // also stores each backup as a plain snapshot under the path of their EtcdBackup
+}
+
+// The times between two reconciliations of one object.
+const (
+	notLeading = 10 * time.Second // another operator leads
+	faultAfter = 10 * time.Second // something is wrong that a person may cure
+	soonAfter  = time.Second      // something is about to change that is not watched
+)
+
+// workers is the number of objects of a kind that are reconciled at a time. One that stores a plain snapshot takes as long as its transfer.
+const workers = 4
+
+// Add adds the reconcilers to a manager, whose scheme has their types and ours. The definitions of both must exist: see Define.
+func Add(m ctrl.Manager, o Options) error {
+	err := ctrl.NewControllerManagedBy(m).For(&coreos.EtcdBackup{}).Owns(&v1alpha1.EtcdBackup{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(&backupReconciler{o})
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(m).For(&coreos.EtcdRestore{}).Owns(&v1alpha1.EtcdRestore{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(&restoreReconciler{o})
+}
+
+// translate returns the translation of an object of their group.
+func translate(kind string, o client.Object) (foreign.Translation, error) {
+	o.GetObjectKind().SetGroupVersionKind(coreos.GroupVersion.WithKind(kind))
+	text, err := json.Marshal(o)
+	if err != nil {
+		return foreign.Translation{}, fmt.Errorf("cannot encode %s %s: %w", kind, client.ObjectKeyFromObject(o), err)
+	}
+	all, err := foreign.Translate([]foreign.File{{Name: o.GetName(), Text: text}}, foreign.Options{ByPath: true})
+	if err != nil {
+		return foreign.Translation{}, err
+	}
+	return all[0], all[0].Err
+}
+
+// ownedBy returns the metadata of an object of ours in the namespace of theirs, which is deleted with it.
+func ownedBy(theirs client.Object, kind, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: name, Namespace: theirs.GetNamespace(),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(theirs, coreos.GroupVersion.WithKind(kind))},
+	}
+}

@@ -1,0 +1,128 @@
+package dropin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/api/foreign"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+)
+
+// read reads the live objects.
+func (a *adoption) read(ctx context.Context) error {
+	a.facts.created = a.theirs.CreationTimestamp.Time
+	for _, read := range []func(context.Context) error{a.readCluster, a.readStatefulSet, a.readOurs, a.readOperator} {
+		err := read(ctx)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readCluster reads their EtcdCluster with its pods, and translates it.
+func (a *adoption) readCluster(ctx context.Context) error {
+	found, err := a.exists(ctx, a.name(), &a.cluster)
+	if !found || err != nil {
+		return err
+	}
+	t, err := translate("EtcdCluster", &a.cluster)
+	switch {
+	case err != nil:
+		a.fault = err.Error()
+		return nil
+	case !foreign.IsRecent(a.cluster.Spec.Version):
+		a.fault = fmt.Sprintf("EtcdCluster %s has etcd %s, and dr restores 3.4 and later: set spec.version to a later one, whose image exists, or create a StatefulSet %s",
+			a.name(), cmp.Or(a.cluster.Spec.Version, "3.2"), a.name())
+	}
+	a.objects = t.Objects
+	a.facts.cluster, a.facts.size = true, a.cluster.Spec.Size
+	a.facts.fenced, _ = time.Parse(time.RFC3339, a.cluster.Annotations[fencedAt]) // zero: it was not fenced
+	tls := a.cluster.Spec.TLS
+	if tls != nil && tls.Static != nil && tls.Static.OperatorSecret != "" {
+		a.spec.Access = &v1alpha1.Access{TLSSecret: &v1alpha1.SecretName{Name: tls.Static.OperatorSecret}}
+	}
+	pods, err := a.pods(ctx)
+	for _, p := range pods {
+		a.facts.members = append(a.facts.members, member{name: p.Name, created: p.CreationTimestamp.Time, running: isRunning(p)})
+	}
+	return err
+}
+
+func isRunning(p corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+}
+
+// pods returns the pods of their EtcdCluster that may run.
+func (a *adoption) pods(ctx context.Context) (owned []corev1.Pod, err error) {
+	var all corev1.PodList
+	err = a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"app": "etcd", "etcd_cluster": a.name()})
+	for _, p := range all.Items {
+		if metav1.IsControlledBy(&p, &a.cluster) && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			owned = append(owned, p)
+		}
+	}
+	return owned, err
+}
+
+// readStatefulSet reads whether the StatefulSet exists. If their EtcdCluster is gone, it names the Secret with a client's certificate.
+func (a *adoption) readStatefulSet(ctx context.Context) (err error) {
+	var set appsv1.StatefulSet
+	a.facts.statefulSet, err = a.exists(ctx, a.name(), &set)
+	secret := set.Annotations[clientSecret]
+	if secret != "" && a.spec.Access == nil {
+		a.spec.Access = &v1alpha1.Access{TLSSecret: &v1alpha1.SecretName{Name: secret}}
+	}
+	return err
+}
+
+// readOurs reads our EtcdRestore, and our EtcdBackup of the members that ran.
+func (a *adoption) readOurs(ctx context.Context) error {
+	var restore v1alpha1.EtcdRestore
+	found, err := a.exists(ctx, a.suffixed(""), &restore)
+	if err != nil {
+		return err
+	}
+	if found {
+		a.facts.ours = &restore
+	}
+	var saved v1alpha1.EtcdBackup
+	found, err = a.exists(ctx, a.suffixed("-before"), &saved)
+	if found {
+		a.facts.saved = &saved
+	}
+	return err
+}
+
+// readOperator looks for a pod of their operator in this namespace, which has the label of its Deployment (example/deployment.yaml).
+func (a *adoption) readOperator(ctx context.Context) error {
+	var all corev1.PodList
+	err := a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"name": "etcd-operator"})
+	for _, p := range all.Items {
+		if isRunning(p) {
+			a.facts.operator = p.Name
+		}
+	}
+	return err
+}
+
+// exists reads an object of the namespace, and reports whether it exists. One whose kind is not defined does not.
+func (a *adoption) exists(ctx context.Context, name string, to client.Object) (bool, error) {
+	err := a.Client.Get(ctx, a.key(name), to)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read %T %s: %w", to, name, err)
+	}
+	return true, nil
+}

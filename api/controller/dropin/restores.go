@@ -1,0 +1,272 @@
+package dropin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/api/coreos"
+	"github.com/etcd-dr/etcd-dr/api/foreign"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+)
+
+// restoreReconciler serves their EtcdRestores.
+type restoreReconciler struct{ Options }
+
+// Reconcile implements reconcile.Reconciler.
+func (r *restoreReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !r.Leads() {
+		return ctrl.Result{RequeueAfter: notLeading}, nil
+	}
+	var theirs coreos.EtcdRestore
+	err := r.Client.Get(ctx, request.NamespacedName, &theirs)
+	if err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if theirs.DeletionTimestamp != nil || theirs.Status.Succeeded {
+		return ctrl.Result{}, nil
+	}
+	before := theirs.DeepCopy()
+	again, err := r.advance(ctx, &theirs)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("EtcdRestore %s of coreos' operator: %w", request.NamespacedName, err)
+	}
+	if before.Status == theirs.Status {
+		return ctrl.Result{RequeueAfter: again}, nil
+	}
+	return ctrl.Result{RequeueAfter: again}, writeStatus(ctx, r.Client, before, &theirs)
+}
+
+// advance carries out one act, and describes it in the status of theirs, in memory.
+func (r *restoreReconciler) advance(ctx context.Context, theirs *coreos.EtcdRestore) (time.Duration, error) {
+	t, err := translate("EtcdRestore", theirs)
+	if err != nil {
+		theirs.Status.Reason = err.Error()
+		return 0, nil // a change of theirs is watched
+	}
+	spec, ok := t.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
+	if !ok {
+		panic("an EtcdRestore becomes another object") // foreign
+	}
+	a := adoption{restoreReconciler: r, theirs: theirs, spec: spec}
+	err = a.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if a.fault != "" && !a.facts.statefulSet {
+		theirs.Status.Reason = a.fault
+		return faultAfter, nil
+	}
+	todo, why := next(a.name(), a.facts, time.Now())
+	theirs.Status = coreos.RestoreStatus{Succeeded: todo == end && why == "", Reason: why}
+	return a.carryOut(ctx, todo)
+}
+
+// adoption is one reconciliation of an EtcdRestore of theirs.
+type adoption struct {
+	*restoreReconciler
+	theirs  *coreos.EtcdRestore
+	spec    v1alpha1.EtcdRestoreSpec // of ours
+	cluster coreos.EtcdCluster       // without a name: there is none
+	objects []foreign.Object         // that replace the EtcdCluster
+	fault   string                   // why the EtcdCluster cannot be replaced; "": it can
+	facts   facts
+}
+
+// name returns the name of the cluster.
+func (a *adoption) name() string { return a.spec.Into.StatefulSet.Name }
+
+func (a *adoption) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: a.theirs.Namespace, Name: name}
+}
+
+// suffixed returns the name of an object of ours for this restore. Theirs that is created again is another restore.
+func (a *adoption) suffixed(suffix string) string {
+	name := a.name()
+	return name[:min(len(name), 40)] + suffix + "-" + string(a.theirs.UID[:min(8, len(a.theirs.UID))])
+}
+
+// carryOut carries out an act. It returns when to look again.
+func (a *adoption) carryOut(ctx context.Context, todo act) (time.Duration, error) {
+	switch todo {
+	case create:
+		return soonAfter, a.createObjects(ctx)
+	case order:
+		return soonAfter, a.order(ctx)
+	case save:
+		return soonAfter, a.save(ctx)
+	case fence:
+		return soonAfter, a.fence(ctx)
+	case resume:
+		before := a.facts.ours.DeepCopy()
+		a.facts.ours.Spec.Suspend = false
+		return soonAfter, a.Client.Patch(ctx, a.facts.ours, client.MergeFrom(before))
+	case wait:
+		return waitAfter, nil
+	}
+	return 0, nil
+}
+
+// waitAfter is how often the objects are read that no watch covers.
+const waitAfter = 2 * time.Second
+
+// order creates our EtcdRestore.
+func (a *adoption) order(ctx context.Context) error {
+	ours := &v1alpha1.EtcdRestore{ObjectMeta: ownedBy(a.theirs, "EtcdRestore", a.suffixed("")), Spec: a.spec}
+	return ignoreExists(a.Client.Create(ctx, ours))
+}
+
+// save creates our EtcdBackup of the members that run. It belongs to a cluster of its own, so that the newest backup of the other one stays the
+// one that theirs names. No object owns it: it is the way back.
+func (a *adoption) save(ctx context.Context) error {
+	spec := v1alpha1.EtcdBackupSpec{
+		Source:       &v1alpha1.Source{Endpoints: []string{a.clientURL()}},
+		Repositories: []v1alpha1.Repository{*a.spec.From.Repository}, Unencrypted: true,
+		Labels: map[string]string{"before": "EtcdRestore." + a.theirs.Name},
+	}
+	if a.spec.Access != nil {
+		spec.Source.TLSSecret = a.spec.Access.TLSSecret
+	}
+	ours := &v1alpha1.EtcdBackup{ObjectMeta: metav1.ObjectMeta{Name: a.suffixed("-before"), Namespace: a.theirs.Namespace}, Spec: spec}
+	return ignoreExists(a.Client.Create(ctx, ours))
+}
+
+// clientURL returns the URL of the Service that clients use.
+func (a *adoption) clientURL() string {
+	scheme := "http"
+	if a.servesTLS() {
+		scheme = "https"
+	}
+	return fmt.Sprintf("%s://%s-client.%s.svc:2379", scheme, a.name(), a.theirs.Namespace)
+}
+
+// servesTLS reports whether the members of the EtcdCluster serve clients with TLS.
+func (a *adoption) servesTLS() bool {
+	policy := a.cluster.Spec.TLS
+	return policy != nil && policy.Static != nil && policy.Static.Member != nil && policy.Static.Member.ServerSecret != ""
+}
+
+// createObjects creates the objects that replace the EtcdCluster, and leaves those that exist.
+func (a *adoption) createObjects(ctx context.Context) error {
+	for _, o := range a.objects {
+		err := a.createObject(ctx, o)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clientSecret is the annotation of the StatefulSet with the Secret that has a client's certificate: later restores need it.
+const clientSecret = "etcd-dr.io/client-secret"
+
+func (a *adoption) createObject(ctx context.Context, o foreign.Object) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	object := &unstructured.Unstructured{}
+	err = object.UnmarshalJSON(text)
+	if err != nil {
+		return err
+	}
+	if a.spec.Access != nil && o.Kind == "StatefulSet" {
+		annotations := object.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[clientSecret] = a.spec.Access.TLSSecret.Name
+		object.SetAnnotations(annotations)
+	}
+	err = ignoreExists(a.Client.Create(ctx, object))
+	if err != nil {
+		return fmt.Errorf("cannot create %s %s: %w", o.Kind, o.Metadata.Name, err)
+	}
+	return nil
+}
+
+func ignoreExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// fencedAt is the annotation of their EtcdCluster with the time at which its members were stopped.
+const fencedAt = "etcd-dr.io/fenced"
+
+// fence stops the members of their operator, which lose their data with their pods if they have no volumes. The Services stay, and no longer
+// end with the EtcdCluster: clients keep the address.
+func (a *adoption) fence(ctx context.Context) error {
+	if a.facts.fenced.IsZero() {
+		before := a.cluster.DeepCopy()
+		a.cluster.Spec.Paused = true
+		metav1.SetMetaDataAnnotation(&a.cluster.ObjectMeta, fencedAt, time.Now().UTC().Format(time.RFC3339))
+		err := a.Client.Patch(ctx, &a.cluster, client.MergeFrom(before))
+		if err != nil {
+			return fmt.Errorf("cannot pause EtcdCluster %s: %w", a.cluster.Name, err)
+		}
+	}
+	for _, o := range a.objects {
+		if o.Kind != "Service" {
+			continue
+		}
+		err := a.takeOver(ctx, o)
+		if err != nil {
+			return err
+		}
+	}
+	return a.deleteMembers(ctx)
+}
+
+// takeOver makes a Service independent of the EtcdCluster, or creates it.
+func (a *adoption) takeOver(ctx context.Context, o foreign.Object) error {
+	var s corev1.Service
+	err := a.Client.Get(ctx, a.key(o.Metadata.Name), &s)
+	if apierrors.IsNotFound(err) {
+		return a.createObject(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	before := s.DeepCopy()
+	s.OwnerReferences = nil
+	for _, ref := range before.OwnerReferences {
+		if ref.UID != a.cluster.UID {
+			s.OwnerReferences = append(s.OwnerReferences, ref)
+		}
+	}
+	// Their operator sets only the old annotation, which the DNS of today ignores; members that are not ready would not find each other.
+	s.Spec.PublishNotReadyAddresses = s.Spec.PublishNotReadyAddresses || s.Spec.ClusterIP == corev1.ClusterIPNone
+	err = a.Client.Patch(ctx, &s, client.MergeFrom(before))
+	if err != nil {
+		return fmt.Errorf("cannot take over Service %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// deleteMembers deletes the pods of the EtcdCluster by their UIDs.
+func (a *adoption) deleteMembers(ctx context.Context) error {
+	pods, err := a.pods(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		err := a.Client.Delete(ctx, &p, client.Preconditions{UID: &p.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot delete pod %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package dropin
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/api/coreos"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+)
+
+// statusOf returns the status of their EtcdBackup, without etcdVersion, from that of ours. Unlike theirs it reports a success only if a
+// repository contains the backup, and of an interval only while the newest backup is as new as the interval promises. It is pure.
+func statusOf(ours *v1alpha1.EtcdBackup) coreos.BackupStatus {
+	var s coreos.BackupStatus
+	if last := ours.Status.Last; last != nil {
+		s.EtcdRevision, s.LastSuccessDate = last.Revision, &last.Time
+	}
+	accepted := meta.FindStatusCondition(ours.Status.Conditions, v1alpha1.ConditionAccepted)
+	protected := meta.FindStatusCondition(ours.Status.Conditions, v1alpha1.ConditionProtected)
+	switch {
+	case isOnce(ours.Spec) && ours.Status.Phase == v1alpha1.PhaseCompleted:
+		s.Succeeded = true
+	case isOnce(ours.Spec) && ours.Status.Phase == v1alpha1.PhaseFailed:
+		s.Reason = ours.Status.Message
+	case isFalse(accepted):
+		s.Reason = accepted.Message
+	case isOnce(ours.Spec):
+		s.Reason = ours.Status.Message
+	case isFalse(protected):
+		s.Reason = cmp.Or(protected.Message, protected.Reason)
+	default:
+		s.Succeeded = ours.Status.Last != nil
+	}
+	return s
+}
+
+// isFalse reports whether a condition is False; not if it is nil.
+func isFalse(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionFalse }

@@ -1,0 +1,128 @@
+package dropin
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+)
+
+// act is the next act of a restore that their EtcdRestore orders.
+type act string
+
+// The acts, in their order. Until fence nothing is touched that runs.
+const (
+	create act = "create" // the StatefulSet, without replicas, and the Services that are missing
+	order  act = "order"  // our EtcdRestore, which is suspended: it builds the new data, and stops no member
+	save   act = "save"   // a backup of the members that run, the way back from this restore
+	fence  act = "fence"  // stops the members of their operator, and takes over their Services
+	resume act = "resume" // ends the suspension: our EtcdRestore starts the members of the StatefulSet
+	wait   act = "wait"
+	end    act = "end"
+)
+
+// facts are the live objects of a restore.
+type facts struct {
+	created     time.Time             // of their EtcdRestore
+	cluster     bool                  // their EtcdCluster exists
+	size        int                   // of their EtcdCluster
+	members     []member              // pods of their EtcdCluster
+	operator    string                // a pod of their operator in this namespace; "": none runs
+	fenced      time.Time             // since when the members of their EtcdCluster are stopped; zero: they were not
+	statefulSet bool                  // of the cluster's name exists
+	ours        *v1alpha1.EtcdRestore // nil: not ordered yet
+	saved       *v1alpha1.EtcdBackup  // of the members that ran; nil: none
+}
+
+// member is a pod of their EtcdCluster.
+type member struct {
+	name    string
+	created time.Time
+	running bool
+}
+
+// maxAge is how old their EtcdRestore may be when this operator finds it first. The archived operator may never have carried it out, and
+// it would replace the data of a cluster that has been in use since.
+const maxAge = time.Hour
+
+// next returns the next act of a restore into the cluster called name, and for people why it is due. It is pure.
+func next(name string, f facts, now time.Time) (act, string) {
+	switch {
+	case f.ours != nil && f.ours.Status.Phase == v1alpha1.RestorePhase("Succeeded"):
+		return end, ""
+	case f.ours != nil && meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionFailed):
+		return end, f.ours.Status.Message
+	case f.ours != nil && !f.ours.Spec.Suspend:
+		return wait, waitsFor(f.ours)
+	case f.ours == nil && now.Sub(f.created) > maxAge:
+		return end, fmt.Sprintf("it was created at %s, and this operator carries out no restore that is older than %s: create it again", f.created.UTC().Format(time.RFC3339), maxAge)
+	case f.operator != "":
+		return wait, fmt.Sprintf("pod %s of coreos' operator runs, and would start the old members again: delete its Deployment", f.operator)
+	case !f.statefulSet && !f.cluster:
+		return wait, fmt.Sprintf("this namespace has neither an EtcdCluster nor a StatefulSet %s: create one of them", name)
+	case !f.statefulSet:
+		return create, "the StatefulSet is created"
+	case f.ours == nil:
+		return order, "the new data is ordered"
+	case !meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionStaged):
+		return wait, waitsFor(f.ours)
+	}
+	return stop(f)
+}
+
+// stop returns the next act of a restore whose new data is complete.
+func stop(f facts) (act, string) {
+	switch {
+	case len(f.members) == 0:
+		return resume, "the members are started"
+	case !f.fenced.IsZero():
+		return await(f)
+	case f.running() <= f.size/2:
+		return fence, "the old members, which are no quorum, are stopped"
+	case f.saved == nil:
+		return save, "the old members are backed up"
+	case f.saved.Status.Phase == v1alpha1.PhaseFailed:
+		return wait, fmt.Sprintf("the old members run, and cannot be backed up before they are stopped: delete EtcdBackup %s of etcd-dr.io to try again, or their "+
+			"pods if their data is not needed: %s", f.saved.Name, f.saved.Status.Message)
+	case f.saved.Status.Phase != v1alpha1.PhaseCompleted:
+		return wait, "the old members are backed up"
+	}
+	return fence, "the old members are stopped"
+}
+
+// await returns the next act while the old members end.
+func await(f facts) (act, string) {
+	for _, m := range f.members {
+		if m.created.After(f.fenced) {
+			return wait, fmt.Sprintf("pod %s was created after the old members were stopped: an operator of coreos runs, delete its Deployment and that pod", m.name)
+		}
+	}
+	return fence, "the old members are stopped"
+}
+
+// running returns the number of old members that run.
+func (f facts) running() (n int) {
+	for _, m := range f.members {
+		if m.running {
+			n++
+		}
+	}
+	return n
+}
+
+// waitsFor returns what our EtcdRestore does.
+func waitsFor(ours *v1alpha1.EtcdRestore) string {
+	text := fmt.Sprintf("EtcdRestore %s of etcd-dr.io is in the phase %s", ours.Name, ours.Status.Phase)
+	if ours.Status.Phase == "" {
+		text = fmt.Sprintf("EtcdRestore %s of etcd-dr.io has not begun", ours.Name)
+	}
+	if ours.Status.MembersDone != "" {
+		text += ", " + ours.Status.MembersDone + " members"
+	}
+	if ours.Status.Message != "" {
+		text += ": " + ours.Status.Message
+	}
+	return text
+}
