@@ -65,7 +65,7 @@ type Options struct {
 	// Ambient lists the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in a URL
 	// stands for the EtcdBackup's namespace. nil: each repository needs a Secret.
 	Ambient  []string
-	Coreos   bool          // serves the custom resources of coreos' operator too: see package dropin
+	Coreos   bool          // serves the custom resources of coreos' operator, in place of those of etcd-dr.io: see package dropin
 	Plain    bool          // with Coreos: stores their backups as plain snapshots too
 	JobImage string        // image of dr for the Jobs of drills and restores; "": neither is run
 	Drills   int           // how many Jobs of drills run at a time, at least 1; those that have run for more than an hour do not count
@@ -150,8 +150,9 @@ const DefaultDrills = 8
 func (op *operator) manager(access *rest.Config) (ctrl.Manager, error) {
 	ctrl.SetLogger(logger(op.report))
 	scheme := runtime.NewScheme()
+	ours := func(s *runtime.Scheme) error { return v1alpha1.AddToSchemeAs(s, op.group()) }
 	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, coreos.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, authorizationv1.AddToScheme,
+		ours, coreos.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, authorizationv1.AddToScheme,
 	} {
 		err := add(scheme)
 		if err != nil {

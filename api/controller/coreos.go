@@ -40,3 +40,11 @@ func (op *operator) addCoreos(m ctrl.Manager, access *rest.Config) error {
 	}
 	return dropin.Add(m, dropin.Options{Client: plain, Leads: op.leader.leads, Open: open, Snapshots: op.Plain})
 }
+
+// group returns the group of the EtcdBackups and EtcdRestores that the operator serves.
+func (op *operator) group() string {
+	if op.Coreos {
+		return v1alpha1.LegacyGroup
+	}
+	return v1alpha1.GroupVersion.Group
+}

@@ -45,7 +45,7 @@ func (op *operator) addRestores(m ctrl.Manager, access *rest.Config) error {
 		within = reach.Anywhere
 	}
 	reconciler := &restores.Reconciler{
-		Client: m.GetClient(), Uncached: plain, Image: op.JobImage, Leads: op.leader.leads, Events: m.GetEventRecorder("etcd-dr"),
+		Client: m.GetClient(), Uncached: plain, Group: op.group(), Image: op.JobImage, Leads: op.leader.leads, Events: m.GetEventRecorder("etcd-dr"),
 		Sources: sources{client: m.GetClient(), uncached: plain, loopback: op.Loopback}, Open: op.scheduler.Open, Reach: within, Target: restores.NewTarget,
 	}
 	op.restores.Reconciler, op.restores.cache = reconciler, m.GetClient()

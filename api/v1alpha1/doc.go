@@ -14,9 +14,17 @@ import (
 // GroupVersion is the group and the version of these types.
 var GroupVersion = schema.GroupVersion{Group: "etcd-dr.io", Version: "v1alpha1"}
 
+// LegacyGroup is the group in place of GroupVersion.Group where the same types stand behind the custom resources of coreos' operator. kubectl
+// resolves names such as etcdbackup to the first group in alphabetical order, which there must be theirs.
+const LegacyGroup = "legacy.etcd-dr.io"
+
 // AddToScheme adds these types to a scheme, for clients that read and write them.
-func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &EtcdBackup{}, &EtcdBackupList{}, &EtcdRestore{}, &EtcdRestoreList{})
-	metav1.AddToGroupVersion(s, GroupVersion)
+func AddToScheme(s *runtime.Scheme) error { return AddToSchemeAs(s, GroupVersion.Group) }
+
+// AddToSchemeAs adds these types to a scheme as those of a group.
+func AddToSchemeAs(s *runtime.Scheme, group string) error {
+	as := schema.GroupVersion{Group: group, Version: GroupVersion.Version}
+	s.AddKnownTypes(as, &EtcdBackup{}, &EtcdBackupList{}, &EtcdRestore{}, &EtcdRestoreList{})
+	metav1.AddToGroupVersion(s, as)
 	return nil
 }

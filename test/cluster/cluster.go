@@ -337,6 +337,17 @@ func (c *Cluster) LoadImage(t testing.TB, file string) {
 	}
 }
 
+// TagImage makes an image of all nodes available under another name too.
+func (c *Cluster) TagImage(t testing.TB, from, to string) {
+	t.Helper()
+	for _, node := range c.nodes {
+		out, err := c.In(node, nil, "ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "tag", from, to).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: tag %s: %v\n%s", node, from, err, out)
+		}
+	}
+}
+
 // AuditLog returns the requests of service accounts that the API server has served: a JSON object a line (audit.k8s.io/v1, Event).
 func (c *Cluster) AuditLog(t testing.TB) []byte {
 	t.Helper()

@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -31,6 +32,7 @@ type site struct {
 	store, minio        *cluster.Store        // versitygw, and MinIO with the same credentials; minio is nil in some tests
 	urls                byNamespace[string]   // of the repositories
 	flags               byNamespace[[]string] // of etcdctl; nil: none
+	endpoints           byNamespace[string]   // of etcdctl; "": the first member of the StatefulSet etcd
 	identities          byNamespace[string]   // files that open the backups; "": none is needed
 	image               string
 	identity, recipient string // the file that opens the backups of payments, and its public key
@@ -65,7 +67,7 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("RestoreRefused", s.testRestoreRefused)
 		t.Run("RestoreByCommand", s.testRestoreByCommand)
 		t.Run("SurvivingDisk", s.testDisks)
-		t.Run("OffCoreos", s.testOffCoreos)
+		t.Run("Coreos", s.testCoreos)
 		t.Run("Bitnami", s.testBitnami)
 		t.Run("Drill", s.testDrill)
 		t.Run("Sidecar", s.testSidecar)
@@ -150,7 +152,7 @@ func (s *site) etcdctl(t *testing.T, namespace string, result any, args ...strin
 	if flags != nil {
 		scheme = "https"
 	}
-	endpoint := scheme + "://etcd-0.etcd." + namespace + ".svc.cluster.local:2379"
+	endpoint := cmp.Or(s.endpoints.of(namespace), scheme+"://etcd-0.etcd."+namespace+".svc.cluster.local:2379")
 	cmd := s.Command(nil, slices.Concat([]string{"etcdctl", "--endpoints", endpoint, "-w", "json", "--dial-timeout", "1m", "--command-timeout", "1m"}, flags, args)...)
 	out, err := cmd.Output()
 	if err != nil {

@@ -78,7 +78,7 @@ func (b *backupReconciler) advance(ctx context.Context, theirs *coreos.EtcdBacku
 	case ours == nil: // theirs was carried out before this operator came, or ours is being replaced, which is watched
 		return 0, nil
 	case !metav1.IsControlledBy(ours, theirs):
-		theirs.Status = coreos.BackupStatus{Reason: fmt.Sprintf("there is an EtcdBackup %s of etcd-dr.io which was not made for this one: delete one of them", ours.Name)}
+		theirs.Status = coreos.BackupStatus{Reason: fmt.Sprintf("there is an EtcdBackup %s of legacy.etcd-dr.io which was not made for this one: delete one of them", ours.Name)}
 		return faultAfter, nil
 	}
 	status := statusOf(ours)

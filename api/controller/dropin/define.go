@@ -5,15 +5,15 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/etcd-dr/etcd-dr/api/coreos"
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 )
 
 // definitions are the definitions of our custom resources and theirs. make generate writes them.
@@ -24,8 +24,8 @@ var definitions embed.FS
 // established is how long Define waits for a definition.
 const established = 30 * time.Second
 
-// Define creates the definitions that are missing, as coreos' operators did, and waits until they are served. Those that exist stay as they are.
-// It also makes names such as etcdbackup mean theirs, in kubectl.
+// Define creates the definitions of their custom resources, and of ours in the group v1alpha1.LegacyGroup, that are missing, as coreos' operators
+// did, and waits until they are served. Those that exist stay as they are.
 func Define(ctx context.Context, c client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, established)
 	defer cancel()
@@ -43,12 +43,26 @@ func Define(ctx context.Context, c client.Client) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		if strings.HasSuffix(definition.GetName(), "."+v1alpha1.GroupVersion.Group) {
+			makeLegacy(definition)
+		}
 		err = define(ctx, c, definition)
 		if err != nil {
 			return fmt.Errorf("cannot define the custom resource %s: allow this operator to get and create it, or apply deploy/coreos/crds: %w", definition.GetName(), err)
 		}
 	}
-	return prefer(ctx, c)
+	return nil
+}
+
+// makeLegacy changes the definition of a custom resource of ours into that of the same one in the group v1alpha1.LegacyGroup, without short names.
+func makeLegacy(definition *unstructured.Unstructured) {
+	plural, _, _ := strings.Cut(definition.GetName(), ".")
+	definition.SetName(plural + "." + v1alpha1.LegacyGroup)
+	err := unstructured.SetNestedField(definition.Object, v1alpha1.LegacyGroup, "spec", "group")
+	if err != nil {
+		panic(err) // the definition is a part of this program
+	}
+	unstructured.RemoveNestedField(definition.Object, "spec", "names", "shortNames")
 }
 
 // define creates a definition unless it exists, and waits until it is served.
@@ -88,20 +102,3 @@ func isEstablished(definition *unstructured.Unstructured) bool {
 	}
 	return false
 }
-
-// prefer gives their group a higher priority than ours, whose kinds have the same names: kubectl get etcdbackup shows theirs. The API server has
-// made the APIService of the group's version, and would change it back if it had still to manage it (autoregister_controller.go).
-func prefer(ctx context.Context, c client.Client) error {
-	service := &unstructured.Unstructured{}
-	service.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
-	service.SetName(coreos.GroupVersion.Version + "." + coreos.GroupVersion.Group)
-	patch := fmt.Sprintf(`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"groupPriorityMinimum":%d}}`, defaultPriority+1)
-	err := c.Patch(ctx, service, client.RawPatch("application/merge-patch+json", []byte(patch)))
-	if err != nil {
-		return fmt.Errorf("cannot give the group %s a higher priority: allow this operator to patch the APIService %s: %w", coreos.GroupVersion.Group, service.GetName(), err)
-	}
-	return nil
-}
-
-// defaultPriority is the priority of the groups of custom resources (crdregistration_controller.go).
-const defaultPriority = 1000

@@ -1,6 +1,6 @@
 // Package dropin serves the custom resources of coreos/etcd-operator, whose own operators do not start on today's Kubernetes.
 //
-// It makes an EtcdBackup of etcd-dr.io of each EtcdBackup of etcd.database.coreos.com, an EtcdRestore of each EtcdRestore, and writes
+// It makes an EtcdBackup of legacy.etcd-dr.io of each EtcdBackup of etcd.database.coreos.com, an EtcdRestore of each EtcdRestore, and writes
 // how these stand into the status of theirs. If an EtcdRestore names an EtcdCluster, its members move into a StatefulSet: see next.
 // Package foreign translates the specs. Only the leader does this.
 package dropin
@@ -69,8 +69,7 @@ func translate(kind string, o client.Object) (foreign.Translation, error) {
 
 // ownedBy returns the metadata of an object of ours in the namespace of theirs, which is deleted with it.
 func ownedBy(theirs client.Object, kind, name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Name: name, Namespace: theirs.GetNamespace(),
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(theirs, coreos.GroupVersion.WithKind(kind))},
-	}
+	owner := metav1.NewControllerRef(theirs, coreos.GroupVersion.WithKind(kind))
+	owner.BlockOwnerDeletion = nil // it needs the right to set finalizers of theirs
+	return metav1.ObjectMeta{Name: name, Namespace: theirs.GetNamespace(), OwnerReferences: []metav1.OwnerReference{*owner}}
 }

@@ -36,6 +36,10 @@ func (r *restoreReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	}
 	before := theirs.DeepCopy()
 	again, err := r.advance(ctx, &theirs)
+	if apierrors.IsForbidden(err) {
+		theirs.Status.Reason = fmt.Sprintf("this operator may not carry out restores in namespace %s: create example/etcd-restore-operator/deployment.yaml: %s", theirs.Namespace, err)
+		again, err = faultAfter, nil
+	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("EtcdRestore %s of coreos' operator: %w", request.NamespacedName, err)
 	}

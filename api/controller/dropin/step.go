@@ -84,7 +84,7 @@ func stop(f facts) (act, string) {
 	case f.saved == nil:
 		return save, "the old members are backed up"
 	case f.saved.Status.Phase == v1alpha1.PhaseFailed:
-		return wait, fmt.Sprintf("the old members run, and cannot be backed up before they are stopped: delete EtcdBackup %s of etcd-dr.io to try again, or their "+
+		return wait, fmt.Sprintf("the old members run, and cannot be backed up before they are stopped: delete EtcdBackup %s of legacy.etcd-dr.io to try again, or their "+
 			"pods if their data is not needed: %s", f.saved.Name, f.saved.Status.Message)
 	case f.saved.Status.Phase != v1alpha1.PhaseCompleted:
 		return wait, "the old members are backed up"
@@ -114,9 +114,9 @@ func (f facts) running() (n int) {
 
 // waitsFor returns what our EtcdRestore does.
 func waitsFor(ours *v1alpha1.EtcdRestore) string {
-	text := fmt.Sprintf("EtcdRestore %s of etcd-dr.io is in the phase %s", ours.Name, ours.Status.Phase)
+	text := fmt.Sprintf("EtcdRestore %s of legacy.etcd-dr.io is in the phase %s", ours.Name, ours.Status.Phase)
 	if ours.Status.Phase == "" {
-		text = fmt.Sprintf("EtcdRestore %s of etcd-dr.io has not begun", ours.Name)
+		text = fmt.Sprintf("EtcdRestore %s of legacy.etcd-dr.io has not begun", ours.Name)
 	}
 	if ours.Status.MembersDone != "" {
 		text += ", " + ours.Status.MembersDone + " members"

@@ -43,6 +43,7 @@ const Finalizer = "etcd-dr.io/restore"
 type Reconciler struct {
 	Client   client.Client // writes EtcdRestores, and reads their phases, perhaps from a cache
 	Uncached client.Client // reads EtcdRestores, reads and changes StatefulSets and their objects; must not cache
+	Group    string        // of the EtcdRestores
 	Image    string        // of dr, for the Jobs
 	Leads    func() bool   // whether this operator carries out restores
 	Events   Recorder

@@ -51,7 +51,7 @@ func (r *run) load(ctx context.Context) (handoff.Record, error) {
 	if !errors.Is(err, fault.NotFound) {
 		return record, err
 	}
-	record, err = target.Find(ctx, ownerOf(r.restore))
+	record, err = target.Find(ctx, r.ownerOf(r.restore))
 	if err == nil {
 		r.id = record.ID
 	}
@@ -70,7 +70,7 @@ func (r *run) encode() string {
 		r.settings,
 		statefulset.Order{Into: o.Into, URL: o.Jobs.Repository.URL, Repository: o.Jobs.Repository, Image: o.Jobs.Image, Memory: o.Jobs.Memory,
 			Clone: r.restore.Spec.Clone, By: r.by()},
-		ownerOf(r.restore),
+		r.ownerOf(r.restore),
 	})
 	if err != nil {
 		panic(err) // only texts, numbers and quantities

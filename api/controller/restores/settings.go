@@ -41,8 +41,8 @@ func idOf(e *v1alpha1.EtcdRestore) string {
 }
 
 // ownerOf returns e as the record of its restore has it.
-func ownerOf(e *v1alpha1.EtcdRestore) statefulset.Owner {
-	return statefulset.Owner{Name: e.Name, UID: e.UID, Origin: originOf(e)}
+func (r *Reconciler) ownerOf(e *v1alpha1.EtcdRestore) statefulset.Owner {
+	return statefulset.Owner{Group: r.Group, Name: e.Name, UID: e.UID, Origin: originOf(e)}
 }
 
 // originOf returns the name of e with a digest of its spec, without the fields that can change. A StatefulSet remembers it: the same

@@ -39,6 +39,7 @@ type Order struct {
 // Owner is the EtcdRestore that has begun a restore. The record of the restore contains it, next to an Order with which the command line
 // can end the restore without it.
 type Owner struct {
+	Group  string    `json:"group"` // of its kind
 	Name   string    `json:"name"`
 	UID    types.UID `json:"uid"`
 	Origin string    `json:"origin"` // Options.Origin
@@ -98,13 +99,15 @@ func (m *Manager) OrderToEnd(ctx context.Context, r handoff.Record) (Order, erro
 	return *found.Order, nil
 }
 
-// etcdRestore is the kind of an Owner.
-var etcdRestore = schema.GroupVersionKind{Group: "etcd-dr.io", Version: "v1alpha1", Kind: "EtcdRestore"}
+// kind returns the kind of an Owner.
+func (o Owner) kind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: o.Group, Version: "v1alpha1", Kind: "EtcdRestore"}
+}
 
 // checkGone returns an error unless the owner of a restore no longer exists. Another EtcdRestore may have its name.
 func (m *Manager) checkGone(ctx context.Context, id string, o Owner) error {
 	e := &metav1.PartialObjectMetadata{}
-	e.SetGroupVersionKind(etcdRestore)
+	e.SetGroupVersionKind(o.kind())
 	err := m.client.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: o.Name}, e)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && e.UID != o.UID:

@@ -1,0 +1,101 @@
+package dropin
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+)
+
+var now = time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC)
+
+// restoring returns an EtcdRestore of ours in a phase, with conditions that are True.
+func restoring(phase v1alpha1.RestorePhase, suspended bool, conditions ...string) *v1alpha1.EtcdRestore {
+	e := &v1alpha1.EtcdRestore{Spec: v1alpha1.EtcdRestoreSpec{Suspend: suspended}, Status: v1alpha1.EtcdRestoreStatus{Phase: phase, Message: "of ours"}}
+	for _, c := range conditions {
+		e.Status.Conditions = append(e.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+	}
+	return e
+}
+
+// saving returns the EtcdBackup of the old members in a phase.
+func saving(phase v1alpha1.Phase) *v1alpha1.EtcdBackup {
+	return &v1alpha1.EtcdBackup{Status: v1alpha1.EtcdBackupStatus{Phase: phase}}
+}
+
+// pods returns old members of which some run.
+func pods(running, others int) (all []member) {
+	for range running {
+		all = append(all, member{name: "old", created: now.Add(-time.Hour), running: true})
+	}
+	for range others {
+		all = append(all, member{name: "old", created: now.Add(-time.Hour)})
+	}
+	return all
+}
+
+// TestNext follows a restore that moves a cluster, and takes each of its branches.
+func TestNext(t *testing.T) {
+	staged := restoring("Staging", true, v1alpha1.ConditionStaged)
+	for name, c := range map[string]struct {
+		facts facts
+		want  act
+		why   string
+	}{
+		"there is no cluster":           {facts{}, wait, "neither an EtcdCluster nor a StatefulSet etcd"},
+		"only the EtcdCluster exists":   {facts{cluster: true, size: 3, members: pods(3, 0)}, create, ""},
+		"its operator runs":             {facts{cluster: true, operator: "etcd-operator-x", members: pods(3, 0)}, wait, "pod etcd-operator-x"},
+		"the StatefulSet exists":        {facts{cluster: true, statefulSet: true, members: pods(3, 0)}, order, ""},
+		"the StatefulSet exists alone":  {facts{statefulSet: true}, order, ""},
+		"the order is old":              {facts{statefulSet: true, created: now.Add(-2 * time.Hour)}, end, "create it again"},
+		"an old order has begun":        {facts{statefulSet: true, created: now.Add(-2 * time.Hour), ours: restoring("Staging", true)}, wait, "Staging"},
+		"the new data is built":         {facts{statefulSet: true, ours: restoring("Staging", true)}, wait, "of ours"},
+		"the operator came back":        {facts{statefulSet: true, operator: "o", ours: staged}, wait, "pod o"},
+		"the new data is complete":      {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged}, save, ""},
+		"a quorum runs":                 {facts{cluster: true, size: 3, members: pods(2, 1), statefulSet: true, ours: staged}, save, ""},
+		"a quorum is lost":              {facts{cluster: true, size: 3, members: pods(1, 2), statefulSet: true, ours: staged}, fence, ""},
+		"two of four are no quorum":     {facts{cluster: true, size: 4, members: pods(2, 0), statefulSet: true, ours: staged}, fence, ""},
+		"the backup runs":               {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Running")}, wait, ""},
+		"the backup has failed":         {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Failed")}, wait, "cannot be backed up"},
+		"the backup is complete":        {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Completed")}, fence, ""},
+		"the old members end":           {facts{cluster: true, size: 3, members: pods(0, 1), statefulSet: true, ours: staged, fenced: now}, fence, ""},
+		"the old members have ended":    {facts{cluster: true, size: 3, statefulSet: true, ours: staged, fenced: now}, resume, ""},
+		"there never was an old member": {facts{statefulSet: true, ours: staged}, resume, ""},
+		"old members come back": {
+			facts{cluster: true, size: 3, members: []member{{name: "new", created: now.Add(time.Minute)}}, statefulSet: true, ours: staged, fenced: now},
+			wait, "pod new was created after",
+		},
+		"it continues":                 {facts{statefulSet: true, members: pods(3, 0), ours: restoring("Sealing", false, v1alpha1.ConditionStaged)}, wait, "Sealing"},
+		"it has succeeded":             {facts{statefulSet: true, ours: restoring("Succeeded", false, v1alpha1.ConditionComplete)}, end, ""},
+		"it has failed":                {facts{statefulSet: true, ours: restoring("Failed", false, v1alpha1.ConditionFailed)}, end, "of ours"},
+		"it was refused, while paused": {facts{statefulSet: true, ours: restoring("Refused", true, v1alpha1.ConditionFailed)}, end, "of ours"},
+	} {
+		if c.facts.created.IsZero() {
+			c.facts.created = now
+		}
+		got, why := next("etcd", c.facts, now)
+		if got != c.want || !strings.Contains(why, c.why) || (why == "") != (name == "it has succeeded") {
+			t.Errorf("%s: %s, because %q, want %s, because %q", name, got, why, c.want, c.why)
+		}
+	}
+}
+
+// TestSplit keeps the newest snapshots by the times of their backups. Their names sort otherwise.
+func TestSplit(t *testing.T) {
+	all := []snapshot{
+		{"20261128T030000Z-0000000000000064", "p_v100_2026-11-28-03:00:00"},
+		{"20261128T010000Z-0000000000000062", "p_v98_2026-11-28-01:00:00"},
+		{"20261128T020000Z-0000000000000063", "p_v99_2026-11-28-02:00:00"},
+	}
+	kept, excess := split(all, 2)
+	if len(kept) != 2 || kept[0] != all[0] || kept[1] != all[2] || len(excess) != 1 || excess[0] != all[1] {
+		t.Errorf("kept %v, excess %v", kept, excess)
+	}
+	kept, excess = split(all, 5)
+	if len(kept) != 3 || len(excess) != 0 {
+		t.Errorf("kept %v, excess %v", kept, excess)
+	}
+}

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/etcd-dr/etcd-dr/test/apiserver"
+	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
+	"github.com/etcd-dr/etcd-dr/test/servers"
+)
+
+// legacy is a Kubernetes API with the manifests of deploy/coreos, an etcd cluster to back up, and a store. No custom resource is defined.
+type legacy struct {
+	api    *apiserver.APIServer
+	etcd   *servers.Cluster
+	store  *objectstores.S3Server
+	bucket string
+}
+
+// newLegacy starts all of it.
+func newLegacy(t *testing.T) *legacy {
+	t.Helper()
+	withServers(t)
+	store := objectstores.S3Plain(t)
+	l := &legacy{
+		api:  apiserver.Start(t, servers.Start(t, servers.Options{Version: "3.6"})),
+		etcd: servers.Start(t, servers.Options{Version: "3.6"}), store: store, bucket: store.Bucket(t),
+	}
+	for _, operator := range []string{"etcd-backup-operator", "etcd-restore-operator"} {
+		l.api.Kubectl(t, "", "create", "-f", "../../deploy/coreos/example/"+operator+"/deployment.yaml")
+	}
+	l.api.Kubectl(t, "", "create", "secret", "generic", "aws", "--from-literal=config=[default]\nregion = "+store.Region+"\n",
+		"--from-literal=credentials=[default]\naws_access_key_id = "+store.AccessKey+"\naws_secret_access_key = "+store.SecretKey+"\n")
+	return l
+}
+
+// start starts the operator with the rights of one of the manifests alone, and with more flags.
+func (l *legacy) start(t *testing.T, account string, flags ...string) {
+	t.Helper()
+	args := []string{
+		"operator", "--coreos", "--namespace", "default", "--election-namespace", "default", "--election-name", "etcd-dr-coreos",
+		"--kubeconfig", l.api.As(t, "default", account), "--allow-loopback", "--patience", "2s",
+	}
+	command.Listen(t, objectstores.WrongEnv(), append(args, flags...)...)
+}
+
+// create creates an object of their group that stores below a key of the bucket, with more fields of its spec.
+func (l *legacy) create(t *testing.T, kind, name, key, fields string) {
+	t.Helper()
+	l.api.Kubectl(t, fmt.Sprintf(`
+apiVersion: etcd.database.coreos.com/v1beta2
+kind: %s
+metadata: {name: %s, finalizers: [%s]}
+spec:
+  s3: {path: %s/%s, awsSecret: aws, endpoint: %q, forcePathStyle: true}
+%s`, kind, name, map[string]string{"EtcdBackup": "backup-operator-periodic"}[kind], l.bucket, key, l.store.Endpoint, fields), "create", "-f", "-")
+}
+
+// createBackup creates an EtcdBackup of theirs.
+func (l *legacy) createBackup(t *testing.T, name, key, fields string) {
+	t.Helper()
+	l.create(t, "EtcdBackup", name, key, fmt.Sprintf("  storageType: S3\n  etcdEndpoints: [%q]\n  %s", l.etcd.Endpoints()[0], fields))
+}
+
+// theirStatus is the status of an EtcdBackup of theirs.
+type theirStatus struct {
+	Succeeded       bool
+	Reason          string
+	EtcdVersion     string
+	EtcdRevision    int64
+	LastSuccessDate string
+}
+
+// status returns the status of one of their EtcdBackups, which kubectl finds by the short name of its kind.
+func (l *legacy) status(t *testing.T, name string) theirStatus {
+	t.Helper()
+	var read struct {
+		APIVersion string
+		Status     theirStatus
+	}
+	err := json.Unmarshal([]byte(l.api.Kubectl(t, "", "get", "etcdbackup", name, "-o", "json")), &read)
+	if err != nil || read.APIVersion != "etcd.database.coreos.com/v1beta2" {
+		t.Fatalf("%s: %v", read.APIVersion, err)
+	}
+	return read.Status
+}
+
+// snapshots returns the names of the objects in the bucket outside of the repositories.
+func (l *legacy) snapshots(t *testing.T) (names []string) {
+	t.Helper()
+	pages := s3.NewListObjectsV2Paginator(l.store.Client(t), &s3.ListObjectsV2Input{Bucket: &l.bucket})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range page.Contents {
+			if !strings.HasPrefix(*o.Key, "etcd-dr/") && !strings.HasPrefix(*o.Key, "dr-backups/") {
+				names = append(names, *o.Key)
+			}
+		}
+	}
+	return names
+}
+
+// TestCoreosBackups carries out EtcdBackups of coreos' operators: one that is taken once, and one with an interval, whose plain snapshots have
+// names that sort wrongly (v99 after v100), beside those of a path that begins alike.
+func TestCoreosBackups(t *testing.T) {
+	l := newLegacy(t)
+	l.start(t, "etcd-backup-operator", "--coreos-plain-snapshots")
+	revision := l.write(t, 98)
+	l.createBackup(t, "once", "etcd.backup", "")
+	eventually(t, "the backup has succeeded", func() bool { return l.status(t, "once").Succeeded })
+	status := l.status(t, "once")
+	if status.EtcdRevision != revision || !strings.HasPrefix(status.EtcdVersion, "3.6.") || status.LastSuccessDate == "" || status.Reason != "" {
+		t.Errorf("the status is %+v, want revision %d", status, revision)
+	}
+	if got := l.snapshots(t); !slices.Equal(got, []string{"etcd.backup"}) {
+		t.Errorf("the plain snapshots are %v", got)
+	}
+
+	const neighbour = "etcd2_v1_2020-01-01-00:00:00"
+	_, err := l.store.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &l.bucket, Key: aws.String(neighbour), Body: strings.NewReader("a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.createBackup(t, "periodic", "etcd", "backupPolicy: {backupIntervalInSecond: 2, maxBackups: 3}")
+	for next := revision; next <= 102; next++ {
+		eventually(t, fmt.Sprintf("a snapshot of revision %d is stored", next), func() bool {
+			return slices.ContainsFunc(l.snapshots(t), func(name string) bool { return strings.HasPrefix(name, fmt.Sprintf("etcd_v%d_", next)) })
+		})
+		l.write(t, next+1)
+	}
+	eventually(t, "the snapshots are pruned", func() bool { return len(l.snapshots(t)) == 5 })
+	got := l.snapshots(t)
+	for _, name := range got {
+		if regexp.MustCompile(`^etcd_v(98|99)_`).MatchString(name) {
+			t.Errorf("an old snapshot is kept: %v", got)
+		}
+	}
+	if !slices.Contains(got, "etcd.backup") || !slices.Contains(got, neighbour) {
+		t.Errorf("a snapshot of another path is gone: %v", got)
+	}
+
+	l.createBackup(t, "bad", "bad", "backupPolicy: {maxBackups: -1}")
+	eventually(t, "it is refused", func() bool { return strings.Contains(l.status(t, "bad").Reason, "has a negative number") })
+	l.api.Kubectl(t, "", "delete", "etcdbackup", "once", "periodic", "bad", "--timeout", patience.String()) // their finalizer does not hold them up
+}
+
+// write writes to the cluster until it has a revision, and returns that.
+func (l *legacy) write(t *testing.T, revision int64) int64 {
+	t.Helper()
+	client := l.etcd.Client(t)
+	for {
+		put, err := client.Put(t.Context(), "key", "value")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if put.Header.Revision >= revision {
+			return put.Header.Revision
+		}
+	}
+}
+
+// TestCoreosRestoreIsRefused creates an EtcdRestore of theirs for a cluster that does not exist, and one without the rights.
+func TestCoreosRestoreIsRefused(t *testing.T) {
+	l := newLegacy(t)
+	l.start(t, "etcd-restore-operator")
+	l.create(t, "EtcdRestore", "gone", "etcd.backup", "  backupStorageType: S3\n  etcdCluster: {name: gone}")
+	eventually(t, "it waits for the cluster", func() bool {
+		return strings.Contains(l.api.Kubectl(t, "", "get", "etcdrestore", "gone", "-o", "jsonpath={.status.reason}"), "neither an EtcdCluster nor a StatefulSet gone")
+	})
+}
