@@ -12,6 +12,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/foreign"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/storage/address"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/golden"
 )
@@ -237,4 +238,49 @@ func FuzzTranslate(f *testing.F) {
 			t.Errorf("there are %d objects, want %d:\n%s", objects, want, text)
 		}
 	})
+}
+
+// TestByPath names clusters by the paths of their snapshots: a restore finds them without an EtcdBackup.
+func TestByPath(t *testing.T) {
+	backup := of("EtcdBackup", "{etcdEndpoints: [http://a], storageType: S3, s3: {path: 'PATH', awsSecret: s}}")
+	restore := of("EtcdRestore", "{backupStorageType: S3, etcdCluster: {name: c}, s3: {path: 'PATHSUFFIX', awsSecret: s}}")
+	long := "bucket/" + strings.Repeat("x", 120)
+	names := map[string]string{}
+	for path, want := range map[string]string{
+		"mybucket/etcd.backup":   "default.mybucket.etcd.backup",
+		"mybucket/a/b":           "default.mybucket.a.b",
+		"mybucket/a b":           "",
+		"mybucket/a+b":           "",
+		long + "1":               "",
+		long + "2":               "",
+		"s3://mybucket/a/backup": "default.mybucket.a.backup",
+	} {
+		b, r := translateByPath(t, strings.Replace(backup, "PATH", path, 1)), translateByPath(t, strings.Replace(restore, "PATHSUFFIX", path, 1))
+		name := b.Objects[0].Spec.(v1alpha1.EtcdBackupSpec).Cluster
+		from := r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec).From
+		if want != "" && name != want || catalog.ValidCluster(name) != nil || names[name] != "" || from.Cluster != name || from.Repository == nil {
+			t.Errorf("%s: the backup's cluster is %q (want %q), that of the restore %q; %q has the same", path, name, want, from.Cluster, names[name])
+		}
+		names[name] = path
+	}
+	_, key, _ := strings.Cut("mybucket/a/b", "/")
+	b := translateByPath(t, strings.Replace(backup, "PATH", "mybucket/a/b", 1))
+	if b.Key != key {
+		t.Errorf("its snapshot is at %q, want %q", b.Key, key)
+	}
+	r := translateByPath(t, strings.Replace(restore, "PATHSUFFIX", "mybucket/a/b_v102_2026-11-28-03:00:00", 1))
+	spec := r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
+	if spec.Target != (v1alpha1.RestoreTarget{Revision: 102}) || spec.From.Cluster != "default.mybucket.a.b" {
+		t.Errorf("the snapshot of revision 102 is %+v of %q", spec.Target, spec.From.Cluster)
+	}
+}
+
+// translateByPath translates one file with one object.
+func translateByPath(t *testing.T, manifest string) foreign.Translation {
+	t.Helper()
+	all, err := foreign.Translate([]foreign.File{{Name: "theirs.yaml", Text: []byte(manifest)}}, foreign.Options{ByPath: true})
+	if err != nil || all[0].Err != nil {
+		t.Fatal(err, all)
+	}
+	return all[0]
 }

@@ -38,7 +38,7 @@ func (s *site) testCoreos(t *testing.T) {
 
 	late := s.put(t, namespace, "late", "after the backup")
 	s.bash(t, dir, "kubectl create -f example/etcd-restore-operator"+restore)
-	s.Kubectl(t, "", "wait", "etcdrestore/"+coreosCluster, "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
+	s.Kubectl(t, "", "wait", "etcdrestores.etcd.database.coreos.com/"+coreosCluster, "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
 	s.wantAdopted(t, namespace, journal, address)
 	s.wantSaved(t, late)
 	s.Kubectl(t, "", "delete", "etcdclusters.etcd.database.coreos.com", coreosCluster, "--cascade=foreground", "--timeout", patience.String())
@@ -91,11 +91,11 @@ func writeFile(t *testing.T, path, text string) {
 // wantCoreosBackup waits until their EtcdBackup has succeeded, and checks that its status is theirs.
 func (s *site) wantCoreosBackup(t *testing.T) {
 	t.Helper()
-	s.Kubectl(t, "", "wait", "etcdbackup/"+coreosCluster+"-backup", "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
+	s.Kubectl(t, "", "wait", "etcdbackups.etcd.database.coreos.com/"+coreosCluster+"-backup", "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
 	var list struct {
 		Items []struct{ Status map[string]any }
 	}
-	err := json.Unmarshal([]byte(s.Kubectl(t, "", "get", "etcdbackup", "-o", "json")), &list)
+	err := json.Unmarshal([]byte(s.Kubectl(t, "", "get", "etcdbackups.etcd.database.coreos.com", "-o", "json")), &list)
 	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("%d EtcdBackups, %v", len(list.Items), err)
 	}
