@@ -41,7 +41,8 @@ func (s *site) testCoreos(t *testing.T) {
 	s.Kubectl(t, "", "wait", "etcdrestores.etcd.database.coreos.com/"+coreosCluster, "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
 	s.wantAdopted(t, namespace, journal, address)
 	s.wantSaved(t, late)
-	s.Kubectl(t, "", "delete", "etcdclusters.etcd.database.coreos.com", coreosCluster, "--cascade=foreground", "--timeout", patience.String())
+	remove := strings.Join(blocksOf(page, "Off coreos' operator"), "")
+	s.bash(t, dir, strings.ReplaceAll(remove, " example\n", " "+coreosCluster+" --cascade=foreground\n"))
 	s.wantAdopted(t, namespace, journal, address)
 
 	s.Kubectl(t, "", "delete", "statefulset", coreosCluster)

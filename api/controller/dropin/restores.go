@@ -122,9 +122,10 @@ func (a *adoption) carryOut(ctx context.Context, todo act) (time.Duration, error
 // waitAfter is how often the objects are read that no watch covers.
 const waitAfter = 2 * time.Second
 
-// order creates our EtcdRestore.
+// order creates our EtcdRestore. Old members may answer while it builds the new data: fence stops them before it continues.
 func (a *adoption) order(ctx context.Context) error {
 	ours := &v1alpha1.EtcdRestore{ObjectMeta: ownedBy(a.theirs, "EtcdRestore", a.suffixed("")), Spec: a.spec}
+	ours.Spec.Clone = len(a.facts.members) > 0
 	return ignoreExists(a.Client.Create(ctx, ours))
 }
 
