@@ -123,8 +123,9 @@ func TestCoreosBackups(t *testing.T) {
 	if status.EtcdRevision != revision || !strings.HasPrefix(status.EtcdVersion, "3.6.") || status.LastSuccessDate == "" || status.Reason != "" {
 		t.Errorf("the status is %+v, want revision %d", status, revision)
 	}
-	if got := l.snapshots(t); !slices.Equal(got, []string{"etcd.backup"}) {
-		t.Errorf("the plain snapshots are %v", got)
+	plain := l.snapshots(t)
+	if !slices.Equal(plain, []string{"etcd.backup"}) {
+		t.Errorf("the plain snapshots are %v", plain)
 	}
 
 	const neighbour = "etcd2_v1_2020-01-01-00:00:00"

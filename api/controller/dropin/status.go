@@ -14,7 +14,8 @@ import (
 // repository contains the backup, and of an interval only while the newest backup is as new as the interval promises. It is pure.
 func statusOf(ours *v1alpha1.EtcdBackup) coreos.BackupStatus {
 	var s coreos.BackupStatus
-	if last := ours.Status.Last; last != nil {
+	last := ours.Status.Last
+	if last != nil {
 		s.EtcdRevision, s.LastSuccessDate = last.Revision, &last.Time
 	}
 	accepted := meta.FindStatusCondition(ours.Status.Conditions, v1alpha1.ConditionAccepted)

@@ -86,7 +86,7 @@ func newWorld(t *testing.T, phase handoff.Phase) *world {
 	w.must(v1alpha1.AddToScheme(scheme))
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.EtcdRestore{}).WithObjects(w.objects(phase)...).Build()
 	w.reconciler = &restores.Reconciler{
-		Client: w.client, Uncached: w.client, Image: "dr:v1", Leads: func() bool { return true }, Events: w, Sources: w,
+		Client: w.client, Uncached: w.client, Group: v1alpha1.GroupVersion.Group, Image: "dr:v1", Leads: func() bool { return true }, Events: w, Sources: w,
 		Open:   func(context.Context, spec.Repository) (storage.Bucket, error) { return w.bucket, nil },
 		Target: func(o statefulset.Options) restores.Target { return target{statefulset.New(o), w} },
 	}
