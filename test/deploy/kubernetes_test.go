@@ -207,7 +207,8 @@ func TestManifestsOfTheDocsAreAccepted(t *testing.T) {
 	}
 }
 
-// TestConvertedManifestsAreAccepted applies what dr convert prints for the manifests of other operators to a real API server.
+// TestConvertedManifestsAreAccepted applies the manifests of coreos' operator, and what dr convert prints for those of all other operators, to a
+// real API server.
 func TestConvertedManifestsAreAccepted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs an API server")
@@ -219,5 +220,10 @@ func TestConvertedManifestsAreAccepted(t *testing.T) {
 	}
 	for _, file := range files {
 		api.Kubectl(t, command.Must(t, nil, "convert", "-f", file), "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+	}
+	api.Kubectl(t, "", "apply", "--server-side", "-f", "../../deploy/coreos/crds")
+	api.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout=60s", "-f", "../../deploy/coreos/crds")
+	for _, name := range []string{"once", "restore"} {
+		api.Kubectl(t, readFile(t, "../../api/foreign/testdata/"+name+".yaml"), "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 	}
 }
