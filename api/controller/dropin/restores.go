@@ -92,10 +92,11 @@ func (a *adoption) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: a.theirs.Namespace, Name: name}
 }
 
-// suffixed returns the name of an object of ours for this restore. Theirs that is created again is another restore.
+// suffixed returns the name of an object of ours for this restore. Theirs that is created again is another restore. With a namespace of 63 bytes
+// before it, a name is at most as long as that of a cluster in a repository may be.
 func (a *adoption) suffixed(suffix string) string {
 	name := a.name()
-	return name[:min(len(name), 40)] + suffix + "-" + string(a.theirs.UID[:min(8, len(a.theirs.UID))])
+	return name[:min(len(name), 20)] + suffix + "-" + string(a.theirs.UID[:min(8, len(a.theirs.UID))])
 }
 
 // carryOut carries out an act. It returns when to look again.
