@@ -151,9 +151,12 @@ func TestCoreosBackups(t *testing.T) {
 		t.Errorf("a snapshot of another path is gone: %v", got)
 	}
 
+	l.createBackup(t, "more", "etcd", "") // of the path that has an interval
+	eventually(t, "a single backup has succeeded", func() bool { return l.status(t, "more").Succeeded && slices.Contains(l.snapshots(t), "etcd") })
+
 	l.createBackup(t, "bad", "bad", "backupPolicy: {maxBackups: -1}")
 	eventually(t, "it is refused", func() bool { return strings.Contains(l.status(t, "bad").Reason, "has a negative number") })
-	l.api.Kubectl(t, "", "delete", "etcdbackup", "once", "periodic", "bad", "--timeout", patience.String()) // their finalizer does not hold them up
+	l.api.Kubectl(t, "", "delete", "etcdbackup", "once", "periodic", "more", "bad", "--timeout", patience.String()) // their finalizer does not hold them up
 }
 
 // write writes to the cluster until it has a revision, and returns that.

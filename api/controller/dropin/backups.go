@@ -17,6 +17,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/coreos"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // backupReconciler serves their EtcdBackups.
@@ -88,7 +89,7 @@ func (b *backupReconciler) advance(ctx context.Context, theirs *coreos.EtcdBacku
 	}
 	status.EtcdVersion = theirs.Status.EtcdVersion
 	if !equality.Semantic.DeepEqual(status, theirs.Status) {
-		status.EtcdVersion, err = b.publish(ctx, theirs, ours, t.Key)
+		status.EtcdVersion, err = b.publish(ctx, theirs, plain{spec: spec, id: catalog.ID(ours.Status.Last.ID), key: t.Key})
 	}
 	if err != nil { // such as an unreachable store
 		theirs.Status = keepLast(coreos.BackupStatus{Reason: err.Error()}, theirs.Status)
@@ -146,11 +147,31 @@ func (b *backupReconciler) apply(ctx context.Context, theirs *coreos.EtcdBackup,
 func (b *backupReconciler) create(ctx context.Context, theirs *coreos.EtcdBackup, spec v1alpha1.EtcdBackupSpec) (*v1alpha1.EtcdBackup, error) {
 	ours := &v1alpha1.EtcdBackup{ObjectMeta: ownedBy(theirs, "EtcdBackup", theirs.Name), Spec: spec}
 	metav1.SetMetaDataAnnotation(&ours.ObjectMeta, translated, digestOf(spec))
-	err := b.Client.Create(ctx, ours)
+	like, err := b.scheduledFor(ctx, theirs.Namespace, spec.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if like != "" && isOnce(spec) {
+		ours.Spec = v1alpha1.EtcdBackupSpec{Like: like}
+	}
+	err = b.Client.Create(ctx, ours)
 	if apierrors.IsAlreadyExists(err) {
 		return nil, nil
 	}
 	return ours, err
+}
+
+// scheduledFor returns our EtcdBackup of a namespace that backs up a cluster by a schedule: only one may have the cluster's name, and others take
+// single backups like it. "" means that there is none.
+func (b *backupReconciler) scheduledFor(ctx context.Context, namespace, cluster string) (string, error) {
+	var all v1alpha1.EtcdBackupList
+	err := b.Client.List(ctx, &all, client.InNamespace(namespace))
+	for _, o := range all.Items {
+		if o.Spec.Cluster == cluster && !isOnce(o.Spec) {
+			return o.Name, err
+		}
+	}
+	return "", err
 }
 
 // isOnce reports whether spec takes one backup.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,14 +47,19 @@ func (a *adoption) readCluster(ctx context.Context) error {
 	}
 	a.objects = t.Objects
 	a.facts.cluster, a.facts.size = true, a.cluster.Spec.Size
-	a.facts.fenced, _ = time.Parse(time.RFC3339, a.cluster.Annotations[fencedAt]) // zero: it was not fenced
+	at, by, _ := strings.Cut(a.cluster.Annotations[fencedAt], " ")
+	if by == string(a.theirs.UID) { // else another restore has stopped members, and these run since
+		a.facts.fenced, _ = time.Parse(time.RFC3339, at)
+	}
 	tls := a.cluster.Spec.TLS
 	if tls != nil && tls.Static != nil && tls.Static.OperatorSecret != "" {
 		a.spec.Access = &v1alpha1.Access{TLSSecret: &v1alpha1.SecretName{Name: tls.Static.OperatorSecret}}
 	}
 	pods, err := a.pods(ctx)
 	for _, p := range pods {
-		a.facts.members = append(a.facts.members, member{name: p.Name, created: p.CreationTimestamp.Time, running: isRunning(p)})
+		a.facts.members = append(a.facts.members, member{
+			name: p.Name, node: p.Spec.NodeName, created: p.CreationTimestamp.Time, running: isRunning(p), ending: p.DeletionTimestamp != nil,
+		})
 	}
 	return err
 }

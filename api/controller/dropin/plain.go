@@ -21,50 +21,51 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 )
 
-// publish returns the version of etcd of our newest backup. If plain snapshots are asked for, it first stores that backup as one, below the
-// key of their operator. It returns "" if the repository has no Secret.
-func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBackup, ours *v1alpha1.EtcdBackup, key string) (version string, err error) {
-	from := ours.Spec.Repositories[0]
+// plain is a backup that may be stored as a plain snapshot too.
+type plain struct {
+	spec v1alpha1.EtcdBackupSpec // translated
+	id   catalog.ID
+	key  string // of their operator: a backup that is taken once is stored under it; else it is the beginning of the name
+
+	of     *repository.Cluster
+	backup catalog.Backup
+}
+
+// publish returns the version of etcd in the backup of p. If plain snapshots are asked for, it stores p as one first. It returns "" if the
+// repository has no Secret.
+func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBackup, p plain) (version string, err error) {
+	from := p.spec.Repositories[0]
 	if from.CredentialsSecret == nil {
 		if b.Snapshots {
 			return "", errors.New("no plain snapshot is stored without a Secret with the store's credentials: name one in the spec")
 		}
 		return "", nil
 	}
-	bucket, err := b.Open(ctx, theirs.Namespace, from, ours.Spec.Cluster)
+	bucket, err := b.Open(ctx, theirs.Namespace, from, p.spec.Cluster)
 	if err != nil {
 		return "", err
 	}
-	c, err := repository.Open(bucket, ours.Spec.Cluster)
+	p.of, err = repository.Open(bucket, p.spec.Cluster)
 	if err != nil {
 		return "", err
 	}
-	cat, err := c.Load(ctx, backups.LoadOptions{Only: catalog.ID(ours.Status.Last.ID)})
+	cat, err := p.of.Load(ctx, backups.LoadOptions{Only: p.id})
 	if err != nil {
 		return "", err
 	}
 	if len(cat.Backups) == 0 {
-		return "", fmt.Errorf("backup %s is not in the repository any more: the next one replaces it", ours.Status.Last.ID)
+		return "", fmt.Errorf("backup %s is not in the repository any more: the next one replaces it", p.id)
 	}
-	newest := cat.Backups[0]
+	p.backup = cat.Backups[0]
 	if b.Snapshots {
-		err = b.storePlain(ctx, theirs, plain{from: from, of: c, backup: newest, key: key, once: isOnce(ours.Spec)})
+		err = b.storePlain(ctx, theirs, p)
 	}
-	return newest.EtcdVersion, err
-}
-
-// plain is a backup that is to be stored as a plain snapshot.
-type plain struct {
-	from   v1alpha1.Repository
-	of     *repository.Cluster
-	backup catalog.Backup
-	key    string // of their operator
-	once   bool   // it is stored under key; else key is the beginning of its name
+	return p.backup.EtcdVersion, err
 }
 
 // name returns the key of the snapshot, in the form of their operator (backup_manager.go).
 func (p plain) name() string {
-	if p.once {
+	if isOnce(p.spec) {
 		return p.key
 	}
 	return fmt.Sprintf("%s_v%d_%s", p.key, p.backup.Revision, p.backup.Started.UTC().Format("2006-01-02-15:04:05"))
@@ -82,7 +83,7 @@ func (b *backupReconciler) storePlain(ctx context.Context, theirs *coreos.EtcdBa
 		return err
 	}
 	most := 0
-	if theirs.Spec.BackupPolicy != nil && !p.once {
+	if theirs.Spec.BackupPolicy != nil && !isOnce(p.spec) {
 		most = theirs.Spec.BackupPolicy.MaxBackups
 	}
 	if most > 0 && !slices.ContainsFunc(stored, func(s snapshot) bool { return s.Key == p.name() }) {
@@ -107,14 +108,14 @@ func (b *backupReconciler) storePlain(ctx context.Context, theirs *coreos.EtcdBa
 
 // openRoot opens the whole bucket that contains the repository of p.
 func (b *backupReconciler) openRoot(ctx context.Context, namespace string, p plain) (storage.Bucket, error) {
-	place, err := address.Parse(p.from.URL)
+	from := p.spec.Repositories[0]
+	place, err := address.Parse(from.URL)
 	if err != nil {
 		return nil, err
 	}
 	place.Prefix = ""
-	from := p.from
 	from.URL = place.String()
-	return b.Open(ctx, namespace, from, p.of.Name())
+	return b.Open(ctx, namespace, from, p.spec.Cluster)
 }
 
 // put stores the snapshot of p.

@@ -206,7 +206,7 @@ func ignoreExists(err error) error {
 	return err
 }
 
-// fencedAt is the annotation of their EtcdCluster with the time at which its members were stopped.
+// fencedAt is the annotation of their EtcdCluster with the time at which its members were stopped, and the UID of the EtcdRestore that did.
 const fencedAt = "etcd-dr.io/fenced"
 
 // fence stops the members of their operator, which lose their data with their pods if they have no volumes. The Services stay, and no longer
@@ -215,7 +215,7 @@ func (a *adoption) fence(ctx context.Context) error {
 	if a.facts.fenced.IsZero() {
 		before := a.cluster.DeepCopy()
 		a.cluster.Spec.Paused = true
-		metav1.SetMetaDataAnnotation(&a.cluster.ObjectMeta, fencedAt, time.Now().UTC().Format(time.RFC3339))
+		metav1.SetMetaDataAnnotation(&a.cluster.ObjectMeta, fencedAt, time.Now().UTC().Format(time.RFC3339)+" "+string(a.theirs.UID))
 		err := a.Client.Patch(ctx, &a.cluster, client.MergeFrom(before))
 		if err != nil {
 			return fmt.Errorf("cannot pause EtcdCluster %s: %w", a.cluster.Name, err)

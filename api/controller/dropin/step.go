@@ -30,7 +30,7 @@ type facts struct {
 	size        int                   // of their EtcdCluster
 	members     []member              // pods of their EtcdCluster
 	operator    string                // a pod of their operator in this namespace; "": none runs
-	fenced      time.Time             // since when the members of their EtcdCluster are stopped; zero: they were not
+	fenced      time.Time             // when this restore began to stop the members; zero: it has not
 	statefulSet bool                  // of the cluster's name exists
 	ours        *v1alpha1.EtcdRestore // nil: not ordered yet
 	saved       *v1alpha1.EtcdBackup  // of the members that ran; nil: none
@@ -38,9 +38,10 @@ type facts struct {
 
 // member is a pod of their EtcdCluster.
 type member struct {
-	name    string
-	created time.Time
-	running bool
+	name, node string
+	created    time.Time
+	running    bool
+	ending     bool // it is being deleted
 }
 
 // maxAge is how old their EtcdRestore may be when this operator finds it first. The archived operator may never have carried it out, and
@@ -94,12 +95,17 @@ func stop(f facts) (act, string) {
 
 // await returns the next act while the old members end.
 func await(f facts) (act, string) {
+	text := "the old members are stopped"
 	for _, m := range f.members {
-		if m.created.After(f.fenced) {
+		switch {
+		case m.created.After(f.fenced):
 			return wait, fmt.Sprintf("pod %s was created after the old members were stopped: an operator of coreos runs, delete its Deployment and that pod", m.name)
+		case !m.ending:
+			return fence, text
 		}
+		text = fmt.Sprintf("the old member %s does not end: if its node %s is lost, run kubectl delete pod %s --force", m.name, m.node, m.name)
 	}
-	return fence, "the old members are stopped"
+	return wait, text
 }
 
 // running returns the number of old members that run.
