@@ -21,7 +21,7 @@ import (
 // read reads the live objects.
 func (a *adoption) read(ctx context.Context) error {
 	a.facts.created = a.theirs.CreationTimestamp.Time
-	for _, read := range []func(context.Context) error{a.readCluster, a.readStatefulSet, a.readOurs, a.readOperator} {
+	for _, read := range []func(context.Context) error{a.readStatefulSet, a.readMembers, a.readCluster, a.readOurs, a.readOperator} {
 		err := read(ctx)
 		if err != nil {
 			return err
@@ -30,7 +30,18 @@ func (a *adoption) read(ctx context.Context) error {
 	return nil
 }
 
-// readCluster reads their EtcdCluster with its pods, and translates it.
+// readMembers reads the old members, whoever owns them.
+func (a *adoption) readMembers(ctx context.Context) error {
+	pods, err := a.pods(ctx)
+	for _, p := range pods {
+		a.facts.members = append(a.facts.members, member{
+			name: p.Name, node: p.Spec.NodeName, created: p.CreationTimestamp.Time, running: p.Status.Phase == corev1.PodRunning, ending: p.DeletionTimestamp != nil,
+		})
+	}
+	return err
+}
+
+// readCluster reads their EtcdCluster, and translates it.
 func (a *adoption) readCluster(ctx context.Context) error {
 	found, err := a.exists(ctx, a.name(), &a.cluster)
 	if !found || err != nil {
@@ -41,12 +52,12 @@ func (a *adoption) readCluster(ctx context.Context) error {
 	case err != nil:
 		a.fault = err.Error()
 		return nil
-	case !foreign.IsRecent(a.cluster.Spec.Version):
+	case !foreign.IsRecent(a.cluster.Spec.Version) && !a.facts.statefulSet:
 		a.fault = fmt.Sprintf("EtcdCluster %s has etcd %s, and dr restores 3.4 and later: set spec.version to a later one, whose image exists, or create a StatefulSet %s",
 			a.name(), cmp.Or(a.cluster.Spec.Version, "3.2"), a.name())
 	}
 	a.objects = t.Objects
-	a.facts.cluster, a.facts.size = true, a.cluster.Spec.Size
+	a.facts.cluster, a.facts.detached = true, a.cluster.Annotations[detached] != ""
 	at, by, _ := strings.Cut(a.cluster.Annotations[fencedAt], " ")
 	if by == string(a.theirs.UID) { // else another restore has stopped members, and these run since
 		a.facts.fenced, _ = time.Parse(time.RFC3339, at)
@@ -55,29 +66,24 @@ func (a *adoption) readCluster(ctx context.Context) error {
 	if tls != nil && tls.Static != nil && tls.Static.OperatorSecret != "" {
 		a.spec.Access = &v1alpha1.Access{TLSSecret: &v1alpha1.SecretName{Name: tls.Static.OperatorSecret}}
 	}
-	pods, err := a.pods(ctx)
-	for _, p := range pods {
-		a.facts.members = append(a.facts.members, member{
-			name: p.Name, node: p.Spec.NodeName, created: p.CreationTimestamp.Time, running: isRunning(p), ending: p.DeletionTimestamp != nil,
-		})
-	}
-	return err
+	return nil
 }
 
-func isRunning(p corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
-}
-
-// pods returns the pods of their EtcdCluster that may run.
+// pods returns the pods with the labels of their EtcdCluster that may run, without those of a StatefulSet.
 func (a *adoption) pods(ctx context.Context) (owned []corev1.Pod, err error) {
 	var all corev1.PodList
 	err = a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"app": "etcd", "etcd_cluster": a.name()})
 	for _, p := range all.Items {
-		if metav1.IsControlledBy(&p, &a.cluster) && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		if !isOfStatefulSet(p) && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			owned = append(owned, p)
 		}
 	}
 	return owned, err
+}
+
+func isOfStatefulSet(p corev1.Pod) bool {
+	owner := metav1.GetControllerOf(&p)
+	return owner != nil && owner.Kind == "StatefulSet"
 }
 
 // readStatefulSet reads whether the StatefulSet exists. If their EtcdCluster is gone, it names the Secret with a client's certificate.
@@ -114,7 +120,7 @@ func (a *adoption) readOperator(ctx context.Context) error {
 	var all corev1.PodList
 	err := a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"name": "etcd-operator"})
 	for _, p := range all.Items {
-		if isRunning(p) {
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			a.facts.operator = p.Name
 		}
 	}

@@ -65,7 +65,7 @@ func (r *restoreReconciler) advance(ctx context.Context, theirs *coreos.EtcdRest
 	if err != nil {
 		return 0, err
 	}
-	if a.fault != "" && !a.facts.statefulSet {
+	if a.fault != "" && (a.facts.ours == nil || a.facts.ours.Spec.Suspend) {
 		theirs.Status.Reason = a.fault
 		return faultAfter, nil
 	}
@@ -104,6 +104,8 @@ func (a *adoption) carryOut(ctx context.Context, todo act) (time.Duration, error
 	switch todo {
 	case create:
 		return soonAfter, a.createObjects(ctx)
+	case detach:
+		return soonAfter, a.detach(ctx)
 	case order:
 		return soonAfter, a.order(ctx)
 	case save:
@@ -133,6 +135,9 @@ func (a *adoption) order(ctx context.Context) error {
 // save creates our EtcdBackup of the members that run. It belongs to a cluster of its own, so that the newest backup of the other one stays the
 // one that theirs names. No object owns it: it is the way back.
 func (a *adoption) save(ctx context.Context) error {
+	if a.facts.saved != nil { // it is stale: another one takes its name, and what it has stored stays
+		return client.IgnoreNotFound(a.Client.Delete(ctx, a.facts.saved, client.Preconditions{UID: &a.facts.saved.UID}))
+	}
 	spec := v1alpha1.EtcdBackupSpec{
 		Source:       &v1alpha1.Source{Endpoints: []string{a.clientURL()}},
 		Repositories: []v1alpha1.Repository{*a.spec.From.Repository}, Unencrypted: true,
@@ -209,18 +214,35 @@ func ignoreExists(err error) error {
 // fencedAt is the annotation of their EtcdCluster with the time at which its members were stopped, and the UID of the EtcdRestore that did.
 const fencedAt = "etcd-dr.io/fenced"
 
-// fence stops the members of their operator, which lose their data with their pods if they have no volumes. The Services stay, and no longer
-// end with the EtcdCluster: clients keep the address.
+// fence stops the members of their operator, which lose their data with their pods if they have no volumes.
 func (a *adoption) fence(ctx context.Context) error {
 	if a.facts.fenced.IsZero() {
-		before := a.cluster.DeepCopy()
-		a.cluster.Spec.Paused = true
-		metav1.SetMetaDataAnnotation(&a.cluster.ObjectMeta, fencedAt, time.Now().UTC().Format(time.RFC3339)+" "+string(a.theirs.UID))
-		err := a.Client.Patch(ctx, &a.cluster, client.MergeFrom(before))
+		err := a.annotate(ctx, fencedAt, time.Now().UTC().Format(time.RFC3339)+" "+string(a.theirs.UID))
 		if err != nil {
-			return fmt.Errorf("cannot pause EtcdCluster %s: %w", a.cluster.Name, err)
+			return err
 		}
 	}
+	return a.deleteMembers(ctx)
+}
+
+// annotate pauses their EtcdCluster, and gives it an annotation.
+func (a *adoption) annotate(ctx context.Context, key, value string) error {
+	before := a.cluster.DeepCopy()
+	a.cluster.Spec.Paused = true
+	metav1.SetMetaDataAnnotation(&a.cluster.ObjectMeta, key, value)
+	err := a.Client.Patch(ctx, &a.cluster, client.MergeFrom(before))
+	if err != nil {
+		return fmt.Errorf("cannot pause EtcdCluster %s: %w", a.cluster.Name, err)
+	}
+	return nil
+}
+
+// detached is the annotation of their EtcdCluster whose Services do not end with it.
+const detached = "etcd-dr.io/detached"
+
+// detach pauses the EtcdCluster, and takes over its Services: clients keep the address. It precedes our EtcdRestore, which puts Services back as
+// it has found them.
+func (a *adoption) detach(ctx context.Context) error {
 	for _, o := range a.objects {
 		if o.Kind != "Service" {
 			continue
@@ -230,7 +252,7 @@ func (a *adoption) fence(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.deleteMembers(ctx)
+	return a.annotate(ctx, detached, "true")
 }
 
 // takeOver makes a Service independent of the EtcdCluster, or creates it.
@@ -259,7 +281,7 @@ func (a *adoption) takeOver(ctx context.Context, o foreign.Object) error {
 	return nil
 }
 
-// deleteMembers deletes the pods of the EtcdCluster by their UIDs.
+// deleteMembers deletes the old members by their UIDs.
 func (a *adoption) deleteMembers(ctx context.Context) error {
 	pods, err := a.pods(ctx)
 	if err != nil {

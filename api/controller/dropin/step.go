@@ -15,9 +15,10 @@ type act string
 // The acts, in their order. Until fence nothing is touched that runs.
 const (
 	create act = "create" // the StatefulSet, without replicas, and the Services that are missing
+	detach act = "detach" // the Services from the EtcdCluster, which is paused: they stay, and their members find each other
 	order  act = "order"  // our EtcdRestore, which is suspended: it builds the new data, and stops no member
 	save   act = "save"   // a backup of the members that run, the way back from this restore
-	fence  act = "fence"  // stops the members of their operator, and takes over their Services
+	fence  act = "fence"  // stops the members of their operator
 	resume act = "resume" // ends the suspension: our EtcdRestore starts the members of the StatefulSet
 	wait   act = "wait"
 	end    act = "end"
@@ -27,8 +28,8 @@ const (
 type facts struct {
 	created     time.Time             // of their EtcdRestore
 	cluster     bool                  // their EtcdCluster exists
-	size        int                   // of their EtcdCluster
-	members     []member              // pods of their EtcdCluster
+	detached    bool                  // it is paused, and its Services do not end with it
+	members     []member              // pods with its labels that no StatefulSet controls
 	operator    string                // a pod of their operator in this namespace; "": none runs
 	fenced      time.Time             // when this restore began to stop the members; zero: it has not
 	statefulSet bool                  // of the cluster's name exists
@@ -36,13 +37,16 @@ type facts struct {
 	saved       *v1alpha1.EtcdBackup  // of the members that ran; nil: none
 }
 
-// member is a pod of their EtcdCluster.
+// member is an old member: a pod that their operator has made.
 type member struct {
 	name, node string
 	created    time.Time
 	running    bool
 	ending     bool // it is being deleted
 }
+
+// expires is the age at which an EtcdRestore ends that still waits to stop old members: its author may not expect that any more.
+const expires = 6 * time.Hour
 
 // maxAge is how old their EtcdRestore may be when this operator finds it first. The archived operator may never have carried it out, and
 // it would replace the data of a cluster that has been in use since.
@@ -57,6 +61,10 @@ func next(name string, f facts, now time.Time) (act, string) {
 		return end, f.ours.Status.Message
 	case f.ours != nil && !f.ours.Spec.Suspend:
 		return wait, waitsFor(f.ours)
+	case f.ours != nil && (f.ours.DeletionTimestamp != nil || f.ours.Spec.Rollback):
+		return wait, waitsFor(f.ours)
+	case f.ours != nil && now.Sub(f.created) > expires:
+		return end, fmt.Sprintf("it was created at %s, and has waited for more than %s: create it again", f.created.UTC().Format(time.RFC3339), expires)
 	case f.ours == nil && now.Sub(f.created) > maxAge:
 		return end, fmt.Sprintf("it was created at %s, and this operator carries out no restore that is older than %s: create it again", f.created.UTC().Format(time.RFC3339), maxAge)
 	case f.operator != "":
@@ -65,32 +73,45 @@ func next(name string, f facts, now time.Time) (act, string) {
 		return wait, fmt.Sprintf("this namespace has neither an EtcdCluster nor a StatefulSet %s: create one of them", name)
 	case !f.statefulSet:
 		return create, "the StatefulSet is created"
+	case f.cluster && !f.detached:
+		return detach, "the Services are detached from the EtcdCluster"
 	case f.ours == nil:
 		return order, "the new data is ordered"
 	case !meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionStaged):
 		return wait, waitsFor(f.ours)
 	}
-	return stop(f)
+	return stop(f, now)
 }
 
 // stop returns the next act of a restore whose new data is complete.
-func stop(f facts) (act, string) {
+func stop(f facts, now time.Time) (act, string) {
 	switch {
 	case len(f.members) == 0:
 		return resume, "the members are started"
+	case !f.cluster:
+		return wait, fmt.Sprintf("pod %s of a deleted EtcdCluster is left: delete it if its data is not needed", f.members[0].name)
 	case !f.fenced.IsZero():
 		return await(f)
-	case f.running() <= f.size/2:
-		return fence, "the old members, which are no quorum, are stopped"
-	case f.saved == nil:
+	case f.running() == 0:
+		return fence, "the old members, none of which runs, are removed"
+	case f.saved == nil, isStale(f.saved, now):
 		return save, "the old members are backed up"
 	case f.saved.Status.Phase == v1alpha1.PhaseFailed:
-		return wait, fmt.Sprintf("the old members run, and cannot be backed up before they are stopped: delete EtcdBackup %s of legacy.etcd-dr.io to try again, or their "+
-			"pods if their data is not needed: %s", f.saved.Name, f.saved.Status.Message)
+		return wait, fmt.Sprintf("the old members run, and cannot be backed up before they are stopped: delete EtcdBackup %s of legacy.etcd-dr.io to try again, or the "+
+			"old pods, with --force on a lost node, if their data is not needed: %s", f.saved.Name, f.saved.Status.Message)
 	case f.saved.Status.Phase != v1alpha1.PhaseCompleted:
 		return wait, "the old members are backed up"
 	}
 	return fence, "the old members are stopped"
+}
+
+// savedFor is how long a backup of the old members is the way back: they serve, and one that waits longer lacks what they have written since.
+const savedFor = 10 * time.Minute
+
+// isStale reports whether a backup of the old members is complete, and too old.
+func isStale(saved *v1alpha1.EtcdBackup, now time.Time) bool {
+	last := saved.Status.Last
+	return saved.Status.Phase == v1alpha1.PhaseCompleted && last != nil && now.Sub(last.Time.Time) > savedFor
 }
 
 // await returns the next act while the old members end.

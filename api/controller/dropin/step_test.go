@@ -40,36 +40,51 @@ func pods(running, others int) (all []member) {
 // TestNext follows a restore that moves a cluster, and takes each of its branches.
 func TestNext(t *testing.T) {
 	staged := restoring("Staging", true, v1alpha1.ConditionStaged)
+	deleted, back := staged.DeepCopy(), staged.DeepCopy()
+	deleted.DeletionTimestamp, back.Spec.Rollback = &metav1.Time{Time: now}, true
+	stale := saving("Completed")
+	stale.Status.Last = &v1alpha1.BackupStatus{Time: metav1.Time{Time: now.Add(-time.Hour)}}
 	for name, c := range map[string]struct {
 		facts facts
 		want  act
 		why   string
 	}{
-		"there is no cluster":          {facts{}, wait, "neither an EtcdCluster nor a StatefulSet etcd"},
-		"only the EtcdCluster exists":  {facts{cluster: true, size: 3, members: pods(3, 0)}, create, ""},
-		"its operator runs":            {facts{cluster: true, operator: "etcd-operator-x", members: pods(3, 0)}, wait, "pod etcd-operator-x"},
-		"the StatefulSet exists":       {facts{cluster: true, statefulSet: true, members: pods(3, 0)}, order, ""},
-		"the StatefulSet exists alone": {facts{statefulSet: true}, order, ""},
-		"the order is old":             {facts{statefulSet: true, created: now.Add(-2 * time.Hour)}, end, "create it again"},
-		"an old order has begun":       {facts{statefulSet: true, created: now.Add(-2 * time.Hour), ours: restoring("Staging", true)}, wait, "Staging"},
-		"the new data is built":        {facts{statefulSet: true, ours: restoring("Staging", true)}, wait, "of ours"},
-		"the operator came back":       {facts{statefulSet: true, operator: "o", ours: staged}, wait, "pod o"},
-		"the new data is complete":     {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged}, save, ""},
-		"a quorum runs":                {facts{cluster: true, size: 3, members: pods(2, 1), statefulSet: true, ours: staged}, save, ""},
-		"a quorum is lost":             {facts{cluster: true, size: 3, members: pods(1, 2), statefulSet: true, ours: staged}, fence, ""},
-		"two of four are no quorum":    {facts{cluster: true, size: 4, members: pods(2, 0), statefulSet: true, ours: staged}, fence, ""},
-		"the backup runs":              {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Running")}, wait, ""},
-		"the backup has failed":        {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Failed")}, wait, "cannot be backed up"},
-		"the backup is complete":       {facts{cluster: true, size: 3, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Completed")}, fence, ""},
-		"some old members are left":    {facts{cluster: true, size: 3, members: pods(0, 1), statefulSet: true, ours: staged, fenced: now}, fence, ""},
+		"there is no cluster":            {facts{}, wait, "neither an EtcdCluster nor a StatefulSet etcd"},
+		"only the EtcdCluster exists":    {facts{cluster: true, detached: true, members: pods(3, 0)}, create, ""},
+		"its operator runs":              {facts{cluster: true, operator: "etcd-operator-x", members: pods(3, 0)}, wait, "pod etcd-operator-x"},
+		"the StatefulSet exists":         {facts{cluster: true, detached: true, statefulSet: true, members: pods(3, 0)}, order, ""},
+		"the StatefulSet exists alone":   {facts{statefulSet: true}, order, ""},
+		"the order is old":               {facts{statefulSet: true, created: now.Add(-2 * time.Hour)}, end, "create it again"},
+		"an old order has begun":         {facts{statefulSet: true, created: now.Add(-2 * time.Hour), ours: restoring("Staging", true)}, wait, "Staging"},
+		"the new data is built":          {facts{statefulSet: true, ours: restoring("Staging", true)}, wait, "of ours"},
+		"the operator came back":         {facts{statefulSet: true, operator: "o", ours: staged}, wait, "pod o"},
+		"the new data is complete":       {facts{cluster: true, detached: true, members: pods(3, 0), statefulSet: true, ours: staged}, save, ""},
+		"a quorum runs":                  {facts{cluster: true, detached: true, members: pods(2, 1), statefulSet: true, ours: staged}, save, ""},
+		"one of three runs":              {facts{cluster: true, detached: true, members: pods(1, 2), statefulSet: true, ours: staged}, save, ""},
+		"no old member runs":             {facts{cluster: true, detached: true, members: pods(0, 3), statefulSet: true, ours: staged}, fence, ""},
+		"the Services are the cluster's": {facts{cluster: true, members: pods(3, 0), statefulSet: true}, detach, ""},
+		"only Services are left":         {facts{cluster: true, statefulSet: true}, detach, ""},
+		"the EtcdCluster was deleted":    {facts{members: pods(3, 0), statefulSet: true, ours: staged}, wait, "a deleted EtcdCluster"},
+		"it has waited for long": {
+			facts{cluster: true, detached: true, members: pods(0, 3), statefulSet: true, ours: staged, created: now.Add(-7 * time.Hour)}, end, "create it again",
+		},
+		"it is deleted": {facts{statefulSet: true, ours: deleted}, wait, "Staging"},
+		"it goes back":  {facts{statefulSet: true, ours: back}, wait, "Staging"},
+		"the backup is old": {
+			facts{cluster: true, detached: true, members: pods(3, 0), statefulSet: true, ours: staged, saved: stale}, save, "",
+		},
+		"the backup runs":           {facts{cluster: true, detached: true, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Running")}, wait, ""},
+		"the backup has failed":     {facts{cluster: true, detached: true, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Failed")}, wait, "cannot be backed up"},
+		"the backup is complete":    {facts{cluster: true, detached: true, members: pods(3, 0), statefulSet: true, ours: staged, saved: saving("Completed")}, fence, ""},
+		"some old members are left": {facts{cluster: true, detached: true, members: pods(0, 1), statefulSet: true, ours: staged, fenced: now}, fence, ""},
 		"the old members end": {
-			facts{cluster: true, size: 3, members: []member{{name: "old", node: "n1", created: now.Add(-time.Hour), ending: true}}, statefulSet: true, ours: staged, fenced: now},
+			facts{cluster: true, detached: true, members: []member{{name: "old", node: "n1", created: now.Add(-time.Hour), ending: true}}, statefulSet: true, ours: staged, fenced: now},
 			wait, "if its node n1 is lost",
 		},
-		"the old members have ended":    {facts{cluster: true, size: 3, statefulSet: true, ours: staged, fenced: now}, resume, ""},
+		"the old members have ended":    {facts{cluster: true, detached: true, statefulSet: true, ours: staged, fenced: now}, resume, ""},
 		"there never was an old member": {facts{statefulSet: true, ours: staged}, resume, ""},
 		"old members come back": {
-			facts{cluster: true, size: 3, members: []member{{name: "new", created: now.Add(time.Minute)}}, statefulSet: true, ours: staged, fenced: now},
+			facts{cluster: true, detached: true, members: []member{{name: "new", created: now.Add(time.Minute)}}, statefulSet: true, ours: staged, fenced: now},
 			wait, "pod new was created after",
 		},
 		"it continues":                 {facts{statefulSet: true, members: pods(3, 0), ours: restoring("Sealing", false, v1alpha1.ConditionStaged)}, wait, "Sealing"},
