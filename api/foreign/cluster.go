@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 )
 
 // coreosClusterSpec is the spec of an EtcdCluster (cluster.go). What goes into a pod as it is has no type here.
@@ -73,7 +75,7 @@ func coreosCluster(o *object) ([]Object, error) {
 	theirs.Repository = cmp.Or(theirs.Repository, defaultImage)
 	theirs.Version = cmp.Or(strings.TrimLeft(theirs.Version, "v"), defaultVersion)
 	c := cluster{object: o, spec: theirs, labels: map[string]string{"app": "etcd", "etcd_cluster": o.Metadata.Name}}
-	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{size: theirs.Size, tlsSecret: theirs.TLS.Static.OperatorSecret}
+	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{tlsSecret: theirs.TLS.Static.OperatorSecret, members: c.members()}
 	c.explain()
 	return []Object{
 		c.service(o.Metadata.Name+"-client", fields{"ports": []any{port("client", clientPort)}, "selector": c.labels}),
@@ -199,7 +201,11 @@ func (c cluster) podSpec() fields {
 	affinity := pod.Affinity
 	if affinity == nil && pod.AntiAffinity {
 		affinity = fields{"podAntiAffinity": fields{"requiredDuringSchedulingIgnoredDuringExecution": []any{fields{
-			"topologyKey": "kubernetes.io/hostname", "labelSelector": fields{"matchLabels": c.labels},
+			"topologyKey": "kubernetes.io/hostname",
+			"labelSelector": fields{ // without the old members, next to which the new data is built
+				"matchLabels":      c.labels,
+				"matchExpressions": []any{fields{"key": "statefulset.kubernetes.io/pod-name", "operator": "Exists"}},
+			},
 		}}}}
 	}
 	var volumes []any
@@ -250,18 +256,14 @@ func (c cluster) probe() fields {
 func (c cluster) command() []any {
 	tls := c.spec.TLS.Static.Member
 	client, peer := scheme(tls.ServerSecret), scheme(tls.PeerSecret)
-	url := func(scheme, member string, port int) string {
-		return fmt.Sprintf("%s://%s.%s.%s.svc%s:%d", scheme, member, c.Metadata.Name, c.Metadata.Namespace, c.domain(), port)
-	}
 	var members []string
-	for i := range c.spec.Size {
-		member := fmt.Sprintf("%s-%d", c.Metadata.Name, i)
-		members = append(members, member+"="+url(peer, member, peerPort))
+	for _, m := range c.members() {
+		members = append(members, m.Name+"="+m.PeerURLs[0])
 	}
 	command := []any{
 		"/usr/local/bin/etcd", "--name=$(POD_NAME)", "--data-dir=" + dataMount + "/data",
-		"--listen-client-urls=" + client + "://0.0.0.0:2379", "--advertise-client-urls=" + url(client, "$(POD_NAME)", clientPort),
-		"--listen-peer-urls=" + peer + "://0.0.0.0:2380", "--initial-advertise-peer-urls=" + url(peer, "$(POD_NAME)", peerPort),
+		"--listen-client-urls=" + client + "://0.0.0.0:2379", "--advertise-client-urls=" + c.url(client, "$(POD_NAME)", clientPort),
+		"--listen-peer-urls=" + peer + "://0.0.0.0:2380", "--initial-advertise-peer-urls=" + c.url(peer, "$(POD_NAME)", peerPort),
 		"--initial-cluster=" + strings.Join(members, ","), "--initial-cluster-state=new",
 		"--initial-cluster-token=" + c.Metadata.Namespace + "." + c.Metadata.Name,
 	}
@@ -274,6 +276,20 @@ func (c cluster) command() []any {
 			"--cert-file="+serverMount+"/server.crt", "--key-file="+serverMount+"/server.key")
 	}
 	return command
+}
+
+// url returns a URL of a member.
+func (c cluster) url(scheme, member string, port int) string {
+	return fmt.Sprintf("%s://%s.%s.%s.svc%s:%d", scheme, member, c.Metadata.Name, c.Metadata.Namespace, c.domain(), port)
+}
+
+// members returns the members of the StatefulSet.
+func (c cluster) members() (all []v1alpha1.RestoreMember) {
+	for i := range c.spec.Size {
+		name := fmt.Sprintf("%s-%d", c.Metadata.Name, i)
+		all = append(all, v1alpha1.RestoreMember{Name: name, PeerURLs: []string{c.url(scheme(c.spec.TLS.Static.Member.PeerSecret), name, peerPort)}})
+	}
+	return all
 }
 
 // scheme returns the scheme of URLs whose certificates are in a Secret.

@@ -116,11 +116,7 @@ func cnychRestore(o *object) ([]Object, error) {
 	}
 	name := theirs.EtcdCluster.Name
 	into := v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}, DataDir: dataDir}
-	for i := range o.batch.clusters[o.key(name)].size {
-		member := fmt.Sprintf("%s-%d", name, i)
-		url := fmt.Sprintf("http://%s.%s.%s.svc.cluster.local:2380", member, name, o.Metadata.Namespace)
-		into.Members = append(into.Members, v1alpha1.RestoreMember{Name: member, PeerURLs: []string{url}})
-	}
+	into.Members = o.batch.clusters[o.key(name)].members
 	if into.Members == nil {
 		o.note("A script starts the members, which dr does not read: pass the EtcdCluster too, or set into.members.")
 	}
@@ -140,7 +136,13 @@ func cnychCluster(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{size: theirs.Size}
+	var members []v1alpha1.RestoreMember
+	for i := range theirs.Size {
+		name := fmt.Sprintf("%s-%d", o.Metadata.Name, i)
+		url := fmt.Sprintf("http://%s.%s.%s.svc.cluster.local:2380", name, o.Metadata.Name, o.Metadata.Namespace)
+		members = append(members, v1alpha1.RestoreMember{Name: name, PeerURLs: []string{url}})
+	}
+	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{members: members}
 	o.note("The members are run by the StatefulSet %s, which their operator made. To continue without the operator, delete its Deployment, and then "+
 		"the EtcdCluster alone: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. The StatefulSet and its Service stay, and dr restores into it.",
 		o.Metadata.Name, o.Metadata.Namespace, cnych, o.Metadata.Name)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // coreos is the group of coreos/etcd-operator.
@@ -131,8 +132,30 @@ func coreosBackup(o *object) ([]Object, error) {
 	return o.backup(at, spec, limit)
 }
 
-// periodic matches the end of the name of a snapshot that was taken by an interval, with its revision (backup_manager.go).
-var periodic = regexp.MustCompile(`_v([0-9]+)_[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}:[0-9]{2}$`)
+// periodic matches the end of the name of a snapshot that was taken by an interval, with its revision and its time (backup_manager.go).
+var periodic = regexp.MustCompile(`_v([0-9]{1,18})_([0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}:[0-9]{2})$`)
+
+const periodicTime = "2006-01-02-15:04:05"
+
+// PeriodicName returns the key of a backup as a plain snapshot of an interval, whose names begin with a key.
+func PeriodicName(key string, id catalog.ID) string {
+	return fmt.Sprintf("%s_v%d_%s", key, id.Revision(), id.Started().Format(periodicTime))
+}
+
+// ofInterval returns a place without the end of the name of a snapshot that was taken by an interval. It has the id with which dr has stored that.
+func (at place) ofInterval() place {
+	suffix := periodic.FindStringSubmatch(at.path)
+	if suffix == nil {
+		return at
+	}
+	at.path = strings.TrimSuffix(at.path, suffix[0])
+	revision, err := strconv.ParseInt(suffix[1], 10, 64)
+	taken, errTime := time.Parse(periodicTime, suffix[2])
+	if err == nil && errTime == nil {
+		at.id = catalog.NewID(taken, revision)
+	}
+	return at
+}
 
 // coreosRestore translates an EtcdRestore.
 func coreosRestore(o *object) ([]Object, error) {
@@ -145,13 +168,6 @@ func coreosRestore(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	suffix := periodic.FindStringSubmatch(at.path)
-	if suffix != nil {
-		at.path = strings.TrimSuffix(at.path, suffix[0])
-		at.revision, err = strconv.ParseInt(suffix[1], 10, 64)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: the revision in its name cannot be read: correct it: %w", at.field, err)
-	}
-	return o.restore(at, v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: theirs.EtcdCluster.Name}})
+	name := theirs.EtcdCluster.Name // the backup may have another number of members
+	return o.restore(at.ofInterval(), v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}, Members: o.batch.clusters[o.key(name)].members})
 }

@@ -108,7 +108,7 @@ type stored struct {
 
 // clusterFacts are what a restore needs of its EtcdCluster.
 type clusterFacts struct {
-	size      int
+	members   []v1alpha1.RestoreMember
 	tlsSecret string // with a client's certificate; "": none
 }
 

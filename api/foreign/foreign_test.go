@@ -247,30 +247,30 @@ func TestByPath(t *testing.T) {
 	long := "bucket/" + strings.Repeat("x", 120)
 	names := map[string]string{}
 	for path, want := range map[string]string{
-		"mybucket/etcd.backup":   "default.mybucket.etcd.backup",
-		"mybucket/a/b":           "default.mybucket.a.b",
-		"mybucket/a b":           "",
-		"mybucket/a+b":           "",
-		long + "1":               "",
-		long + "2":               "",
-		"s3://mybucket/a/backup": "default.mybucket.a.backup",
+		"mybucket/etcd.backup":   "default.mybucket.etcd.backup-",
+		"mybucket/a/b":           "default.mybucket.a-b-",
+		"mybucket/a.b":           "default.mybucket.a.b-",
+		"mybucket/a b":           "default.mybucket.a-b-",
+		long + "1":               "default.bucket.xxx",
+		long + "2":               "default.bucket.xxx",
+		"s3://mybucket/a/backup": "default.mybucket.a-backup-",
 	} {
 		b, r := translateByPath(t, strings.Replace(backup, "PATH", path, 1)), translateByPath(t, strings.Replace(restore, "PATHSUFFIX", path, 1))
 		name := b.Objects[0].Spec.(v1alpha1.EtcdBackupSpec).Cluster
 		from := r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec).From
-		if want != "" && name != want || catalog.ValidCluster(name) != nil || names[name] != "" || from.Cluster != name || from.Repository == nil {
+		if !strings.HasPrefix(name, want) || catalog.ValidCluster(name) != nil || names[name] != "" || from.Cluster != name || from.Repository == nil {
 			t.Errorf("%s: the backup's cluster is %q (want %q), that of the restore %q; %q has the same", path, name, want, from.Cluster, names[name])
 		}
 		names[name] = path
 	}
 	_, key, _ := strings.Cut("mybucket/a/b", "/")
 	b := translateByPath(t, strings.Replace(backup, "PATH", "mybucket/a/b", 1))
-	if b.Key != key {
+	if b.Key != key || foreign.PeriodicName(key, "20261128T030000Z-0000000000000066") != "a/b_v102_2026-11-28-03:00:00" {
 		t.Errorf("its snapshot is at %q, want %q", b.Key, key)
 	}
 	r := translateByPath(t, strings.Replace(restore, "PATHSUFFIX", "mybucket/a/b_v102_2026-11-28-03:00:00", 1))
 	spec := r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
-	if spec.Target != (v1alpha1.RestoreTarget{Revision: 102}) || spec.From.Cluster != "default.mybucket.a.b" {
+	if spec.Target != (v1alpha1.RestoreTarget{Backup: "20261128T030000Z-0000000000000066"}) || spec.From.Cluster != b.Objects[0].Spec.(v1alpha1.EtcdBackupSpec).Cluster {
 		t.Errorf("the snapshot of revision 102 is %+v of %q", spec.Target, spec.From.Cluster)
 	}
 }

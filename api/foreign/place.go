@@ -13,20 +13,21 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/storage/address"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
 // place is where another operator stores a snapshot.
 type place struct {
 	kind       kind
-	path       string // bucket/key
-	field      string // of the spec that has the path
-	secret     string // name; "": the store's default credentials
-	endpoint   string // "": the provider's
-	pathStyle  string // "true", "false"; "": the default of the store
-	region     string // "": that of the Secret
-	snapshot   string // the path of one snapshot, in a restore
-	revision   int64  // of that snapshot; 0: unknown
-	beginsWith bool   // the names of the snapshots begin with the path; else it is their folder, or one snapshot
+	path       string     // bucket/key
+	field      string     // of the spec that has the path
+	secret     string     // name; "": the store's default credentials
+	endpoint   string     // "": the provider's
+	pathStyle  string     // "true", "false"; "": the default of the store
+	region     string     // "": that of the Secret
+	snapshot   string     // the path of one snapshot, in a restore
+	id         catalog.ID // of the backup that dr has stored as that snapshot too; "": unknown
+	beginsWith bool       // the names of the snapshots begin with the path; else it is their folder, or one snapshot
 }
 
 // kind is a kind of store.
@@ -79,16 +80,14 @@ func (o *object) repository(at place) (v1alpha1.Repository, error) {
 	return v1alpha1.Repository{Name: "main", URL: a.String(), CredentialsSecret: secretOf(at.secret)}, nil
 }
 
-// cluster returns the name of the cluster whose backups are stored at a place, for a namespace.
-func (at place) cluster(namespace string) string {
+// cluster returns the name of the cluster whose backups are stored at a place, for a namespace and the URL of the place's repository: the bucket
+// and the key for people, and a digest of the URL.
+func (at place) cluster(namespace, url string) string {
 	bucket, key := at.bucket()
-	text := strings.ReplaceAll(bucket+"/"+key, "/", ".")
-	name := namespace + "." + strings.Trim(notInCluster.ReplaceAllString(text, "-"), ".-")
-	if len(name) <= maxCluster && !notInCluster.MatchString(text) {
-		return name
-	}
-	sum := sha256.Sum256([]byte(text)) // what was replaced or cut off
-	return name[:min(len(name), maxCluster-9)] + "-" + hex.EncodeToString(sum[:4])
+	name := namespace + "." + strings.Trim(notInCluster.ReplaceAllString(bucket+"."+key, "-"), ".-")
+	sum := sha256.Sum256([]byte(url))
+	digest := "-" + hex.EncodeToString(sum[:4])
+	return name[:min(len(name), maxCluster-len(digest))] + digest
 }
 
 // notInCluster matches what the name of a cluster cannot contain, and maxCluster is its longest length in bytes: catalog.ValidCluster.
@@ -180,7 +179,7 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Durat
 	_, o.stores = at.bucket()
 	spec.Repositories = []v1alpha1.Repository{repository}
 	if o.batch.options.ByPath {
-		spec.Cluster = at.cluster(o.Metadata.Namespace)
+		spec.Cluster = at.cluster(o.Metadata.Namespace, repository.URL)
 	}
 	scheduled := spec.Schedule != nil
 	o.batch.backups = append(o.batch.backups, stored{o.Metadata.Namespace, o.Metadata.Name, at, scheduled})
@@ -242,9 +241,9 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	from := o.batch.storedAt(o.Metadata.Namespace, at)
 	switch {
 	case o.batch.options.ByPath:
-		spec.From.Repository, spec.From.Cluster = &repository, at.cluster(o.Metadata.Namespace)
-		if at.revision > 0 {
-			spec.Target = v1alpha1.RestoreTarget{Revision: at.revision}
+		spec.From.Repository, spec.From.Cluster = &repository, at.cluster(o.Metadata.Namespace, repository.URL)
+		if at.id != "" {
+			spec.Target = v1alpha1.RestoreTarget{Backup: string(at.id)}
 		}
 	case len(from) > 0:
 		spec.From.EtcdBackup = &v1alpha1.EtcdBackupName{Name: from[0].name}

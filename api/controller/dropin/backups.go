@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,7 +41,8 @@ func (b *backupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	before := theirs.DeepCopy()
 	again, err := b.advance(ctx, &theirs)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("EtcdBackup %s of coreos' operator: %w", request.NamespacedName, err)
+		theirs.Status = keepLast(coreos.BackupStatus{Reason: err.Error()}, before.Status)
+		return ctrl.Result{}, errors.Join(fmt.Errorf("EtcdBackup %s of coreos' operator: %w", request.NamespacedName, err), b.write(ctx, before, &theirs))
 	}
 	return ctrl.Result{RequeueAfter: again}, b.write(ctx, before, &theirs)
 }
@@ -135,6 +137,7 @@ func (b *backupReconciler) apply(ctx context.Context, theirs *coreos.EtcdBackup,
 	case isOnce(ours.Spec) && ours.Status.Phase == v1alpha1.PhaseCompleted:
 		return ours, nil // their operator carried it out once, too
 	case isOnce(ours.Spec), isOnce(spec), ours.Spec.Cluster != spec.Cluster: // these cannot be changed
+		theirs.Status = coreos.BackupStatus{} // of another spec
 		return nil, client.IgnoreNotFound(b.Client.Delete(ctx, ours, client.Preconditions{UID: &ours.UID}))
 	}
 	before := ours.DeepCopy()
@@ -147,7 +150,7 @@ func (b *backupReconciler) apply(ctx context.Context, theirs *coreos.EtcdBackup,
 func (b *backupReconciler) create(ctx context.Context, theirs *coreos.EtcdBackup, spec v1alpha1.EtcdBackupSpec) (*v1alpha1.EtcdBackup, error) {
 	ours := &v1alpha1.EtcdBackup{ObjectMeta: ownedBy(theirs, "EtcdBackup", theirs.Name), Spec: spec}
 	metav1.SetMetaDataAnnotation(&ours.ObjectMeta, translated, digestOf(spec))
-	like, err := b.scheduledFor(ctx, theirs.Namespace, spec.Cluster)
+	like, err := b.scheduledFor(ctx, theirs.Namespace, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -161,13 +164,13 @@ func (b *backupReconciler) create(ctx context.Context, theirs *coreos.EtcdBackup
 	return ours, err
 }
 
-// scheduledFor returns our EtcdBackup of a namespace that backs up a cluster by a schedule: only one may have the cluster's name, and others take
-// single backups like it. "" means that there is none.
-func (b *backupReconciler) scheduledFor(ctx context.Context, namespace, cluster string) (string, error) {
+// scheduledFor returns the name of our EtcdBackup that backs up the same source into the same repository on a schedule; "" if there is none. A
+// cluster's name is unique, so single backups of it must use like.
+func (b *backupReconciler) scheduledFor(ctx context.Context, namespace string, spec v1alpha1.EtcdBackupSpec) (string, error) {
 	var all v1alpha1.EtcdBackupList
 	err := b.Client.List(ctx, &all, client.InNamespace(namespace))
 	for _, o := range all.Items {
-		if o.Spec.Cluster == cluster && !isOnce(o.Spec) {
+		if o.Spec.Cluster == spec.Cluster && !isOnce(o.Spec) && equality.Semantic.DeepEqual(o.Spec.Source, spec.Source) {
 			return o.Name, err
 		}
 	}

@@ -9,12 +9,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/etcd-dr/etcd-dr/api/coreos"
 	"github.com/etcd-dr/etcd-dr/api/foreign"
@@ -44,27 +48,46 @@ const workers = 4
 
 // Add adds the reconcilers to a manager, whose scheme has their types and ours. The definitions of both must exist: see Define.
 func Add(m ctrl.Manager, o Options) error {
-	err := ctrl.NewControllerManagedBy(m).For(&coreos.EtcdBackup{}).Owns(&v1alpha1.EtcdBackup{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(&backupReconciler{o})
+	// The definitions of coreos' operator have no schema: one object whose spec cannot be decoded must not end the watch of all.
+	err := ctrl.NewControllerManagedBy(m).For(&coreos.EtcdBackup{}, builder.OnlyMetadata).Owns(&v1alpha1.EtcdBackup{}).
+		WithOptions(options()).Complete(&backupReconciler{o})
 	if err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(m).For(&coreos.EtcdRestore{}).Owns(&v1alpha1.EtcdRestore{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).Complete(&restoreReconciler{o})
+	return ctrl.NewControllerManagedBy(m).For(&coreos.EtcdRestore{}, builder.OnlyMetadata).Owns(&v1alpha1.EtcdRestore{}).
+		WithOptions(options()).Complete(&restoreReconciler{o})
 }
 
-// translate returns the translation of an object of their group.
-func translate(kind string, o client.Object) (foreign.Translation, error) {
-	o.GetObjectKind().SetGroupVersionKind(coreos.GroupVersion.WithKind(kind))
-	text, err := json.Marshal(o)
-	if err != nil {
-		return foreign.Translation{}, fmt.Errorf("cannot encode %s %s: %w", kind, client.ObjectKeyFromObject(o), err)
+// options returns the options of a controller.
+func options() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		CacheSyncTimeout:        math.MaxInt64, // without a definition our own objects are still carried out
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soonAfter, faultAfter),
 	}
-	all, err := foreign.Translate([]foreign.File{{Name: o.GetName(), Text: text}}, foreign.Options{ByPath: true})
+}
+
+// translate returns the translation of an object of their group. A restore is translated with its cluster, if there is one.
+func translate(kind string, o client.Object, with ...foreign.File) (foreign.Translation, error) {
+	file, err := fileOf(kind, o)
+	if err != nil {
+		return foreign.Translation{}, err
+	}
+	all, err := foreign.Translate(append([]foreign.File{file}, with...), foreign.Options{ByPath: true})
 	if err != nil {
 		return foreign.Translation{}, err
 	}
 	return all[0], all[0].Err
+}
+
+// fileOf returns a file with an object of their group.
+func fileOf(kind string, o client.Object) (foreign.File, error) {
+	o.GetObjectKind().SetGroupVersionKind(coreos.GroupVersion.WithKind(kind))
+	text, err := json.Marshal(o)
+	if err != nil {
+		return foreign.File{}, fmt.Errorf("cannot encode %s %s: %w", kind, client.ObjectKeyFromObject(o), err)
+	}
+	return foreign.File{Name: o.GetName(), Text: text}, nil
 }
 
 // ownedBy returns the metadata of an object of ours in the namespace of theirs, which is deleted with it.

@@ -21,7 +21,7 @@ import (
 // read reads the live objects.
 func (a *adoption) read(ctx context.Context) error {
 	a.facts.created = a.theirs.CreationTimestamp.Time
-	for _, read := range []func(context.Context) error{a.readStatefulSet, a.readMembers, a.readCluster, a.readOurs, a.readOperator} {
+	for _, read := range []func(context.Context) error{a.readCluster, a.translate, a.readStatefulSet, a.readMembers, a.readOurs, a.readOperator} {
 		err := read(ctx)
 		if err != nil {
 			return err
@@ -41,31 +41,42 @@ func (a *adoption) readMembers(ctx context.Context) error {
 	return err
 }
 
-// readCluster reads their EtcdCluster, and translates it.
-func (a *adoption) readCluster(ctx context.Context) error {
-	found, err := a.exists(ctx, a.name(), &a.cluster)
-	if !found || err != nil {
-		return err
-	}
-	t, err := translate("EtcdCluster", &a.cluster)
-	switch {
-	case err != nil:
-		a.fault = err.Error()
-		return nil
-	case !foreign.IsRecent(a.cluster.Spec.Version) && !a.facts.statefulSet:
-		a.fault = fmt.Sprintf("EtcdCluster %s has etcd %s, and dr restores 3.4 and later: set spec.version to a later one, whose image exists, or create a StatefulSet %s",
-			a.name(), cmp.Or(a.cluster.Spec.Version, "3.2"), a.name())
-	}
-	a.objects = t.Objects
-	a.facts.cluster, a.facts.detached = true, a.cluster.Annotations[detached] != ""
+// readCluster reads their EtcdCluster.
+func (a *adoption) readCluster(ctx context.Context) (err error) {
+	a.facts.cluster, err = a.exists(ctx, a.name(), &a.cluster)
+	a.facts.detached = a.cluster.Annotations[detached] != ""
 	at, by, _ := strings.Cut(a.cluster.Annotations[fencedAt], " ")
 	if by == string(a.theirs.UID) { // else another restore has stopped members, and these run since
 		a.facts.fenced, _ = time.Parse(time.RFC3339, at)
 	}
-	tls := a.cluster.Spec.TLS
-	if tls != nil && tls.Static != nil && tls.Static.OperatorSecret != "" {
-		a.spec.Access = &v1alpha1.Access{TLSSecret: &v1alpha1.SecretName{Name: tls.Static.OperatorSecret}}
+	return err
+}
+
+// translate translates their EtcdRestore and their EtcdCluster.
+func (a *adoption) translate(context.Context) error {
+	var with []foreign.File
+	if a.facts.cluster {
+		t, err := translate("EtcdCluster", &a.cluster)
+		if err != nil {
+			a.fault = err.Error()
+		}
+		a.objects = t.Objects
+		file, err := fileOf("EtcdCluster", &a.cluster)
+		if err != nil {
+			return err
+		}
+		with = append(with, file)
 	}
+	t, err := translate("EtcdRestore", a.theirs, with...)
+	if err != nil {
+		a.unusable = err.Error()
+		return nil
+	}
+	spec, ok := t.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
+	if !ok {
+		panic("an EtcdRestore becomes another object") // foreign
+	}
+	a.spec = spec
 	return nil
 }
 
@@ -90,6 +101,10 @@ func isOfStatefulSet(p corev1.Pod) bool {
 func (a *adoption) readStatefulSet(ctx context.Context) (err error) {
 	var set appsv1.StatefulSet
 	a.facts.statefulSet, err = a.exists(ctx, a.name(), &set)
+	if a.facts.cluster && !a.facts.statefulSet && a.fault == "" && !foreign.IsRecent(a.cluster.Spec.Version) {
+		a.fault = fmt.Sprintf("EtcdCluster %s has etcd %s, and dr needs 3.4 or later: set spec.version to a version whose image exists, or create StatefulSet %s",
+			a.name(), cmp.Or(a.cluster.Spec.Version, "3.2.13"), a.name())
+	}
 	secret := set.Annotations[clientSecret]
 	if secret != "" && a.spec.Access == nil {
 		a.spec.Access = &v1alpha1.Access{TLSSecret: &v1alpha1.SecretName{Name: secret}}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/api/coreos"
+	"github.com/etcd-dr/etcd-dr/api/foreign"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/address"
@@ -34,10 +36,12 @@ type plain struct {
 // publish returns the version of etcd in the backup of p. If plain snapshots are asked for, it stores p as one first. It returns "" if the
 // repository has no Secret.
 func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBackup, p plain) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTime)
+	defer cancel()
 	from := p.spec.Repositories[0]
 	if from.CredentialsSecret == nil {
 		if b.Snapshots {
-			return "", errors.New("no plain snapshot is stored without a Secret with the store's credentials: name one in the spec")
+			return "", errors.New("plain snapshots need a Secret with the store's credentials: name one in the spec")
 		}
 		return "", nil
 	}
@@ -54,7 +58,7 @@ func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBacku
 		return "", err
 	}
 	if len(cat.Backups) == 0 {
-		return "", fmt.Errorf("backup %s is not in the repository any more: the next one replaces it", p.id)
+		return "", fmt.Errorf("backup %s is no longer in the repository: create the EtcdBackup again, or wait for its next backup", p.id)
 	}
 	p.backup = cat.Backups[0]
 	if b.Snapshots {
@@ -63,22 +67,21 @@ func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBacku
 	return p.backup.EtcdVersion, err
 }
 
-// name returns the key of the snapshot, in the form of their operator (backup_manager.go).
+// publishTime bounds publish: a slow store keeps a worker for so long.
+const publishTime = time.Hour
+
+// name returns the key of the snapshot, in the form of their operator.
 func (p plain) name() string {
 	if isOnce(p.spec) {
 		return p.key
 	}
-	return fmt.Sprintf("%s_v%d_%s", p.key, p.backup.Revision, p.backup.Started.UTC().Format("2006-01-02-15:04:05"))
+	return foreign.PeriodicName(p.key, p.id)
 }
 
-// storePlain stores p, and then deletes the oldest of the snapshots that it has stored for an interval, beyond maxBackups. A snapshot is in the
-// record before it is in the store, so none is forgotten; and only snapshots in the record are deleted.
+// storePlain stores p, and then deletes the oldest of the snapshots that it has stored here for an interval, beyond maxBackups. With maxBackups a
+// snapshot is in the record before it is in the store, so none is forgotten; and only snapshots in the record are deleted.
 func (b *backupReconciler) storePlain(ctx context.Context, theirs *coreos.EtcdBackup, p plain) error {
 	root, err := b.openRoot(ctx, theirs.Namespace, p)
-	if err != nil {
-		return err
-	}
-	stored, err := recordOf(theirs)
 	if err != nil {
 		return err
 	}
@@ -86,21 +89,33 @@ func (b *backupReconciler) storePlain(ctx context.Context, theirs *coreos.EtcdBa
 	if theirs.Spec.BackupPolicy != nil && !isOnce(p.spec) {
 		most = theirs.Spec.BackupPolicy.MaxBackups
 	}
-	if most > 0 && !slices.ContainsFunc(stored, func(s snapshot) bool { return s.Key == p.name() }) {
-		stored = append(stored, snapshot{Backup: p.backup.ID, Key: p.name()})
-		err = b.writeRecord(ctx, theirs, stored)
+	if most == 0 {
+		return put(ctx, root, p)
 	}
-	if err == nil {
-		err = put(ctx, root, p)
-	}
-	if err != nil || most == 0 {
+	r, err := recordOf(theirs, p)
+	if err != nil {
 		return err
 	}
-	kept, excess := split(stored, most)
-	for _, s := range excess {
-		err = root.Delete(ctx, s.Key, storage.DeleteOptions{})
+	if !r.isStored(p.id) {
+		err = b.writeRecord(ctx, theirs, r.with(snapshot{Backup: p.id}))
+		if err == nil {
+			err = put(ctx, root, p)
+		}
 		if err != nil {
-			return fmt.Errorf("delete the snapshot %s: %w", s.Key, err)
+			return err
+		}
+		r = r.with(snapshot{Backup: p.id, Stored: true})
+		err = b.writeRecord(ctx, theirs, r)
+		if err != nil {
+			return err
+		}
+	}
+	kept, excess := r.split(most)
+	for _, s := range excess {
+		name := foreign.PeriodicName(p.key, s.Backup)
+		err = root.Delete(ctx, name, storage.DeleteOptions{})
+		if err != nil {
+			return fmt.Errorf("cannot delete snapshot %s: %w", name, err)
 		}
 	}
 	return b.writeRecord(ctx, theirs, kept)
@@ -127,36 +142,77 @@ func put(ctx context.Context, root storage.Bucket, p plain) error {
 	defer content.Close()
 	_, err = root.Put(ctx, p.name(), content, storage.PutOptions{SizeHint: p.backup.Plain.Size})
 	if err != nil {
-		return fmt.Errorf("store backup %s as the snapshot %s: %w", p.backup.ID, p.name(), err)
+		return fmt.Errorf("cannot store backup %s as snapshot %s: %w", p.backup.ID, p.name(), err)
 	}
 	return nil
 }
 
-// snapshot is a plain snapshot that was stored for an interval.
+// record lists the plain snapshots that were stored for an interval, at one place. It has no keys: they follow from the ids of the backups, so
+// that an edited record leads to no other object.
+type record struct {
+	URL       string     `json:"url"` // of the repository
+	Snapshots []snapshot `json:"snapshots"`
+}
+
+// snapshot is a plain snapshot.
 type snapshot struct {
 	Backup catalog.ID `json:"backup"`
-	Key    string     `json:"key"`
+	Stored bool       `json:"stored,omitempty"` // else its upload has begun
 }
 
-// snapshotRecord is the annotation of their EtcdBackup that lists the snapshots stored for it.
+// snapshotRecord is the annotation of their EtcdBackup with its record.
 const snapshotRecord = "etcd-dr.io/plain-snapshots"
 
-// recordOf returns the snapshots stored for theirs.
-func recordOf(theirs *coreos.EtcdBackup) (all []snapshot, err error) {
+// recordOf returns the record of theirs. A record of another place is dropped: the snapshots there stay.
+func recordOf(theirs *coreos.EtcdBackup, p plain) (r record, err error) {
 	text := theirs.Annotations[snapshotRecord]
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
+	if strings.TrimSpace(text) != "" {
+		err = json.Unmarshal([]byte(text), &r)
 	}
-	err = json.Unmarshal([]byte(text), &all)
+	for _, s := range r.Snapshots {
+		_, invalid := catalog.ParseID(string(s.Backup))
+		err = errors.Join(err, invalid)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("the annotation %s cannot be read: remove it; then the snapshots that it lists stay: %w", snapshotRecord, err)
+		return record{}, fmt.Errorf("annotation %s cannot be read: remove it; its snapshots are then never deleted: %w", snapshotRecord, err)
 	}
-	return all, nil
+	url := p.spec.Repositories[0].URL
+	if r.URL != url {
+		r = record{URL: url}
+	}
+	return r, nil
 }
 
-// writeRecord writes the snapshots stored for theirs into its annotation.
-func (b *backupReconciler) writeRecord(ctx context.Context, theirs *coreos.EtcdBackup, all []snapshot) error {
-	text, err := json.Marshal(all)
+// isStored reports whether the snapshot of a backup is stored.
+func (r record) isStored(id catalog.ID) bool { return slices.Contains(r.Snapshots, snapshot{id, true}) }
+
+// with returns r with s in place of the snapshot of the same backup.
+func (r record) with(s snapshot) record {
+	r.Snapshots = slices.DeleteFunc(slices.Clone(r.Snapshots), func(o snapshot) bool { return o.Backup == s.Backup })
+	r.Snapshots = append(r.Snapshots, s)
+	return r
+}
+
+// split returns r with the newest snapshots, by the times of their backups, of which most are stored; and the others. It is pure.
+func (r record) split(most int) (kept record, excess []snapshot) {
+	kept.URL = r.URL
+	stored := 0
+	for _, s := range slices.SortedFunc(slices.Values(r.Snapshots), func(a, b snapshot) int { return strings.Compare(string(b.Backup), string(a.Backup)) }) {
+		if stored == most {
+			excess = append(excess, s)
+			continue
+		}
+		kept.Snapshots = append(kept.Snapshots, s)
+		if s.Stored {
+			stored++
+		}
+	}
+	return kept, excess
+}
+
+// writeRecord writes the record of theirs into its annotation. It fails if another operator has changed theirs meanwhile.
+func (b *backupReconciler) writeRecord(ctx context.Context, theirs *coreos.EtcdBackup, r record) error {
+	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
@@ -165,17 +221,10 @@ func (b *backupReconciler) writeRecord(ctx context.Context, theirs *coreos.EtcdB
 	}
 	changed := theirs.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, snapshotRecord, string(text))
-	err = b.Client.Patch(ctx, changed, client.MergeFrom(theirs))
+	err = b.Client.Patch(ctx, changed, client.MergeFromWithOptions(theirs, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
 		return fmt.Errorf("cannot record the snapshots of EtcdBackup %s: %w", client.ObjectKeyFromObject(theirs), err)
 	}
 	theirs.ObjectMeta = changed.ObjectMeta
 	return nil
-}
-
-// split returns the newest of all, at most most, and the others, by the times of their backups. It is pure.
-func split(all []snapshot, most int) (kept, excess []snapshot) {
-	sorted := slices.SortedFunc(slices.Values(all), func(a, b snapshot) int { return strings.Compare(string(b.Backup), string(a.Backup)) })
-	n := min(most, len(sorted))
-	return sorted[:n], sorted[n:]
 }

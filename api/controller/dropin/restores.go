@@ -3,6 +3,7 @@ package dropin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,34 +37,32 @@ func (r *restoreReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	}
 	before := theirs.DeepCopy()
 	again, err := r.advance(ctx, &theirs)
-	if apierrors.IsForbidden(err) {
-		theirs.Status.Reason = fmt.Sprintf("this operator may not carry out restores in namespace %s: create example/etcd-restore-operator/deployment.yaml: %s", theirs.Namespace, err)
-		again, err = faultAfter, nil
+	switch {
+	case apierrors.IsForbidden(err):
+		theirs.Status.Reason = fmt.Sprintf("the API server forbids an act of the restore; if the operator has no right to restore in namespace %s, apply "+
+			"etcd-restore-operator/deployment.yaml for it: %s", theirs.Namespace, err)
+	case err != nil:
+		theirs.Status.Reason = err.Error()
 	}
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("EtcdRestore %s of coreos' operator: %w", request.NamespacedName, err)
+		err = fmt.Errorf("EtcdRestore %s of coreos' operator: %w", request.NamespacedName, err)
 	}
-	if before.Status == theirs.Status {
-		return ctrl.Result{RequeueAfter: again}, nil
+	if before.Status != theirs.Status {
+		err = errors.Join(err, writeStatus(ctx, r.Client, before, &theirs))
 	}
-	return ctrl.Result{RequeueAfter: again}, writeStatus(ctx, r.Client, before, &theirs)
+	return ctrl.Result{RequeueAfter: again}, err
 }
 
 // advance carries out one act, and describes it in the status of theirs, in memory.
 func (r *restoreReconciler) advance(ctx context.Context, theirs *coreos.EtcdRestore) (time.Duration, error) {
-	t, err := translate("EtcdRestore", theirs)
-	if err != nil {
-		theirs.Status.Reason = err.Error()
-		return 0, nil // a change of theirs is watched
-	}
-	spec, ok := t.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
-	if !ok {
-		panic("an EtcdRestore becomes another object") // foreign
-	}
-	a := adoption{restoreReconciler: r, theirs: theirs, spec: spec}
-	err = a.read(ctx)
+	a := adoption{restoreReconciler: r, theirs: theirs}
+	err := a.read(ctx)
 	if err != nil {
 		return 0, err
+	}
+	if a.unusable != "" {
+		theirs.Status.Reason = a.unusable
+		return 0, nil // a change of theirs is watched
 	}
 	if a.fault != "" && (a.facts.ours == nil || a.facts.ours.Spec.Suspend) {
 		theirs.Status.Reason = a.fault
@@ -83,10 +82,12 @@ type adoption struct {
 	objects []foreign.Object         // that replace the EtcdCluster
 	fault   string                   // why the EtcdCluster cannot be replaced; "": it can
 	facts   facts
+
+	unusable string // why the EtcdRestore cannot be carried out; "": it can
 }
 
 // name returns the name of the cluster.
-func (a *adoption) name() string { return a.spec.Into.StatefulSet.Name }
+func (a *adoption) name() string { return a.theirs.Spec.EtcdCluster.Name }
 
 func (a *adoption) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: a.theirs.Namespace, Name: name}

@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,19 +103,19 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestSplit keeps the newest snapshots by the times of their backups. Their names sort otherwise.
+// TestSplit keeps the newest snapshots by the times of their backups. Their keys sort otherwise, and uploads that have failed do not count.
 func TestSplit(t *testing.T) {
-	all := []snapshot{
-		{"20261128T030000Z-0000000000000064", "p_v100_2026-11-28-03:00:00"},
-		{"20261128T010000Z-0000000000000062", "p_v98_2026-11-28-01:00:00"},
-		{"20261128T020000Z-0000000000000063", "p_v99_2026-11-28-02:00:00"},
-	}
-	kept, excess := split(all, 2)
-	if len(kept) != 2 || kept[0] != all[0] || kept[1] != all[2] || len(excess) != 1 || excess[0] != all[1] {
+	const oldest, middle, failed, newest = "20261128T010000Z-0000000000000062", "20261128T020000Z-0000000000000063", "20261128T023000Z-0000000000000063", "20261128T030000Z-0000000000000064"
+	r := record{URL: "s3://b/p", Snapshots: []snapshot{{newest, true}, {oldest, true}, {failed, false}, {middle, true}}}
+	kept, excess := r.split(2)
+	if !slices.Equal(kept.Snapshots, []snapshot{{newest, true}, {failed, false}, {middle, true}}) || !slices.Equal(excess, []snapshot{{oldest, true}}) || kept.URL != r.URL {
 		t.Errorf("kept %v, excess %v", kept, excess)
 	}
-	kept, excess = split(all, 5)
-	if len(kept) != 3 || len(excess) != 0 {
+	kept, excess = r.split(5)
+	if len(kept.Snapshots) != 4 || len(excess) != 0 {
 		t.Errorf("kept %v, excess %v", kept, excess)
+	}
+	if !r.with(snapshot{failed, true}).isStored(failed) || r.isStored(failed) || len(r.with(snapshot{failed, true}).Snapshots) != 4 {
+		t.Errorf("stored: %v", r.with(snapshot{failed, true}))
 	}
 }
