@@ -24,8 +24,8 @@ var ErrManifest = fault.New(fault.Usage, "bad manifest")
 type Options struct {
 	Namespace  string   // of objects that name none; "": default, as with kubectl
 	Recipients []string // age public keys that can open the backups; none: the backups are not encrypted, as theirs were not
-	// ByPath names the cluster of a backup by the path where it is stored, and not by its object. So an EtcdRestore finds the backups of its
-	// path even if no EtcdBackup is left.
+	// ByPath derives the name of the cluster of a backup from its namespace and repository, and not from its object. So an EtcdRestore finds the
+	// backups of its path even if no EtcdBackup is left, and one whose path is that of a plain snapshot restores the backup of that.
 	ByPath bool
 }
 
@@ -33,7 +33,7 @@ type Options struct {
 type Translation struct {
 	From        string   // such as "EtcdBackup payments/etcd of etcd.database.coreos.com/v1beta2"
 	Objects     []Object // none: there is nothing that replaces it
-	Key         string   // of an EtcdBackup: where its operator stores a snapshot in the bucket, or with what the names of its snapshots begin
+	Key         string   // of an EtcdBackup: the key of its snapshot in the bucket or, with an interval, the beginning of its keys
 	Differences []string // sentences for people: how the objects behave differently, and what is still to be done
 	Err         error    // why it cannot be translated, with the remedy; it matches ErrManifest
 }

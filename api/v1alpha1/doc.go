@@ -14,14 +14,14 @@ import (
 // GroupVersion is the group and the version of these types.
 var GroupVersion = schema.GroupVersion{Group: "etcd-dr.io", Version: "v1alpha1"}
 
-// LegacyGroup is the group in place of GroupVersion.Group where the same types stand behind the custom resources of coreos' operator. kubectl
-// resolves names such as etcdbackup to the first group in alphabetical order, which there must be theirs.
+// LegacyGroup replaces GroupVersion.Group under dr operator --coreos. kubectl resolves a name such as etcdbackup to the first group in alphabetical
+// order, so it must sort after etcd.database.coreos.com.
 const LegacyGroup = "legacy.etcd-dr.io"
 
 // AddToScheme adds these types to a scheme, for clients that read and write them.
 func AddToScheme(s *runtime.Scheme) error { return AddToSchemeAs(s, GroupVersion.Group) }
 
-// AddToSchemeAs adds these types to a scheme as those of a group.
+// AddToSchemeAs is AddToScheme with another group.
 func AddToSchemeAs(s *runtime.Scheme, group string) error {
 	as := schema.GroupVersion{Group: group, Version: GroupVersion.Version}
 	s.AddKnownTypes(as, &EtcdBackup{}, &EtcdBackupList{}, &EtcdRestore{}, &EtcdRestoreList{})

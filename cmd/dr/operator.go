@@ -55,7 +55,7 @@ drills also to create and delete their Jobs. It does not read the Secrets with i
 		"repository URL: EtcdBackups may have it, and what is below it, opened with the operator's own identity, without a Secret. {{namespace}} is the "+
 			"EtcdBackup's; may be given several times. Example: s3://backups/{{namespace}}")
 	flags.BoolVar(&o.Coreos, "coreos", false,
-		"carry out the EtcdBackups and EtcdRestores of etcd.database.coreos.com too, whose own operators no longer start")
+		"carry out the EtcdBackups and EtcdRestores of etcd.database.coreos.com in place of those of etcd-dr.io")
 	flags.BoolVar(&o.Plain, "coreos-plain-snapshots", false,
 		"with --coreos: also store each of their backups as a plain snapshot under the path that their EtcdBackup names")
 	flagsOfService(cmd, &o.Door, &o.Patience)

@@ -174,8 +174,8 @@ func (l *legacy) write(t *testing.T, revision int64) int64 {
 	}
 }
 
-// TestCoreosRestoreIsRefused creates an EtcdRestore of theirs for a cluster that does not exist, and one without the rights.
-func TestCoreosRestoreIsRefused(t *testing.T) {
+// TestCoreosRestoreWaitsForCluster creates an EtcdRestore whose cluster does not exist.
+func TestCoreosRestoreWaitsForCluster(t *testing.T) {
 	l := newLegacy(t)
 	l.start(t, "etcd-restore-operator")
 	l.create(t, "EtcdRestore", "gone", "etcd.backup", "  backupStorageType: S3\n  etcdCluster: {name: gone}")

@@ -121,6 +121,10 @@ func (s *site) wantAdopted(t *testing.T, namespace string, journal map[string]st
 		t.Errorf("the members are %s, want %s", names, want)
 	}
 	ready := s.Kubectl(t, "", "get", "statefulset", coreosCluster, "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}")
+	hidden := s.Kubectl(t, "", "get", "service", coreosCluster, "-o", "jsonpath={.spec.publishNotReadyAddresses}")
+	if hidden != "true" {
+		t.Errorf("members that are not ready do not find each other: %q", hidden)
+	}
 	got := s.Kubectl(t, "", "get", "service", coreosCluster+"-client", "-o", "jsonpath={.spec.clusterIP}")
 	if ready != "3/3" || got != address {
 		t.Errorf("%s members are ready, at %s, want 3/3 at %s", ready, got, address)

@@ -63,7 +63,7 @@ func (b *backupReconciler) release(ctx context.Context, theirs *coreos.EtcdBacku
 	return nil
 }
 
-// advance makes our EtcdBackup as theirs describes it, and describes how it stands in the status of theirs, in memory.
+// advance applies the spec of theirs to our EtcdBackup, and sets theirs.Status in memory. It returns when to reconcile again; 0: after a change.
 func (b *backupReconciler) advance(ctx context.Context, theirs *coreos.EtcdBackup) (time.Duration, error) {
 	t, err := translate("EtcdBackup", theirs)
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *backupReconciler) advance(ctx context.Context, theirs *coreos.EtcdBacku
 	case ours == nil: // theirs was carried out before this operator came, or ours is being replaced, which is watched
 		return 0, nil
 	case !metav1.IsControlledBy(ours, theirs):
-		theirs.Status = coreos.BackupStatus{Reason: fmt.Sprintf("there is an EtcdBackup %s of legacy.etcd-dr.io which was not made for this one: delete one of them", ours.Name)}
+		theirs.Status = coreos.BackupStatus{Reason: fmt.Sprintf("EtcdBackup %s of legacy.etcd-dr.io exists, and this EtcdBackup does not own it: delete one of them", ours.Name)}
 		return faultAfter, nil
 	}
 	status := statusOf(ours)
@@ -120,8 +120,9 @@ func digestOf(spec v1alpha1.EtcdBackupSpec) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// apply creates our EtcdBackup, or changes it if theirs has changed, and returns it. A backup that is taken once cannot change: one that has
-// failed is replaced, and nil is returned meanwhile. An EtcdBackup that is not theirs is returned as it is.
+// apply creates our EtcdBackup, or changes it if theirs has changed, and returns it. A completed single backup stays as it is; for any other change
+// that the API server would refuse, ours is deleted. apply returns nil while ours is being deleted, and if there is none of a single backup that has
+// succeeded. An EtcdBackup that theirs does not own is returned as it is.
 func (b *backupReconciler) apply(ctx context.Context, theirs *coreos.EtcdBackup, spec v1alpha1.EtcdBackupSpec) (*v1alpha1.EtcdBackup, error) {
 	ours := &v1alpha1.EtcdBackup{}
 	err := b.Client.Get(ctx, client.ObjectKeyFromObject(theirs), ours)

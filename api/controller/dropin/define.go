@@ -21,13 +21,13 @@ import (
 //go:embed definitions
 var definitions embed.FS
 
-// established is how long Define waits for a definition.
-const established = 30 * time.Second
+// defineTimeout bounds Define as a whole.
+const defineTimeout = 30 * time.Second
 
 // Define creates the definitions of their custom resources, and of ours in the group v1alpha1.LegacyGroup, that are missing, as coreos' operators
-// did, and waits until they are served. Those that exist stay as they are.
+// did, and waits until they are served. Those that exist stay as they are. It fails after 30 s in all, or without the right to get and create them.
 func Define(ctx context.Context, c client.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, established)
+	ctx, cancel := context.WithTimeout(ctx, defineTimeout)
 	defer cancel()
 	files, err := fs.Glob(definitions, "definitions/*.yaml")
 	if err != nil {
@@ -48,7 +48,7 @@ func Define(ctx context.Context, c client.Client) error {
 		}
 		err = define(ctx, c, definition)
 		if err != nil {
-			return fmt.Errorf("cannot define the custom resource %s: allow this operator to get and create it, or apply deploy/coreos/crds: %w", definition.GetName(), err)
+			return fmt.Errorf("cannot define the custom resource %s: allow this operator to get and create it: %w", definition.GetName(), err)
 		}
 	}
 	return nil

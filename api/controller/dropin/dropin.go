@@ -1,8 +1,8 @@
-// Package dropin serves the custom resources of coreos/etcd-operator, whose own operators do not start on today's Kubernetes.
+// Package dropin serves the custom resources of the archived coreos/etcd-operator. In its comments, "theirs" is an object of
+// etcd.database.coreos.com, and "ours" one of legacy.etcd-dr.io.
 //
-// It makes an EtcdBackup of legacy.etcd-dr.io of each EtcdBackup of etcd.database.coreos.com, an EtcdRestore of each EtcdRestore, and writes
-// how these stand into the status of theirs. If an EtcdRestore names an EtcdCluster, its members move into a StatefulSet: see next.
-// Package foreign translates the specs. Only the leader does this.
+// For each EtcdBackup and EtcdRestore of theirs the leader creates one of ours, translated by package foreign, and copies its progress into the
+// status of theirs. A restore moves the members of an EtcdCluster into a StatefulSet: see func next.
 package dropin
 
 import (
@@ -29,9 +29,9 @@ import (
 // Options are the options of Add.
 type Options struct {
 	Client client.Client // reads and writes all objects; must not cache
-	Leads  func() bool   // whether this operator serves the objects
+	Leads  func() bool   // whether this operator leads; others do nothing
 	// Open opens the bucket of a repository with the Secrets of a namespace, never with the operator's own identity. The cluster's name
-	// fills in the URL.
+	// fills in the URL. r.CredentialsSecret must not be nil.
 	Open      func(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (storage.Bucket, error)
 	Snapshots bool // also stores each backup as a plain snapshot under the path of their EtcdBackup
 }

@@ -53,7 +53,7 @@ func (r *restoreReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
-// advance carries out one act, and describes it in the status of theirs, in memory.
+// advance sets theirs.Status in memory, and carries out the next act. It returns when to reconcile again; 0: after a change.
 func (r *restoreReconciler) advance(ctx context.Context, theirs *coreos.EtcdRestore) (time.Duration, error) {
 	a := adoption{restoreReconciler: r, theirs: theirs}
 	err := a.read(ctx)
@@ -93,8 +93,8 @@ func (a *adoption) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: a.theirs.Namespace, Name: name}
 }
 
-// suffixed returns the name of an object of ours for this restore. Theirs that is created again is another restore. With a namespace of 63 bytes
-// before it, a name is at most as long as that of a cluster in a repository may be.
+// suffixed returns the name of an object of ours for this restore. The UID makes an EtcdRestore that is created again another restore.
+// NAMESPACE.NAME has at most the 100 bytes of a cluster's name.
 func (a *adoption) suffixed(suffix string) string {
 	name := a.name()
 	return name[:min(len(name), 20)] + suffix + "-" + string(a.theirs.UID[:min(8, len(a.theirs.UID))])
@@ -126,15 +126,15 @@ func (a *adoption) carryOut(ctx context.Context, todo act) (time.Duration, error
 // waitAfter is how often the objects are read that no watch covers.
 const waitAfter = 2 * time.Second
 
-// order creates our EtcdRestore. Old members may answer while it builds the new data: fence stops them before it continues.
+// order creates our EtcdRestore. Clone lets it build the new data while old members answer; fence stops them before it continues.
 func (a *adoption) order(ctx context.Context) error {
 	ours := &v1alpha1.EtcdRestore{ObjectMeta: ownedBy(a.theirs, "EtcdRestore", a.suffixed("")), Spec: a.spec}
 	ours.Spec.Clone = len(a.facts.members) > 0
 	return ignoreExists(a.Client.Create(ctx, ours))
 }
 
-// save creates our EtcdBackup of the members that run. It belongs to a cluster of its own, so that the newest backup of the other one stays the
-// one that theirs names. No object owns it: it is the way back.
+// save creates our EtcdBackup of the members that run. It has a cluster's name of its own, so that no restore of theirs takes it for the newest
+// backup. No object owns it: it is the way back.
 func (a *adoption) save(ctx context.Context) error {
 	if a.facts.saved != nil { // it is stale: another one takes its name, and what it has stored stays
 		return client.IgnoreNotFound(a.Client.Delete(ctx, a.facts.saved, client.Preconditions{UID: &a.facts.saved.UID}))

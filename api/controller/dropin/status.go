@@ -10,8 +10,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 )
 
-// statusOf returns the status of their EtcdBackup, without etcdVersion, from that of ours. Unlike theirs it reports a success only if a
-// repository contains the backup, and of an interval only while the newest backup is as new as the interval promises. It is pure.
+// statusOf derives the status of their EtcdBackup from that of ours, without etcdVersion. Succeeded means that a repository contains the backup
+// and, with an interval, that the condition Protected is not False. It is pure.
 func statusOf(ours *v1alpha1.EtcdBackup) coreos.BackupStatus {
 	var s coreos.BackupStatus
 	last := ours.Status.Last

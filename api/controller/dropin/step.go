@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -48,35 +49,35 @@ type member struct {
 // expires is the age at which an EtcdRestore ends that still waits to stop old members: its author may not expect that any more.
 const expires = 6 * time.Hour
 
-// maxAge is how old their EtcdRestore may be when this operator finds it first. The archived operator may never have carried it out, and
-// it would replace the data of a cluster that has been in use since.
+// maxAge is the age at which an EtcdRestore that has not begun is refused: the archived operator may never have carried it out, and the cluster
+// may have been in use since.
 const maxAge = time.Hour
 
-// next returns the next act of a restore into the cluster called name, and for people why it is due. It is pure.
+// next returns the next act of a restore into the cluster called name, and the reason for people. end without a reason means success. It is pure.
 func next(name string, f facts, now time.Time) (act, string) {
 	switch {
 	case f.ours != nil && f.ours.Status.Phase == v1alpha1.RestorePhase("Succeeded"):
 		return end, ""
 	case f.ours != nil && meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionFailed):
-		return end, f.ours.Status.Message
+		return end, cmp.Or(f.ours.Status.Message, "EtcdRestore "+f.ours.Name+" of legacy.etcd-dr.io has failed")
 	case f.ours != nil && !f.ours.Spec.Suspend:
 		return wait, waitsFor(f.ours)
 	case f.ours != nil && (f.ours.DeletionTimestamp != nil || f.ours.Spec.Rollback):
 		return wait, waitsFor(f.ours)
 	case f.ours != nil && now.Sub(f.created) > expires:
-		return end, fmt.Sprintf("it was created at %s, and has waited for more than %s: create it again", f.created.UTC().Format(time.RFC3339), expires)
+		return end, fmt.Sprintf("this EtcdRestore was created at %s, and has waited for more than six hours: create it again", f.created.UTC().Format(time.RFC3339))
 	case f.ours == nil && now.Sub(f.created) > maxAge:
-		return end, fmt.Sprintf("it was created at %s, and this operator carries out no restore that is older than %s: create it again", f.created.UTC().Format(time.RFC3339), maxAge)
+		return end, fmt.Sprintf("this EtcdRestore was created at %s, and has not begun within an hour: create it again", f.created.UTC().Format(time.RFC3339))
 	case f.operator != "":
 		return wait, fmt.Sprintf("pod %s of coreos' operator runs, and would start the old members again: delete its Deployment", f.operator)
 	case !f.statefulSet && !f.cluster:
 		return wait, fmt.Sprintf("this namespace has neither an EtcdCluster nor a StatefulSet %s: create one of them", name)
 	case !f.statefulSet:
-		return create, "the StatefulSet is created"
+		return create, "creating the StatefulSet"
 	case f.cluster && !f.detached:
-		return detach, "the Services are detached from the EtcdCluster"
+		return detach, "detaching the Services from the EtcdCluster"
 	case f.ours == nil:
-		return order, "the new data is ordered"
+		return order, "creating the EtcdRestore that builds the new data"
 	case !meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionStaged):
 		return wait, waitsFor(f.ours)
 	}
@@ -87,22 +88,22 @@ func next(name string, f facts, now time.Time) (act, string) {
 func stop(f facts, now time.Time) (act, string) {
 	switch {
 	case len(f.members) == 0:
-		return resume, "the members are started"
+		return resume, "starting the members"
 	case !f.cluster:
 		return wait, fmt.Sprintf("pod %s of a deleted EtcdCluster is left: delete it if its data is not needed", f.members[0].name)
 	case !f.fenced.IsZero():
 		return await(f)
 	case f.running() == 0:
-		return fence, "the old members, none of which runs, are removed"
+		return fence, "removing the old members, none of which runs"
 	case f.saved == nil, isStale(f.saved, now):
-		return save, "the old members are backed up"
+		return save, "backing up the old members"
 	case f.saved.Status.Phase == v1alpha1.PhaseFailed:
-		return wait, fmt.Sprintf("the old members run, and cannot be backed up before they are stopped: delete EtcdBackup %s of legacy.etcd-dr.io to try again, or the "+
-			"old pods, with --force on a lost node, if their data is not needed: %s", f.saved.Name, f.saved.Status.Message)
+		return wait, fmt.Sprintf("the backup of the old members failed: delete EtcdBackup %s of legacy.etcd-dr.io to retry, or the old pods, with --force on a lost "+
+			"node, to discard their data: %s", f.saved.Name, f.saved.Status.Message)
 	case f.saved.Status.Phase != v1alpha1.PhaseCompleted:
-		return wait, "the old members are backed up"
+		return wait, "backing up the old members"
 	}
-	return fence, "the old members are stopped"
+	return fence, "stopping the old members"
 }
 
 // savedFor is how long a backup of the old members is the way back: they serve, and one that waits longer lacks what they have written since.
@@ -116,15 +117,15 @@ func isStale(saved *v1alpha1.EtcdBackup, now time.Time) bool {
 
 // await returns the next act while the old members end.
 func await(f facts) (act, string) {
-	text := "the old members are stopped"
+	text := "stopping the old members"
 	for _, m := range f.members {
 		switch {
 		case m.created.After(f.fenced):
-			return wait, fmt.Sprintf("pod %s was created after the old members were stopped: an operator of coreos runs, delete its Deployment and that pod", m.name)
+			return wait, fmt.Sprintf("pod %s is newer than the stop of the old members, so coreos' operator still runs: delete its Deployment and this pod", m.name)
 		case !m.ending:
 			return fence, text
 		}
-		text = fmt.Sprintf("the old member %s does not end: if its node %s is lost, run kubectl delete pod %s --force", m.name, m.node, m.name)
+		text = fmt.Sprintf("pod %s is terminating; only if its node %s is lost, run kubectl delete pod %s --force", m.name, m.node, m.name)
 	}
 	return wait, text
 }
@@ -139,7 +140,7 @@ func (f facts) running() (n int) {
 	return n
 }
 
-// waitsFor returns what our EtcdRestore does.
+// waitsFor returns the phase and the message of our EtcdRestore.
 func waitsFor(ours *v1alpha1.EtcdRestore) string {
 	text := fmt.Sprintf("EtcdRestore %s of legacy.etcd-dr.io is in the phase %s", ours.Name, ours.Status.Phase)
 	if ours.Status.Phase == "" {
