@@ -64,14 +64,14 @@ type Options struct {
 	SpoolBackups int64
 	// Ambient lists the URLs below which a repository without a Secret is opened with the operator's identity. {{namespace}} in a URL
 	// stands for the EtcdBackup's namespace. nil: each repository needs a Secret.
-	Ambient  []string
-	Coreos   bool          // serves the custom resources of coreos' operator, in place of those of etcd-dr.io: see package dropin
-	Plain    bool          // with Coreos: stores their backups as plain snapshots too
-	JobImage string        // image of dr for the Jobs of drills and restores; "": neither is run
-	Drills   int           // how many Jobs of drills run at a time, at least 1; those that have run for more than an hour do not count
-	Door     server.Door   // of the API; without addresses nothing is served
-	Patience time.Duration // how long Run waits for running jobs after ctx has ended
-	Identity jobs.Identity
+	Ambient        []string
+	Coreos         bool          // serves the custom resources of coreos' operator, in place of those of etcd-dr.io: see package dropin
+	PlainSnapshots bool          // with Coreos: stores their backups as plain snapshots too
+	JobImage       string        // image of dr for the Jobs of drills and restores; "": neither is run
+	Drills         int           // how many Jobs of drills run at a time, at least 1; those that have run for more than an hour do not count
+	Door           server.Door   // of the API; without addresses nothing is served
+	Patience       time.Duration // how long Run waits for running jobs after ctx has ended
+	Identity       jobs.Identity
 }
 
 // Run runs the operator until ctx ends and its jobs have ended. Errors match ErrAPIServer, ErrPrefix or server.ErrListen.

@@ -3,9 +3,9 @@ package controller
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/api/controller/dropin"
 	"github.com/etcd-dr/etcd-dr/api/controller/restores"
@@ -15,9 +15,7 @@ import (
 
 // define creates the definitions of the custom resources that are missing.
 func define(ctx context.Context, access *rest.Config) error {
-	bounded := rest.CopyConfig(access)
-	bounded.Timeout = restoreRequest
-	c, err := client.New(bounded, client.Options{})
+	c, err := uncached(access, runtime.NewScheme())
 	if err != nil {
 		return err
 	}
@@ -26,7 +24,7 @@ func define(ctx context.Context, access *rest.Config) error {
 
 // addCoreos adds the reconcilers of the custom resources of coreos' operator to the manager.
 func (op *operator) addCoreos(m ctrl.Manager, access *rest.Config) error {
-	plain, err := uncached(m, access)
+	plain, err := uncached(access, m.GetScheme())
 	if err != nil {
 		return err
 	}
@@ -38,7 +36,7 @@ func (op *operator) addCoreos(m ctrl.Manager, access *rest.Config) error {
 		}
 		return op.scheduler.Open(ctx, built)
 	}
-	return dropin.Add(m, dropin.Options{Client: plain, Leads: op.leader.leads, Open: open, Snapshots: op.Plain})
+	return dropin.Add(m, dropin.Options{Client: plain, Leads: op.leader.leads, Open: open, PlainSnapshots: op.PlainSnapshots})
 }
 
 // group returns the group of the EtcdBackups and EtcdRestores that the operator serves.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -36,7 +37,7 @@ const restoreRequest = 30 * time.Second
 
 // addRestores adds the reconciler of EtcdRestores to the manager.
 func (op *operator) addRestores(m ctrl.Manager, access *rest.Config) error {
-	plain, err := uncached(m, access)
+	plain, err := uncached(access, m.GetScheme())
 	if err != nil {
 		return err
 	}
@@ -59,10 +60,10 @@ func (op *operator) addRestores(m ctrl.Manager, access *rest.Config) error {
 }
 
 // uncached returns a client without a cache, whose requests are bounded.
-func uncached(m ctrl.Manager, access *rest.Config) (client.Client, error) {
+func uncached(access *rest.Config, scheme *runtime.Scheme) (client.Client, error) {
 	bounded := rest.CopyConfig(access)
 	bounded.Timeout = restoreRequest
-	return client.New(bounded, client.Options{Scheme: m.GetScheme()})
+	return client.New(bounded, client.Options{Scheme: scheme})
 }
 
 // restoreRetry is the longest wait before the API server is asked again. It is short because members may be stopped.

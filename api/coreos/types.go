@@ -181,7 +181,7 @@ type RestoreStatus struct {
 	// succeeded is true once all members serve the restored data.
 	// +optional
 	Succeeded bool `json:"succeeded"`
-	// reason is why the restore has failed, or for what it waits.
+	// reason explains a failure or a delay; empty after a success.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -56,7 +56,7 @@ drills also to create and delete their Jobs. It does not read the Secrets with i
 			"EtcdBackup's; may be given several times. Example: s3://backups/{{namespace}}")
 	flags.BoolVar(&o.Coreos, "coreos", false,
 		"carry out the EtcdBackups and EtcdRestores of etcd.database.coreos.com in place of those of etcd-dr.io")
-	flags.BoolVar(&o.Plain, "coreos-plain-snapshots", false,
+	flags.BoolVar(&o.PlainSnapshots, "coreos-plain-snapshots", false,
 		"with --coreos: also store each of their backups as a plain snapshot under the path that their EtcdBackup names")
 	flagsOfService(cmd, &o.Door, &o.Patience)
 	a.outputFlag(cmd)
@@ -64,7 +64,7 @@ drills also to create and delete their Jobs. It does not read the Secrets with i
 		for _, f := range declared.CheckService(o.Concurrency, o.Lease) {
 			return usagef("--%w", f.Err)
 		}
-		if o.Plain && !o.Coreos {
+		if o.PlainSnapshots && !o.Coreos {
 			return usagef("--coreos-plain-snapshots needs --coreos")
 		}
 		if o.Drills < 1 {

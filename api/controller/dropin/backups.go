@@ -65,9 +65,13 @@ func (b *backupReconciler) release(ctx context.Context, theirs *coreos.EtcdBacku
 
 // advance applies the spec of theirs to our EtcdBackup, and sets theirs.Status in memory. It returns when to reconcile again; 0: after a change.
 func (b *backupReconciler) advance(ctx context.Context, theirs *coreos.EtcdBackup) (time.Duration, error) {
-	t, err := translate("EtcdBackup", theirs)
+	all, err := b.translate(theirs)
 	if err != nil {
-		theirs.Status = coreos.BackupStatus{Reason: err.Error()}
+		return 0, err
+	}
+	t := all[0]
+	if t.Err != nil {
+		theirs.Status = coreos.BackupStatus{Reason: t.Err.Error()}
 		return 0, nil // a change of theirs is watched
 	}
 	spec, ok := t.Objects[0].Spec.(v1alpha1.EtcdBackupSpec)
@@ -151,14 +155,16 @@ func (b *backupReconciler) apply(ctx context.Context, theirs *coreos.EtcdBackup,
 func (b *backupReconciler) create(ctx context.Context, theirs *coreos.EtcdBackup, spec v1alpha1.EtcdBackupSpec) (*v1alpha1.EtcdBackup, error) {
 	ours := &v1alpha1.EtcdBackup{ObjectMeta: ownedBy(theirs, "EtcdBackup", theirs.Name), Spec: spec}
 	metav1.SetMetaDataAnnotation(&ours.ObjectMeta, translated, digestOf(spec))
-	like, err := b.scheduledFor(ctx, theirs.Namespace, spec)
-	if err != nil {
-		return nil, err
+	if isOnce(spec) {
+		like, err := b.scheduledFor(ctx, theirs.Namespace, spec)
+		if err != nil {
+			return nil, err
+		}
+		if like != "" {
+			ours.Spec = v1alpha1.EtcdBackupSpec{Like: like}
+		}
 	}
-	if like != "" && isOnce(spec) {
-		ours.Spec = v1alpha1.EtcdBackupSpec{Like: like}
-	}
-	err = b.Client.Create(ctx, ours)
+	err := b.Client.Create(ctx, ours)
 	if apierrors.IsAlreadyExists(err) {
 		return nil, nil
 	}

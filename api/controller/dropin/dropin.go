@@ -32,8 +32,8 @@ type Options struct {
 	Leads  func() bool   // whether this operator leads; others do nothing
 	// Open opens the bucket of a repository with the Secrets of a namespace, never with the operator's own identity. The cluster's name
 	// fills in the URL. r.CredentialsSecret must not be nil.
-	Open      func(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (storage.Bucket, error)
-	Snapshots bool // also stores each backup as a plain snapshot under the path of their EtcdBackup
+	Open           func(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (storage.Bucket, error)
+	PlainSnapshots bool // also stores each backup as a plain snapshot under the path of their EtcdBackup
 }
 
 // The times between two reconciliations of one object.
@@ -67,27 +67,22 @@ func options() controller.Options {
 	}
 }
 
-// translate returns the translation of an object of their group. A restore is translated with its cluster, if there is one.
-func translate(kind string, o client.Object, with ...foreign.File) (foreign.Translation, error) {
-	file, err := fileOf(kind, o)
-	if err != nil {
-		return foreign.Translation{}, err
+// translate returns the translations of objects of their group, in their order. A restore is translated better together with its cluster.
+func (o Options) translate(objects ...client.Object) ([]foreign.Translation, error) {
+	var files []foreign.File
+	for _, object := range objects {
+		kind, err := o.Client.GroupVersionKindFor(object)
+		if err != nil {
+			return nil, err
+		}
+		object.GetObjectKind().SetGroupVersionKind(kind)
+		text, err := json.Marshal(object)
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode %s %s: %w", kind.Kind, client.ObjectKeyFromObject(object), err)
+		}
+		files = append(files, foreign.File{Name: object.GetName(), Text: text})
 	}
-	all, err := foreign.Translate(append([]foreign.File{file}, with...), foreign.Options{ByPath: true})
-	if err != nil {
-		return foreign.Translation{}, err
-	}
-	return all[0], all[0].Err
-}
-
-// fileOf returns a file with an object of their group.
-func fileOf(kind string, o client.Object) (foreign.File, error) {
-	o.GetObjectKind().SetGroupVersionKind(coreos.GroupVersion.WithKind(kind))
-	text, err := json.Marshal(o)
-	if err != nil {
-		return foreign.File{}, fmt.Errorf("cannot encode %s %s: %w", kind, client.ObjectKeyFromObject(o), err)
-	}
-	return foreign.File{Name: o.GetName(), Text: text}, nil
+	return foreign.Translate(files, foreign.Options{ByPath: true})
 }
 
 // ownedBy returns the metadata of an object of ours in the namespace of theirs, which is deleted with it.

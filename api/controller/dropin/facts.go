@@ -30,15 +30,26 @@ func (a *adoption) read(ctx context.Context) error {
 	return nil
 }
 
-// readMembers reads the old members, whoever owns them.
+// readMembers reads the old members: the pods with the labels of the EtcdCluster that may run, without those of a StatefulSet. The EtcdCluster may
+// be gone.
 func (a *adoption) readMembers(ctx context.Context) error {
-	pods, err := a.pods(ctx)
-	for _, p := range pods {
+	var all corev1.PodList
+	err := a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"app": "etcd", "etcd_cluster": a.name()})
+	for _, p := range all.Items {
+		if isOfStatefulSet(p) || !mayRun(p) {
+			continue
+		}
+		a.pods = append(a.pods, p)
 		a.facts.members = append(a.facts.members, member{
 			name: p.Name, node: p.Spec.NodeName, created: p.CreationTimestamp.Time, running: p.Status.Phase == corev1.PodRunning, ending: p.DeletionTimestamp != nil,
 		})
 	}
 	return err
+}
+
+// mayRun reports whether a pod has not ended for good.
+func mayRun(p corev1.Pod) bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
 // readCluster reads their EtcdCluster.
@@ -54,42 +65,30 @@ func (a *adoption) readCluster(ctx context.Context) (err error) {
 
 // translate translates their EtcdRestore and their EtcdCluster.
 func (a *adoption) translate(context.Context) error {
-	var with []foreign.File
+	objects := []client.Object{a.theirs}
 	if a.facts.cluster {
-		t, err := translate("EtcdCluster", &a.cluster)
-		if err != nil {
-			a.fault = err.Error()
-		}
-		a.objects = t.Objects
-		file, err := fileOf("EtcdCluster", &a.cluster)
-		if err != nil {
-			return err
-		}
-		with = append(with, file)
+		objects = append(objects, &a.cluster)
 	}
-	t, err := translate("EtcdRestore", a.theirs, with...)
+	all, err := a.Options.translate(objects...)
 	if err != nil {
-		a.unusable = err.Error()
+		return err
+	}
+	if a.facts.cluster {
+		a.objects = all[1].Objects
+		if all[1].Err != nil {
+			a.fault = all[1].Err.Error()
+		}
+	}
+	if all[0].Err != nil {
+		a.unusable = all[0].Err.Error()
 		return nil
 	}
-	spec, ok := t.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
+	spec, ok := all[0].Objects[0].Spec.(v1alpha1.EtcdRestoreSpec)
 	if !ok {
 		panic("an EtcdRestore becomes another object") // foreign
 	}
 	a.spec = spec
 	return nil
-}
-
-// pods returns the pods with the labels of their EtcdCluster that may run, without those of a StatefulSet.
-func (a *adoption) pods(ctx context.Context) (owned []corev1.Pod, err error) {
-	var all corev1.PodList
-	err = a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"app": "etcd", "etcd_cluster": a.name()})
-	for _, p := range all.Items {
-		if !isOfStatefulSet(p) && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			owned = append(owned, p)
-		}
-	}
-	return owned, err
 }
 
 func isOfStatefulSet(p corev1.Pod) bool {
@@ -135,7 +134,7 @@ func (a *adoption) readOperator(ctx context.Context) error {
 	var all corev1.PodList
 	err := a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"name": "etcd-operator"})
 	for _, p := range all.Items {
-		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		if mayRun(p) {
 			a.facts.operator = p.Name
 		}
 	}

@@ -40,7 +40,7 @@ func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBacku
 	defer cancel()
 	from := p.spec.Repositories[0]
 	if from.CredentialsSecret == nil {
-		if b.Snapshots {
+		if b.PlainSnapshots {
 			return "", errors.New("plain snapshots need a Secret with the store's credentials: name one in the spec")
 		}
 		return "", nil
@@ -61,7 +61,7 @@ func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBacku
 		return "", fmt.Errorf("backup %s is no longer in the repository: create the EtcdBackup again, or wait for its next backup", p.id)
 	}
 	p.backup = cat.Backups[0]
-	if b.Snapshots {
+	if b.PlainSnapshots {
 		err = b.storePlain(ctx, theirs, p)
 	}
 	return p.backup.EtcdVersion, err

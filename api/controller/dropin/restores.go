@@ -80,9 +80,10 @@ type adoption struct {
 	spec    v1alpha1.EtcdRestoreSpec // of ours
 	cluster coreos.EtcdCluster       // without a name: there is none
 	objects []foreign.Object         // that replace the EtcdCluster
-	fault   string                   // why the EtcdCluster cannot be replaced; "": it can
+	pods    []corev1.Pod             // the old members
 	facts   facts
 
+	fault    string // why the EtcdCluster cannot be replaced; "": it can
 	unusable string // why the EtcdRestore cannot be carried out; "": it can
 }
 
@@ -191,12 +192,10 @@ func (a *adoption) createObject(ctx context.Context, o foreign.Object) error {
 		return err
 	}
 	if a.spec.Access != nil && o.Kind == "StatefulSet" {
-		annotations := object.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[clientSecret] = a.spec.Access.TLSSecret.Name
-		object.SetAnnotations(annotations)
+		err = unstructured.SetNestedField(object.Object, a.spec.Access.TLSSecret.Name, "metadata", "annotations", clientSecret)
+	}
+	if err != nil {
+		return err
 	}
 	err = ignoreExists(a.Client.Create(ctx, object))
 	if err != nil {
@@ -284,11 +283,7 @@ func (a *adoption) takeOver(ctx context.Context, o foreign.Object) error {
 
 // deleteMembers deletes the old members by their UIDs.
 func (a *adoption) deleteMembers(ctx context.Context) error {
-	pods, err := a.pods(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range pods {
+	for _, p := range a.pods {
 		if p.DeletionTimestamp != nil {
 			continue
 		}

@@ -56,7 +56,7 @@ const maxAge = time.Hour
 // next returns the next act of a restore into the cluster called name, and the reason for people. end without a reason means success. It is pure.
 func next(name string, f facts, now time.Time) (act, string) {
 	switch {
-	case f.ours != nil && f.ours.Status.Phase == v1alpha1.RestorePhase("Succeeded"):
+	case f.ours != nil && meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionComplete):
 		return end, ""
 	case f.ours != nil && meta.IsStatusConditionTrue(f.ours.Status.Conditions, v1alpha1.ConditionFailed):
 		return end, cmp.Or(f.ours.Status.Message, "EtcdRestore "+f.ours.Name+" of legacy.etcd-dr.io has failed")
