@@ -40,7 +40,7 @@ func AddAccess(set *pflag.FlagSet) *Flags {
 	set.BoolVar(&c.InsecureSkipVerify, "insecure-skip-tls-verify", false, "do not verify the servers' certificates")
 	set.StringVar(&c.User, "user", "", "etcd user; the password comes from --password-file, ETCDCTL_PASSWORD or a prompt")
 	set.StringVar(&f.passwordFile, "password-file", "", "file with the user's password")
-	set.DurationVar(&c.DialTimeout, "dial-timeout", 2*time.Second, "to connect to one member")
+	set.DurationVar(&c.DialTimeout, "dial-timeout", 5*time.Second, "to connect to one member")
 	set.DurationVar(&c.CommandTimeout, "command-timeout", 5*time.Second, "for one answer of one member")
 	return f
 }

@@ -34,7 +34,7 @@ func parse(
 
 func TestFlags(t *testing.T) {
 	defaults := cluster.Config{
-		Endpoints: []string{"127.0.0.1:2379"}, DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second,
+		Endpoints: []string{"127.0.0.1:2379"}, DialTimeout: 5 * time.Second, CommandTimeout: 5 * time.Second,
 	}
 	with := func(change func(*cluster.Config)) cluster.Config {
 		c := defaults

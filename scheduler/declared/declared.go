@@ -88,7 +88,7 @@ func CheckService(concurrency int, term time.Duration) (faults []Fault) {
 // Defaults returns a Cluster with the defaults of the fields whose zero values have another meaning or none.
 func Defaults() Cluster {
 	return Cluster{
-		Etcd:     spec.Etcd{DialTimeout: 2 * time.Second, CommandTimeout: 5 * time.Second},
+		Etcd:     spec.Etcd{DialTimeout: 5 * time.Second, CommandTimeout: 5 * time.Second},
 		Require:  spec.Any,
 		Schedule: Schedule{Zone: "UTC"},
 		Triggers: spec.Triggers{Every: 5 * time.Minute},

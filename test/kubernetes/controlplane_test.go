@@ -186,7 +186,8 @@ func newControlPlane(t *testing.T) controlPlane {
 	c := controlPlane{Kubeadm: cluster.StartKubeadm(t, len(allNodes)), page: string(page), dir: t.TempDir()}
 	store := c.StartStore(t)
 	url := store.Bucket(t, "backups")
-	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir)
+	c.env = append(store.Env(), "DR_REPO="+url, "DR_CLUSTER=prod.kubernetes", "HOME="+c.dir,
+		"ETCDCTL_DIAL_TIMEOUT=1m", "ETCDCTL_COMMAND_TIMEOUT=1m") // for a busy host
 	recipient := command.Keygen(t, filepath.Join(c.dir, "key.txt"))
 	c.own = strings.NewReplacer(
 		"AWS_ACCESS_KEY_ID=…", "AWS_ACCESS_KEY_ID="+store.AccessKey, "AWS_SECRET_ACCESS_KEY=…", "AWS_SECRET_ACCESS_KEY="+store.SecretKey,
