@@ -26,7 +26,7 @@ type stage struct {
 }
 
 var (
-	backupStages  = []stage{{"connect", 2, 20}, {"stream", 4, 200}, {"commit", 1, 0}}
+	backupStages = []stage{{"connect", 2, 20}, {"stream", 4, 200}, {"commit", 1, 0}}
 	// The stage prove is over too fast to be hit: it only compares a hash that was made during check.
 	restoreStages = []stage{{"fetch", 2, 100}, {"check", 1, 30}, {"build", 2, 30}, {"rename", 1, 0}}
 )
