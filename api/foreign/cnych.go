@@ -2,7 +2,6 @@ package foreign
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 
@@ -100,10 +99,7 @@ func cnychBackup(o *object) ([]Object, error) {
 	return o.backup(at.folderOf(o.Metadata), v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{Endpoints: urls}}, defaultLimit)
 }
 
-// dataDir is the data dir in a pod of theirs (controllers/resource.go).
-const dataDir = "/var/run/etcd/default.etcd"
-
-// cnychRestore translates an EtcdRestore.
+// cnychRestore translates an EtcdRestore. dr knows the script that starts their members, so it needs no facts about them.
 func cnychRestore(o *object) ([]Object, error) {
 	var theirs cnychRestoreSpec
 	err := o.read(&theirs)
@@ -115,15 +111,12 @@ func cnychRestore(o *object) ([]Object, error) {
 		return nil, err
 	}
 	name := theirs.EtcdCluster.Name
-	into := v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}, DataDir: dataDir}
-	into.Members = o.batch.clusters[o.key(name)].members
-	if into.Members == nil {
-		o.note("A script starts the members, which dr does not read: pass the EtcdCluster too, or set into.members.")
-	}
-	return o.restore(at, into)
+	o.note("StatefulSet %s must exist: dr replaces the data of its members, and does not create a cluster. While EtcdCluster %s owns it, their operator must run: "+
+		"dr sets the size to 0, and back.", name, name)
+	return o.restore(at, v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}})
 }
 
-// cnychCluster notes the way off their operator: the cluster is a StatefulSet already.
+// cnychCluster notes that the cluster is a StatefulSet already, and the way off their operator.
 func cnychCluster(o *object) ([]Object, error) {
 	var theirs struct {
 		Size  int    `json:"size"`
@@ -136,15 +129,8 @@ func cnychCluster(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	var members []v1alpha1.RestoreMember
-	for i := range theirs.Size {
-		name := fmt.Sprintf("%s-%d", o.Metadata.Name, i)
-		url := fmt.Sprintf("http://%s.%s.%s.svc.cluster.local:2380", name, o.Metadata.Name, o.Metadata.Namespace)
-		members = append(members, v1alpha1.RestoreMember{Name: name, PeerURLs: []string{url}})
-	}
-	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{members: members}
-	o.note("The members are run by the StatefulSet %s, which their operator made. To continue without the operator, delete its Deployment, and then "+
-		"the EtcdCluster alone: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. The StatefulSet and its Service stay, and dr restores into it.",
+	o.note("Keep it while their operator runs: the members are run by the StatefulSet %s, and dr restores into that. To continue without the operator, "+
+		"delete its Deployment, and then the EtcdCluster alone: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. The StatefulSet and its Service stay.",
 		o.Metadata.Name, o.Metadata.Namespace, cnych, o.Metadata.Name)
 	o.note("Members that were added later, beyond the first size, leave the cluster and delete their data whenever they stop (preStop): scale to the " +
 		"first size before a restore.")

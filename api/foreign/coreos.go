@@ -169,5 +169,6 @@ func coreosRestore(o *object) ([]Object, error) {
 		return nil, err
 	}
 	name := theirs.EtcdCluster.Name // the backup may have another number of members
+	o.note("StatefulSet %s must exist, and no other operator may run it: dr replaces the data of its members, and does not create a cluster.", name)
 	return o.restore(at.ofInterval(), v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}, Members: o.batch.clusters[o.key(name)].members})
 }

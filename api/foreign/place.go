@@ -257,7 +257,6 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	}
 	o.note("The newest backup is restored. To restore the snapshot %s instead, run dr import into the same repository and cluster, and replace "+
 		"target.latest by target.backup with the id that it prints.", at.snapshot)
-	o.note("StatefulSet %s must exist, and no other operator may run it: dr replaces the data of its members, and does not create a cluster.", name)
 	o.note("If the backups are encrypted, add identitySecret, the Secret with the identity that opens them.")
 	o.note("Old data is kept for 72 hours, and rollback: true goes back to it. Their operator deleted the cluster first.")
 	return o.ours("EtcdRestore", spec), nil

@@ -69,6 +69,7 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("SurvivingDisk", s.testDisks)
 		t.Run("Coreos", s.testCoreos)
 		t.Run("Bitnami", s.testBitnami)
+		t.Run("Cnych", s.testCnych)
 		t.Run("Drill", s.testDrill)
 		t.Run("Sidecar", s.testSidecar)
 		t.Run("Tenants", s.testTenants)

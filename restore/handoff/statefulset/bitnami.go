@@ -42,13 +42,18 @@ func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet) *handoff.Findin
 
 // endDisasterRecovery turns the disaster recovery off in the pod template. While no pod runs, that restarts none.
 func (m *Manager) endDisasterRecovery(set *appsv1.StatefulSet) step {
+	return step{patches: []patch{withVariable(set, disasterRecovery, "no")}, waiting: disasterRecovery + " is set to no"}
+}
+
+// withVariable returns the patch that sets a variable in the containers of the pod template that have it.
+func withVariable(set *appsv1.StatefulSet, name, value string) patch {
 	after := set.DeepCopy()
 	for _, c := range after.Spec.Template.Spec.Containers {
 		for i := range c.Env {
-			if c.Env[i].Name == disasterRecovery {
-				c.Env[i].Value = "no"
+			if c.Env[i].Name == name {
+				c.Env[i].Value = value
 			}
 		}
 	}
-	return step{patches: []patch{{set, after}}, waiting: disasterRecovery + " is set to no"}
+	return patch{set, after}
 }

@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
+	"github.com/etcd-dr/etcd-dr/test/cnych"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -30,6 +32,8 @@ import (
 type site struct {
 	*world
 	api *apiserver.APIServer
+	// operator acts as the operator that owns the StatefulSet; nil: none does.
+	operator func()
 	// quorum is how many members must run until one is ready.
 	quorum int
 	// report is the message that the Jobs of a task leave; "": they are not run.
@@ -49,6 +53,10 @@ func TestWithControllers(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.QPS = -1
+	operators, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +68,7 @@ func TestWithControllers(t *testing.T) {
 		"Restore":              testRestore,
 		"WayBack":              testWayBack,
 		"NothingStarted":       testNothingStarted,
+		"Owned":                func(s *site) { testOwned(s, operators) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Kubectl(t, "", "create", "namespace", namespace)
@@ -88,6 +97,9 @@ func (s *site) until(what string, holds func() bool) {
 			s.t.Fatalf("waited for: %s\n%s", what, s.api.Try(s.t, "", "-n", namespace, "get", "sts,pods,jobs,pvc,cm", "-o", "yaml").Stdout)
 		}
 		s.kubelet()
+		if s.operator != nil {
+			s.operator()
+		}
 	}
 }
 
@@ -415,6 +427,45 @@ func testRestore(s *site) {
 	if !handoff.IsFinal(err) || !strings.Contains(err.Error(), "was restored by nightly@1f3a already") {
 		s.t.Errorf("the same order, again: %v", err)
 	}
+}
+
+// testOwned restores an EtcdCluster of cnych's operator, which changes the StatefulSet and the Service back whenever they differ. Afterwards they
+// are as they were, and the operator replaces no pod.
+func testOwned(s *site, operators dynamic.Interface) {
+	s.api.Kubectl(s.t, cnych.Definition, "create", "-f", "-")
+	s.api.Kubectl(s.t, "", "wait", "--for=condition=Established", "customresourcedefinition/etcdclusters.etcd.ydzs.io")
+	const owner = "apiVersion: etcd.ydzs.io/v1alpha1\nkind: EtcdCluster\nmetadata: {name: etcd}\nspec: {size: 3, image: etcd}\n"
+	s.api.Kubectl(s.t, owner, "-n", namespace, "create", "-f", "-")
+	s.quorum = 1
+	s.operator = func() { s.check(cnych.Reconcile(s.t.Context(), operators, namespace, "etcd")) }
+	s.operator()
+	s.until("all pods are ready", func() bool { return s.set().Status.ReadyReplicas == 3 })
+	s.reportAll()
+	before := s.set()
+	path := s.restore(func(handoff.Step) handoff.Orders { return handoff.Orders{Limit: time.Hour} })
+	if s.record.Phase != handoff.Succeeded {
+		s.t.Fatalf("%s: %+v", path, s.record)
+	}
+	pods := s.pods("etcd")
+	for range 3 {
+		s.operator()
+		s.kubelet()
+	}
+	after := s.set()
+	diff := cmp.Diff(before.Spec, after.Spec) + cmp.Diff(before.Annotations, after.Annotations) + cmp.Diff(lastingOf(pods), lastingOf(s.pods("etcd")))
+	if diff != "" {
+		s.t.Errorf("after the restore (-before +after):\n%s", diff)
+	}
+}
+
+// lastingOf returns pods without the fields that differ between any two pods of the same name, but with their UIDs.
+func lastingOf(pods []corev1.Pod) (all []corev1.Pod) {
+	for _, pod := range pods {
+		one := lasting(pod)
+		one.UID = pod.UID
+		all = append(all, one)
+	}
+	return all
 }
 
 // testWayBack orders a restore to go back once new data is in place.

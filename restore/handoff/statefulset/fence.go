@@ -34,8 +34,10 @@ func (m *Manager) fence(o objects, was saved, now time.Time) step {
 		return wait("the StatefulSet controller has not acted on the retention of claims yet")
 	case was.Retention != nil && len(owned) > 0:
 		return disown(o, owned)
-	case replicasOf(o.set) > 0 || !m.markFor(o.set, was).Stopped:
+	case o.replicas() > 0 || !m.markFor(o.set, was).Stopped:
 		return m.scaleDown(o, was)
+	case replicasOf(o.set) > 0:
+		return wait("%s has the size 0: its operator has not scaled %s down yet", o.cluster, m)
 	case len(o.pods) > 0:
 		return stop(o.pods, now)
 	case hasDisasterRecovery(o.set):
@@ -86,27 +88,30 @@ func disown(o objects, owned []*corev1.PersistentVolumeClaim) step {
 	return s
 }
 
-// scaleDown sets spec.replicas to 0, and deletes the pods. If another program has undone that too often, the step returns an error too.
+// scaleDown sets the number of members to 0, and deletes the pods; if an EtcdCluster owns the StatefulSet, Fence deletes them once its operator
+// has acted. If another program has undone that too often, the step returns an error too.
 func (m *Manager) scaleDown(o objects, was saved) step {
 	mark := m.markFor(o.set, was)
 	s := stop(o.pods, time.Time{})
-	if !mark.Stopped && replicasOf(o.set) > o.count {
+	if o.cluster != nil {
+		s = wait("%s is scaled to 0", o.cluster)
+	}
+	if !mark.Stopped && o.replicas() > o.count {
 		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d",
-			fault.Refused, m, replicasOf(o.set), o.count, o.count)}
+			fault.Refused, o.scaled(), o.replicas(), o.count, o.count)}
 	}
 	if mark.Stopped { // another program has scaled it up since
 		mark.Reverted++
-		by := cmp.Or(scalerOf(o.set), "another program")
-		s.waiting = fmt.Sprintf("%s has scaled %s up to %d again: suspend it", by, m, replicasOf(o.set))
+		by := cmp.Or(o.scaler(), "another program")
+		s.waiting = fmt.Sprintf("%s has scaled %s up to %d again: suspend it", by, o.scaled(), o.replicas())
 		if mark.Reverted >= maxReverts {
-			s.err = fmt.Errorf("%w: %s has scaled %s up %d times: stop that program, and create a new restore", fault.Refused, by, m, mark.Reverted)
+			s.err = fmt.Errorf("%w: %s has scaled %s up %d times: stop that program, and create a new restore", fault.Refused, by, o.scaled(), mark.Reverted)
 		}
 	}
 	mark.Stopped = true
 	after := o.set.DeepCopy()
-	after.Spec.Replicas = new(int32(0))
 	mark.annotate(after, m.ID)
-	s.patches = []patch{{o.set, after}}
+	s.patches = o.scale(after, 0)
 	return s
 }
 

@@ -32,11 +32,14 @@ func (m *Manager) checkSet(o objects) (all findings) {
 			"complete that change first, or take it back, unless it is meant"))
 	}
 	all.add(m.checkDisasterRecovery(o.set))
-	if hasPreStop(o.set) {
+	if hasPreStop(o.set) && o.cluster == nil {
 		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
 			"fewer members", "for the chart of bitnami, set removeMemberOnContainerTermination to false first, if you may want a rollback"))
 	}
-	return append(all, m.checkManagers(o.set)...)
+	if o.cluster != nil {
+		return append(all, m.checkEtcdCluster(o)...)
+	}
+	return append(all, checkManagers(o.set, m.String(), "f:replicas")...)
 }
 
 // hasPreStop reports whether a container runs a command of its own before it stops.
@@ -59,7 +62,7 @@ func (m *Manager) checkService(o objects, members []viewed) (all findings) {
 	case o.service.Spec.ClusterIP != corev1.ClusterIPNone && usesService(members, name):
 		all.add(refuse(fmt.Sprintf("the Service %s/%s has a cluster IP, so the names of the pods in the peer URLs have no addresses", m.Namespace, name),
 			"create it again with clusterIP None"))
-	case !o.service.Spec.PublishNotReadyAddresses:
+	case o.hidesAddresses():
 		all.add(note(fmt.Sprintf("the Service %s/%s hides pods that are not ready, and members may be ready only after they have found one another", m.Namespace, name),
 			"the restore sets publishNotReadyAddresses until all members are ready"))
 	}

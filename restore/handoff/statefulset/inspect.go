@@ -59,7 +59,7 @@ func rank(f handoff.Finding) int {
 // checkTarget returns the reasons for which the StatefulSet is not one to restore into.
 func (m *Manager) checkTarget(o objects) (all findings) {
 	owner := metav1.GetControllerOf(o.set)
-	if owner != nil {
+	if owner != nil && o.cluster == nil {
 		all.add(refuse(fmt.Sprintf("%s belongs to %s %s, which would undo the changes of a restore", m, owner.Kind, owner.Name), m.throughOwner(owner)))
 	}
 	if o.set.DeletionTimestamp != nil {
@@ -84,6 +84,10 @@ func (m *Manager) acts(o objects, was saved, members []viewed) (all []handoff.Ac
 		all = append(all, handoff.Act{Text: fmt.Sprintf(text, args...), Verb: verb})
 	}
 	set := "patch statefulsets " + m.key().String()
+	scale, scaled := set, ""
+	if o.cluster != nil {
+		scale, scaled = fmt.Sprintf("patch etcdclusters.%s %s/%s", cnych, m.Namespace, o.cluster.GetName()), o.cluster.String()+" "
+	}
 	for _, claim := range missingClaims(o, members) {
 		add("create persistentvolumeclaims "+claim.Namespace+"/"+claim.Name, "create the missing claim")
 	}
@@ -91,7 +95,10 @@ func (m *Manager) acts(o objects, was saved, members []viewed) (all []handoff.Ac
 	if was.Retention != nil {
 		add(set, "keep Kubernetes from deleting the claims, until the restore has ended")
 	}
-	add(set, "scale to 0")
+	if o.cluster != nil {
+		add(set, "mark the StatefulSet with annotations, until the restore has ended")
+	}
+	add(scale, "scale %sto 0", scaled)
 	add(fmt.Sprintf("delete pods %s/%s", m.Namespace, strings.Join(o.podNames(), ",")), "delete the pods, all at once")
 	if hasDisasterRecovery(o.set) {
 		add(set, "set %s to no, so that the image's script does not replace the restored data", disasterRecovery)
@@ -100,7 +107,7 @@ func (m *Manager) acts(o objects, was saved, members []viewed) (all []handoff.Ac
 	if was.Hidden {
 		add("patch services "+m.Namespace+"/"+o.set.Spec.ServiceName, "publish addresses that are not ready, until all members are ready")
 	}
-	add(set, "scale to %d", o.count)
+	add(scale, "scale %sto %d", scaled, o.count)
 	if startsInOrder(o.set) {
 		add(fmt.Sprintf("create pods %s/%s", m.Namespace, strings.Join(o.podNames(), ",")),
 			"create the pods all at once: the StatefulSet would wait for the first one to be ready, which needs a quorum")

@@ -19,7 +19,7 @@ import (
 )
 
 // shapes are the StatefulSets in testdata.
-var shapes = []string{"parallel", "subpath", "wal", "uid1001", "bitnami", "local"}
+var shapes = []string{"parallel", "subpath", "wal", "uid1001", "bitnami", "local", "cnych"}
 
 // TestShapes compares the descriptions of StatefulSets, and the Jobs of a member, with golden files. The members of one run, and the claims
 // of another are not bound.
@@ -30,6 +30,8 @@ func TestShapes(t *testing.T) {
 			switch shape {
 			case "parallel":
 				w.run(map[string]string{"etcd-0": "n1", "etcd-1": "n2", "etcd-2": "n3"})
+			case "cnych":
+				w.own(3)
 			case "local":
 				for _, claim := range []string{"data-etcd-1", "data-etcd-2"} {
 					change(w, claim, &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending })
@@ -117,9 +119,9 @@ func TestFindings(t *testing.T) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
 		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: restore through that owner", true},
 		"an owner without a restore of its own": {func(s *appsv1.StatefulSet) {
-			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "etcd.ydzs.io/v1alpha1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "etcd.aenix.io/v1alpha1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
 		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: remove its operator, and then the owner " +
-			"alone: kubectl -n payments delete etcdcluster.etcd.ydzs.io main --cascade=orphan", true},
+			"alone: kubectl -n payments delete etcdcluster.etcd.aenix.io main --cascade=orphan", true},
 		"an owner with a restore of its own": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "druid.gardener.cloud/v1alpha1", Kind: "Etcd", Name: "main", UID: "x", Controller: new(true)}}
 		}, nil, "StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: store a snapshot in the bucket of its sidecar", true},

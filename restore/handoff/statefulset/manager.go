@@ -8,7 +8,9 @@
 // and holds the records of all its restores: see Take.
 //
 // Tasks on the disks run as Jobs, one a member and task, on the member's own claims. Nothing of the pod template changes but one variable
-// of bitnami's image, while no pod exists.
+// of bitnami's image, and one of the script of cnych's operator, while no pod exists.
+//
+// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes the size of that instead of spec.replicas.
 package statefulset
 
 import (

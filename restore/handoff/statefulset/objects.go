@@ -25,6 +25,7 @@ const maxMembers = 32
 // objects are live objects, as they were read at about one time.
 type objects struct {
 	set     *appsv1.StatefulSet
+	cluster *etcdCluster                             // that owns set; nil: none of cnych's operator does
 	count   int32                                    // of members
 	service *corev1.Service                          // headless, of set; nil: missing
 	pods    map[string]*corev1.Pod                   // of set and of the members, by name
@@ -89,7 +90,7 @@ func (m *Manager) readSet(ctx context.Context) (*appsv1.StatefulSet, error) {
 // readObjects reads the objects of the first members of set.
 func (m *Manager) readObjects(ctx context.Context, set *appsv1.StatefulSet, count int32) (objects, error) {
 	o := objects{set: set, count: min(count, maxMembers)}
-	for _, read := range []func(context.Context, *objects) error{m.readPods, m.readClaims, m.readService, m.readTemplates} {
+	for _, read := range []func(context.Context, *objects) error{m.readEtcdCluster, m.readPods, m.readClaims, m.readService, m.readTemplates} {
 		err := read(ctx, &o)
 		if err != nil {
 			return objects{}, err

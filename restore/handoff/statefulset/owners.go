@@ -6,30 +6,32 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkManagers returns the programs that may scale the StatefulSet up again while it must be down.
-func (m *Manager) checkManagers(set *appsv1.StatefulSet) (all findings) {
-	const reverts = " may scale " + "it" + " up again while the data is exchanged"
-	app, _, _ := strings.Cut(set.Annotations["argocd.argoproj.io/tracking-id"], ":")
-	kustomization, release := set.Labels["kustomize.toolkit.fluxcd.io/name"], set.Labels["helm.toolkit.fluxcd.io/name"]
-	scaler := scalerOf(set)
+// checkManagers returns the programs that may scale an object up again while it must be down. name is the object's, and field that of its
+// spec with the number of members, as managedFields name it.
+func checkManagers(object client.Object, name, field string) (all findings) {
+	const reverts = " may scale it up again while the data is exchanged"
+	labels := object.GetLabels()
+	app, _, _ := strings.Cut(object.GetAnnotations()["argocd.argoproj.io/tracking-id"], ":")
+	kustomization, release := labels["kustomize.toolkit.fluxcd.io/name"], labels["helm.toolkit.fluxcd.io/name"]
+	scaler := scalerOf(object, field)
 	switch {
 	case app != "":
-		all.add(note(fmt.Sprintf("Argo CD manages %s with the application %s, and%s", m, app, reverts),
+		all.add(note(fmt.Sprintf("Argo CD manages %s with the application %s, and%s", name, app, reverts),
 			fmt.Sprintf("argocd app set %s --sync-policy none", app)))
 	case kustomization != "":
-		namespace := set.Labels["kustomize.toolkit.fluxcd.io/namespace"]
-		all.add(note(fmt.Sprintf("Flux manages %s with the Kustomization %s/%s, and%s", m, namespace, kustomization, reverts),
+		namespace := labels["kustomize.toolkit.fluxcd.io/namespace"]
+		all.add(note(fmt.Sprintf("Flux manages %s with the Kustomization %s/%s, and%s", name, namespace, kustomization, reverts),
 			fmt.Sprintf("flux -n %s suspend kustomization %s", namespace, kustomization)))
 	case release != "":
-		namespace := set.Labels["helm.toolkit.fluxcd.io/namespace"]
-		all.add(note(fmt.Sprintf("Flux manages %s with the HelmRelease %s/%s, and%s", m, namespace, release, reverts),
+		namespace := labels["helm.toolkit.fluxcd.io/namespace"]
+		all.add(note(fmt.Sprintf("Flux manages %s with the HelmRelease %s/%s, and%s", name, namespace, release, reverts),
 			fmt.Sprintf("flux -n %s suspend helmrelease %s", namespace, release)))
 	case scaler != "" && !isByHand(scaler):
-		all.add(note(fmt.Sprintf("%s set spec.replicas of %s, and%s", scaler, m, reverts), "suspend it, unless it was a person"))
+		all.add(note(fmt.Sprintf("%s set spec.%s of %s, and%s", scaler, strings.TrimPrefix(field, "f:"), name, reverts), "suspend it, unless it was a person"))
 	}
 	return all
 }
@@ -39,42 +41,53 @@ func isByHand(manager string) bool {
 	return strings.HasPrefix(manager, "kubectl") || slices.Contains([]string{"helm", "Terraform", "HashiCorp", fieldOwner}, manager)
 }
 
-// scalerOf returns the field manager that was the last to set spec.replicas; "" if none is recorded.
-func scalerOf(set *appsv1.StatefulSet) string {
+// scalerOf returns the field manager that was the last to set a field of an object's spec; "" if none is recorded.
+func scalerOf(object client.Object, field string) string {
 	var last metav1.ManagedFieldsEntry
-	for _, entry := range set.ManagedFields {
-		if setsReplicas(entry) && (last.Time == nil || entry.Time != nil && last.Time.Before(entry.Time)) {
+	for _, entry := range object.GetManagedFields() {
+		if sets(entry, field) && (last.Time == nil || entry.Time != nil && last.Time.Before(entry.Time)) {
 			last = entry
 		}
 	}
 	return last.Manager
 }
 
-// setsReplicas reports whether an entry contains spec.replicas.
-func setsReplicas(entry metav1.ManagedFieldsEntry) bool {
+// sets reports whether an entry contains a field of the spec.
+func sets(entry metav1.ManagedFieldsEntry, field string) bool {
 	var fields struct {
 		Spec map[string]json.RawMessage `json:"f:spec"`
 	}
 	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 		return false
 	}
-	_, sets := fields.Spec["f:replicas"]
-	return sets
+	_, contained := fields.Spec[field]
+	return contained
 }
 
 // throughOwner returns how to restore a StatefulSet that an operator runs.
 func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
-	group, _, _ := strings.Cut(owner.APIVersion, "/")
-	switch group {
+	switch groupOf(owner) {
 	case "druid.gardener.cloud":
 		return "store a snapshot in the bucket of its sidecar, etcd-backup-restore, which restores it"
 	case "etcd-operator.cozystack.io":
 		return "create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch has downloaded"
 	case "kubermatic.k8c.io":
 		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
-	case "etcd.ydzs.io", "operator.etcd.io", "etcd.aenix.io": // their operators only scale the StatefulSet, and have no restore
-		return fmt.Sprintf("remove its operator, and then the owner alone: kubectl -n %s delete %s.%s %s --cascade=orphan", m.Namespace,
-			strings.ToLower(owner.Kind), group, owner.Name)
+	case cnych: // readEtcdCluster has not found it
+		return "create it again, or remove its operator, and then the owner alone: " + m.orphan(owner)
+	case "operator.etcd.io", "etcd.aenix.io": // their operators only scale the StatefulSet, and have no restore
+		return "remove its operator, and then the owner alone: " + m.orphan(owner)
 	}
 	return "restore through that owner, or set up a StatefulSet without one"
+}
+
+// groupOf returns the API group of an owner.
+func groupOf(owner *metav1.OwnerReference) string {
+	group, _, _ := strings.Cut(owner.APIVersion, "/")
+	return group
+}
+
+// orphan returns the command that removes the owner of the StatefulSet, and keeps the StatefulSet.
+func (m *Manager) orphan(owner *metav1.OwnerReference) string {
+	return fmt.Sprintf("kubectl -n %s delete %s.%s %s --cascade=orphan", m.Namespace, strings.ToLower(owner.Kind), groupOf(owner), owner.Name)
 }

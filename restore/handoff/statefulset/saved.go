@@ -61,7 +61,7 @@ func (m *Manager) markFor(set *appsv1.StatefulSet, was saved) mark {
 // savedOf returns the values to save. Those that an earlier restore has changed and not put back are as they were before that one.
 func savedOf(o objects, c corev1.Container) saved {
 	now := saved{
-		Replicas: replicasOf(o.set), Hidden: o.service != nil && !o.service.Spec.PublishNotReadyAddresses, User: runningUser(o, c.Name),
+		Replicas: o.replicas(), Hidden: o.hidesAddresses(), User: runningUser(o, c.Name),
 	}
 	if deletesClaims(o.set) {
 		now.Retention = o.set.Spec.PersistentVolumeClaimRetentionPolicy

@@ -27,9 +27,12 @@ type environment map[string]*string
 func settingsOf(c corev1.Container, pod, namespace string) settings {
 	s := settings{env: environmentOf(c, pod, namespace)}
 	args, ok := etcdArgs(c)
-	if ok {
+	switch {
+	case ok:
 		s.flags = flags.Parse(args)
-	} else {
+	case isCnychScript(c):
+		s.flags = cnychFlags(s.env, pod, namespace)
+	default:
 		s.hidden = fmt.Sprintf("container %s runs %s, which is not parsed", c.Name, program(c))
 	}
 	if s.has("config-file") { // etcd ignores all flags and variables then

@@ -28,7 +28,7 @@ func (m *Manager) start(ctx context.Context, h handoff.Handoff, decide func(obje
 // putBack returns the next step towards as many members running as before the restore. A number of replicas that the restore has not changed
 // stays: the cluster may have grown since Inspect, and then Fence was refused.
 func (m *Manager) putBack(o objects, was saved) step {
-	n := replicasOf(o.set)
+	n := o.replicas()
 	switch {
 	case o.set.Annotations[restoreAnnotation] != m.ID:
 		return done()
@@ -45,16 +45,19 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 	switch {
 	case n > 0 && len(o.pods) == 0 && hasDisasterRecovery(o.set): // another program has put it back since Fence
 		return m.endDisasterRecovery(o.set)
+	case n > 0 && len(o.pods) == 0 && o.cluster == nil && addsMembers(o.set, n):
+		return setFirstSize(o.set, n)
 	case n > 0 && was.Hidden && o.service != nil && !o.service.Spec.PublishNotReadyAddresses:
 		after := o.service.DeepCopy()
 		after.Spec.PublishNotReadyAddresses = true
 		return step{patches: []patch{{o.service, after}}, waiting: "the Service publishes addresses that are not ready"}
-	case replicasOf(o.set) != n || mark.Stopped:
+	case o.replicas() != n || mark.Stopped:
 		after := o.set.DeepCopy()
-		after.Spec.Replicas = &n
 		mark.Stopped, mark.Reverted = false, 0
 		mark.annotate(after, m.ID)
-		return step{patches: []patch{{o.set, after}}, waiting: fmt.Sprintf("%s is scaled to %d", m, n)}
+		return step{patches: o.scale(after, n), waiting: fmt.Sprintf("%s is scaled to %d", o.scaled(), n)}
+	case replicasOf(o.set) != n:
+		return wait("%s has the size %d: its operator has not scaled %s up yet", o.cluster, n, m)
 	case len(missing) > 0 && o.createsPods():
 		return o.createPods(missing)
 	case len(missing) > 0:
