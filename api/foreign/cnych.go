@@ -2,6 +2,7 @@ package foreign
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -99,7 +100,10 @@ func cnychBackup(o *object) ([]Object, error) {
 	return o.backup(at.folderOf(o.Metadata), v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{Endpoints: urls}}, defaultLimit)
 }
 
-// cnychRestore translates an EtcdRestore. dr knows the script that starts their members, so it needs no facts about them.
+// dataDir is the data dir in a pod of theirs (controllers/resource.go).
+const dataDir = "/var/run/etcd/default.etcd"
+
+// cnychRestore translates an EtcdRestore.
 func cnychRestore(o *object) ([]Object, error) {
 	var theirs cnychRestoreSpec
 	err := o.read(&theirs)
@@ -111,12 +115,17 @@ func cnychRestore(o *object) ([]Object, error) {
 		return nil, err
 	}
 	name := theirs.EtcdCluster.Name
-	o.note("StatefulSet %s must exist: dr replaces the data of its members, and does not create a cluster. While EtcdCluster %s owns it, their operator must run: "+
-		"dr sets the size to 0, and back.", name, name)
-	return o.restore(at, v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}})
+	into := v1alpha1.RestoreInto{StatefulSet: v1alpha1.StatefulSetName{Name: name}, DataDir: dataDir}
+	into.Members = o.batch.clusters[o.key(name)].members
+	if into.Members == nil {
+		o.note("A script starts the members. If dr does not know it, pass the EtcdCluster too, or set into.members.")
+	}
+	o.note("StatefulSet %s must exist: dr replaces the data of its members, and does not create a cluster. While EtcdCluster %s owns it, keep their operator "+
+		"running: dr sets the size to 0, and later back.", name, name)
+	return o.restore(at, into)
 }
 
-// cnychCluster notes that the cluster is a StatefulSet already, and the way off their operator.
+// cnychCluster notes the way off their operator: the cluster is a StatefulSet already.
 func cnychCluster(o *object) ([]Object, error) {
 	var theirs struct {
 		Size  int    `json:"size"`
@@ -129,10 +138,15 @@ func cnychCluster(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.note("Keep it while their operator runs: the members are run by the StatefulSet %s, and dr restores into that. To continue without the operator, "+
-		"delete its Deployment, and then the EtcdCluster alone: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. The StatefulSet and its Service stay.",
-		o.Metadata.Name, o.Metadata.Namespace, cnych, o.Metadata.Name)
-	o.note("Members that were added later, beyond the first size, leave the cluster and delete their data whenever they stop (preStop): scale to the " +
-		"first size before a restore.")
+	var members []v1alpha1.RestoreMember
+	for i := range theirs.Size {
+		name := fmt.Sprintf("%s-%d", o.Metadata.Name, i)
+		url := fmt.Sprintf("http://%s.%s.%s.svc.cluster.local:2380", name, o.Metadata.Name, o.Metadata.Namespace)
+		members = append(members, v1alpha1.RestoreMember{Name: name, PeerURLs: []string{url}})
+	}
+	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{members: members}
+	o.note("Keep it as long as their operator runs: StatefulSet %s runs the members, and dr restores into it. To continue without the operator, delete its "+
+		"Deployment, wait until its pod is gone, and then delete only the EtcdCluster: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. "+
+		"The StatefulSet and its Service stay.", o.Metadata.Name, o.Metadata.Namespace, cnych, o.Metadata.Name)
 	return nil, nil
 }

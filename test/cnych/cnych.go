@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Definition is that of EtcdClusters.
+// Definition is the CustomResourceDefinition of EtcdClusters.
 const Definition = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: etcdclusters.etcd.ydzs.io}
@@ -27,7 +27,6 @@ spec:
     - name: v1alpha1
       served: true
       storage: true
-      subresources: {status: {}}
       schema:
         openAPIV3Schema:
           type: object
@@ -106,8 +105,8 @@ spec:
   ports: [{name: peer, port: 2380}, {name: client, port: 2379}]
 `
 
-// setText has their fields, and another script. Like theirs, it waits for the names of all members, and a pod that is not below the size would
-// add itself to the cluster: here it ends. The image of the tests has no shell, so the host's is mounted. The settings for etcd are for
+// setText has their fields, and another script. Like theirs, it waits until the names of all members have addresses. Where theirs would add
+// the pod to the cluster, it ends. The image of the tests has no shell, so the host's is mounted. The settings for etcd are for
 // a busy host.
 const setText = `apiVersion: apps/v1
 kind: StatefulSet

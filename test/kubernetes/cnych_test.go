@@ -9,8 +9,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/cnych"
 )
 
-// testCnych restores the StatefulSet of an EtcdCluster of cnych's operator, for which a stand-in runs all the time. Afterwards the operator
-// changes nothing.
+// testCnych restores the StatefulSet of an EtcdCluster while a stand-in for cnych's operator runs. Afterwards the operator replaces no pod.
 func (s *site) testCnych(t *testing.T) {
 	t.Parallel()
 	const namespace = "lab"
@@ -26,6 +25,10 @@ func (s *site) testCnych(t *testing.T) {
 	s.wantRestored(t, namespace, "all", journal)
 	s.wantSameClaims(t, namespace, claims)
 	s.Eventually(t, "3 3", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")
+	sizes := s.Kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app=etcd", "-o", `jsonpath={.items[*].spec.containers[0].env[?(@.name=="INITIAL_CLUSTER_SIZE")].value}`)
+	if sizes != "3 3 3" {
+		t.Errorf("the pods have the first sizes %s", sizes)
+	}
 	pods := s.uids(t, namespace, "pods", "-l", "app=etcd")
 	for range 3 {
 		s.reconcileCnych(t, namespace)

@@ -429,8 +429,8 @@ func testRestore(s *site) {
 	}
 }
 
-// testOwned restores an EtcdCluster of cnych's operator, which changes the StatefulSet and the Service back whenever they differ. Afterwards they
-// are as they were, and the operator replaces no pod.
+// testOwned restores an EtcdCluster while a stand-in for cnych's operator reverts all other changes of the StatefulSet and the Service. The new
+// members have the settings of the old ones, and the operator replaces none.
 func testOwned(s *site, operators dynamic.Interface) {
 	s.api.Kubectl(s.t, cnych.Definition, "create", "-f", "-")
 	s.api.Kubectl(s.t, "", "wait", "--for=condition=Established", "customresourcedefinition/etcdclusters.etcd.ydzs.io")
@@ -451,8 +451,18 @@ func testOwned(s *site, operators dynamic.Interface) {
 		s.operator()
 		s.kubelet()
 	}
+	s.until("the StatefulSet controller has acted", func() bool { return s.set().Status.ObservedGeneration == s.set().Generation })
 	after := s.set()
-	diff := cmp.Diff(before.Spec, after.Spec) + cmp.Diff(before.Annotations, after.Annotations) + cmp.Diff(lastingOf(pods), lastingOf(s.pods("etcd")))
+	if after.Status.CurrentRevision != after.Status.UpdateRevision || after.Status.UpdateRevision != before.Status.UpdateRevision {
+		s.t.Errorf("the revision of the pods was %s, and is %s: %s", before.Status.UpdateRevision, after.Status.CurrentRevision, after.Status.UpdateRevision)
+	}
+	for _, pod := range s.pods("etcd") {
+		size := pod.Spec.Containers[0].Env[0]
+		if size.Name != "INITIAL_CLUSTER_SIZE" || size.Value != "3" {
+			s.t.Errorf("pod %s has %s=%s", pod.Name, size.Name, size.Value)
+		}
+	}
+	diff := cmp.Diff(before.Annotations, after.Annotations) + cmp.Diff(lastingOf(pods), lastingOf(s.pods("etcd")))
 	if diff != "" {
 		s.t.Errorf("after the restore (-before +after):\n%s", diff)
 	}

@@ -10,14 +10,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // cnych is the API group of cnych/etcd-operator. After every change its controller replaces the spec of the StatefulSet: the replicas and
-// the variable INITIAL_CLUSTER_SIZE are spec.size of the EtcdCluster (controllers/resource.go, MutateStatefulSet). So a restore sets that
-// size, and waits for the operator. It does not set spec.replicas beside it: a pod whose number is not below INITIAL_CLUSTER_SIZE would add
+// the variable INITIAL_CLUSTER_SIZE become spec.size of the EtcdCluster (controllers/resource.go, MutateStatefulSet). So a restore sets that
+// size, and waits for the operator. It does not also set spec.replicas: a pod whose ordinal is INITIAL_CLUSTER_SIZE or higher would add
 // itself to the cluster as a new member, and delete its data when it stops.
 const cnych = "etcd.ydzs.io"
 
@@ -25,9 +27,7 @@ const cnych = "etcd.ydzs.io"
 type etcdCluster struct{ *unstructured.Unstructured }
 
 // String returns the kind, the namespace and the name.
-func (c etcdCluster) String() string {
-	return fmt.Sprintf("EtcdCluster %s/%s", c.GetNamespace(), c.GetName())
-}
+func (c etcdCluster) String() string { return describe(c.Unstructured) }
 
 // readEtcdCluster reads the EtcdCluster of cnych's operator that owns the StatefulSet, if there is one.
 func (m *Manager) readEtcdCluster(ctx context.Context, o *objects) error {
@@ -39,7 +39,7 @@ func (m *Manager) readEtcdCluster(ctx context.Context, o *objects) error {
 	found.SetAPIVersion(owner.APIVersion)
 	found.SetKind(owner.Kind)
 	err := m.client.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: owner.Name}, found)
-	if apierrors.IsNotFound(err) || err == nil && found.GetUID() != owner.UID {
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || err == nil && found.GetUID() != owner.UID {
 		return nil
 	}
 	if err != nil {
@@ -49,7 +49,21 @@ func (m *Manager) readEtcdCluster(ctx context.Context, o *objects) error {
 	return nil
 }
 
-// size returns spec.size, which the definition of EtcdClusters demands.
+// trySize asks the API server whether it would set the size of the EtcdCluster to 0, without a change.
+func (m *Manager) trySize(ctx context.Context, o *objects) error {
+	if o.cluster == nil {
+		return nil
+	}
+	p := o.cluster.withSize(0)
+	err := m.client.Patch(ctx, p.after, client.MergeFrom(p.before), client.DryRunAll)
+	if apierrors.IsInvalid(err) {
+		o.refused = err.Error()
+		return nil
+	}
+	return apiError(err, "change the size of %s", o.cluster)
+}
+
+// size returns spec.size, which the definition of EtcdClusters requires.
 func (c etcdCluster) size() int32 {
 	size, _, _ := unstructured.NestedInt64(c.Object, "spec", "size")
 	return int32(size)
@@ -62,7 +76,7 @@ func (c etcdCluster) withSize(n int32) patch {
 	return patch{c.Unstructured, after}
 }
 
-// replicas returns how many members are ordered: from the EtcdCluster, or from the StatefulSet if none owns it.
+// replicas returns the wanted number of members: that of the EtcdCluster, or of the StatefulSet if none owns it.
 func (o objects) replicas() int32 {
 	if o.cluster != nil {
 		return o.cluster.size()
@@ -70,16 +84,18 @@ func (o objects) replicas() int32 {
 	return replicasOf(o.set)
 }
 
-// scale returns the patches that order n members, and replace the StatefulSet by after.
+// scale returns the patches that replace the StatefulSet by after, and set the number of members.
 func (o objects) scale(after *appsv1.StatefulSet, n int32) []patch {
-	if o.cluster != nil {
+	switch {
+	case o.cluster == nil:
+		after.Spec.Replicas = &n
+	case o.cluster.size() != n:
 		return []patch{{o.set, after}, o.cluster.withSize(n)}
 	}
-	after.Spec.Replicas = &n
 	return []patch{{o.set, after}}
 }
 
-// scaled returns the name of the object that orders the members.
+// scaled returns the name of the object that sets the number of members.
 func (o objects) scaled() string {
 	if o.cluster != nil {
 		return o.cluster.String()
@@ -87,7 +103,7 @@ func (o objects) scaled() string {
 	return describe(o.set)
 }
 
-// scaler returns the field manager that was the last to order members; "" if none is recorded.
+// scaler returns the field manager that was the last to set the number of members; "" if none is recorded.
 func (o objects) scaler() string {
 	if o.cluster != nil {
 		return scalerOf(o.cluster, "f:size")
@@ -101,15 +117,26 @@ func (o objects) hidesAddresses() bool {
 	return o.cluster == nil && o.service != nil && !o.service.Spec.PublishNotReadyAddresses
 }
 
+// waitForOperator waits until the operator of the EtcdCluster has scaled the StatefulSet up or down.
+func (m *Manager) waitForOperator(o objects, direction string) step {
+	return wait("%s has size %d, and its operator has not scaled %s %s yet: start the operator; or %s",
+		o.cluster, o.cluster.size(), m, direction, m.orphan(metav1.GetControllerOf(o.set)))
+}
+
 // checkEtcdCluster returns the facts about the EtcdCluster that owns the StatefulSet, and about the programs that may scale it.
 func (m *Manager) checkEtcdCluster(o objects) (all findings) {
-	c := o.cluster
-	if c.size() != replicasOf(o.set) {
-		all.add(refuse(fmt.Sprintf("%s has the size %d, and %s has %d replicas: its operator does not run, or has not acted yet",
-			c, c.size(), m, replicasOf(o.set)),
-			"start the operator; or remove it, and then the owner alone: "+m.orphan(metav1.GetControllerOf(o.set))))
+	c, owner := o.cluster, metav1.GetControllerOf(o.set)
+	switch {
+	case c.GetDeletionTimestamp() != nil:
+		all.add(refuse(fmt.Sprintf("%s is being deleted, and Kubernetes deletes %s with it", c, m), m.disown()))
+	case c.size() != replicasOf(o.set):
+		all.add(refuse(fmt.Sprintf("%s has size %d, and %s has %d replicas: its operator is not running, or has not acted yet", c, c.size(), m, replicasOf(o.set)),
+			"start the operator, or wait until it has acted, and create a new restore; or "+m.orphan(owner)))
+	case o.refused != "":
+		all.add(refuse(fmt.Sprintf("the size of %s cannot be set to 0: %s", c, o.refused), m.orphan(owner)))
 	}
-	all.add(note(fmt.Sprintf("%s owns %s: the restore sets its size to 0, and back", c, m), "let its operator run until the restore has ended"))
+	all.add(note(fmt.Sprintf("%s owns %s: the restore sets its size to 0, and later back to %d; no member starts before the pods of all have addresses", c, m, o.count),
+		"keep its operator running until the restore has ended"))
 	return append(all, checkManagers(c, c.String(), "f:size")...)
 }
 
@@ -119,13 +146,15 @@ const cnychDataDir = "/var/run/etcd/default.etcd"
 // isCnychScript reports whether a container runs that script.
 func isCnychScript(c corev1.Container) bool {
 	script := strings.Join(c.Command, " ")
-	return strings.Contains(script, "${SET_NAME}.${MY_NAMESPACE}.svc.cluster.local:2380") && strings.Contains(script, "--data-dir "+cnychDataDir)
+	return strings.Contains(script, "--initial-advertise-peer-urls http://${HOSTNAME}.${SET_NAME}.${MY_NAMESPACE}.svc.cluster.local:2380") &&
+		strings.Contains(script, "--data-dir "+cnychDataDir)
 }
 
 // firstSize is the variable with the number of members that do not add themselves to the cluster.
 const firstSize = "INITIAL_CLUSTER_SIZE"
 
-// addsMembers reports whether one of n members would add itself: the EtcdCluster was removed while it had a smaller size, such as 0.
+// addsMembers reports whether one of n members would add itself: the EtcdCluster was removed while it had a smaller size, such as 0, or a
+// person has scaled the StatefulSet since.
 func addsMembers(set *appsv1.StatefulSet, n int32) bool {
 	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
 		return isCnychScript(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
@@ -135,7 +164,7 @@ func addsMembers(set *appsv1.StatefulSet, n int32) bool {
 	})
 }
 
-// setFirstSize sets firstSize in the pod template. While no pod runs, that restarts none.
+// setFirstSize sets firstSize in the pod template. While the StatefulSet has no replicas, that restarts no pod.
 func setFirstSize(set *appsv1.StatefulSet, n int32) step {
 	return step{patches: []patch{withVariable(set, firstSize, strconv.Itoa(int(n)))}, waiting: fmt.Sprintf("%s is set to %d", firstSize, n)}
 }

@@ -1,14 +1,23 @@
 package statefulset_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -97,52 +106,96 @@ func TestOwnedIsScaledByItsOwner(t *testing.T) {
 	wantDone(t, true)(w.manager().Release(t.Context(), w.record.Handoff))
 }
 
-// TestOwnedComesBack takes a restore back whose record was written before anything else, and one whose EtcdCluster has the size 0 already.
+// TestOwnedComesBack undoes a restore that has stored its record but changed nothing, and one whose operator has not scaled the members down.
 func TestOwnedComesBack(t *testing.T) {
 	w := newOwned(t)
 	w.plan()
 	wantDone(t, true)(w.manager().Return(t.Context(), w.record.Handoff))
 	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
-	w.act()
+	w.run(map[string]string{"demo-0": "n1", "demo-1": "n2", "demo-2": "n3"})
 	wantDone(t, false)(w.manager().Return(t.Context(), w.record.Handoff))
 	if w.size() != 3 {
 		t.Errorf("the size is %d", w.size())
 	}
+	wantDone(t, true)(w.manager().Return(t.Context(), w.record.Handoff))
 }
 
-// TestOwnedScaledUpAgain lets another program set the size again and again.
+// TestOwnedScaledUpAgain lets another program set the size again and again. That the API server refuses the first changes does not count.
 func TestOwnedScaledUpAgain(t *testing.T) {
 	w := newOwned(t)
 	w.plan()
-	for range 5 {
+	failing := true
+	w.intercept(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+		if failing && o.GetObjectKind().GroupVersionKind().Kind == "EtcdCluster" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "etcdclusters"}, o.GetName(), errors.New("a webhook"))
+		}
+		return c.Patch(ctx, o, p, options...)
+	}})
+	for range 6 {
 		_, err := w.manager().Fence(t.Context(), w.record.Handoff)
-		must(t, err)
+		if !errors.Is(err, handoff.ErrForbidden) || !strings.Contains(err.Error(), "cannot change EtcdCluster payments/demo") {
+			t.Fatal(err)
+		}
+	}
+	failing = false
+	fence := func() error {
+		for range 2 { // the size, and the mark
+			_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for range 5 {
+		must(t, fence())
 		w.resize(3)
 	}
-	_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+	err := fence()
 	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "has scaled EtcdCluster payments/demo up 5 times") {
 		t.Error(err)
 	}
 }
 
-// TestOwnerIsRemoved removes the EtcdCluster alone, while it has the size 0: the restore goes on without it. Members that would add themselves
-// to the cluster, because the first size is 0, get that of the restore.
+// TestOwnerIsRemoved removes only the EtcdCluster, while its size is 0 and a pod still ends: the restore goes on without it. Members that would
+// add themselves to the cluster, because the first size is 0, get that of the restore.
 func TestOwnerIsRemoved(t *testing.T) {
 	w := newOwned(t)
 	w.plan()
 	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
-	must(t, w.client.Delete(t.Context(), w.cluster()))
-	variable := func() string { return etcd(w.set()).Env[0].Value }
-	change(w, "demo", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.OwnerReferences, etcd(s).Env[0].Value = nil, "0" })
 	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
-	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
-	p, err := w.manager().Release(t.Context(), w.record.Handoff)
-	if err != nil || p.Waiting != "INITIAL_CLUSTER_SIZE is set to 3" || variable() != "3" {
-		t.Errorf("%+v, %v: the first size is %q", p, err, variable())
+	must(t, w.client.Delete(t.Context(), w.cluster()))
+	change(w, "demo", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
+		s.OwnerReferences, s.Spec.Replicas, etcd(s).Env[0].Value = nil, new(int32(0)), "0"
+	})
+	w.run(map[string]string{"demo-1": "n2"})
+	for _, want := range []string{"INITIAL_CLUSTER_SIZE is set to 3", "StatefulSet payments/demo is scaled to 3"} {
+		p, err := w.manager().Return(t.Context(), w.record.Handoff)
+		if err != nil || p.Waiting != want || etcd(w.set()).Env[0].Value != "3" {
+			t.Errorf("%+v, %v: the first size is %q; want %s", p, err, etcd(w.set()).Env[0].Value, want)
+		}
 	}
-	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
 	if *w.set().Spec.Replicas != 3 {
 		t.Errorf("%d replicas", *w.set().Spec.Replicas)
+	}
+}
+
+// TestOwnerAppears lets an operator take a StatefulSet whose Service the restore was to change: the operator would change that back, so the restore
+// leaves it.
+func TestOwnerAppears(t *testing.T) {
+	w := newWorld(t, "cnych", func(s *appsv1.StatefulSet) { s.OwnerReferences = nil })
+	w.plan()
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
+	w.own(0)
+	owner := metav1.OwnerReference{APIVersion: "etcd.ydzs.io/v1alpha1", Kind: "EtcdCluster", Name: "demo", UID: "c0de", Controller: new(true)}
+	change(w, "demo", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.OwnerReferences = []metav1.OwnerReference{owner} })
+	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
+	w.act()
+	w.run(map[string]string{"demo-0": "n1", "demo-1": "n2", "demo-2": "n3"})
+	wantDone(t, true)(w.manager().Release(t.Context(), w.record.Handoff))
+	if w.size() != 3 || get(w, "demo", &corev1.Service{}).Spec.PublishNotReadyAddresses {
+		t.Errorf("the size is %d; the Service was changed, or the size is wrong", w.size())
 	}
 }
 
@@ -152,15 +205,35 @@ func TestOwnedIsRefused(t *testing.T) {
 		edit func(w *world)
 		want string // the beginning of the first finding
 	}{
-		"the operator does not run": {func(w *world) { w.own(5) }, "EtcdCluster payments/demo has the size 5, and StatefulSet payments/demo has 3 replicas"},
-		"no EtcdCluster": {func(*world) {}, "StatefulSet payments/demo belongs to EtcdCluster demo, which would undo the changes of a restore: create it " +
-			"again, or remove its operator, and then the owner alone: kubectl -n payments delete etcdcluster.etcd.ydzs.io demo --cascade=orphan"},
+		"the operator is not running": {func(w *world) { w.own(5) }, "EtcdCluster payments/demo has size 5, and StatefulSet payments/demo has 3 replicas"},
+		"no EtcdCluster": {func(*world) {}, "StatefulSet payments/demo belongs to EtcdCluster demo, which would undo the changes of a restore: that EtcdCluster " +
+			"does not exist, and Kubernetes may delete what belongs to it: keep the StatefulSet: kubectl -n payments patch statefulset demo --type=merge " +
+			`-p '{"metadata":{"ownerReferences":null}}'`},
 		"another one": {func(w *world) {
 			w.own(3)
-			must(w.t, w.client.Delete(w.t.Context(), w.cluster(), client.GracePeriodSeconds(0)))
 			change(w, "demo", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.OwnerReferences[0].UID = "other" })
-			w.own(3)
 		}, "StatefulSet payments/demo belongs to EtcdCluster demo"},
+		"no definition": {func(w *world) {
+			w.intercept(interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+				if o.GetObjectKind().GroupVersionKind().Kind == "EtcdCluster" {
+					return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "etcd.ydzs.io", Kind: "EtcdCluster"}}
+				}
+				return c.Get(ctx, key, o, options...)
+			}})
+		}, "StatefulSet payments/demo belongs to EtcdCluster demo"},
+		"it ends": {func(w *world) {
+			w.own(3)
+			c := w.cluster()
+			c.SetFinalizers([]string{"example.com/kept"})
+			must(w.t, w.client.Update(w.t.Context(), c))
+			must(w.t, w.client.Delete(w.t.Context(), c))
+		}, "EtcdCluster payments/demo is being deleted, and Kubernetes deletes StatefulSet payments/demo with it: keep the StatefulSet"},
+		"a size that is refused": {func(w *world) {
+			w.own(3)
+			w.intercept(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "EtcdCluster"}, "demo", nil)
+			}})
+		}, "the size of EtcdCluster payments/demo cannot be set to 0: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cnych")
@@ -170,5 +243,25 @@ func TestOwnedIsRefused(t *testing.T) {
 				t.Errorf("%s", first)
 			}
 		})
+	}
+}
+
+// TestInspectChangesNoSize checks that Inspect only asks whether the size may be changed.
+func TestInspectChangesNoSize(t *testing.T) {
+	w := newOwned(t)
+	w.inspect()
+	if w.size() != 3 {
+		t.Errorf("the size is %d", w.size())
+	}
+}
+
+// TestOtherScriptsAreNotParsed changes the script of cnych's operator: its URLs are no longer known.
+func TestOtherScriptsAreNotParsed(t *testing.T) {
+	w := newOwned(t, func(s *appsv1.StatefulSet) {
+		etcd(s).Command[2] = strings.ReplaceAll(etcd(s).Command[2], "http://", "https://")
+	})
+	first := w.inspect().Findings[0]
+	if !first.Refuses || !strings.HasPrefix(first.String(), "the peer URLs of demo-0 are unknown: container etcd runs /bin/sh, which is not parsed") {
+		t.Errorf("%s", first)
 	}
 }

@@ -37,7 +37,7 @@ func (m *Manager) fence(o objects, was saved, now time.Time) step {
 	case o.replicas() > 0 || !m.markFor(o.set, was).Stopped:
 		return m.scaleDown(o, was)
 	case replicasOf(o.set) > 0:
-		return wait("%s has the size 0: its operator has not scaled %s down yet", o.cluster, m)
+		return m.waitForOperator(o, "down")
 	case len(o.pods) > 0:
 		return stop(o.pods, now)
 	case hasDisasterRecovery(o.set):
@@ -88,8 +88,9 @@ func disown(o objects, owned []*corev1.PersistentVolumeClaim) step {
 	return s
 }
 
-// scaleDown sets the number of members to 0, and deletes the pods; if an EtcdCluster owns the StatefulSet, Fence deletes them once its operator
-// has acted. If another program has undone that too often, the step returns an error too.
+// scaleDown sets the number of members to 0, and deletes the pods. If an EtcdCluster owns the StatefulSet, the mark says so only once its size is
+// 0, because a patch of it may fail after that of the mark; and the pods are deleted later, once its operator has acted. If another program has
+// scaled the StatefulSet up too often, the step returns an error too.
 func (m *Manager) scaleDown(o objects, was saved) step {
 	mark := m.markFor(o.set, was)
 	s := stop(o.pods, time.Time{})
@@ -108,7 +109,7 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 			s.err = fmt.Errorf("%w: %s has scaled %s up %d times: stop that program, and create a new restore", fault.Refused, by, o.scaled(), mark.Reverted)
 		}
 	}
-	mark.Stopped = true
+	mark.Stopped = o.cluster == nil || o.replicas() == 0
 	after := o.set.DeepCopy()
 	mark.annotate(after, m.ID)
 	s.patches = o.scale(after, 0)

@@ -120,8 +120,8 @@ func TestFindings(t *testing.T) {
 		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: restore through that owner", true},
 		"an owner without a restore of its own": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "etcd.aenix.io/v1alpha1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
-		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: remove its operator, and then the owner " +
-			"alone: kubectl -n payments delete etcdcluster.etcd.aenix.io main --cascade=orphan", true},
+		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: remove its operator, wait " +
+			"until the operator's pod is gone, and then delete only the owner: kubectl -n payments delete etcdcluster.etcd.aenix.io main --cascade=orphan", true},
 		"an owner with a restore of its own": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "druid.gardener.cloud/v1alpha1", Kind: "Etcd", Name: "main", UID: "x", Controller: new(true)}}
 		}, nil, "StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: store a snapshot in the bucket of its sidecar", true},

@@ -10,7 +10,7 @@
 // Tasks on the disks run as Jobs, one a member and task, on the member's own claims. Nothing of the pod template changes but one variable
 // of bitnami's image, and one of the script of cnych's operator, while no pod exists.
 //
-// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes the size of that instead of spec.replicas.
+// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes its size instead of spec.replicas.
 package statefulset
 
 import (
@@ -86,7 +86,7 @@ func (m *Manager) Exists(ctx context.Context) (bool, error) {
 
 // Inspect describes the StatefulSet and its members. The number of members is spec.replicas; if that is 0, the value before an earlier
 // restore that has not ended; without one, the number of Into.Members or of the backup's. Their names and peer URLs are those of Into.Members, else of the
-// flags and the environment of the etcd container, else of the backup's members. Scripts are not parsed.
+// flags and the environment of the etcd container, else of the backup's members. Of scripts it knows only that of cnych's operator.
 func (m *Manager) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	set, err := m.readSet(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *Manager) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if err != nil {
 		return handoff.Handoff{}, err
 	}
-	err = m.readSpares(ctx, &o)
+	err = cmp.Or(m.readSpares(ctx, &o), m.trySize(ctx, &o))
 	return m.inspect(o), err
 }
 

@@ -30,6 +30,8 @@ type objects struct {
 	service *corev1.Service                          // headless, of set; nil: missing
 	pods    map[string]*corev1.Pod                   // of set and of the members, by name
 	claims  map[string]*corev1.PersistentVolumeClaim // of the members, by name
+	// refused is why the API server would not set the size of cluster to 0; "": it would. Read by Inspect alone.
+	refused string
 	// spares are the names of claims that pods after the members' would use; read by Inspect alone.
 	spares []string
 	// templates are those of the pods that are to be created, by their revisions.

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkManagers returns the programs that may scale an object up again while it must be down. name is the object's, and field that of its
-// spec with the number of members, as managedFields name it.
+// checkManagers returns the programs that may scale an object up again while it must be down. name is the object's name; field is the field of
+// its spec with the number of members, as managedFields name it.
 func checkManagers(object client.Object, name, field string) (all findings) {
 	const reverts = " may scale it up again while the data is exchanged"
 	labels := object.GetLabels()
@@ -74,9 +74,9 @@ func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 	case "kubermatic.k8c.io":
 		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
 	case cnych: // readEtcdCluster has not found it
-		return "create it again, or remove its operator, and then the owner alone: " + m.orphan(owner)
+		return "that EtcdCluster does not exist, and Kubernetes may delete what belongs to it: " + m.disown()
 	case "operator.etcd.io", "etcd.aenix.io": // their operators only scale the StatefulSet, and have no restore
-		return "remove its operator, and then the owner alone: " + m.orphan(owner)
+		return m.orphan(owner)
 	}
 	return "restore through that owner, or set up a StatefulSet without one"
 }
@@ -87,7 +87,14 @@ func groupOf(owner *metav1.OwnerReference) string {
 	return group
 }
 
-// orphan returns the command that removes the owner of the StatefulSet, and keeps the StatefulSet.
+// orphan returns how to remove the owner of the StatefulSet, and keep the StatefulSet. An operator that still runs might take it back, and then
+// Kubernetes would delete it with its owner.
 func (m *Manager) orphan(owner *metav1.OwnerReference) string {
-	return fmt.Sprintf("kubectl -n %s delete %s.%s %s --cascade=orphan", m.Namespace, strings.ToLower(owner.Kind), groupOf(owner), owner.Name)
+	return fmt.Sprintf("remove its operator, wait until the operator's pod is gone, and then delete only the owner: kubectl -n %s delete %s.%s %s "+
+		"--cascade=orphan", m.Namespace, strings.ToLower(owner.Kind), groupOf(owner), owner.Name)
+}
+
+// disown returns how to keep the StatefulSet when its owner is gone.
+func (m *Manager) disown() string {
+	return fmt.Sprintf(`keep the StatefulSet: kubectl -n %s patch statefulset %s --type=merge -p '{"metadata":{"ownerReferences":null}}'`, m.Namespace, m.Name)
 }

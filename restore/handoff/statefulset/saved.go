@@ -31,7 +31,7 @@ type saved struct {
 // mark is the content of markAnnotation.
 type mark struct {
 	saved
-	Stopped  bool `json:"stopped,omitempty"`  // the restore has set spec.replicas to 0, and not back
+	Stopped  bool `json:"stopped,omitempty"`  // the restore has set the number of members to 0, and not back
 	Reverted int  `json:"reverted,omitempty"` // how often another program has scaled it up since
 }
 

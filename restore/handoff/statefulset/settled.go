@@ -68,8 +68,12 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// valuesBack returns the changes that put the values back, apart from spec.replicas and the annotations.
+// valuesBack returns the changes that put the values back, apart from the number of members and the annotations. The operator of an EtcdCluster
+// has its own values.
 func valuesBack(o objects, was saved) (patches []patch) {
+	if o.cluster != nil {
+		return nil
+	}
 	if was.Hidden && o.service != nil && o.service.Spec.PublishNotReadyAddresses {
 		after := o.service.DeepCopy()
 		after.Spec.PublishNotReadyAddresses = false

@@ -45,9 +45,9 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 	switch {
 	case n > 0 && len(o.pods) == 0 && hasDisasterRecovery(o.set): // another program has put it back since Fence
 		return m.endDisasterRecovery(o.set)
-	case n > 0 && len(o.pods) == 0 && o.cluster == nil && addsMembers(o.set, n):
+	case n > 0 && o.cluster == nil && replicasOf(o.set) == 0 && addsMembers(o.set, n):
 		return setFirstSize(o.set, n)
-	case n > 0 && was.Hidden && o.service != nil && !o.service.Spec.PublishNotReadyAddresses:
+	case n > 0 && was.Hidden && o.hidesAddresses():
 		after := o.service.DeepCopy()
 		after.Spec.PublishNotReadyAddresses = true
 		return step{patches: []patch{{o.service, after}}, waiting: "the Service publishes addresses that are not ready"}
@@ -57,7 +57,7 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 		mark.annotate(after, m.ID)
 		return step{patches: o.scale(after, n), waiting: fmt.Sprintf("%s is scaled to %d", o.scaled(), n)}
 	case replicasOf(o.set) != n:
-		return wait("%s has the size %d: its operator has not scaled %s up yet", o.cluster, n, m)
+		return m.waitForOperator(o, "up")
 	case len(missing) > 0 && o.createsPods():
 		return o.createPods(missing)
 	case len(missing) > 0:

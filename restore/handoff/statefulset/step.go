@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -71,7 +72,7 @@ func (m *Manager) delete(ctx context.Context, object client.Object, more ...clie
 
 // describe returns the kind, the namespace and the name of an object.
 func describe(object client.Object) string {
-	kind := fmt.Sprintf("%T", object)
+	kind := cmp.Or(object.GetObjectKind().GroupVersionKind().Kind, fmt.Sprintf("%T", object)) // typed objects are read without their kind
 	kind = kind[strings.LastIndex(kind, ".")+1:]
 	return fmt.Sprintf("%s %s/%s", kind, object.GetNamespace(), object.GetName())
 }
