@@ -16,6 +16,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/servers"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // object is one of testdata: its name in kubectl and, for some, its key in etcd.
@@ -89,7 +90,11 @@ var rest = []object{
 // applied with kubectl, and is then as before.
 func TestExtractRestoresDeletedObjects(t *testing.T) {
 	withServers(t)
-	for _, version := range []string{"3.6", "3.7"} {
+	versions := []string{"3.7"}
+	if soak.On() {
+		versions = []string{"3.6", "3.7"}
+	}
+	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := servers.Start(t, servers.Options{Version: version, TLS: true})

@@ -32,29 +32,29 @@ type controlPlane struct {
 var allNodes = []string{"n1", "n2", "n3"}
 
 // TestControlPlane follows docs/control-planes.md: it rebuilds all nodes from the bucket alone. Then it loses etcd on all nodes, and restores it
-// to a moment by one command on each: clients, kubelets and pods go on, and so do the agents. It does that again at once, on a node later than
-// on the others, and takes it back.
+// to a moment by one command on each: clients, kubelets and pods go on, and so do the agents.
 func TestControlPlane(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kubernetes")
 	}
-	restoreTwice(t)
+	newControlPlane(t).restoreAll(t)
 }
 
-// TestSoakControlPlaneFromTheTrap begins like TestControlPlane. Then a kubelet starts an empty cluster before anybody restores, and at last a
-// member is replaced.
+// TestSoakControlPlaneFromTheTrap begins like TestControlPlane. It restores again at once, on a node later than on the others, and takes that
+// back. Then a kubelet starts an empty cluster before anybody restores, and at last a member is replaced.
 func TestSoakControlPlaneFromTheTrap(t *testing.T) {
 	soak.Only(t, "takes ten minutes")
-	c, all := restoreTwice(t)
+	c := newControlPlane(t)
+	all := c.restoreAll(t)
+	c.restoreAndBack(t, all)
 	c.restoreFromTheTrap(t, c.blocks(t, "Restore etcd")[2])
 	all.wantFollowed(t)
 	c.replaceMember(t, "n1", "n3")
 }
 
-// restoreTwice does what TestControlPlane describes. It returns the control plane and its clients.
-func restoreTwice(t *testing.T) (controlPlane, clients) {
+// restoreAll does what TestControlPlane describes. It returns the clients.
+func (c controlPlane) restoreAll(t *testing.T) clients {
 	t.Helper()
-	c := newControlPlane(t)
 	c.backUp(t)
 	c.Kubectl(t, "", "create", "secret", "generic", "kept", "--from-literal=word=open")
 	token := strings.TrimSpace(c.Kubectl(t, "", "create", "token", "default"))
@@ -68,13 +68,18 @@ func restoreTwice(t *testing.T) (controlPlane, clients) {
 	c.wantKeys(t, token)
 	c.wantMembers(t)
 
-	restore := c.blocks(t, "Restore etcd")[2]
-	all := c.restoreUnderClients(t, restore)
+	all := c.restoreUnderClients(t, c.blocks(t, "Restore etcd")[2])
 	c.wantMembers(t)
+	return all
+}
+
+// restoreAndBack restores again, on a node later than on the others, and takes that back.
+func (c controlPlane) restoreAndBack(t *testing.T, all clients) {
+	t.Helper()
 	c.plan(t, c.archived(t, "second"))
 
 	c.Kubectl(t, "", "create", "configmap", "later")
-	results := c.restoreWithout(t, "n3", restore)
+	results := c.restoreWithout(t, "n3", c.blocks(t, "Restore etcd")[2])
 	c.wantConfigMaps(t, "after", "before", "second")
 	c.wantMembers(t)
 	all.wantFollowed(t)
@@ -86,7 +91,6 @@ func restoreTwice(t *testing.T) (controlPlane, clients) {
 	})
 	c.wantConfigMaps(t, "after", "before", "later", "second")
 	all.wantFollowed(t)
-	return c, all
 }
 
 // restoreUnderClients loses etcd on all nodes, and restores the moment before a mistake. The clients of the API server follow, and no kubelet

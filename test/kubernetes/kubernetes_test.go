@@ -81,14 +81,16 @@ func TestOnKubernetes(t *testing.T) {
 	t.Run("Helm", s.testHelm)
 }
 
-// TestSoakOnKubernetes runs what TestOnKubernetes has no time for: restores that are deleted midway, a copy, an archive over TLS, an API
-// server that is killed in each phase.
+// TestSoakOnKubernetes runs what TestOnKubernetes has no time for: restores that are deleted midway or fail first, a copy, an archive over TLS,
+// an API server that is killed in each phase.
 func TestSoakOnKubernetes(t *testing.T) {
-	soak.Only(t, "takes ten minutes")
+	soak.Only(t, "takes half an hour")
 	s := startSite(t)
 	t.Run("RightToRestore", s.testRightToRestore)
 	t.Run("AtOnce", func(t *testing.T) {
 		t.Run("RestoreBack", s.testRestoreBack)
+		t.Run("RestoreAndBack", s.testRestoreAndBack)
+		t.Run("RestoreSecured", s.testRestoreSecured)
 		t.Run("SecuredEtcd", s.testSecuredEtcd)
 	})
 	t.Run("APIServerIsKilled", s.testAPIServerIsKilled)

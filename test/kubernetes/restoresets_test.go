@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/test/soak"
 )
 
 // testRestoreOrdered restores a time between two backups into a StatefulSet of OrderedReady. It has lost its quorum and the volume of a
@@ -78,8 +79,8 @@ func (s *site) loseQuorum(t *testing.T, namespace string) {
 }
 
 // testRestoreSecured restores an etcd of user 1001 that requires certificates and a login. Its data is in a folder of its volumes, and its
-// log on volumes of its own. Its backups are in MinIO. With a wrong password the members cannot be checked: the restore waits, and goes back when it is ordered to.
-// A full volume refuses a restore. With the right password, and with room, it succeeds.
+// log on volumes of its own. Its backups are in MinIO. A full volume refuses a restore. With room it succeeds. In the soak, an earlier restore
+// has a wrong password: it cannot check the members, waits, and goes back when it is ordered to.
 func (s *site) testRestoreSecured(t *testing.T) {
 	t.Parallel()
 	const namespace = "safe"
@@ -99,8 +100,22 @@ func (s *site) testRestoreSecured(t *testing.T) {
 	restored := s.journal(t, namespace, "early", 5)
 	s.wantOneBackup(t, namespace, "after-early")
 	revision := s.put(t, namespace, "late", "after the backup")
-	old, hash := s.clusterID(t, namespace), s.hashKV(t, namespace, revision)
+	if soak.On() {
+		s.restoreWithWrongPassword(t, namespace, revision)
+	}
+	s.wantFullDiskRefused(t, namespace)
+	s.Kubectl(t, restoreOf(namespace, "right", "target: {latest: {}}\n  confirm: etcd"), "apply", "-f", "-")
+	s.wantRestored(t, namespace, "right", restored)
+	for _, folder := range []string{filepath.Join(s.Volume(t, namespace, "data-etcd-0"), "etcd", "data", "member"), filepath.Join(s.Volume(t, namespace, "log-etcd-0"), "log")} {
+		wantOwner(t, folder)
+	}
+	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", patience.String()) // before its volumes
+}
 
+// restoreWithWrongPassword restores with a password that the restored members refuse, and goes back to a revision.
+func (s *site) restoreWithWrongPassword(t *testing.T, namespace string, revision int64) {
+	t.Helper()
+	old, hash := s.clusterID(t, namespace), s.hashKV(t, namespace, revision)
 	s.userSecret(t, namespace, "wrong-user", "wrong horse")
 	const wrong = "target: {latest: {}}\n  confirm: etcd\n  access: {tlsSecret: {name: etcd-client}, authSecret: {name: wrong-user}}"
 	s.Kubectl(t, restoreOf(namespace, "wrong", wrong), "apply", "-f", "-")
@@ -109,14 +124,6 @@ func (s *site) testRestoreSecured(t *testing.T) {
 	s.wantPhase(t, namespace, "wrong", handoff.Failed)
 	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
 	s.wantCluster(t, namespace, old, revision, hash)
-
-	s.wantFullDiskRefused(t, namespace)
-	s.Kubectl(t, restoreOf(namespace, "right", "target: {latest: {}}\n  confirm: etcd"), "apply", "-f", "-")
-	s.wantRestored(t, namespace, "right", restored)
-	for _, folder := range []string{filepath.Join(s.Volume(t, namespace, "data-etcd-0"), "etcd", "data", "member"), filepath.Join(s.Volume(t, namespace, "log-etcd-0"), "log")} {
-		wantOwner(t, folder)
-	}
-	s.Kubectl(t, "", "delete", "namespace", namespace, "--timeout", patience.String()) // before its volumes
 }
 
 // wantFullDiskRefused orders a restore while the volume of a member has no room for it. The members serve on.
