@@ -88,9 +88,9 @@ func disown(o objects, owned []*corev1.PersistentVolumeClaim) step {
 	return s
 }
 
-// scaleDown sets the number of members to 0, and deletes the pods. If an EtcdCluster owns the StatefulSet, the mark says so only once its size is
-// 0, because a patch of it may fail after that of the mark; and the pods are deleted later, once its operator has acted. If another program has
-// scaled the StatefulSet up too often, the step returns an error too.
+// scaleDown sets the number of members to 0, and deletes the pods. If an EtcdCluster owns the StatefulSet, the pods are deleted later, once its
+// operator has acted; and the mark counts them as stopped only once the size is 0, because the patch of the size may fail after that of the
+// mark. If another program has scaled the members up too often, the step returns an error too.
 func (m *Manager) scaleDown(o objects, was saved) step {
 	mark := m.markFor(o.set, was)
 	s := stop(o.pods, time.Time{})
