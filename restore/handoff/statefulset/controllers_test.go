@@ -438,6 +438,7 @@ func testOwned(s *site, operators dynamic.Interface) {
 	s.api.Kubectl(s.t, owner, "-n", namespace, "create", "-f", "-")
 	s.quorum = 1
 	s.operator = func() { s.check(cnych.Reconcile(s.t.Context(), operators, namespace, "etcd")) }
+	defer func() { s.operator = nil }()
 	s.operator()
 	s.until("all pods are ready", func() bool { return s.set().Status.ReadyReplicas == 3 })
 	s.reportAll()
