@@ -38,6 +38,11 @@ spec:
             status: {type: object}
 `
 
+// EtcdCluster returns the manifest of an EtcdCluster.
+func EtcdCluster(name, image string, size int) string {
+	return fmt.Sprintf("apiVersion: etcd.ydzs.io/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %q}\nspec: {size: %d, image: %q}\n", name, size, image)
+}
+
 var (
 	clusters = schema.GroupVersionResource{Group: "etcd.ydzs.io", Version: "v1alpha1", Resource: "etcdclusters"}
 	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}

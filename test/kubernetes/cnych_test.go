@@ -47,8 +47,7 @@ func (s *site) startCnych(t *testing.T, namespace string) {
 	t.Helper()
 	s.Kubectl(t, cnych.Definition, "apply", "-f", "-")
 	s.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout", patience.String(), "customresourcedefinition/etcdclusters.etcd.ydzs.io")
-	const owner = "apiVersion: etcd.ydzs.io/v1alpha1\nkind: EtcdCluster\nmetadata: {name: etcd}\nspec: {size: 3, image: etcd-dr.test/etcd:3.6}\n"
-	s.Kubectl(t, owner, "-n", namespace, "create", "-f", "-")
+	s.Kubectl(t, cnych.EtcdCluster("etcd", "etcd-dr.test/etcd:3.6", 3), "-n", namespace, "create", "-f", "-")
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

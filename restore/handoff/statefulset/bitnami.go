@@ -40,13 +40,8 @@ func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet) *handoff.Findin
 		fmt.Sprintf("the restore sets %s to no; turn it on again in the chart's values afterwards, if it is wanted", disasterRecovery))
 }
 
-// endDisasterRecovery turns the disaster recovery off in the pod template. While no pod runs, that restarts none.
-func (m *Manager) endDisasterRecovery(set *appsv1.StatefulSet) step {
-	return step{patches: []patch{withVariable(set, disasterRecovery, "no")}, waiting: disasterRecovery + " is set to no"}
-}
-
-// withVariable returns the patch that sets a variable in the containers of the pod template that have it.
-func withVariable(set *appsv1.StatefulSet, name, value string) patch {
+// setVariable sets a variable in the containers of the pod template that have it. While no pod is to run, that restarts none.
+func setVariable(set *appsv1.StatefulSet, name, value string) step {
 	after := set.DeepCopy()
 	for _, c := range after.Spec.Template.Spec.Containers {
 		for i := range c.Env {
@@ -55,5 +50,5 @@ func withVariable(set *appsv1.StatefulSet, name, value string) patch {
 			}
 		}
 	}
-	return patch{set, after}
+	return step{patches: []patch{{set, after}}, waiting: fmt.Sprintf("%s is set to %s", name, value)}
 }

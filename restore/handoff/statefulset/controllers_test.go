@@ -434,8 +434,7 @@ func testRestore(s *site) {
 func testOwned(s *site, operators dynamic.Interface) {
 	s.api.Kubectl(s.t, cnych.Definition, "create", "-f", "-")
 	s.api.Kubectl(s.t, "", "wait", "--for=condition=Established", "customresourcedefinition/etcdclusters.etcd.ydzs.io")
-	const owner = "apiVersion: etcd.ydzs.io/v1alpha1\nkind: EtcdCluster\nmetadata: {name: etcd}\nspec: {size: 3, image: etcd}\n"
-	s.api.Kubectl(s.t, owner, "-n", namespace, "create", "-f", "-")
+	s.api.Kubectl(s.t, cnych.EtcdCluster("etcd", "etcd", 3), "-n", namespace, "create", "-f", "-")
 	s.quorum = 1
 	s.operator = func() { s.check(cnych.Reconcile(s.t.Context(), operators, namespace, "etcd")) }
 	defer func() { s.operator = nil }()

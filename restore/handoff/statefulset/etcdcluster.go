@@ -95,20 +95,20 @@ func (o objects) scale(after *appsv1.StatefulSet, n int32) []patch {
 	return []patch{{o.set, after}}
 }
 
-// scaled returns the name of the object that sets the number of members.
-func (o objects) scaled() string {
+// scaled returns the object that sets the number of members.
+func (o objects) scaled() client.Object {
 	if o.cluster != nil {
-		return o.cluster.String()
+		return o.cluster.Unstructured
 	}
-	return describe(o.set)
+	return o.set
 }
 
-// scaler returns the field manager that was the last to set the number of members; "" if none is recorded.
-func (o objects) scaler() string {
+// scaledBy returns the field of its spec that does.
+func (o objects) scaledBy() string {
 	if o.cluster != nil {
-		return scalerOf(o.cluster, "f:size")
+		return "size"
 	}
-	return scalerOf(o.set, "f:replicas")
+	return "replicas"
 }
 
 // hidesAddresses reports whether the headless Service hides pods that are not ready, and the restore can change that. The operator of an
@@ -123,12 +123,14 @@ func (m *Manager) waitForOperator(o objects, direction string) step {
 		o.cluster, o.cluster.size(), m, direction, m.orphan(metav1.GetControllerOf(o.set)))
 }
 
-// checkEtcdCluster returns the facts about the EtcdCluster that owns the StatefulSet, and about the programs that may scale it.
+// checkEtcdCluster returns the facts about the EtcdCluster that owns the StatefulSet, if there is one.
 func (m *Manager) checkEtcdCluster(o objects) (all findings) {
 	c, owner := o.cluster, metav1.GetControllerOf(o.set)
 	switch {
+	case c == nil:
+		return nil
 	case c.GetDeletionTimestamp() != nil:
-		all.add(refuse(fmt.Sprintf("%s is being deleted, and Kubernetes deletes %s with it", c, m), m.disown()))
+		all.add(refuse(fmt.Sprintf("%s is being deleted, and Kubernetes deletes %s with it", c, m), m.keepSet()))
 	case c.size() != replicasOf(o.set):
 		all.add(refuse(fmt.Sprintf("%s has size %d, and %s has %d replicas: its operator is not running, or has not acted yet", c, c.size(), m, replicasOf(o.set)),
 			"start the operator, or wait until it has acted, and create a new restore; or "+m.orphan(owner)))
@@ -137,7 +139,7 @@ func (m *Manager) checkEtcdCluster(o objects) (all findings) {
 	}
 	all.add(note(fmt.Sprintf("%s owns %s: the restore sets its size to 0, and later back to %d; no member starts before the pods of all have addresses", c, m, o.count),
 		"keep its operator running until the restore has ended"))
-	return append(all, checkManagers(c, c.String(), "f:size")...)
+	return all
 }
 
 // cnychDataDir is the data dir in the script that starts etcd in the pods of an EtcdCluster (controllers/resource.go, newContainers).
@@ -162,11 +164,6 @@ func addsMembers(set *appsv1.StatefulSet, n int32) bool {
 			return e.Name == firstSize && err == nil && int32(size) < n
 		})
 	})
-}
-
-// setFirstSize sets firstSize in the pod template. While the StatefulSet has no replicas, that restarts no pod.
-func setFirstSize(set *appsv1.StatefulSet, n int32) step {
-	return step{patches: []patch{withVariable(set, firstSize, strconv.Itoa(int(n)))}, waiting: fmt.Sprintf("%s is set to %d", firstSize, n)}
 }
 
 // cnychFlags returns the flags with which that script starts etcd in a pod.

@@ -13,12 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/test/cnych"
 )
 
 // newOwned returns a world with an EtcdCluster of cnych's operator that owns the StatefulSet.
@@ -30,14 +31,12 @@ func newOwned(t *testing.T, edits ...func(set *appsv1.StatefulSet)) *world {
 }
 
 // own creates the EtcdCluster.
-func (w *world) own(size int64) {
+func (w *world) own(size int) {
 	w.t.Helper()
-	c := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": size, "image": "etcd:3.6"}}}
-	c.SetAPIVersion("etcd.ydzs.io/v1alpha1")
-	c.SetKind("EtcdCluster")
+	c := &unstructured.Unstructured{}
+	must(w.t, yaml.Unmarshal([]byte(cnych.EtcdCluster("demo", "etcd:3.6", size)), &c.Object))
 	c.SetNamespace(namespace)
-	c.SetName("demo")
-	c.SetUID(types.UID("c0de"))
+	c.SetUID("c0de")
 	must(w.t, w.client.Create(w.t.Context(), c, client.FieldOwner("kubectl")))
 }
 
@@ -157,8 +156,8 @@ func TestOwnedScaledUpAgain(t *testing.T) {
 	}
 }
 
-// TestOwnerIsRemoved removes only the EtcdCluster, while its size is 0 and a pod still ends: the restore goes on without it. Members that would
-// add themselves to the cluster, because the first size is 0, get that of the restore.
+// TestOwnerIsRemoved deletes the EtcdCluster, but not its StatefulSet, while the size is 0 and one pod is still ending. INITIAL_CLUSTER_SIZE is 0
+// too, so the members would add themselves to the cluster: the way back sets it before it starts them.
 func TestOwnerIsRemoved(t *testing.T) {
 	w := newOwned(t)
 	w.plan()

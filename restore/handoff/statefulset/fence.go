@@ -41,7 +41,7 @@ func (m *Manager) fence(o objects, was saved, now time.Time) step {
 	case len(o.pods) > 0:
 		return stop(o.pods, now)
 	case hasDisasterRecovery(o.set):
-		return m.endDisasterRecovery(o.set)
+		return setVariable(o.set, disasterRecovery, "no")
 	case !hasActed(o.set):
 		return wait("the StatefulSet controller has not acted on the last change yet")
 	}
@@ -99,14 +99,14 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 	}
 	if !mark.Stopped && o.replicas() > o.count {
 		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d",
-			fault.Refused, o.scaled(), o.replicas(), o.count, o.count)}
+			fault.Refused, describe(o.scaled()), o.replicas(), o.count, o.count)}
 	}
 	if mark.Stopped { // another program has scaled it up since
 		mark.Reverted++
 		by := cmp.Or(o.scaler(), "another program")
-		s.waiting = fmt.Sprintf("%s has scaled %s up to %d again: suspend it", by, o.scaled(), o.replicas())
+		s.waiting = fmt.Sprintf("%s has scaled %s up to %d again: suspend it", by, describe(o.scaled()), o.replicas())
 		if mark.Reverted >= maxReverts {
-			s.err = fmt.Errorf("%w: %s has scaled %s up %d times: stop that program, and create a new restore", fault.Refused, by, o.scaled(), mark.Reverted)
+			s.err = fmt.Errorf("%w: %s has scaled %s up %d times: stop that program, and create a new restore", fault.Refused, by, describe(o.scaled()), mark.Reverted)
 		}
 	}
 	mark.Stopped = o.cluster == nil || o.replicas() == 0

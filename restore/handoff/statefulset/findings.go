@@ -36,10 +36,7 @@ func (m *Manager) checkSet(o objects) (all findings) {
 		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
 			"fewer members", "for the chart of bitnami, set removeMemberOnContainerTermination to false first, if you may want a rollback"))
 	}
-	if o.cluster != nil {
-		return append(all, m.checkEtcdCluster(o)...)
-	}
-	return append(all, checkManagers(o.set, m.String(), "f:replicas")...)
+	return slices.Concat(all, m.checkEtcdCluster(o), o.checkManagers())
 }
 
 // hasPreStop reports whether a container runs a command of its own before it stops.
@@ -98,7 +95,7 @@ func (m *Manager) checkDisks(o objects, members []viewed) (all findings) {
 func (m *Manager) checkSpares(o objects) (all findings) {
 	for _, name := range o.spares {
 		all.add(refuse(fmt.Sprintf("claim %s/%s belongs to a pod after the %d members: once that pod starts, it serves its old data", m.Namespace, name, o.count),
-			fmt.Sprintf("scale %s up to restore that member too, or delete the claim", o.scaled())))
+			fmt.Sprintf("scale %s up to restore that member too, or delete the claim", describe(o.scaled()))))
 	}
 	return all
 }

@@ -7,17 +7,15 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkManagers returns the programs that may scale an object up again while it must be down. name is the object's name; field is the field of
-// its spec with the number of members, as managedFields name it.
-func checkManagers(object client.Object, name, field string) (all findings) {
+// checkManagers returns the programs that may scale the members up again while they must be down.
+func (o objects) checkManagers() (all findings) {
 	const reverts = " may scale it up again while the data is exchanged"
-	labels := object.GetLabels()
+	object, scaler := o.scaled(), o.scaler()
+	name, labels := describe(object), object.GetLabels()
 	app, _, _ := strings.Cut(object.GetAnnotations()["argocd.argoproj.io/tracking-id"], ":")
 	kustomization, release := labels["kustomize.toolkit.fluxcd.io/name"], labels["helm.toolkit.fluxcd.io/name"]
-	scaler := scalerOf(object, field)
 	switch {
 	case app != "":
 		all.add(note(fmt.Sprintf("Argo CD manages %s with the application %s, and%s", name, app, reverts),
@@ -31,7 +29,7 @@ func checkManagers(object client.Object, name, field string) (all findings) {
 		all.add(note(fmt.Sprintf("Flux manages %s with the HelmRelease %s/%s, and%s", name, namespace, release, reverts),
 			fmt.Sprintf("flux -n %s suspend helmrelease %s", namespace, release)))
 	case scaler != "" && !isByHand(scaler):
-		all.add(note(fmt.Sprintf("%s set spec.%s of %s, and%s", scaler, strings.TrimPrefix(field, "f:"), name, reverts), "suspend it, unless it was a person"))
+		all.add(note(fmt.Sprintf("%s set spec.%s of %s, and%s", scaler, o.scaledBy(), name, reverts), "suspend it, unless it was a person"))
 	}
 	return all
 }
@@ -41,11 +39,11 @@ func isByHand(manager string) bool {
 	return strings.HasPrefix(manager, "kubectl") || slices.Contains([]string{"helm", "Terraform", "HashiCorp", fieldOwner}, manager)
 }
 
-// scalerOf returns the field manager that was the last to set a field of an object's spec; "" if none is recorded.
-func scalerOf(object client.Object, field string) string {
+// scaler returns the field manager that was the last to set the number of members; "" if none is recorded.
+func (o objects) scaler() string {
 	var last metav1.ManagedFieldsEntry
-	for _, entry := range object.GetManagedFields() {
-		if sets(entry, field) && (last.Time == nil || entry.Time != nil && last.Time.Before(entry.Time)) {
+	for _, entry := range o.scaled().GetManagedFields() {
+		if sets(entry, o.scaledBy()) && (last.Time == nil || entry.Time != nil && last.Time.Before(entry.Time)) {
 			last = entry
 		}
 	}
@@ -60,7 +58,7 @@ func sets(entry metav1.ManagedFieldsEntry, field string) bool {
 	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
 		return false
 	}
-	_, contained := fields.Spec[field]
+	_, contained := fields.Spec["f:"+field]
 	return contained
 }
 
@@ -74,7 +72,7 @@ func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 	case "kubermatic.k8c.io":
 		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
 	case cnych: // readEtcdCluster has not found it
-		return "that EtcdCluster does not exist, and Kubernetes may delete what belongs to it: " + m.disown()
+		return "that EtcdCluster does not exist, and Kubernetes may delete what belongs to it: " + m.keepSet()
 	case "operator.etcd.io", "etcd.aenix.io": // their operators only scale the StatefulSet, and have no restore
 		return m.orphan(owner)
 	}
@@ -94,7 +92,7 @@ func (m *Manager) orphan(owner *metav1.OwnerReference) string {
 		"--cascade=orphan", m.Namespace, strings.ToLower(owner.Kind), groupOf(owner), owner.Name)
 }
 
-// disown returns how to keep the StatefulSet when its owner is gone.
-func (m *Manager) disown() string {
+// keepSet returns how to keep the StatefulSet when its owner is gone.
+func (m *Manager) keepSet() string {
 	return fmt.Sprintf(`keep the StatefulSet: kubectl -n %s patch statefulset %s --type=merge -p '{"metadata":{"ownerReferences":null}}'`, m.Namespace, m.Name)
 }

@@ -44,9 +44,9 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 	missing := o.missingPods(n)
 	switch {
 	case n > 0 && len(o.pods) == 0 && hasDisasterRecovery(o.set): // another program has put it back since Fence
-		return m.endDisasterRecovery(o.set)
+		return setVariable(o.set, disasterRecovery, "no")
 	case n > 0 && o.cluster == nil && replicasOf(o.set) == 0 && addsMembers(o.set, n):
-		return setFirstSize(o.set, n)
+		return setVariable(o.set, firstSize, strconv.Itoa(int(n)))
 	case n > 0 && was.Hidden && o.hidesAddresses():
 		after := o.service.DeepCopy()
 		after.Spec.PublishNotReadyAddresses = true
@@ -55,7 +55,7 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 		after := o.set.DeepCopy()
 		mark.Stopped, mark.Reverted = false, 0
 		mark.annotate(after, m.ID)
-		return step{patches: o.scale(after, n), waiting: fmt.Sprintf("%s is scaled to %d", o.scaled(), n)}
+		return step{patches: o.scale(after, n), waiting: fmt.Sprintf("%s is scaled to %d", describe(o.scaled()), n)}
 	case replicasOf(o.set) != n:
 		return m.waitForOperator(o, "up")
 	case len(missing) > 0 && o.createsPods():
