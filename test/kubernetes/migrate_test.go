@@ -33,7 +33,7 @@ func (s *site) testCoreos(t *testing.T) {
 	operator, order, _ := strings.Cut(backup, "kubectl get crd\n")
 	s.bash(t, dir, operator)
 	s.Kubectl(t, "", "rollout", "status", "deployment/etcd-backup-operator", "--timeout", patience.String())
-	s.bash(t, dir, "kubectl get crd | grep -q etcdbackups.etcd.database.coreos.com\n"+order)
+	s.bash(t, dir, "kubectl get crd etcdbackups.etcd.database.coreos.com\n"+order)
 	s.wantCoreosBackup(t)
 
 	late := s.put(t, namespace, "late", "after the backup")

@@ -66,7 +66,7 @@ systemctl enable --now etcd-dr-serve etcd-dr-archive
 
 step "both work in one repository, as two users: backups, a drill that passes, any revision"
 export DR_REPO=file:///mnt/backups/etcd DR_CLUSTER=prod DR_IDENTITY=/etc/etcd-dr/key.txt
-proven() { dr list -o json | grep -q '"drill"'; }
+proven() { dr list -o json | grep '"drill"' >/dev/null; }
 restored() { dr restore --old-is-dead --output-dir /run/restored --to-revision 3; }
 eventually proven
 ./etcdctl put after b
