@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/etcd-dr/etcd-dr/test/cnych"
+	"github.com/etcd-dr/etcd-dr/test/operators"
 )
 
 // testCnych restores the StatefulSet of an EtcdCluster while a stand-in for cnych's operator runs. Afterwards the operator replaces no pod.

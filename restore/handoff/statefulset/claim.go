@@ -144,7 +144,7 @@ func (m *Manager) changed(ctx context.Context, r handoff.Record) (handoff.Handof
 func (m *Manager) lift(o objects, was saved, succeeded bool) step {
 	patches := valuesBack(o, was)
 	if len(patches) > 0 {
-		return step{patches: patches, waiting: "the Service and the retention policy are set back"}
+		return step{patches: patches, waiting: "the Service and the StatefulSet are set back"}
 	}
 	after := o.set.DeepCopy()
 	if after.Annotations[restoreAnnotation] == m.ID {

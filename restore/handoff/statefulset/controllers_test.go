@@ -24,7 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/handoff/statefulset"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
-	"github.com/etcd-dr/etcd-dr/test/cnych"
+	"github.com/etcd-dr/etcd-dr/test/operators"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -53,7 +53,7 @@ func TestWithControllers(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	operators, err := dynamic.NewForConfig(config)
+	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,8 @@ func TestWithControllers(t *testing.T) {
 		"Restore":              testRestore,
 		"WayBack":              testWayBack,
 		"NothingStarted":       testNothingStarted,
-		"Owned":                func(s *site) { testOwned(s, operators) },
+		"OwnedByCnych":         func(s *site) { testOwned(s, operators.Cnych, dynamicClient) },
+		"OwnedByEtcdIO":        func(s *site) { testOwned(s, operators.EtcdIO, dynamicClient) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			api.Kubectl(t, "", "create", "namespace", namespace)
@@ -429,19 +430,21 @@ func testRestore(s *site) {
 	}
 }
 
-// testOwned restores an EtcdCluster while a stand-in for cnych's operator reverts all other changes of the StatefulSet and the Service. The new
-// members have the settings of the old ones, and the operator replaces none.
-func testOwned(s *site, operators dynamic.Interface) {
-	s.api.Kubectl(s.t, cnych.Definition, "create", "-f", "-")
-	s.api.Kubectl(s.t, "", "wait", "--for=condition=Established", "customresourcedefinition/etcdclusters.etcd.ydzs.io")
-	s.api.Kubectl(s.t, cnych.EtcdCluster("etcd", "etcd", 3), "-n", namespace, "create", "-f", "-")
+// testOwned restores an EtcdCluster while a stand-in for its operator runs. The new members have the settings of the old ones, and the operator
+// replaces none. In the end it controls the StatefulSet again.
+func testOwned(s *site, operator operators.Operator, c dynamic.Interface) {
+	s.api.Kubectl(s.t, operator.Definition(), "create", "-f", "-")
+	s.api.Kubectl(s.t, operator.Definition(), "wait", "--for=condition=Established", "-f", "-")
+	s.api.Kubectl(s.t, operator.EtcdCluster("etcd", 3), "-n", namespace, "create", "-f", "-")
 	s.quorum = 1
-	s.operator = func() { s.check(cnych.Reconcile(s.t.Context(), operators, namespace, "etcd")) }
+	s.operator = func() { s.check(operator.Reconcile(s.t.Context(), c, namespace, "etcd")) }
 	defer func() { s.operator = nil }()
-	s.operator()
+	for range 2 {
+		s.operator()
+	}
 	s.until("all pods are ready", func() bool { return s.set().Status.ReadyReplicas == 3 })
 	s.reportAll()
-	before := s.set()
+	before, started := s.set(), s.pods("etcd")
 	path := s.restore(func(handoff.Step) handoff.Orders { return handoff.Orders{Limit: time.Hour} })
 	if s.record.Phase != handoff.Succeeded {
 		s.t.Fatalf("%s: %+v", path, s.record)
@@ -456,13 +459,9 @@ func testOwned(s *site, operators dynamic.Interface) {
 	if after.Status.CurrentRevision != after.Status.UpdateRevision || after.Status.UpdateRevision != before.Status.UpdateRevision {
 		s.t.Errorf("the revision of the pods was %s, and is %s: %s", before.Status.UpdateRevision, after.Status.CurrentRevision, after.Status.UpdateRevision)
 	}
-	for _, pod := range s.pods("etcd") {
-		size := pod.Spec.Containers[0].Env[0]
-		if size.Name != "INITIAL_CLUSTER_SIZE" || size.Value != "3" {
-			s.t.Errorf("pod %s has %s=%s", pod.Name, size.Name, size.Value)
-		}
-	}
-	diff := cmp.Diff(before.Annotations, after.Annotations) + cmp.Diff(lastingOf(pods), lastingOf(s.pods("etcd")))
+	env := func(pods []corev1.Pod) []corev1.EnvVar { return pods[0].Spec.Containers[0].Env }
+	diff := cmp.Diff(before.Annotations, after.Annotations) + cmp.Diff(before.OwnerReferences, after.OwnerReferences) +
+		cmp.Diff(env(started), env(pods)) + cmp.Diff(lastingOf(pods), lastingOf(s.pods("etcd")))
 	if diff != "" {
 		s.t.Errorf("after the restore (-before +after):\n%s", diff)
 	}

@@ -151,7 +151,7 @@ func (m *Manager) readRun(ctx context.Context, r handoff.Record, t handoff.Task)
 	if err != nil {
 		return run{}, err
 	}
-	c, finding := etcdContainer(set.Spec.Template.Spec, m.Into.Container)
+	c, finding := o.etcdContainer(m.Into.Container)
 	if finding != nil {
 		return run{}, fmt.Errorf("%w: %s: restore with the pod template that was inspected", fault.Refused, finding)
 	}

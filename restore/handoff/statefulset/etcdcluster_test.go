@@ -19,7 +19,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
-	"github.com/etcd-dr/etcd-dr/test/cnych"
+	"github.com/etcd-dr/etcd-dr/test/operators"
 )
 
 // newOwned returns a world with an EtcdCluster of cnych's operator that owns the StatefulSet.
@@ -34,7 +34,7 @@ func newOwned(t *testing.T, edits ...func(set *appsv1.StatefulSet)) *world {
 func (w *world) own(size int) {
 	w.t.Helper()
 	c := &unstructured.Unstructured{}
-	must(w.t, yaml.Unmarshal([]byte(cnych.EtcdCluster("demo", "etcd:3.6", size)), &c.Object))
+	must(w.t, yaml.Unmarshal([]byte(operators.Cnych.EtcdCluster("demo", size)), &c.Object))
 	c.SetNamespace(namespace)
 	c.SetUID("c0de")
 	must(w.t, w.client.Create(w.t.Context(), c, client.FieldOwner("kubectl")))

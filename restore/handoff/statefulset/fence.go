@@ -111,6 +111,7 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 	}
 	mark.Stopped = o.cluster == nil || o.replicas() == 0
 	after := o.set.DeepCopy()
+	setControl(after, mark.Controller, false)
 	mark.annotate(after, m.ID)
 	s.patches = o.scale(after, 0)
 	return s

@@ -36,6 +36,7 @@ func (m *Manager) checkSet(o objects) (all findings) {
 		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
 			"fewer members", "for the chart of bitnami, set removeMemberOnContainerTermination to false first, if you may want a rollback"))
 	}
+	all.add(m.checkYielding(o.set))
 	return slices.Concat(all, m.checkEtcdCluster(o), o.checkManagers())
 }
 

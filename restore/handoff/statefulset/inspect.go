@@ -29,7 +29,7 @@ func (all findings) refuse() bool {
 func (m *Manager) inspect(o objects) handoff.Handoff {
 	h := handoff.Handoff{Manager: m.String(), Held: o.set.Annotations[restoreAnnotation] == m.ID}
 	all := m.checkTarget(o)
-	c, finding := etcdContainer(o.set.Spec.Template.Spec, m.Into.Container)
+	c, finding := o.etcdContainer(m.Into.Container)
 	all.add(finding)
 	was := savedOf(o, c)
 	h.Saved, h.Stopped = encode(was), was.Replicas == 0
@@ -59,7 +59,7 @@ func rank(f handoff.Finding) int {
 // checkTarget returns the reasons for which the StatefulSet is not one to restore into.
 func (m *Manager) checkTarget(o objects) (all findings) {
 	owner := metav1.GetControllerOf(o.set)
-	if owner != nil && o.cluster == nil {
+	if owner != nil && o.cluster == nil && yieldingController(o.set) == nil {
 		all.add(refuse(fmt.Sprintf("%s belongs to %s %s, which would undo the changes of a restore", m, owner.Kind, owner.Name), m.throughOwner(owner)))
 	}
 	if o.set.DeletionTimestamp != nil {
@@ -94,6 +94,9 @@ func (m *Manager) acts(o objects, was saved, members []viewed) (all []handoff.Ac
 	add(fmt.Sprintf("create jobs %s/", m.Namespace), "build the new data on each disk, next to the old data, with a Job for each member")
 	if was.Retention != nil {
 		add(set, "keep Kubernetes from deleting the claims, until the restore has ended")
+	}
+	if was.Controller != "" {
+		add(set, "take the control of the StatefulSet from its EtcdCluster, until the restore has ended")
 	}
 	if o.cluster != nil {
 		add(set, "mark the StatefulSet with annotations, until the restore has ended")

@@ -28,7 +28,7 @@ func (o objects) checkManagers() (all findings) {
 		namespace := labels["helm.toolkit.fluxcd.io/namespace"]
 		all.add(note(fmt.Sprintf("Flux manages %s with the HelmRelease %s/%s, and%s", name, namespace, release, reverts),
 			fmt.Sprintf("flux -n %s suspend helmrelease %s", namespace, release)))
-	case scaler != "" && !isByHand(scaler):
+	case scaler != "" && !isByHand(scaler) && yieldingController(o.set) == nil:
 		all.add(note(fmt.Sprintf("%s set spec.%s of %s, and%s", scaler, o.scaledBy(), name, reverts), "suspend it, unless it was a person"))
 	}
 	return all
@@ -73,7 +73,7 @@ func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
 	case cnych: // readEtcdCluster has not found it
 		return "that EtcdCluster does not exist, and Kubernetes may delete what belongs to it: " + m.keepSet()
-	case "operator.etcd.io", "etcd.aenix.io": // their operators only scale the StatefulSet, and have no restore
+	case "etcd.aenix.io": // its operator only scales the StatefulSet, and has no restore
 		return m.orphan(owner)
 	}
 	return "restore through that owner, or set up a StatefulSet without one"

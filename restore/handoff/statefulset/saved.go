@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -24,8 +25,10 @@ type saved struct {
 	// Retention is a policy under which Kubernetes deletes claims; nil: it retains them.
 	Retention *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty"`
 	// Hidden means that publishNotReadyAddresses of the headless Service is false.
-	Hidden bool  `json:"hidesNotReadyAddresses,omitempty"`
-	User   *user `json:"user,omitempty"` // of the members' processes; nil: no node reported it
+	Hidden bool `json:"hidesNotReadyAddresses,omitempty"`
+	// Controller is the UID of the EtcdCluster of etcd-io's operator that controls the StatefulSet; "": none does.
+	Controller types.UID `json:"controller,omitempty"`
+	User       *user     `json:"user,omitempty"` // of the members' processes; nil: no node reported it
 }
 
 // mark is the content of markAnnotation.
@@ -65,6 +68,10 @@ func savedOf(o objects, c corev1.Container) saved {
 	}
 	if deletesClaims(o.set) {
 		now.Retention = o.set.Spec.PersistentVolumeClaimRetentionPolicy
+	}
+	owner := yieldingController(o.set)
+	if owner != nil {
+		now.Controller = owner.UID
 	}
 	earlier, found := markOf(o.set)
 	if !found {

@@ -30,7 +30,7 @@ func settled(o objects, was saved, now time.Time) step {
 	}
 	patches := valuesBack(o, was)
 	if len(patches) > 0 {
-		return step{patches: patches, waiting: "the Service and the retention policy are set back"}
+		return step{patches: patches, waiting: "the Service and the StatefulSet are set back"}
 	}
 	return done()
 }
@@ -79,9 +79,12 @@ func valuesBack(o objects, was saved) (patches []patch) {
 		after.Spec.PublishNotReadyAddresses = false
 		patches = append(patches, patch{o.service, after})
 	}
-	if was.Retention != nil && !equality.Semantic.DeepEqual(o.set.Spec.PersistentVolumeClaimRetentionPolicy, was.Retention) {
-		after := o.set.DeepCopy()
+	after := o.set.DeepCopy()
+	setControl(after, was.Controller, true)
+	if was.Retention != nil {
 		after.Spec.PersistentVolumeClaimRetentionPolicy = was.Retention
+	}
+	if !equality.Semantic.DeepEqual(o.set, after) {
 		patches = append(patches, patch{o.set, after})
 	}
 	return patches
