@@ -70,6 +70,7 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("Coreos", s.testCoreos)
 		t.Run("Bitnami", s.testBitnami)
 		t.Run("Cnych", s.testCnych)
+		t.Run("EtcdIO", s.testEtcdIO)
 		t.Run("Drill", s.testDrill)
 		t.Run("Sidecar", s.testSidecar)
 		t.Run("Tenants", s.testTenants)

@@ -1,0 +1,94 @@
+package kubernetes
+
+import (
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcd-dr/etcd-dr/test/operators"
+)
+
+// testCnych restores the StatefulSet of an EtcdCluster of cnych's operator.
+func (s *site) testCnych(t *testing.T) {
+	t.Parallel()
+	s.testOwned(t, "lab", operators.Cnych)
+}
+
+// testEtcdIO restores the StatefulSet of an EtcdCluster of etcd-io's operator.
+func (s *site) testEtcdIO(t *testing.T) {
+	t.Parallel()
+	const namespace = "forge"
+	s.testOwned(t, namespace, operators.EtcdIO)
+	controls := s.Kubectl(t, "", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.metadata.ownerReferences[*].controller}")
+	if controls != "true" {
+		t.Errorf("after the restore, the EtcdCluster controls the StatefulSet: %q", controls)
+	}
+}
+
+// testOwned restores the StatefulSet of an EtcdCluster while a stand-in for its operator runs. Afterwards the operator replaces no pod.
+func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator) {
+	t.Helper()
+	s.Kubectl(t, "", "create", "namespace", namespace)
+	reconcile := func() { // the operator tries again later after an error, too
+		err := operator.Reconcile(t.Context(), s.client, namespace, "etcd")
+		if err != nil && t.Context().Err() == nil {
+			t.Logf("the operator: %v", err)
+		}
+	}
+	s.startOwned(t, namespace, operator, reconcile)
+	journal := s.journal(t, namespace, "order", 5)
+	s.apply(t, namespace, `schedule: {cron: "@yearly"}`)
+	s.wantProtected(t, namespace)
+	claims := s.claims(t, namespace)
+	s.put(t, namespace, "late", "it is lost")
+	before := s.environments(t, namespace)
+
+	s.Kubectl(t, restoreOf(namespace, "all", "target: {latest: {}}\n  confirm: etcd"), "apply", "-f", "-")
+	s.wantRestored(t, namespace, "all", journal)
+	s.wantSameClaims(t, namespace, claims)
+	s.Eventually(t, "3 3", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")
+	after := s.environments(t, namespace)
+	if after != before {
+		t.Errorf("the pods have other variables: %s, before %s", after, before)
+	}
+	pods := s.uids(t, namespace, "pods", "-l", "app=etcd")
+	for range 3 {
+		reconcile()
+	}
+	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
+	later := s.uids(t, namespace, "pods", "-l", "app=etcd")
+	if !maps.Equal(pods, later) {
+		t.Errorf("the operator has replaced pods: %v, before %v", later, pods)
+	}
+	s.wantServed(t, namespace, journal)
+	s.leave(t, namespace)
+}
+
+// environments returns the variables of all pods.
+func (s *site) environments(t *testing.T, namespace string) string {
+	t.Helper()
+	return s.Kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app=etcd", "-o", "jsonpath={.items[*].spec.containers[0].env}")
+}
+
+// startOwned creates an EtcdCluster of three members, and runs its operator until the test ends.
+func (s *site) startOwned(t *testing.T, namespace string, operator operators.Operator, reconcile func()) {
+	t.Helper()
+	s.Kubectl(t, operator.Definition(), "apply", "-f", "-")
+	s.Kubectl(t, operator.Definition(), "wait", "--for=condition=Established", "--timeout", patience.String(), "-f", "-")
+	s.Kubectl(t, operator.EtcdCluster("etcd", 3), "-n", namespace, "create", "-f", "-")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Second): // it has no watch
+				reconcile()
+			}
+		}
+	})
+	t.Cleanup(func() { close(stop); wg.Wait() })
+	s.Eventually(t, "3", "-n", namespace, "get", "statefulset", "etcd", "--ignore-not-found", "-o", "jsonpath={.status.readyReplicas}")
+}
