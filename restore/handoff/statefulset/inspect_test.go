@@ -19,7 +19,7 @@ import (
 )
 
 // shapes are the StatefulSets in testdata.
-var shapes = []string{"parallel", "subpath", "wal", "uid1001", "bitnami", "local", "cnych"}
+var shapes = []string{"parallel", "subpath", "wal", "uid1001", "bitnami", "local", "cnych", "etcdio"}
 
 // TestShapes compares the descriptions of StatefulSets, and the Jobs of a member, with golden files. The members of one run, and the claims
 // of another are not bound.

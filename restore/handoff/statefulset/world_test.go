@@ -57,9 +57,10 @@ func newWorldWith(t *testing.T, file string, pods []*corev1.Pod, edits ...func(s
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, set := &corev1.Service{}, &appsv1.StatefulSet{}
+	service, set, variables := &corev1.Service{}, &appsv1.StatefulSet{}, &corev1.ConfigMap{}
 	documents := bytes.Split(text, []byte("\n---\n"))
-	for i, into := range []any{service, set} {
+	kinds := []client.Object{service, set, variables}[:len(documents)] // a StatefulSet may need no ConfigMap
+	for i, into := range kinds {
 		err := yaml.UnmarshalStrict(documents[i], into)
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func newWorldWith(t *testing.T, file string, pods []*corev1.Pod, edits ...func(s
 		edit(set)
 	}
 	set.Status.ObservedGeneration = set.Generation
-	objects := []client.Object{service, set}
+	objects := kinds
 	for _, name := range claimsOf(set) {
 		objects = append(objects, newClaim(name))
 	}

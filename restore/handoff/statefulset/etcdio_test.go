@@ -1,0 +1,115 @@
+package statefulset_test
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
+)
+
+// controller returns the name of the object that controls the StatefulSet; "": none does.
+func (w *world) controller() string {
+	owner := metav1.GetControllerOf(w.set())
+	if owner == nil {
+		return ""
+	}
+	return owner.Name
+}
+
+// TestControlIsTakenAndGivenBack restores a StatefulSet of etcd-io's operator. While it has 0 replicas, and until the members are calm, its
+// EtcdCluster does not control it. The EtcdCluster owns it all the time.
+func TestControlIsTakenAndGivenBack(t *testing.T) {
+	for name, end := range map[string]handoff.Phase{"success": handoff.Succeeded, "the way back": handoff.Failed} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "etcdio")
+			w.plan()
+			if w.controller() != "main" {
+				t.Fatal("Inspect has changed the control")
+			}
+			before := w.set().OwnerReferences
+			wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+			set := w.set()
+			if *set.Spec.Replicas != 0 || w.controller() != "" || len(set.OwnerReferences) != 1 {
+				t.Fatalf("%d replicas, owners %+v", *set.Spec.Replicas, set.OwnerReferences)
+			}
+			wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
+			start := w.manager().Release
+			if end == handoff.Failed {
+				start = w.manager().Return
+			}
+			wantDone(t, false)(start(t.Context(), w.record.Handoff)) // the Service
+			wantDone(t, false)(start(t.Context(), w.record.Handoff))
+			if *w.set().Spec.Replicas != 3 || w.controller() != "" {
+				t.Errorf("%d replicas, controlled by %q", *w.set().Spec.Replicas, w.controller())
+			}
+			w.record.End, w.record.Down = end, w.record.Since
+			for p := (handoff.Progress{}); !p.Done; {
+				var err error
+				p, err = w.manager().Lift(t.Context(), w.record)
+				must(t, err)
+			}
+			after := w.set()
+			if w.controller() != "main" || after.OwnerReferences[0].UID != before[0].UID || len(after.Annotations) != 0 {
+				t.Errorf("owners %+v, before %+v; annotations %v", after.OwnerReferences, before, after.Annotations)
+			}
+		})
+	}
+}
+
+// TestControlOfAnotherOwnerStays lets another program take the control meanwhile: a StatefulSet may have only one controller.
+func TestControlOfAnotherOwnerStays(t *testing.T) {
+	w := newWorld(t, "etcdio")
+	w.plan()
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
+		s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Other", Name: "other", UID: "1", Controller: new(true)})
+	})
+	w.record.End, w.record.Down = handoff.Failed, w.record.Since
+	for range 3 {
+		_, err := w.manager().Lift(t.Context(), w.record)
+		must(t, err)
+	}
+	if w.controller() != "other" {
+		t.Errorf("it is controlled by %q: %+v", w.controller(), w.set().OwnerReferences)
+	}
+}
+
+// TestVariablesOfConfigMaps checks which variables a container gets from a ConfigMap.
+func TestVariablesOfConfigMaps(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(w *world, etcd *corev1.Container)
+		want string // the data dir; "": it is not known
+	}{
+		"a ConfigMap": {func(*world, *corev1.Container) {}, "/var/lib/etcd"},
+		"its own prevails": {func(_ *world, c *corev1.Container) {
+			c.Env = append(c.Env, corev1.EnvVar{Name: "ETCD_DATA_DIR", Value: "/var/lib/etcd/own"})
+		}, "/var/lib/etcd/own"},
+		"a flag prevails":     {func(_ *world, c *corev1.Container) { c.Args = append(c.Args, "--data-dir=/var/lib/etcd/flag") }, "/var/lib/etcd/flag"},
+		"the last one":        {func(w *world, c *corev1.Container) { w.variables(c, "", "/var/lib/etcd/last") }, "/var/lib/etcd/last"},
+		"a prefix":            {func(w *world, c *corev1.Container) { w.variables(c, "X_", "/var/lib/etcd/last") }, "/var/lib/etcd"},
+		"a dollar is no sign": {func(w *world, c *corev1.Container) { w.variables(c, "", "/var/lib/etcd/$(POD_NAME)") }, "/var/lib/etcd/$(POD_NAME)"},
+		"it does not exist":   {func(_ *world, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "other" }, ""},
+		"a Secret": {func(_ *world, c *corev1.Container) {
+			c.EnvFrom[0] = corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "etcdio")
+			change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { c.edit(w, etcd(s)) })
+			h := w.inspect()
+			if h.Members[0].DataDir != c.want {
+				t.Errorf("the data dir is %q; %s", h.Members[0].DataDir, h.Findings)
+			}
+		})
+	}
+}
+
+// variables adds a ConfigMap with a data dir to the variables of a container.
+func (w *world) variables(c *corev1.Container, prefix, dataDir string) {
+	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "more"}, Data: map[string]string{"ETCD_DATA_DIR": dataDir}})
+	from := corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "more"}}
+	c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{Prefix: prefix, ConfigMapRef: &from})
+}
