@@ -72,7 +72,7 @@ func (m *Manager) grown(r run) string {
 		return ""
 	}
 	return fmt.Sprintf("%s has %d replicas, and the old data is that of %d members: remove the other members from the cluster, and scale it to %d",
-		m, replicasOf(r.set), r.objects.count, r.objects.count)
+		r.sizedBy(), replicasOf(r.set), r.objects.count, r.objects.count)
 }
 
 // doOne takes the next step in the task on the disk of one member. No other member waits for it.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 )
@@ -38,6 +39,28 @@ func (m *Manager) checkYielding(set *appsv1.StatefulSet) *handoff.Finding {
 	}
 	return note(fmt.Sprintf("%s %s controls %s: its operator may start members while the data is exchanged", owner.Kind, owner.Name, m),
 		"the restore takes the control from it until it has ended; change neither its size nor its version meanwhile")
+}
+
+// tryControl asks the API server whether it would let the restore take the control of the StatefulSet, without a change. Its admission plugin
+// OwnerReferencesPermissionEnforcement demands the right to delete the StatefulSet.
+func (m *Manager) tryControl(ctx context.Context, o *objects) error {
+	owner := yieldingController(o.set)
+	if owner == nil {
+		return nil
+	}
+	after := o.set.DeepCopy()
+	setControl(after, owner.UID, false)
+	err := m.client.Patch(ctx, after, client.MergeFrom(o.set), client.DryRunAll)
+	return apiError(err, "take the control of %s from %s %s", m, owner.Kind, owner.Name)
+}
+
+// sizedBy returns the object in which a person sets the number of members.
+func (o objects) sizedBy() string {
+	owner := yieldingController(o.set)
+	if owner != nil {
+		return fmt.Sprintf("%s %s/%s", owner.Kind, o.set.Namespace, owner.Name)
+	}
+	return describe(o.scaled())
 }
 
 // setControl sets whether the owner with a UID controls set, unless another owner does.

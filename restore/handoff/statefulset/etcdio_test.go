@@ -1,11 +1,18 @@
 package statefulset_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 )
@@ -56,6 +63,23 @@ func TestControlIsTakenAndGivenBack(t *testing.T) {
 				t.Errorf("owners %+v, before %+v; annotations %v", after.OwnerReferences, before, after.Annotations)
 			}
 		})
+	}
+}
+
+// TestControlIsForbidden checks that the first look at a StatefulSet shows that the control may not be changed, and changes nothing.
+func TestControlIsForbidden(t *testing.T) {
+	w := newWorld(t, "etcdio")
+	var asked []string
+	w.intercept(interceptor.Funcs{Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, options ...client.PatchOption) error {
+		asked = (&client.PatchOptions{}).ApplyOptions(options).DryRun
+		return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, o.GetName(), errors.New("cannot set an ownerRef"))
+	}})
+	_, err := w.manager().Inspect(t.Context())
+	if !errors.Is(err, handoff.ErrForbidden) || !strings.Contains(err.Error(), "cannot take the control of StatefulSet payments/main from EtcdCluster main") {
+		t.Error(err)
+	}
+	if len(asked) != 1 || w.controller() != "main" {
+		t.Errorf("dry run %q, controlled by %q", asked, w.controller())
 	}
 }
 

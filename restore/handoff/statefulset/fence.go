@@ -99,7 +99,7 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 	}
 	if !mark.Stopped && o.replicas() > o.count {
 		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d",
-			fault.Refused, describe(o.scaled()), o.replicas(), o.count, o.count)}
+			fault.Refused, o.sizedBy(), o.replicas(), o.count, o.count)}
 	}
 	if mark.Stopped { // another program has scaled it up since
 		mark.Reverted++

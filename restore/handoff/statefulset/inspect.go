@@ -72,7 +72,7 @@ func (m *Manager) checkTarget(o objects) (all findings) {
 	case o.count > maxMembers || replicasOf(o.set) > maxMembers:
 		all.add(refuse(fmt.Sprintf("%s has more than %d replicas", m, maxMembers), "name the StatefulSet of an etcd cluster"))
 	case given > 0 && given != o.count:
-		all.add(refuse(fmt.Sprintf("--initial-cluster has %d members, and %s runs %d", given, m, o.count),
+		all.add(refuse(fmt.Sprintf("--initial-cluster has %d members, and %s runs %d", given, o.sizedBy(), o.count),
 			fmt.Sprintf("name %d members, or scale it to %d", o.count, given)))
 	}
 	return all

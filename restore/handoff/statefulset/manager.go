@@ -96,7 +96,7 @@ func (m *Manager) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if err != nil {
 		return handoff.Handoff{}, err
 	}
-	err = cmp.Or(m.readSpares(ctx, &o), m.trySize(ctx, &o))
+	err = cmp.Or(m.readSpares(ctx, &o), m.trySize(ctx, &o), m.tryControl(ctx, &o))
 	return m.inspect(o), err
 }
 
