@@ -125,7 +125,7 @@ member; all must print the same token. Or use one plan: write it with --plan-out
 }
 
 func (a *app) runRestore(cmd *cobra.Command, f *restoreFlags, args []string) error {
-	err := f.absolute()
+	err := absolute(f.paths())
 	if err != nil {
 		return err
 	}
@@ -339,9 +339,14 @@ func (f *restoreFlags) setTarget(cmd *cobra.Command, args []string, now time.Tim
 	return nil
 }
 
-// absolute makes paths absolute: the child and readers of the plan have other working directories.
-func (f *restoreFlags) absolute() (err error) {
-	for _, path := range []*string{&f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.layout.Into.WALDir, &f.target.File} {
+// paths returns the flags with paths.
+func (f *restoreFlags) paths() []*string {
+	return append(f.salvage.paths(), &f.layout.Into.OutputDir, &f.layout.Into.DataDir, &f.layout.Into.WALDir, &f.target.File)
+}
+
+// absolute makes paths absolute, except empty ones: the child and readers of a plan have other working directories.
+func absolute(paths []*string) (err error) {
+	for _, path := range paths {
 		if *path == "" {
 			continue
 		}
@@ -350,7 +355,7 @@ func (f *restoreFlags) absolute() (err error) {
 			return err
 		}
 	}
-	return f.salvage.absolute()
+	return nil
 }
 
 // catalog returns the catalog in which to plan the target: an empty one for a file, and for disks without a repository. It also

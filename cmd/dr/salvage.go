@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -94,7 +93,7 @@ func (a *app) salvagePlan(ctx context.Context, f *salvageFlags, oldIsDead bool) 
 	if len(f.dirs) == 0 {
 		return plan.Plan{}, usagef("no data dir: name those of the stopped members with --from-data-dir")
 	}
-	err := f.absolute()
+	err := absolute(f.paths())
 	if err == nil {
 		err = f.check()
 	}
@@ -108,22 +107,13 @@ func (a *app) salvagePlan(ctx context.Context, f *salvageFlags, oldIsDead bool) 
 	return imported.PlanDisks(*disks, oldIsDead, time.Now())
 }
 
-// absolute makes paths absolute: the child has another working directory.
-func (f *salvageFlags) absolute() (err error) {
-	paths := []*string{&f.base}
+// paths returns the flags with paths.
+func (f *salvageFlags) paths() []*string {
+	all := []*string{&f.base}
 	for i := range f.dirs {
-		paths = append(paths, &f.dirs[i])
+		all = append(all, &f.dirs[i])
 	}
-	for _, path := range paths {
-		if *path == "" {
-			continue
-		}
-		*path, err = filepath.Abs(*path)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return all
 }
 
 func (a *app) printSalvage(p plan.Plan) error {
