@@ -19,8 +19,27 @@ import (
 // etcdIO is the API group of etcd-io/etcd-operator. Its controller takes a StatefulSet with 0 replicas for a new cluster, and starts the first
 // member at once. But it does not touch a StatefulSet that its EtcdCluster owns without controlling it
 // (internal/controller/etcdcluster_controller.go, fetchAndValidateState). So a restore takes the control from the EtcdCluster together with the
-// replicas, and gives it back at its end. The EtcdCluster stays an owner: if it is deleted, Kubernetes deletes the StatefulSet with it, as always.
+// replicas, and gives it back once members run. The EtcdCluster stays an owner: if it is deleted, Kubernetes deletes the StatefulSet with it, as always.
 const etcdIO = "operator.etcd.io"
+
+// yieldingOwner returns the EtcdCluster of etcd-io's operator that owns set; nil: none does.
+func yieldingOwner(set *appsv1.StatefulSet) *metav1.OwnerReference {
+	i := slices.IndexFunc(set.OwnerReferences, func(r metav1.OwnerReference) bool { return groupOf(&r) == etcdIO })
+	if i < 0 {
+		return nil
+	}
+	return &set.OwnerReferences[i]
+}
+
+// controllerToSave returns the UID of the EtcdCluster of etcd-io's operator that is to control set after the restore; "": none. It controls
+// set now, or an earlier restore has left it without members, and so without control.
+func controllerToSave(set *appsv1.StatefulSet) types.UID {
+	owner := yieldingOwner(set)
+	if owner != nil && (yieldingController(set) != nil || replicasOf(set) == 0) {
+		return owner.UID
+	}
+	return ""
+}
 
 // yieldingController returns the EtcdCluster of etcd-io's operator that controls set; nil: none does.
 func yieldingController(set *appsv1.StatefulSet) *metav1.OwnerReference {

@@ -66,6 +66,39 @@ func TestControlIsTakenAndGivenBack(t *testing.T) {
 	}
 }
 
+// TestControlWithoutMembers ends a restore whose old members cannot be started: the operator would take 0 replicas for a new cluster. The next
+// restore gives the control back.
+func TestControlWithoutMembers(t *testing.T) {
+	w := newWorld(t, "etcdio")
+	w.plan()
+	lift := func(end handoff.Phase) {
+		w.record.End, w.record.Down = end, w.record.Since
+		for range 4 {
+			_, err := w.manager().Lift(t.Context(), w.record)
+			must(t, err)
+		}
+	}
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
+	lift(handoff.Failed)
+	if w.controller() != "" || len(w.set().Annotations) != 0 {
+		t.Errorf("it is controlled by %q: %v", w.controller(), w.set().Annotations)
+	}
+	w.options.Backup = nil
+	for _, m := range w.record.Handoff.Members {
+		w.options.Backup = append(w.options.Backup, m.Member)
+	}
+	w.plan()
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	for range 2 {
+		wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
+	}
+	lift(handoff.Succeeded)
+	if w.controller() != "main" || *w.set().Spec.Replicas != 3 {
+		t.Errorf("it is controlled by %q, with %d replicas", w.controller(), *w.set().Spec.Replicas)
+	}
+}
+
 // TestControlIsForbidden checks that the first look at a StatefulSet shows that the control may not be changed, and changes nothing.
 func TestControlIsForbidden(t *testing.T) {
 	w := newWorld(t, "etcdio")

@@ -26,7 +26,7 @@ type saved struct {
 	Retention *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty"`
 	// Hidden means that publishNotReadyAddresses of the headless Service is false.
 	Hidden bool `json:"hidesNotReadyAddresses,omitempty"`
-	// Controller is the UID of the EtcdCluster of etcd-io's operator that controls the StatefulSet; "": none does.
+	// Controller is the UID of the EtcdCluster of etcd-io's operator that is to control the StatefulSet; "": none.
 	Controller types.UID `json:"controller,omitempty"`
 	User       *user     `json:"user,omitempty"` // of the members' processes; nil: no node reported it
 }
@@ -64,14 +64,10 @@ func (m *Manager) markFor(set *appsv1.StatefulSet, was saved) mark {
 // savedOf returns the values to save. Those that an earlier restore has changed and not put back are as they were before that one.
 func savedOf(o objects, c corev1.Container) saved {
 	now := saved{
-		Replicas: o.replicas(), Hidden: o.hidesAddresses(), User: runningUser(o, c.Name),
+		Replicas: o.replicas(), Hidden: o.hidesAddresses(), Controller: controllerToSave(o.set), User: runningUser(o, c.Name),
 	}
 	if deletesClaims(o.set) {
 		now.Retention = o.set.Spec.PersistentVolumeClaimRetentionPolicy
-	}
-	owner := yieldingController(o.set)
-	if owner != nil {
-		now.Controller = owner.UID
 	}
 	earlier, found := markOf(o.set)
 	if !found {

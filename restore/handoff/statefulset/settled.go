@@ -80,7 +80,9 @@ func valuesBack(o objects, was saved) (patches []patch) {
 		patches = append(patches, patch{o.service, after})
 	}
 	after := o.set.DeepCopy()
-	setControl(after, was.Controller, true)
+	if replicasOf(after) > 0 { // else the operator would start a new cluster
+		setControl(after, was.Controller, true)
+	}
 	if was.Retention != nil {
 		after.Spec.PersistentVolumeClaimRetentionPolicy = was.Retention
 	}
