@@ -19,6 +19,8 @@ type Operator struct {
 	group     string // of its EtcdClusters
 	spec      string // of an EtcdCluster, to be filled in
 	reconcile func(ctx context.Context, c cluster) error
+	// overwrites is that of its clusters.
+	overwrites bool
 }
 
 // image is that of the members.
@@ -69,7 +71,7 @@ func (o Operator) Reconcile(ctx context.Context, client dynamic.Interface, names
 	if err != nil {
 		return err
 	}
-	return o.reconcile(ctx, cluster{found, client})
+	return o.reconcile(ctx, cluster{found, client, o.overwrites})
 }
 
 var (
@@ -82,6 +84,8 @@ var (
 type cluster struct {
 	*unstructured.Unstructured
 	client dynamic.Interface
+	// overwrites means that its operator removes annotations, and does not notice that another program has changed an object at the same time.
+	overwrites bool
 }
 
 // size returns spec.size.
@@ -115,6 +119,10 @@ func (c cluster) replace(ctx context.Context, kind schema.GroupVersionResource, 
 	}
 	found.SetLabels(wanted.GetLabels())
 	found.SetOwnerReferences(wanted.GetOwnerReferences())
+	if c.overwrites {
+		found.SetAnnotations(nil)
+		found.SetResourceVersion("")
+	}
 	for _, field := range []string{"spec", "data"} {
 		if wanted.Object[field] != nil {
 			found.Object[field] = wanted.Object[field]

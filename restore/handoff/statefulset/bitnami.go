@@ -17,9 +17,11 @@ const disasterRecovery = "ETCD_DISASTER_RECOVERY"
 
 // recovers reports whether a container has disasterRecovery on (libvalidations.sh, is_boolean_yes).
 func recovers(c corev1.Container) bool {
-	return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-		return e.Name == disasterRecovery && slices.Contains([]string{"1", "yes", "true"}, strings.ToLower(e.Value))
-	})
+	return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == disasterRecovery && isYes(e.Value) })
+}
+
+func isYes(value string) bool {
+	return slices.Contains([]string{"1", "yes", "true"}, strings.ToLower(value))
 }
 
 // hasDisasterRecovery reports whether the members would restore a snapshot of their own.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +75,12 @@ func (m *Manager) checkOrigin(ctx context.Context, r handoff.Record) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(originsOf(set), m.Origin) {
+	o := objects{set: set}
+	err = m.readService(ctx, &o)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(o.keepers(), m.remembers) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s was restored by %s already: to restore again, use another name", fault.Refused, m, m.Origin)
@@ -146,32 +151,47 @@ func (m *Manager) lift(o objects, was saved, succeeded bool) step {
 	if len(patches) > 0 {
 		return step{patches: patches, waiting: "the Service and the StatefulSet are set back"}
 	}
-	after := o.set.DeepCopy()
-	if after.Annotations[restoreAnnotation] == m.ID {
-		delete(after.Annotations, restoreAnnotation)
-		delete(after.Annotations, markAnnotation)
+	for _, object := range o.keepers() {
+		after := object.DeepCopyObject().(client.Object)
+		if after.GetAnnotations()[restoreAnnotation] == m.ID {
+			delete(after.GetAnnotations(), restoreAnnotation)
+			delete(after.GetAnnotations(), markAnnotation)
+		}
+		if succeeded && m.Origin != "" && !m.remembers(after) {
+			remember(after, m.Origin)
+		}
+		if !maps.Equal(after.GetAnnotations(), object.GetAnnotations()) {
+			patches = append(patches, patch{object, after})
+		}
 	}
-	if succeeded && m.Origin != "" && !slices.Contains(originsOf(after), m.Origin) {
-		remember(after, m.Origin)
+	if len(patches) > 0 {
+		return step{patches: patches, waiting: "the annotations are removed"}
 	}
-	if len(after.Annotations) == len(o.set.Annotations) && after.Annotations[restoredAnnotation] == o.set.Annotations[restoredAnnotation] {
-		return done()
-	}
-	return step{patches: []patch{{o.set, after}}, waiting: "the annotations are removed"}
+	return done()
 }
 
-// maxOrigins is how many of the last restores a StatefulSet remembers.
+// maxOrigins is how many of the last restores are remembered.
 const maxOrigins = 16
 
-// originsOf returns the origins of the last restores of set that have succeeded, the oldest first.
-func originsOf(set *appsv1.StatefulSet) []string {
-	return strings.Fields(set.Annotations[restoredAnnotation])
+// originsOf returns the origins of the last restores that have succeeded as an object remembers them, the oldest first.
+func originsOf(keeper client.Object) []string {
+	return strings.Fields(keeper.GetAnnotations()[restoredAnnotation])
 }
 
-// remember adds an origin to those of set. The oldest ones go.
-func remember(set *appsv1.StatefulSet, origin string) {
-	all := append(originsOf(set), origin)
-	metav1.SetMetaDataAnnotation(&set.ObjectMeta, restoredAnnotation, strings.Join(all[max(0, len(all)-maxOrigins):], " "))
+// remembers reports whether an object remembers the order for this restore.
+func (m *Manager) remembers(keeper client.Object) bool {
+	return slices.Contains(originsOf(keeper), m.Origin)
+}
+
+// remember adds an origin to those of an object. The oldest ones go.
+func remember(keeper client.Object, origin string) {
+	all := append(originsOf(keeper), origin)
+	annotations := maps.Clone(keeper.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[restoredAnnotation] = strings.Join(all[max(0, len(all)-maxOrigins):], " ")
+	keeper.SetAnnotations(annotations)
 }
 
 // Load returns the record of the restore with an id; with the id "", of the restore that has claimed the StatefulSet. The error matches

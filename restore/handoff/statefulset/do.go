@@ -71,8 +71,13 @@ func (m *Manager) grown(r run) string {
 	if replicasOf(r.set) <= r.objects.count {
 		return ""
 	}
-	return fmt.Sprintf("%s has %d replicas, and the old data is that of %d members: remove the other members from the cluster, and scale it to %d",
-		r.sizedBy(), replicasOf(r.set), r.objects.count, r.objects.count)
+	remedy := "remove the other members from the cluster, and scale it"
+	_, controls := yieldingOwner(r.set)
+	if controls { // its operator removes them
+		remedy = "set its size"
+	}
+	return fmt.Sprintf("%s has %d replicas, and the old data is that of %d members: %s to %d",
+		r.sizedBy(), replicasOf(r.set), r.objects.count, remedy, r.objects.count)
 }
 
 // doOne takes the next step in the task on the disk of one member. No other member waits for it.
@@ -148,6 +153,9 @@ func (m *Manager) readRun(ctx context.Context, r handoff.Record, t handoff.Task)
 		return run{}, err
 	}
 	o, err := m.readObjects(ctx, set, int32(len(r.Handoff.Members)))
+	if err == nil {
+		err = m.readVariables(ctx, &o)
+	}
 	if err != nil {
 		return run{}, err
 	}
@@ -242,7 +250,7 @@ func (r run) newClaims() (missing []client.Object, err error) {
 	return missing, nil
 }
 
-// checkSizes refuses claims that are smaller than the new data of one member. The first place is that of the data dir, the next that of the
+// checkSizes refuses claims that are smaller than the new data of one member, or of all if they share the claim. The first place is that of the data dir, the next that of the
 // WAL dir if there is one.
 func (r run) checkSizes(places []place) error {
 	member := r.record.Handoff.Members[r.index]
@@ -251,6 +259,9 @@ func (r run) checkSizes(places []place) error {
 		return err
 	}
 	data, wal := restore.Need(placed)
+	if places[0].claim() != "" && places[0].template == nil { // all members share it
+		data, wal = data*int64(r.objects.count), wal*int64(r.objects.count)
+	}
 	err = r.checkSize(places[0], data)
 	if err != nil || member.WALDir == "" {
 		return err

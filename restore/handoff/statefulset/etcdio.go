@@ -3,14 +3,10 @@ package statefulset
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
@@ -19,110 +15,104 @@ import (
 // etcdIO is the API group of etcd-io/etcd-operator. Its controller takes a StatefulSet with 0 replicas for a new cluster, and starts the first
 // member at once. But it does not touch a StatefulSet that its EtcdCluster owns without controlling it
 // (internal/controller/etcdcluster_controller.go, fetchAndValidateState). So a restore takes the control from the EtcdCluster together with the
-// replicas, and gives it back once members run. The EtcdCluster stays an owner: if it is deleted, Kubernetes deletes the StatefulSet with it, as always.
+// replicas, and gives it back once members run. The EtcdCluster stays an owner: if it is deleted, Kubernetes deletes the StatefulSet with it, as
+// always. Whenever the operator scales the StatefulSet, it removes all annotations.
 const etcdIO = "operator.etcd.io"
 
-// yieldingOwner returns the EtcdCluster of etcd-io's operator that owns set; nil: none does.
-func yieldingOwner(set *appsv1.StatefulSet) *metav1.OwnerReference {
-	i := slices.IndexFunc(set.OwnerReferences, func(r metav1.OwnerReference) bool { return groupOf(&r) == etcdIO })
+// yieldingOwner returns the EtcdCluster of etcd-io's operator that owns set, and whether it controls it. It returns nil if there is none, or if
+// another owner controls set.
+func yieldingOwner(set *appsv1.StatefulSet) (owner *metav1.OwnerReference, controls bool) {
+	controller := metav1.GetControllerOf(set)
+	if controller != nil && groupOf(controller) != etcdIO {
+		return nil, false
+	}
+	i := slices.IndexFunc(set.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return groupOf(&r) == etcdIO && (controller == nil || r.UID == controller.UID)
+	})
 	if i < 0 {
-		return nil
+		return nil, false
 	}
-	return &set.OwnerReferences[i]
+	return &set.OwnerReferences[i], controller != nil
 }
 
-// controllerToSave returns the UID of the EtcdCluster of etcd-io's operator that is to control set after the restore; "": none. It controls
-// set now, or an earlier restore has left it without members, and so without control.
-func controllerToSave(set *appsv1.StatefulSet) types.UID {
-	owner := yieldingOwner(set)
-	if owner != nil && (yieldingController(set) != nil || replicasOf(set) == 0) {
-		return owner.UID
-	}
-	return ""
-}
-
-// yieldingController returns the EtcdCluster of etcd-io's operator that controls set; nil: none does.
-func yieldingController(set *appsv1.StatefulSet) *metav1.OwnerReference {
-	owner := metav1.GetControllerOf(set)
-	if owner == nil || groupOf(owner) != etcdIO {
-		return nil
-	}
-	return owner
-}
-
-// checkYielding returns the fact about an EtcdCluster of etcd-io's operator that controls the StatefulSet; nil: none does.
+// checkYielding returns the fact about the EtcdCluster of etcd-io's operator that owns the StatefulSet; nil: none does.
 func (m *Manager) checkYielding(set *appsv1.StatefulSet) *handoff.Finding {
-	owner := yieldingController(set)
-	if owner == nil {
+	owner, controls := yieldingOwner(set)
+	switch {
+	case owner == nil:
 		return nil
+	case controls:
+		return note(fmt.Sprintf("%s %s controls %s: its operator may start members while the data is exchanged", owner.Kind, owner.Name, m),
+			"the restore takes the control from it until it has ended; change neither its size nor its version meanwhile")
 	}
-	return note(fmt.Sprintf("%s %s controls %s: its operator may start members while the data is exchanged", owner.Kind, owner.Name, m),
-		"the restore takes the control from it until it has ended; change neither its size nor its version meanwhile")
+	return note(fmt.Sprintf("%s %s owns %s, but does not control it: an earlier restore has not given the control back, or a person has taken it",
+		owner.Kind, owner.Name, m), "the restore gives it the control at the end")
 }
 
 // tryControl asks the API server whether it would let the restore take the control of the StatefulSet, without a change. Its admission plugin
 // OwnerReferencesPermissionEnforcement demands the right to delete the StatefulSet.
-func (m *Manager) tryControl(ctx context.Context, o *objects) error {
-	owner := yieldingController(o.set)
-	if owner == nil {
+func (m *Manager) tryControl(ctx context.Context, set *appsv1.StatefulSet) error {
+	owner, controls := yieldingOwner(set)
+	if !controls {
 		return nil
 	}
-	after := o.set.DeepCopy()
-	setControl(after, owner.UID, false)
-	err := m.client.Patch(ctx, after, client.MergeFrom(o.set), client.DryRunAll)
+	after := set.DeepCopy()
+	setControl(after, false)
+	err := m.client.Patch(ctx, after, client.MergeFrom(set), client.DryRunAll)
 	return apiError(err, "take the control of %s from %s %s", m, owner.Kind, owner.Name)
+}
+
+// setControl sets whether the EtcdCluster of etcd-io's operator that owns set controls it, if there is one.
+func setControl(set *appsv1.StatefulSet, controls bool) {
+	owner, _ := yieldingOwner(set)
+	if owner != nil {
+		owner.Controller = &controls
+	}
+}
+
+// controlBack returns how to give the control of set back by hand, as the end of a remedy; "": it was not taken.
+func controlBack(set *appsv1.StatefulSet) string {
+	owner, controls := yieldingOwner(set)
+	if owner == nil || controls {
+		return ""
+	}
+	i := slices.IndexFunc(set.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID })
+	return fmt.Sprintf(`, and kubectl -n %s patch statefulset %s --type=json -p '[{"op":"add","path":"/metadata/ownerReferences/%d/controller","value":true}]'`,
+		set.Namespace, set.Name, i)
 }
 
 // sizedBy returns the object in which a person sets the number of members.
 func (o objects) sizedBy() string {
-	owner := yieldingController(o.set)
-	if owner != nil {
+	owner, controls := yieldingOwner(o.set)
+	if controls {
 		return fmt.Sprintf("%s %s/%s", owner.Kind, o.set.Namespace, owner.Name)
 	}
 	return describe(o.scaled())
 }
 
-// setControl sets whether the owner with a UID controls set, unless another owner does.
-func setControl(set *appsv1.StatefulSet, owner types.UID, controls bool) {
-	if controls && metav1.GetControllerOf(set) != nil {
-		return
+// afterGrowth returns the remedy for a StatefulSet that has more members than the restore is planned for.
+func (o objects) afterGrowth() string {
+	_, controls := yieldingOwner(o.set)
+	if controls {
+		return "wait until its operator has added all members, and create a new restore"
 	}
-	for i := range set.OwnerReferences {
-		if set.OwnerReferences[i].UID == owner {
-			set.OwnerReferences[i].Controller = &controls
-		}
-	}
+	return fmt.Sprintf("scale it to %d", o.count)
 }
 
-// readVariables reads the ConfigMaps from which the containers take variables. A container whose ConfigMap is missing does not start, or does
-// without.
-func (m *Manager) readVariables(ctx context.Context, o *objects) error {
-	var names []string
-	for _, c := range o.set.Spec.Template.Spec.Containers {
-		for _, from := range c.EnvFrom {
-			if from.ConfigMapRef != nil {
-				names = append(names, from.ConfigMapRef.Name)
-			}
-		}
+// withSpare returns the remedy for a claim of a pod after the members'.
+func (o objects) withSpare() string {
+	_, controls := yieldingOwner(o.set)
+	if controls { // a member of the old cluster cannot join with that data
+		return "delete the claim"
 	}
-	o.variables = map[string]*corev1.ConfigMap{}
-	return readMissing(ctx, m, names, o.variables, &corev1.ConfigMap{})
+	return fmt.Sprintf("scale %s up to restore that member too, or delete the claim", describe(o.scaled()))
 }
 
-// etcdContainer returns the container that runs etcd, see etcdContainer. Its variables include those from ConfigMaps.
-func (o objects) etcdContainer(name string) (corev1.Container, *handoff.Finding) {
-	c, finding := etcdContainer(o.set.Spec.Template.Spec, name)
-	var all []corev1.EnvVar
-	for _, from := range c.EnvFrom {
-		if from.ConfigMapRef == nil || o.variables[from.ConfigMapRef.Name] == nil {
-			continue
-		}
-		data := o.variables[from.ConfigMapRef.Name].Data
-		for _, key := range slices.Sorted(maps.Keys(data)) {
-			literal := strings.ReplaceAll(data[key], "$", "$$") // Kubernetes expands no references in it
-			all = append(all, corev1.EnvVar{Name: from.Prefix + key, Value: literal})
-		}
+// keepers are the objects that remember the last restores: the StatefulSet, and the Service of one whose annotations its operator removes.
+func (o objects) keepers() []client.Object {
+	owner, _ := yieldingOwner(o.set)
+	if owner == nil || o.service == nil {
+		return []client.Object{o.set}
 	}
-	c.Env = append(all, c.Env...) // those of the container itself prevail
-	return c, finding
+	return []client.Object{o.set, o.service}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // controller returns the name of the object that controls the StatefulSet; "": none does.
@@ -99,6 +100,66 @@ func TestControlWithoutMembers(t *testing.T) {
 	}
 }
 
+// TestControlIsTakenFromAnotherCluster creates the StatefulSet again under another EtcdCluster, as Kubernetes and the operator do if the first one
+// is deleted and created again.
+func TestControlIsTakenFromAnotherCluster(t *testing.T) {
+	w := newWorld(t, "etcdio")
+	w.plan()
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
+		s.OwnerReferences[0].UID, s.OwnerReferences[0].Controller, s.Annotations, s.Spec.Replicas = "other", new(true), nil, new(int32(1))
+	})
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	if w.controller() != "" || *w.set().Spec.Replicas != 0 {
+		t.Errorf("it is controlled by %q, with %d replicas", w.controller(), *w.set().Spec.Replicas)
+	}
+}
+
+// TestOrdersAreRememberedWithoutAnnotations lets the operator remove the annotations of the StatefulSet, as it does whenever it scales it: an order
+// that was carried out is refused nevertheless.
+func TestOrdersAreRememberedWithoutAnnotations(t *testing.T) {
+	w := newWorld(t, "etcdio")
+	w.options.Origin = "nightly@1f3a"
+	w.plan()
+	w.record.Step, w.record.End, w.record.Down = handoff.Take, handoff.Succeeded, w.record.Since
+	for p := (handoff.Progress{}); !p.Done; {
+		var err error
+		p, err = w.manager().Lift(t.Context(), w.record)
+		must(t, err)
+	}
+	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Annotations = nil })
+	w.options.ID = "fedcba9876543210"
+	_, err := w.manager().Take(t.Context(), w.record)
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "was restored by nightly@1f3a already") {
+		t.Error(err)
+	}
+}
+
+// TestRemediesOfEtcdIO checks what a person is told to do where the size of the EtcdCluster decides.
+func TestRemediesOfEtcdIO(t *testing.T) {
+	w := newWorld(t, "etcdio")
+	w.plan()
+	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(5)) })
+	_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+	const grown = "EtcdCluster payments/main has 5 replicas, and the restore is planned for 3: wait until its operator has added all members, and create a new restore"
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), grown) {
+		t.Error(err)
+	}
+	w.create(newClaim("etcd-data-main-5"))
+	first := w.inspect().Findings[0]
+	if !first.Refuses || !strings.HasSuffix(first.String(), "serves its old data: delete the claim") {
+		t.Error(first)
+	}
+	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
+		s.OwnerReferences[0].Controller, s.Annotations = new(false), map[string]string{"etcd-dr.io/restore": restoreID, "etcd-dr.io/saved": "{}"}
+	})
+	_, err = w.manager().Rebuild(t.Context(), "")
+	const back = `dr resume, and kubectl -n payments patch statefulset main --type=json -p '[{"op":"add","path":"/metadata/ownerReferences/0/controller","value":true}]'`
+	if err == nil || !strings.Contains(err.Error(), back) {
+		t.Error(err)
+	}
+}
+
 // TestControlIsForbidden checks that the first look at a StatefulSet shows that the control may not be changed, and changes nothing.
 func TestControlIsForbidden(t *testing.T) {
 	w := newWorld(t, "etcdio")
@@ -136,6 +197,7 @@ func TestControlOfAnotherOwnerStays(t *testing.T) {
 
 // TestVariablesOfConfigMaps checks which variables a container gets from a ConfigMap.
 func TestVariablesOfConfigMaps(t *testing.T) {
+	secret := corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}}
 	for name, c := range map[string]struct {
 		edit func(w *world, etcd *corev1.Container)
 		want string // the data dir; "": it is not known
@@ -149,8 +211,10 @@ func TestVariablesOfConfigMaps(t *testing.T) {
 		"a prefix":            {func(w *world, c *corev1.Container) { w.variables(c, "X_", "/var/lib/etcd/last") }, "/var/lib/etcd"},
 		"a dollar is no sign": {func(w *world, c *corev1.Container) { w.variables(c, "", "/var/lib/etcd/$(POD_NAME)") }, "/var/lib/etcd/$(POD_NAME)"},
 		"it does not exist":   {func(_ *world, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "other" }, ""},
+		"a Secret before it":  {func(_ *world, c *corev1.Container) { c.EnvFrom = append([]corev1.EnvFromSource{secret}, c.EnvFrom...) }, "/var/lib/etcd"},
+		"a Secret after it":   {func(_ *world, c *corev1.Container) { c.EnvFrom = append(c.EnvFrom, secret) }, ""},
 		"a Secret": {func(_ *world, c *corev1.Container) {
-			c.EnvFrom[0] = corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}}
+			c.EnvFrom[0] = secret
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,6 +225,25 @@ func TestVariablesOfConfigMaps(t *testing.T) {
 				t.Errorf("the data dir is %q; %s", h.Members[0].DataDir, h.Findings)
 			}
 		})
+	}
+}
+
+// TestDisasterRecoveryFromAConfigMap refuses a variable of bitnami's image that a restore cannot change, unless the container has its own.
+func TestDisasterRecoveryFromAConfigMap(t *testing.T) {
+	const want = "the image of bitnami would restore its own snapshot over the restored data (ETCD_DISASTER_RECOVERY, from a ConfigMap of " +
+		"StatefulSet payments/main): set it to no there"
+	w := newWorld(t, "etcdio")
+	change(w, "main-state", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["ETCD_DISASTER_RECOVERY"] = "yes" })
+	first := w.inspect().Findings[0]
+	if !first.Refuses || first.String() != want {
+		t.Error(first)
+	}
+	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
+		etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "no"})
+	})
+	first = w.inspect().Findings[0]
+	if first.Refuses {
+		t.Error(first)
 	}
 }
 

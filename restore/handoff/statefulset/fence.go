@@ -98,8 +98,8 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 		s = wait("%s is scaled to 0", o.cluster)
 	}
 	if !mark.Stopped && o.replicas() > o.count {
-		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d",
-			fault.Refused, o.sizedBy(), o.replicas(), o.count, o.count)}
+		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: %s",
+			fault.Refused, o.sizedBy(), o.replicas(), o.count, o.afterGrowth())}
 	}
 	if mark.Stopped { // another program has scaled it up since
 		mark.Reverted++
@@ -111,7 +111,7 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 	}
 	mark.Stopped = o.cluster == nil || o.replicas() == 0
 	after := o.set.DeepCopy()
-	setControl(after, mark.Controller, false)
+	setControl(after, false)
 	mark.annotate(after, m.ID)
 	s.patches = o.scale(after, 0)
 	return s

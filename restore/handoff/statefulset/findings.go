@@ -96,7 +96,7 @@ func (m *Manager) checkDisks(o objects, members []viewed) (all findings) {
 func (m *Manager) checkSpares(o objects) (all findings) {
 	for _, name := range o.spares {
 		all.add(refuse(fmt.Sprintf("claim %s/%s belongs to a pod after the %d members: once that pod starts, it serves its old data", m.Namespace, name, o.count),
-			fmt.Sprintf("scale %s up to restore that member too, or delete the claim", o.sizedBy())))
+			o.withSpare()))
 	}
 	return all
 }

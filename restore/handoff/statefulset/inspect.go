@@ -42,7 +42,7 @@ func (m *Manager) inspect(o objects) handoff.Handoff {
 		h.Members = append(h.Members, v.Member)
 		h.Endpoints = append(h.Endpoints, v.endpoint)
 	}
-	all = slices.Concat(all, unknown, m.checkSet(o), m.checkService(o, members), m.checkDisks(o, members), m.checkSpares(o), checkUser(o, c))
+	all = slices.Concat(all, unknown, m.checkSet(o), m.checkService(o, members), m.checkDisks(o, members), m.checkSpares(o), m.checkVariables(o, c), checkUser(o, c))
 	slices.SortStableFunc(all, func(a, b handoff.Finding) int { return rank(a) - rank(b) })
 	h.Findings, h.Acts = all, m.acts(o, was, members)
 	return h
@@ -59,7 +59,8 @@ func rank(f handoff.Finding) int {
 // checkTarget returns the reasons for which the StatefulSet is not one to restore into.
 func (m *Manager) checkTarget(o objects) (all findings) {
 	owner := metav1.GetControllerOf(o.set)
-	if owner != nil && o.cluster == nil && yieldingController(o.set) == nil {
+	_, controls := yieldingOwner(o.set)
+	if owner != nil && o.cluster == nil && !controls {
 		all.add(refuse(fmt.Sprintf("%s belongs to %s %s, which would undo the changes of a restore", m, owner.Kind, owner.Name), m.throughOwner(owner)))
 	}
 	if o.set.DeletionTimestamp != nil {
@@ -95,7 +96,8 @@ func (m *Manager) acts(o objects, was saved, members []viewed) (all []handoff.Ac
 	if was.Retention != nil {
 		add(set, "keep Kubernetes from deleting the claims, until the restore has ended")
 	}
-	if was.Controller != "" {
+	owner, _ := yieldingOwner(o.set)
+	if owner != nil {
 		add(set, "take the control of the StatefulSet from its EtcdCluster, until the restore has ended")
 	}
 	if o.cluster != nil {

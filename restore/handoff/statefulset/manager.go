@@ -10,7 +10,8 @@
 // Tasks on the disks run as Jobs, one a member and task, on the member's own claims. Nothing of the pod template changes but one variable
 // of bitnami's image, and one of the script of cnych's operator, while no pod exists.
 //
-// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes its size instead of spec.replicas.
+// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes its size instead of spec.replicas. From one of etcd-io's operator
+// it takes the control of the StatefulSet, and gives it back once members run.
 package statefulset
 
 import (
@@ -96,7 +97,7 @@ func (m *Manager) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if err != nil {
 		return handoff.Handoff{}, err
 	}
-	err = cmp.Or(m.readSpares(ctx, &o), m.trySize(ctx, &o), m.tryControl(ctx, &o))
+	err = cmp.Or(m.readSpares(ctx, &o), m.readVariables(ctx, &o), m.trySize(ctx, &o), m.tryControl(ctx, set))
 	return m.inspect(o), err
 }
 
@@ -119,8 +120,8 @@ func (m *Manager) Return(ctx context.Context, h handoff.Handoff) (handoff.Progre
 	return m.start(ctx, h, m.putBack)
 }
 
-// Settled is done once all pods have been ready and unchanged for half a minute, and the Service and the retention policy are as Inspect
-// found them.
+// Settled is done once all pods have been ready and unchanged for half a minute, the Service and the retention policy are as Inspect found them,
+// and an EtcdCluster of etcd-io's operator controls the StatefulSet again.
 func (m *Manager) Settled(ctx context.Context, h handoff.Handoff) (handoff.Progress, error) {
 	return m.step(ctx, h, func(o objects, was saved) step { return settled(o, was, time.Now()) })
 }

@@ -30,7 +30,7 @@ type objects struct {
 	service *corev1.Service                          // headless, of set; nil: missing
 	pods    map[string]*corev1.Pod                   // of set and of the members, by name
 	claims  map[string]*corev1.PersistentVolumeClaim // of the members, by name
-	// variables are the ConfigMaps from which containers take variables, by name.
+	// variables are the ConfigMaps from which the container of etcd takes variables, by name; nil unless readVariables has read them.
 	variables map[string]*corev1.ConfigMap
 	// refused is why the API server would not set the size of cluster to 0; "": it would. Read by Inspect alone.
 	refused string
@@ -94,7 +94,7 @@ func (m *Manager) readSet(ctx context.Context) (*appsv1.StatefulSet, error) {
 // readObjects reads the objects of the first members of set.
 func (m *Manager) readObjects(ctx context.Context, set *appsv1.StatefulSet, count int32) (objects, error) {
 	o := objects{set: set, count: min(count, maxMembers)}
-	for _, read := range []func(context.Context, *objects) error{m.readEtcdCluster, m.readPods, m.readClaims, m.readService, m.readVariables, m.readTemplates} {
+	for _, read := range []func(context.Context, *objects) error{m.readEtcdCluster, m.readPods, m.readClaims, m.readService, m.readTemplates} {
 		err := read(ctx, &o)
 		if err != nil {
 			return objects{}, err

@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -25,10 +24,8 @@ type saved struct {
 	// Retention is a policy under which Kubernetes deletes claims; nil: it retains them.
 	Retention *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy `json:"persistentVolumeClaimRetentionPolicy,omitempty"`
 	// Hidden means that publishNotReadyAddresses of the headless Service is false.
-	Hidden bool `json:"hidesNotReadyAddresses,omitempty"`
-	// Controller is the UID of the EtcdCluster of etcd-io's operator that is to control the StatefulSet; "": none.
-	Controller types.UID `json:"controller,omitempty"`
-	User       *user     `json:"user,omitempty"` // of the members' processes; nil: no node reported it
+	Hidden bool  `json:"hidesNotReadyAddresses,omitempty"`
+	User   *user `json:"user,omitempty"` // of the members' processes; nil: no node reported it
 }
 
 // mark is the content of markAnnotation.
@@ -64,7 +61,7 @@ func (m *Manager) markFor(set *appsv1.StatefulSet, was saved) mark {
 // savedOf returns the values to save. Those that an earlier restore has changed and not put back are as they were before that one.
 func savedOf(o objects, c corev1.Container) saved {
 	now := saved{
-		Replicas: o.replicas(), Hidden: o.hidesAddresses(), Controller: controllerToSave(o.set), User: runningUser(o, c.Name),
+		Replicas: o.replicas(), Hidden: o.hidesAddresses(), User: runningUser(o, c.Name),
 	}
 	if deletesClaims(o.set) {
 		now.Retention = o.set.Spec.PersistentVolumeClaimRetentionPolicy

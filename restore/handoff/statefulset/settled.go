@@ -81,7 +81,7 @@ func valuesBack(o objects, was saved) (patches []patch) {
 	}
 	after := o.set.DeepCopy()
 	if replicasOf(after) > 0 { // else the operator would start a new cluster
-		setControl(after, was.Controller, true)
+		setControl(after, true)
 	}
 	if was.Retention != nil {
 		after.Spec.PersistentVolumeClaimRetentionPolicy = was.Retention
