@@ -250,8 +250,8 @@ func (r run) newClaims() (missing []client.Object, err error) {
 	return missing, nil
 }
 
-// checkSizes refuses claims that are smaller than the new data of one member, or of all if they share the claim. The first place is that of the data dir, the next that of the
-// WAL dir if there is one.
+// checkSizes refuses claims that are smaller than the new data of one member, or of all members if they share the claim. The first place is that
+// of the data dir, the next that of the WAL dir if there is one.
 func (r run) checkSizes(places []place) error {
 	member := r.record.Handoff.Members[r.index]
 	placed, err := r.record.Plan.Place(plan.Into{Name: member.Name, DataDir: member.DataDir, WALDir: member.WALDir})

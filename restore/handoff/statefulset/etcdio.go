@@ -14,8 +14,8 @@ import (
 
 // etcdIO is the API group of etcd-io/etcd-operator. Its controller takes a StatefulSet with 0 replicas for a new cluster, and starts the first
 // member at once. But it does not touch a StatefulSet that its EtcdCluster owns without controlling it
-// (internal/controller/etcdcluster_controller.go, fetchAndValidateState). So a restore takes the control from the EtcdCluster together with the
-// replicas, and gives it back once members run. The EtcdCluster stays an owner: if it is deleted, Kubernetes deletes the StatefulSet with it, as
+// (internal/controller/etcdcluster_controller.go, fetchAndValidateState). So a restore takes control away from the EtcdCluster together with
+// the replicas, and gives it back once members run. The EtcdCluster stays an owner: if it is deleted, Kubernetes deletes the StatefulSet with it, as
 // always. Whenever the operator scales the StatefulSet, it removes all annotations.
 const etcdIO = "operator.etcd.io"
 
@@ -43,13 +43,13 @@ func (m *Manager) checkYielding(set *appsv1.StatefulSet) *handoff.Finding {
 		return nil
 	case controls:
 		return note(fmt.Sprintf("%s %s controls %s: its operator may start members while the data is exchanged", owner.Kind, owner.Name, m),
-			"the restore takes the control from it until it has ended; change neither its size nor its version meanwhile")
+			"the restore takes control away from it until the end; change neither its size nor its version meanwhile")
 	}
-	return note(fmt.Sprintf("%s %s owns %s, but does not control it: an earlier restore has not given the control back, or a person has taken it",
-		owner.Kind, owner.Name, m), "the restore gives it the control at the end")
+	return note(fmt.Sprintf("%s %s owns %s, but does not control it: an earlier restore has not given control back, or a person has taken it away",
+		owner.Kind, owner.Name, m), "the restore gives it control at the end")
 }
 
-// tryControl asks the API server whether it would let the restore take the control of the StatefulSet, without a change. Its admission plugin
+// tryControl asks the API server whether the restore may take control of the StatefulSet, without a change. The admission plugin
 // OwnerReferencesPermissionEnforcement demands the right to delete the StatefulSet.
 func (m *Manager) tryControl(ctx context.Context, set *appsv1.StatefulSet) error {
 	owner, controls := yieldingOwner(set)
@@ -59,7 +59,7 @@ func (m *Manager) tryControl(ctx context.Context, set *appsv1.StatefulSet) error
 	after := set.DeepCopy()
 	setControl(after, false)
 	err := m.client.Patch(ctx, after, client.MergeFrom(set), client.DryRunAll)
-	return apiError(err, "take the control of %s from %s %s", m, owner.Kind, owner.Name)
+	return apiError(err, "take control of %s away from %s %s", m, owner.Kind, owner.Name)
 }
 
 // setControl sets whether the EtcdCluster of etcd-io's operator that owns set controls it, if there is one.
@@ -70,7 +70,7 @@ func setControl(set *appsv1.StatefulSet, controls bool) {
 	}
 }
 
-// controlBack returns how to give the control of set back by hand, as the end of a remedy; "": it was not taken.
+// controlBack returns how to give control of set back by hand, as the end of a remedy; "": it was not taken.
 func controlBack(set *appsv1.StatefulSet) string {
 	owner, controls := yieldingOwner(set)
 	if owner == nil || controls {
@@ -88,15 +88,6 @@ func (o objects) sizedBy() string {
 		return fmt.Sprintf("%s %s/%s", owner.Kind, o.set.Namespace, owner.Name)
 	}
 	return describe(o.scaled())
-}
-
-// afterGrowth returns the remedy for a StatefulSet that has more members than the restore is planned for.
-func (o objects) afterGrowth() string {
-	_, controls := yieldingOwner(o.set)
-	if controls {
-		return "wait until its operator has added all members, and create a new restore"
-	}
-	return fmt.Sprintf("scale it to %d", o.count)
 }
 
 // withSpare returns the remedy for a claim of a pod after the members'.

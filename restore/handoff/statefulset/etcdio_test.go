@@ -35,7 +35,7 @@ func TestControlIsTakenAndGivenBack(t *testing.T) {
 			w := newWorld(t, "etcdio")
 			w.plan()
 			if w.controller() != "main" {
-				t.Fatal("Inspect has changed the control")
+				t.Fatal("Inspect has taken control")
 			}
 			before := w.set().OwnerReferences
 			wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
@@ -68,7 +68,7 @@ func TestControlIsTakenAndGivenBack(t *testing.T) {
 }
 
 // TestControlWithoutMembers ends a restore whose old members cannot be started: the operator would take 0 replicas for a new cluster. The next
-// restore gives the control back.
+// restore gives control back.
 func TestControlWithoutMembers(t *testing.T) {
 	w := newWorld(t, "etcdio")
 	w.plan()
@@ -141,7 +141,7 @@ func TestRemediesOfEtcdIO(t *testing.T) {
 	w.plan()
 	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(5)) })
 	_, err := w.manager().Fence(t.Context(), w.record.Handoff)
-	const grown = "EtcdCluster payments/main has 5 replicas, and the restore is planned for 3: wait until its operator has added all members, and create a new restore"
+	const grown = "EtcdCluster payments/main has 5 replicas, and the restore is planned for 3: scale it to 3, or create a new restore"
 	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), grown) {
 		t.Error(err)
 	}
@@ -160,7 +160,7 @@ func TestRemediesOfEtcdIO(t *testing.T) {
 	}
 }
 
-// TestControlIsForbidden checks that the first look at a StatefulSet shows that the control may not be changed, and changes nothing.
+// TestControlIsForbidden checks that the first look at a StatefulSet shows that the restore may not take control, and changes nothing.
 func TestControlIsForbidden(t *testing.T) {
 	w := newWorld(t, "etcdio")
 	var asked []string
@@ -169,7 +169,7 @@ func TestControlIsForbidden(t *testing.T) {
 		return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, o.GetName(), errors.New("cannot set an ownerRef"))
 	}})
 	_, err := w.manager().Inspect(t.Context())
-	if !errors.Is(err, handoff.ErrForbidden) || !strings.Contains(err.Error(), "cannot take the control of StatefulSet payments/main from EtcdCluster main") {
+	if !errors.Is(err, handoff.ErrForbidden) || !strings.Contains(err.Error(), "cannot take control of StatefulSet payments/main away from EtcdCluster main") {
 		t.Error(err)
 	}
 	if len(asked) != 1 || w.controller() != "main" {
@@ -177,7 +177,7 @@ func TestControlIsForbidden(t *testing.T) {
 	}
 }
 
-// TestControlOfAnotherOwnerStays lets another program take the control meanwhile: a StatefulSet may have only one controller.
+// TestControlOfAnotherOwnerStays lets another owner take control meanwhile: a StatefulSet may have only one controller.
 func TestControlOfAnotherOwnerStays(t *testing.T) {
 	w := newWorld(t, "etcdio")
 	w.plan()

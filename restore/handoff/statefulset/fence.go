@@ -98,8 +98,8 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 		s = wait("%s is scaled to 0", o.cluster)
 	}
 	if !mark.Stopped && o.replicas() > o.count {
-		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: %s",
-			fault.Refused, o.sizedBy(), o.replicas(), o.count, o.afterGrowth())}
+		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d, or create a new restore once no member is being added",
+			fault.Refused, o.sizedBy(), o.replicas(), o.count, o.count)}
 	}
 	if mark.Stopped { // another program has scaled it up since
 		mark.Reverted++

@@ -98,7 +98,7 @@ func (m *Manager) acts(o objects, was saved, members []viewed) (all []handoff.Ac
 	}
 	owner, _ := yieldingOwner(o.set)
 	if owner != nil {
-		add(set, "take the control of the StatefulSet from its EtcdCluster, until the restore has ended")
+		add(set, "take control of the StatefulSet away from its EtcdCluster, until the restore has ended")
 	}
 	if o.cluster != nil {
 		add(set, "mark the StatefulSet with annotations, until the restore has ended")

@@ -10,8 +10,8 @@
 // Tasks on the disks run as Jobs, one a member and task, on the member's own claims. Nothing of the pod template changes but one variable
 // of bitnami's image, and one of the script of cnych's operator, while no pod exists.
 //
-// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes its size instead of spec.replicas. From one of etcd-io's operator
-// it takes the control of the StatefulSet, and gives it back once members run.
+// If an EtcdCluster of cnych's operator owns the StatefulSet, the Manager changes its size instead of spec.replicas. It takes control
+// of the StatefulSet away from one of etcd-io's operator, and gives it back once members run.
 package statefulset
 
 import (

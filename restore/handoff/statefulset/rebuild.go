@@ -22,7 +22,8 @@ func (m *Manager) Rebuild(ctx context.Context, settings string) (handoff.Record,
 	if !marked.Stopped {
 		return handoff.Record{}, fmt.Errorf("%w: %s, and its members may serve restored data: compare what they serve with what you expect; to keep it, run "+
 			"kubectl -n %s annotate statefulset %s %s- %s-, and dr resume%s; the old data stays on the disks, in folders whose names begin with .dr-swap- and "+
-			"end with %s; restore again only with another command, such as another target", fault.Refused, lost, m.Namespace, m.Name, restoreAnnotation, markAnnotation, controlBack(set), m.ID)
+			"end with %s; restore again only with another command, such as another target", fault.Refused, lost, m.Namespace, m.Name, restoreAnnotation,
+			markAnnotation, controlBack(set), m.ID)
 	}
 	h, err := m.Inspect(ctx)
 	if err != nil {
