@@ -20,14 +20,14 @@ func reconcileEtcdIO(ctx context.Context, c cluster) error {
 		return err
 	}
 	if set == nil {
-		return c.start(ctx, int(c.size()), "new")
+		return c.start(ctx, int(c.size()))
 	}
 	if !metav1.IsControlledBy(set, c) {
 		return nil // theirs logs an error
 	}
 	replicas, _, _ := unstructured.NestedInt64(set.Object, "spec", "replicas")
 	if replicas == 0 {
-		return c.start(ctx, 1, "new")
+		return c.start(ctx, 1)
 	}
 	service, err := c.get(ctx, services, c.GetName())
 	if err != nil || service != nil {
@@ -36,13 +36,13 @@ func reconcileEtcdIO(ctx context.Context, c cluster) error {
 	return c.replace(ctx, services, etcdIOService)
 }
 
-// start lets the first members run.
-func (c cluster) start(ctx context.Context, members int, state string) error {
+// start lets the first members run, as those of a new cluster.
+func (c cluster) start(ctx context.Context, members int) error {
 	var all []string
 	for i := range members {
 		all = append(all, fmt.Sprintf("%s-%d=http://%[1]s-%[2]d.%[1]s.%[3]s.svc.cluster.local:2380", c.GetName(), i, c.GetNamespace()))
 	}
-	err := c.replace(ctx, maps, etcdIOState, "INITIAL_STATE", state, "INITIAL_MEMBERS", strings.Join(all, ","))
+	err := c.replace(ctx, maps, etcdIOState, "INITIAL_MEMBERS", strings.Join(all, ","))
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c cluster) start(ctx context.Context, members int, state string) error {
 const etcdIOState = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: OWNER_NAME-state}
-data: {ETCD_INITIAL_CLUSTER_STATE: INITIAL_STATE, ETCD_INITIAL_CLUSTER: "INITIAL_MEMBERS", ETCD_DATA_DIR: /var/lib/etcd}
+data: {ETCD_INITIAL_CLUSTER_STATE: new, ETCD_INITIAL_CLUSTER: "INITIAL_MEMBERS", ETCD_DATA_DIR: /var/lib/etcd}
 `
 
 const etcdIOService = `apiVersion: v1

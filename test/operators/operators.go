@@ -19,7 +19,7 @@ type Operator struct {
 	group     string // of its EtcdClusters
 	spec      string // of an EtcdCluster, to be filled in
 	reconcile func(ctx context.Context, c cluster) error
-	// overwrites is that of its clusters.
+	// overwrites means that it removes annotations, and does not notice that another program has changed an object at the same time.
 	overwrites bool
 }
 
@@ -71,7 +71,7 @@ func (o Operator) Reconcile(ctx context.Context, client dynamic.Interface, names
 	if err != nil {
 		return err
 	}
-	return o.reconcile(ctx, cluster{found, client, o.overwrites})
+	return o.reconcile(ctx, cluster{found, client, o})
 }
 
 var (
@@ -83,9 +83,8 @@ var (
 // cluster is an EtcdCluster.
 type cluster struct {
 	*unstructured.Unstructured
-	client dynamic.Interface
-	// overwrites means that its operator removes annotations, and does not notice that another program has changed an object at the same time.
-	overwrites bool
+	client   dynamic.Interface
+	operator Operator
 }
 
 // size returns spec.size.
@@ -119,7 +118,7 @@ func (c cluster) replace(ctx context.Context, kind schema.GroupVersionResource, 
 	}
 	found.SetLabels(wanted.GetLabels())
 	found.SetOwnerReferences(wanted.GetOwnerReferences())
-	if c.overwrites {
+	if c.operator.overwrites {
 		found.SetAnnotations(nil)
 		found.SetResourceVersion("")
 	}
@@ -137,7 +136,7 @@ func (c cluster) replace(ctx context.Context, kind schema.GroupVersionResource, 
 
 // filled returns the object of a text, with the values of c.
 func (c cluster) filled(text string, more ...string) *unstructured.Unstructured {
-	more = append(more, "OWNER_NAME", c.GetName(), "OWNER_SIZE", fmt.Sprint(c.size()), "OWNER_NAMESPACE", c.GetNamespace(), "IMAGE_OF_ETCD", image)
+	more = append(more, "OWNER_NAME", c.GetName(), "OWNER_SIZE", fmt.Sprint(c.size()), "IMAGE_OF_ETCD", image)
 	o := &unstructured.Unstructured{}
 	err := yaml.Unmarshal([]byte(strings.NewReplacer(more...).Replace(text)), &o.Object)
 	if err != nil {

@@ -29,9 +29,14 @@ func hasDisasterRecovery(set *appsv1.StatefulSet) bool {
 	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, recovers)
 }
 
-// checkDisasterRecovery returns the fact about the disaster recovery of set; nil: it is off.
-func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet) *handoff.Finding {
+// checkDisasterRecovery returns the fact about the disaster recovery of set, of which c runs etcd; nil: it is off. A restore cannot change a
+// variable that comes from a ConfigMap.
+func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet, c corev1.Container) *handoff.Finding {
+	value := environmentOf(c, podName(set, 0), m.Namespace)[disasterRecovery]
 	switch {
+	case !hasDisasterRecovery(set) && value != nil && isYes(*value):
+		return refuse(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s, from a ConfigMap of %s)", disasterRecovery, m),
+			"set it to no there")
 	case !hasDisasterRecovery(set):
 		return nil
 	case partitionOf(set) > 0:

@@ -186,12 +186,7 @@ func (m *Manager) remembers(keeper client.Object) bool {
 // remember adds an origin to those of an object. The oldest ones go.
 func remember(keeper client.Object, origin string) {
 	all := append(originsOf(keeper), origin)
-	annotations := maps.Clone(keeper.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[restoredAnnotation] = strings.Join(all[max(0, len(all)-maxOrigins):], " ")
-	keeper.SetAnnotations(annotations)
+	annotate(keeper, restoredAnnotation, strings.Join(all[max(0, len(all)-maxOrigins):], " "))
 }
 
 // Load returns the record of the restore with an id; with the id "", of the restore that has claimed the StatefulSet. The error matches

@@ -72,8 +72,7 @@ func (m *Manager) grown(r run) string {
 		return ""
 	}
 	remedy := "remove the other members from the cluster, and scale it"
-	_, controls := yieldingOwner(r.set)
-	if controls { // its operator removes them
+	if yields(r.set) { // its operator removes them
 		remedy = "set its size"
 	}
 	return fmt.Sprintf("%s has %d replicas, and the old data is that of %d members: %s to %d",

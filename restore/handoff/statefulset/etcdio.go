@@ -35,6 +35,12 @@ func yieldingOwner(set *appsv1.StatefulSet) (owner *metav1.OwnerReference, contr
 	return &set.OwnerReferences[i], controller != nil
 }
 
+// yields reports whether an EtcdCluster of etcd-io's operator controls set.
+func yields(set *appsv1.StatefulSet) bool {
+	_, controls := yieldingOwner(set)
+	return controls
+}
+
 // checkYielding returns the fact about the EtcdCluster of etcd-io's operator that owns the StatefulSet; nil: none does.
 func (m *Manager) checkYielding(set *appsv1.StatefulSet) *handoff.Finding {
 	owner, controls := yieldingOwner(set)
@@ -92,8 +98,7 @@ func (o objects) sizedBy() string {
 
 // withSpare returns the remedy for a claim of a pod after the members'.
 func (o objects) withSpare() string {
-	_, controls := yieldingOwner(o.set)
-	if controls { // a member of the old cluster cannot join with that data
+	if yields(o.set) { // a member of the old cluster cannot join with that data
 		return "delete the claim"
 	}
 	return fmt.Sprintf("scale %s up to restore that member too, or delete the claim", describe(o.scaled()))

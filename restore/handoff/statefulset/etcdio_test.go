@@ -27,6 +27,17 @@ func (w *world) controller() string {
 	return owner.Name
 }
 
+// lift ends the restore, which has stopped the members.
+func (w *world) lift(end handoff.Phase) {
+	w.t.Helper()
+	w.record.End, w.record.Down = end, w.record.Since
+	for p := (handoff.Progress{}); !p.Done; {
+		var err error
+		p, err = w.manager().Lift(w.t.Context(), w.record)
+		must(w.t, err)
+	}
+}
+
 // TestControlIsTakenAndGivenBack restores a StatefulSet of etcd-io's operator. While it has 0 replicas, and until the members are calm, its
 // EtcdCluster does not control it. The EtcdCluster owns it all the time.
 func TestControlIsTakenAndGivenBack(t *testing.T) {
@@ -53,12 +64,7 @@ func TestControlIsTakenAndGivenBack(t *testing.T) {
 			if *w.set().Spec.Replicas != 3 || w.controller() != "" {
 				t.Errorf("%d replicas, controlled by %q", *w.set().Spec.Replicas, w.controller())
 			}
-			w.record.End, w.record.Down = end, w.record.Since
-			for p := (handoff.Progress{}); !p.Done; {
-				var err error
-				p, err = w.manager().Lift(t.Context(), w.record)
-				must(t, err)
-			}
+			w.lift(end)
 			after := w.set()
 			if w.controller() != "main" || after.OwnerReferences[0].UID != before[0].UID || len(after.Annotations) != 0 {
 				t.Errorf("owners %+v, before %+v; annotations %v", after.OwnerReferences, before, after.Annotations)
@@ -72,16 +78,9 @@ func TestControlIsTakenAndGivenBack(t *testing.T) {
 func TestControlWithoutMembers(t *testing.T) {
 	w := newWorld(t, "etcdio")
 	w.plan()
-	lift := func(end handoff.Phase) {
-		w.record.End, w.record.Down = end, w.record.Since
-		for range 4 {
-			_, err := w.manager().Lift(t.Context(), w.record)
-			must(t, err)
-		}
-	}
 	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
 	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
-	lift(handoff.Failed)
+	w.lift(handoff.Failed)
 	if w.controller() != "" || len(w.set().Annotations) != 0 {
 		t.Errorf("it is controlled by %q: %v", w.controller(), w.set().Annotations)
 	}
@@ -94,7 +93,7 @@ func TestControlWithoutMembers(t *testing.T) {
 	for range 2 {
 		wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
 	}
-	lift(handoff.Succeeded)
+	w.lift(handoff.Succeeded)
 	if w.controller() != "main" || *w.set().Spec.Replicas != 3 {
 		t.Errorf("it is controlled by %q, with %d replicas", w.controller(), *w.set().Spec.Replicas)
 	}
@@ -121,12 +120,8 @@ func TestOrdersAreRememberedWithoutAnnotations(t *testing.T) {
 	w := newWorld(t, "etcdio")
 	w.options.Origin = "nightly@1f3a"
 	w.plan()
-	w.record.Step, w.record.End, w.record.Down = handoff.Take, handoff.Succeeded, w.record.Since
-	for p := (handoff.Progress{}); !p.Done; {
-		var err error
-		p, err = w.manager().Lift(t.Context(), w.record)
-		must(t, err)
-	}
+	w.record.Step = handoff.Take
+	w.lift(handoff.Succeeded)
 	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Annotations = nil })
 	w.options.ID = "fedcba9876543210"
 	_, err := w.manager().Take(t.Context(), w.record)
@@ -135,7 +130,7 @@ func TestOrdersAreRememberedWithoutAnnotations(t *testing.T) {
 	}
 }
 
-// TestRemediesOfEtcdIO checks what a person is told to do where the size of the EtcdCluster decides.
+// TestRemediesOfEtcdIO checks the remedies where the size of the EtcdCluster is the number of members.
 func TestRemediesOfEtcdIO(t *testing.T) {
 	w := newWorld(t, "etcdio")
 	w.plan()
@@ -185,11 +180,7 @@ func TestControlOfAnotherOwnerStays(t *testing.T) {
 	change(w, "main", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) {
 		s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Other", Name: "other", UID: "1", Controller: new(true)})
 	})
-	w.record.End, w.record.Down = handoff.Failed, w.record.Since
-	for range 3 {
-		_, err := w.manager().Lift(t.Context(), w.record)
-		must(t, err)
-	}
+	w.lift(handoff.Failed)
 	if w.controller() != "other" {
 		t.Errorf("it is controlled by %q: %+v", w.controller(), w.set().OwnerReferences)
 	}
@@ -213,9 +204,7 @@ func TestVariablesOfConfigMaps(t *testing.T) {
 		"it does not exist":   {func(_ *world, c *corev1.Container) { c.EnvFrom[0].ConfigMapRef.Name = "other" }, ""},
 		"a Secret before it":  {func(_ *world, c *corev1.Container) { c.EnvFrom = append([]corev1.EnvFromSource{secret}, c.EnvFrom...) }, "/var/lib/etcd"},
 		"a Secret after it":   {func(_ *world, c *corev1.Container) { c.EnvFrom = append(c.EnvFrom, secret) }, ""},
-		"a Secret": {func(_ *world, c *corev1.Container) {
-			c.EnvFrom[0] = secret
-		}, ""},
+		"a Secret":            {func(_ *world, c *corev1.Container) { c.EnvFrom[0] = secret }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "etcdio")

@@ -13,8 +13,8 @@ import (
 
 func note(text, remedy string) *handoff.Finding { return &handoff.Finding{Text: text, Remedy: remedy} }
 
-// checkSet returns the facts about the spec and the managers of the StatefulSet.
-func (m *Manager) checkSet(o objects) (all findings) {
+// checkSet returns the facts about the spec and the managers of the StatefulSet, of which c runs etcd.
+func (m *Manager) checkSet(o objects, c corev1.Container) (all findings) {
 	n := len(m.Backup)
 	if n > 0 && n != int(o.count) {
 		all.add(note(fmt.Sprintf("the backup has %d members, and %s runs %d: the restored cluster has %d", n, m, o.count, o.count), ""))
@@ -31,7 +31,7 @@ func (m *Manager) checkSet(o objects) (all findings) {
 		all.add(note(fmt.Sprintf("the last change of %s has not reached all pods: the restored members may start with it", m),
 			"complete that change first, or take it back, unless it is meant"))
 	}
-	all.add(m.checkDisasterRecovery(o.set))
+	all.add(m.checkDisasterRecovery(o.set, c))
 	if hasPreStop(o.set) && o.cluster == nil {
 		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
 			"fewer members", "for the chart of bitnami, set removeMemberOnContainerTermination to false first, if you may want a rollback"))

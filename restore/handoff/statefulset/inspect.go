@@ -42,7 +42,7 @@ func (m *Manager) inspect(o objects) handoff.Handoff {
 		h.Members = append(h.Members, v.Member)
 		h.Endpoints = append(h.Endpoints, v.endpoint)
 	}
-	all = slices.Concat(all, unknown, m.checkSet(o), m.checkService(o, members), m.checkDisks(o, members), m.checkSpares(o), m.checkVariables(o, c), checkUser(o, c))
+	all = slices.Concat(all, unknown, m.checkSet(o, c), m.checkService(o, members), m.checkDisks(o, members), m.checkSpares(o), checkUser(o, c))
 	slices.SortStableFunc(all, func(a, b handoff.Finding) int { return rank(a) - rank(b) })
 	h.Findings, h.Acts = all, m.acts(o, was, members)
 	return h
@@ -59,8 +59,7 @@ func rank(f handoff.Finding) int {
 // checkTarget returns the reasons for which the StatefulSet is not one to restore into.
 func (m *Manager) checkTarget(o objects) (all findings) {
 	owner := metav1.GetControllerOf(o.set)
-	_, controls := yieldingOwner(o.set)
-	if owner != nil && o.cluster == nil && !controls {
+	if owner != nil && o.cluster == nil && !yields(o.set) {
 		all.add(refuse(fmt.Sprintf("%s belongs to %s %s, which would undo the changes of a restore", m, owner.Kind, owner.Name), m.throughOwner(owner)))
 	}
 	if o.set.DeletionTimestamp != nil {

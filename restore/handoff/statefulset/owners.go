@@ -13,7 +13,6 @@ import (
 func (o objects) checkManagers() (all findings) {
 	const reverts = " may scale it up again while the data is exchanged"
 	object, scaler := o.scaled(), o.scaler()
-	_, yields := yieldingOwner(o.set)
 	name, labels := describe(object), object.GetLabels()
 	app, _, _ := strings.Cut(object.GetAnnotations()["argocd.argoproj.io/tracking-id"], ":")
 	kustomization, release := labels["kustomize.toolkit.fluxcd.io/name"], labels["helm.toolkit.fluxcd.io/name"]
@@ -29,7 +28,7 @@ func (o objects) checkManagers() (all findings) {
 		namespace := labels["helm.toolkit.fluxcd.io/namespace"]
 		all.add(note(fmt.Sprintf("Flux manages %s with the HelmRelease %s/%s, and%s", name, namespace, release, reverts),
 			fmt.Sprintf("flux -n %s suspend helmrelease %s", namespace, release)))
-	case scaler != "" && !isByHand(scaler) && !yields:
+	case scaler != "" && !isByHand(scaler) && !yields(o.set):
 		all.add(note(fmt.Sprintf("%s set spec.%s of %s, and%s", scaler, o.scaledBy(), name, reverts), "suspend it, unless it was a person"))
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -43,10 +44,17 @@ func markOf(set *appsv1.StatefulSet) (m mark, found bool) {
 
 // annotate writes m and the restore's id to set.
 func (m mark) annotate(set *appsv1.StatefulSet, id string) {
-	if set.Annotations == nil {
-		set.Annotations = map[string]string{}
+	annotate(set, restoreAnnotation, id)
+	annotate(set, markAnnotation, encode(m))
+}
+
+func annotate(object client.Object, key, value string) {
+	all := object.GetAnnotations()
+	if all == nil {
+		all = map[string]string{}
 	}
-	set.Annotations[restoreAnnotation], set.Annotations[markAnnotation] = id, encode(m)
+	all[key] = value
+	object.SetAnnotations(all)
 }
 
 // markFor returns the mark of this restore: that on the set, or a new one with the saved values.

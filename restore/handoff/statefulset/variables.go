@@ -2,7 +2,6 @@ package statefulset
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -47,14 +46,4 @@ func (o objects) etcdContainer(name string) (corev1.Container, *handoff.Finding)
 	}
 	c.Env = append(all, c.Env...) // those of the container itself prevail
 	return c, finding
-}
-
-// checkVariables refuses a variable that the restore would have to change, and cannot: it is in a ConfigMap.
-func (m *Manager) checkVariables(o objects, c corev1.Container) (all findings) {
-	value := environmentOf(c, podName(o.set, 0), m.Namespace)[disasterRecovery]
-	if value != nil && isYes(*value) && !hasDisasterRecovery(o.set) {
-		all.add(refuse(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s, from a ConfigMap of %s)", disasterRecovery, m),
-			"set it to no there"))
-	}
-	return all
 }
