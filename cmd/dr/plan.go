@@ -29,7 +29,11 @@ func (a *app) printPlan(p plan.Plan, into string) error {
 
 // planFacts returns names and values of the lines about p.
 func planFacts(p plan.Plan, into string) []string {
-	pairs := append([]string{"restores", planSource(p)}, planLog(p)...)
+	pairs := []string{"restores", planSource(p)}
+	if p.Backup != nil && p.Backup.EtcdVersion != "" {
+		pairs = append(pairs, "etcd", p.Backup.EtcdVersion)
+	}
+	pairs = append(pairs, planLog(p)...)
 	pairs = append(pairs, planSalvage(p)...)
 	pairs = append(pairs, "members", p.InitialCluster(), "token", p.Token, "revisions", p.Bump.String(), "into", into)
 	if p.Estimate > 0 {

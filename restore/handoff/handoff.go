@@ -36,6 +36,8 @@ type Handoff struct {
 	Findings  []Finding `json:"findings,omitempty"` // that concern the restore
 	Serves    bool      `json:"serves,omitempty"`   // the members had a leader before the restore: after a rollback they must have one again
 	Stopped   bool      `json:"stopped,omitempty"`  // the manager ran no member before the restore, and runs none after a rollback
+	Version   string    `json:"version,omitempty"`  // of etcd, by the tag of its image; "": unknown
+	Quota     int64     `json:"quota,omitempty"`    // of a member's database, in bytes; 0: unknown, or none
 	Held      bool      `json:"held,omitempty"`     // this restore has changed the manager's objects: it may have stopped members
 	Saved     string    `json:"saved,omitempty"`    // the manager's own record of the values that Fence changes and Release puts back
 }

@@ -28,8 +28,8 @@
 // repeated after a kill.
 //
 // The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed, and
-// one with content besides member must keep that content. There, and in an empty data dir, only member is exchanged, and the directories are
-// in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
+// one with content besides member must keep that content, unless it is bitnami's about the old member. There, and in an empty data dir, only
+// member is exchanged, and the directories are in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
 package swap
 
 import (
@@ -98,7 +98,7 @@ func dataPlace(id, dir string, inside bool) place {
 }
 
 // isInside reports whether only member in dir is exchanged. If the folder of id exists, its path shows that. For a new id only member is
-// exchanged if dir is a mount point, contains anything besides the directory member, such as certificates, or is empty.
+// exchanged if dir is a mount point, contains anything to keep besides the directory member, such as certificates, or is empty.
 func isInside(id, dir string) (bool, error) {
 	for _, inside := range []bool{true, false} {
 		p := dataPlace(id, dir, inside)
@@ -114,8 +114,13 @@ func isInside(id, dir string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return slices.Contains(aboutMember, e.Name()) })
 	return err == nil && (len(entries) != 1 || entries[0].Name() != member || !entries[0].IsDir()), err
 }
+
+// aboutMember are files of bitnami's images with the id of the member, and the settings with which it joined its cluster. Next to another
+// member, the scripts fail on the one, and obey the other (libetcd.sh of the images before 2023).
+var aboutMember = []string{"member_id", "new_member_envs"}
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

@@ -1117,6 +1117,27 @@ func TestOtherContentStays(t *testing.T) {
 	}
 }
 
+// TestFilesAboutTheOldMember exchanges bitnami's files about a member with it.
+func TestFilesAboutTheOldMember(t *testing.T) {
+	d := newDisk(t, plain)
+	id := filepath.Join(d.data, "member_id")
+	err := os.WriteFile(id, []byte("8e9e05c52164694d"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.stage(t)
+	d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
+	_, err = os.Stat(id)
+	if !errors.Is(err, fs.ErrNotExist) || d.boots(t) != newData {
+		t.Errorf("the id is that of the old member: %v", err)
+	}
+	d.walk(t, []swap.Goal{swap.Undo}, all)
+	_, err = os.Stat(id)
+	if err != nil || d.boots(t) != oldData {
+		t.Errorf("after the way back: %v", err)
+	}
+}
+
 // TestLinkWithoutTarget finds a restore through a symbolic link, although nothing is in the place of the data dir.
 func TestLinkWithoutTarget(t *testing.T) {
 	d := newDisk(t, plain)

@@ -2,32 +2,40 @@ package kubernetes
 
 import (
 	"maps"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/operators"
 )
 
-// testCnych restores the StatefulSet of an EtcdCluster of cnych's operator.
+// testCnych restores the StatefulSet of an EtcdCluster of cnych's operator, by what dr convert prints for the manifests of that operator.
 func (s *site) testCnych(t *testing.T) {
 	t.Parallel()
-	s.testOwned(t, "lab", operators.Cnych)
+	const namespace = "lab"
+	s.store.Bucket(t, namespace)
+	theirs := filepath.Join(t.TempDir(), "theirs.yaml")
+	writeFile(t, theirs, filled(t, "testdata/cnych.yaml", "NAMESPACE", namespace, "ENDPOINT", s.store.Endpoint))
+	s.testOwned(t, namespace, operators.Cnych, command.Must(t, nil, "convert", "-f", theirs))
 }
 
 // testEtcdIO restores the StatefulSet of an EtcdCluster of etcd-io's operator.
 func (s *site) testEtcdIO(t *testing.T) {
 	t.Parallel()
 	const namespace = "forge"
-	s.testOwned(t, namespace, operators.EtcdIO)
+	backup := object(namespace, s.store.Bucket(t, namespace), `schedule: {cron: "@yearly"}`)
+	s.testOwned(t, namespace, operators.EtcdIO, backup+"---"+restoreOf(namespace, "all", "target: {latest: {}}\n  confirm: etcd\n  suspend: true\n"))
 	controls := s.Kubectl(t, "", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.metadata.ownerReferences[*].controller}")
 	if controls != "true" {
 		t.Errorf("after the restore, the EtcdCluster controls the StatefulSet: %q", controls)
 	}
 }
 
-// testOwned restores the StatefulSet of an EtcdCluster while a stand-in for its operator runs. Afterwards the operator replaces no pod.
-func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator) {
+// testOwned restores the StatefulSet of an EtcdCluster while a stand-in for its operator runs. Afterwards the operator replaces no pod. The manifests
+// are those of EtcdBackup etcd and of EtcdRestore all, which is suspended.
+func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator, manifests string) {
 	t.Helper()
 	s.Kubectl(t, "", "create", "namespace", namespace)
 	reconcile := func() { // the operator tries again later after an error, too
@@ -38,13 +46,14 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 	}
 	s.startOwned(t, namespace, operator, reconcile)
 	journal := s.journal(t, namespace, "order", 5)
-	s.apply(t, namespace, `schedule: {cron: "@yearly"}`)
+	s.credentials(t, namespace)
+	s.Kubectl(t, manifests, "apply", "-f", "-")
 	s.wantProtected(t, namespace)
 	claims := s.claims(t, namespace)
 	s.put(t, namespace, "late", "it is lost")
 	before := s.environments(t, namespace)
 
-	s.Kubectl(t, restoreOf(namespace, "all", "target: {latest: {}}\n  confirm: etcd"), "apply", "-f", "-")
+	s.Kubectl(t, "", "-n", namespace, "patch", "etcdrestore", "all", "--type=merge", "--patch", `{"spec": {"suspend": false, "timeLimit": "1h"}}`)
 	s.wantRestored(t, namespace, "all", journal)
 	s.wantSameClaims(t, namespace, claims)
 	s.Eventually(t, "3 3", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")

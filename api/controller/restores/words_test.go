@@ -7,6 +7,10 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestSuspendedMessage checks that the message names spec.suspend while it has an effect, and not once members are down.
@@ -35,5 +39,24 @@ func TestRemediesNameFields(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestTokensDiffer plans two restores of one state: a member that the first one left over must not join the second.
+func TestTokensDiffer(t *testing.T) {
+	m := stored.ManifestOf(stored.Content, stored.IDAt(0).Started())
+	m.ID, m.Cluster, m.Members = stored.IDAt(0), "c", stored.ThreeMembers()
+	m.Seal, m.Stored = seal.Recipients{}.Seal(), catalog.Blob{Name: "snapshot.db.zst", Size: 1, SHA256: m.Plain.SHA256}
+	c := catalog.Catalog{Cluster: "c", Backups: []catalog.Backup{{Manifest: m}}}
+	tokens := map[string]bool{}
+	for _, id := range []string{"0123456789abcdef", "fedcba9876543210"} {
+		p, err := plan.New(c, plan.Target{}, layoutOf(&v1alpha1.EtcdRestore{}, id), m.Started.Add(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[p.Token] = true
+	}
+	if len(tokens) != 2 {
+		t.Errorf("one token for two restores: %v", tokens)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/records"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
 	"github.com/etcd-dr/etcd-dr/storage/suspension"
+	"github.com/etcd-dr/etcd-dr/test/servers"
 	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
@@ -35,18 +36,20 @@ const restoreID = "0123456789abcdef"
 type fakeTarget struct {
 	records map[string]string
 	acts    []string
-	backup  []plan.Member // that it was told last
-	refuses string        // a finding
-	fresh   bool          // the disks do not exist yet
-	host    string        // of all peer URLs
-	waiting string        // why Fence is not done
-	fence   func()        // is called by Fence; nil: nothing is
-	save    func() error  // is called after a record is stored; nil: nothing is
-	takes   time.Duration // that a task takes, unless its context ends before
+	backup  []plan.Member   // that it was told last
+	shows   handoff.Handoff // its version, quota and endpoints
+	refuses string          // a finding
+	fresh   bool            // the disks do not exist yet
+	host    string          // of all peer URLs
+	waiting string          // why Fence is not done
+	fence   func()          // is called by Fence; nil: nothing is
+	save    func() error    // is called after a record is stored; nil: nothing is
+	takes   time.Duration   // that a task takes, unless its context ends before
 }
 
 func (f *fakeTarget) Inspect(context.Context) (handoff.Handoff, error) {
-	h := handoff.Handoff{Manager: "fake etcd"}
+	h := f.shows
+	h.Manager = "fake etcd"
 	for i := range 3 {
 		url := fmt.Sprintf("http://%s:%d", f.host, 2380+i)
 		h.Members = append(h.Members, handoff.Member{Member: plan.Member{Name: fmt.Sprint("m", i), PeerURLs: []string{url}}, Fresh: f.fresh})
@@ -388,6 +391,69 @@ func TestPreview(t *testing.T) {
 	}
 	if len(w.target.acts) > 0 || len(w.target.records) > 0 || w.holds() != nil {
 		t.Errorf("it did %q, stored %q and holds %q", w.target.acts, w.target.records, w.holds())
+	}
+}
+
+// TestFit checks that a backup that the members cannot serve is found before they are stopped.
+func TestFit(t *testing.T) {
+	const older = "the backup is of etcd 3.7.3, and fake etcd runs 3.6.16: etcd 3.6 and later do not start on the data of a newer version: upgrade it first"
+	noUser := func(context.Context) (cluster.Config, error) { return cluster.Config{}, nil }
+	for name, c := range map[string]struct {
+		shows  handoff.Handoff
+		auth   bool
+		access func(context.Context) (cluster.Config, error)
+		want   string // the beginning of the last finding
+	}{
+		"an older image":     {shows: handoff.Handoff{Version: "3.6.16"}, want: older},
+		"a newer patch":      {shows: handoff.Handoff{Version: "3.7.4"}},
+		"a newer version":    {shows: handoff.Handoff{Version: "3.10.0"}},
+		"a quota of less":    {shows: handoff.Handoff{Quota: 1}, want: "the database has 0 MiB, and the quota of fake etcd is 0 MiB: the restored members refuse to write: raise --quota"},
+		"a quota of as much": {shows: handoff.Handoff{Quota: int64(len(stored.Content))}},
+		"users, and no user": {auth: true, access: noUser, want: "authentication is enabled in the backup, and the restore has no user"},
+		"no users, no user":  {access: noUser},
+		"users, and a user":  {auth: true, access: func(context.Context) (cluster.Config, error) { return cluster.Config{User: "root"}, nil }},
+		"a client of a user": {auth: true, access: func(context.Context) (cluster.Config, error) { return cluster.Config{Cert: "root.crt"}, nil }},
+		"a client's PEM data": {auth: true, access: func(context.Context) (cluster.Config, error) {
+			return cluster.Config{PEM: cluster.PEM{Cert: []byte("x")}}, nil
+		}},
+	} {
+		w := newWorld(t)
+		m := stored.ManifestOf(stored.Content, stored.IDAt(1).Started())
+		m.Members, m.Auth = stored.ThreeMembers(), c.auth
+		w.create(stored.IDAt(1), m)
+		w.target.shows = c.shows
+		if c.access != nil {
+			w.restore.Access = c.access
+		}
+		h, _, err := (&w.restore).Preview(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		last := "no member of fake etcd answers"
+		if c.want != "" {
+			last = c.want
+		}
+		got := h.Findings[len(h.Findings)-1].String()
+		if !strings.HasPrefix(got, last) {
+			t.Errorf("%s: %q, want %q", name, got, last)
+		}
+	}
+}
+
+// TestOlderMembersRefuse refuses the backup of a newer etcd while older members serve: they would not start on it.
+func TestOlderMembersRefuse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a real server")
+	}
+	e := servers.Start(t, servers.Options{Version: "3.6"})
+	w := newWorld(t)
+	w.target.shows.Endpoints = e.Endpoints()
+	w.restore.Access = func(context.Context) (cluster.Config, error) {
+		return cluster.Config{DialTimeout: 10 * time.Second, CommandTimeout: 10 * time.Second}, nil
+	}
+	_, _, err := (&w.restore).Preview(t.Context())
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "the backup is of etcd 3.7.3, and fake etcd runs 3.6.") {
+		t.Error(err)
 	}
 }
 

@@ -21,6 +21,7 @@ type live struct {
 	id       string // in hex
 	leads    bool   // it has a leader
 	revision int64  // the newest
+	version  string // of etcd, the oldest
 }
 
 // inspector is the handoff.Manager of a restore: that of the target, which it also inspects through the client ports.
@@ -36,7 +37,8 @@ func (i inspector) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if err != nil {
 		return handoff.Handoff{}, err
 	}
-	h, err := r.Manage(r.backupMembers()).Inspect(ctx)
+	p := r.firstPlan()
+	h, err := r.Manage(p.Members).Inspect(ctx)
 	if err != nil {
 		return h, err
 	}
@@ -46,7 +48,7 @@ func (i inspector) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if r.isUnconfirmed(h) {
 		h.Findings = append(h.Findings, r.unconfirmed(h))
 	}
-	h.Findings = append(h.Findings, r.describeLive(h)...)
+	h.Findings = slices.Concat(h.Findings, r.describeLive(h), r.checkFit(ctx, h, p.Backup))
 	return h, nil
 }
 
@@ -105,6 +107,9 @@ func (r *Restore) askTarget(ctx context.Context, h handoff.Handoff) live {
 	found := live{id: fmt.Sprintf("%x", c.ID), leads: c.Quorum}
 	for _, s := range c.Servers {
 		found.revision = max(found.revision, s.Status.Header.Revision)
+		if found.version == "" || isOlder(s.Status.Version, found.version) {
+			found.version = s.Status.Version
+		}
 	}
 	return found
 }
@@ -163,17 +168,17 @@ func (r *Restore) layout(h handoff.Handoff) plan.Layout {
 	return l
 }
 
-// backupMembers returns the members of the backup; none if no plan names any: then the plan for those of the target fails too, or they
-// are enough.
-func (r *Restore) backupMembers() []plan.Member {
+// firstPlan returns the given plan, or one for the members of the backup. It is zero if no plan names any: then the plan for those of the target
+// fails too, or they are enough.
+func (r *Restore) firstPlan() plan.Plan {
 	if r.Given != nil {
-		return r.Given.Members
+		return *r.Given
 	}
 	p, err := plan.New(*r.catalog, r.Point, r.layout(handoff.Handoff{}), r.now)
 	if err != nil {
-		return nil
+		return plan.Plan{}
 	}
-	return p.Members
+	return p
 }
 
 // plan returns the given plan, or one for the members of h around the obstacles met.

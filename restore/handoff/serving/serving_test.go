@@ -110,6 +110,16 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	learner, err := client.MemberAddAsLearner(t.Context(), []string{never})
+	if err != nil {
+		t.Fatal(err)
+	}
+	added.wantReason(t, " (a learner)")
+	_, err = client.MemberRemove(t.Context(), learner.Member.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	e.Kill(t, 0)
 	s.wantReason(t, "not all members answer: "+e.Endpoints()[0])
 	loose := s

@@ -30,21 +30,25 @@ func hasDisasterRecovery(set *appsv1.StatefulSet) bool {
 }
 
 // checkDisasterRecovery returns the fact about the disaster recovery of set, of which c runs etcd; nil: it is off. A restore cannot change a
-// variable that comes from a ConfigMap.
+// variable that comes from a ConfigMap or a Secret.
 func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet, c corev1.Container) *handoff.Finding {
-	value := environmentOf(c, podName(set, 0), m.Namespace)[disasterRecovery]
+	value, named := environmentOf(c, podName(set, 0), m.Namespace)[disasterRecovery]
+	replaces := fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s", disasterRecovery)
 	switch {
-	case !hasDisasterRecovery(set) && value != nil && isYes(*value):
-		return refuse(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s, from a ConfigMap of %s)", disasterRecovery, m),
-			"set it to no there")
+	case !named:
+		return nil
+	case value == nil:
+		return refuse(fmt.Sprintf("the image of bitnami may restore its own snapshot over the restored data: the value of %s in %s is not known", disasterRecovery, m),
+			"set it to no in the StatefulSet itself")
+	case !hasDisasterRecovery(set) && isYes(*value):
+		return refuse(fmt.Sprintf("%s, from a ConfigMap of %s)", replaces, m), "set it to no there")
 	case !hasDisasterRecovery(set):
 		return nil
 	case partitionOf(set) > 0:
-		return refuse(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s), and the partition %d of %s keeps a change "+
-			"of that from its pods", disasterRecovery, partitionOf(set), m), "set the partition to 0")
+		return refuse(fmt.Sprintf("%s), and the partition %d of %s keeps a change of that from its pods", replaces, partitionOf(set), m), "set the partition to 0")
 	}
-	return note(fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s)", disasterRecovery),
-		fmt.Sprintf("the restore sets %s to no; turn it on again in the chart's values afterwards, if it is wanted", disasterRecovery))
+	return note(replaces+")", fmt.Sprintf("the restore sets %s to no. Before you turn it on again in the chart's values, delete .disaster_recovery from the volume "+
+		"of its snapshots, if it is there: with that file each member replaces its data", disasterRecovery))
 }
 
 // setVariable sets a variable in the containers of the pod template that have it. While no pod is to run, that restarts none.

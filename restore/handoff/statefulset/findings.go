@@ -34,7 +34,8 @@ func (m *Manager) checkSet(o objects, c corev1.Container) (all findings) {
 	all.add(m.checkDisasterRecovery(o.set, c))
 	if hasPreStop(o.set) && o.cluster == nil {
 		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
-			"fewer members", "for the chart of bitnami, set removeMemberOnContainerTermination to false first, if you may want a rollback"))
+			"fewer members, and images of bitnami before 2023 would delete the restored data of that member when it starts again",
+			"for the chart of bitnami, set removeMemberOnContainerTermination to false first"))
 	}
 	all.add(m.checkYielding(o.set))
 	return slices.Concat(all, m.checkEtcdCluster(o), o.checkManagers())
@@ -45,6 +46,20 @@ func hasPreStop(set *appsv1.StatefulSet) bool {
 	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
 		return c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Exec != nil
 	})
+}
+
+// checkInits returns the facts about the init containers that can write to a volume with data of the members.
+func checkInits(o objects, members []viewed) (all findings) {
+	for _, init := range o.set.Spec.Template.Spec.InitContainers {
+		writes := func(p place) bool {
+			return slices.ContainsFunc(init.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == p.volume.Name && !m.ReadOnly })
+		}
+		if slices.ContainsFunc(members, func(v viewed) bool { return slices.ContainsFunc(v.places, writes) }) {
+			all.add(note(fmt.Sprintf("init container %s can write to the members' data before each start of etcd", init.Name),
+				"remove it first, if it restores, repairs or deletes data"))
+		}
+	}
+	return all
 }
 
 // checkService returns the facts about the headless Service, by which members find one another.

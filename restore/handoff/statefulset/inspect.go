@@ -33,6 +33,7 @@ func (m *Manager) inspect(o objects) handoff.Handoff {
 	all.add(finding)
 	was := savedOf(o, c)
 	h.Saved, h.Stopped = encode(was), was.Replicas == 0
+	h.Version, h.Quota = versionOf(c.Image), quotaOf(settingsOf(c, podName(o.set, 0), m.Namespace))
 	if all.refuse() {
 		h.Findings = all
 		return h
@@ -42,7 +43,7 @@ func (m *Manager) inspect(o objects) handoff.Handoff {
 		h.Members = append(h.Members, v.Member)
 		h.Endpoints = append(h.Endpoints, v.endpoint)
 	}
-	all = slices.Concat(all, unknown, m.checkSet(o, c), m.checkService(o, members), m.checkDisks(o, members), m.checkSpares(o), checkUser(o, c))
+	all = slices.Concat(all, unknown, m.checkSet(o, c), m.checkService(o, members), m.checkDisks(o, members), m.checkSpares(o), checkInits(o, members), checkUser(o, c))
 	slices.SortStableFunc(all, func(a, b handoff.Finding) int { return rank(a) - rank(b) })
 	h.Findings, h.Acts = all, m.acts(o, was, members)
 	return h

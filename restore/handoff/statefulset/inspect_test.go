@@ -217,7 +217,23 @@ func TestFindings(t *testing.T) {
 		"half an update": {func(s *appsv1.StatefulSet) { s.Status.CurrentRevision, s.Status.UpdateRevision = "a", "b" }, nil, "the last change of StatefulSet payments/etcd", false},
 		"bitnami's own restore": {func(s *appsv1.StatefulSet) {
 			etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "yes"})
-		}, nil, "the image of bitnami would restore its own snapshot over the restored data (ETCD_DISASTER_RECOVERY): the restore sets", false},
+		}, nil, "the image of bitnami would restore its own snapshot over the restored data (ETCD_DISASTER_RECOVERY): the restore sets ETCD_DISASTER_RECOVERY to no. " +
+			"Before you turn it on again in the chart's values, delete .disaster_recovery from", false},
+		"bitnami's own restore in a Secret": {func(s *appsv1.StatefulSet) {
+			etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "on"}}})
+		}, nil, "the image of bitnami may restore its own snapshot over the restored data: the value of ETCD_DISASTER_RECOVERY in StatefulSet payments/etcd is not known", true},
+		"an init container with the data": {func(s *appsv1.StatefulSet) {
+			s.Spec.Template.Spec.InitContainers = []corev1.Container{
+				{Name: "sysctl"},
+				{Name: "look", VolumeMounts: []corev1.VolumeMount{{Name: etcd(s).VolumeMounts[0].Name, ReadOnly: true}}},
+				{Name: "restore", VolumeMounts: etcd(s).VolumeMounts[:1]},
+			}
+		}, nil, "init container restore can write to the members' data before each start of etcd: remove it first", false},
+		"an init container without the data": {func(s *appsv1.StatefulSet) {
+			s.Spec.Template.Spec.InitContainers = []corev1.Container{
+				{Name: "sysctl"}, {Name: "look", VolumeMounts: []corev1.VolumeMount{{Name: etcd(s).VolumeMounts[0].Name, ReadOnly: true}}},
+			}
+		}, nil, "", false},
 		"bitnami's own restore in a partition": {func(s *appsv1.StatefulSet) {
 			etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "true"})
 			s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(1))}
@@ -291,6 +307,30 @@ func TestFindings(t *testing.T) {
 				t.Errorf("found %+v, refuses: %t", found, c.refuses)
 			}
 		})
+	}
+}
+
+// TestEtcdOfTheMembers checks the version and the quota of the members.
+func TestEtcdOfTheMembers(t *testing.T) {
+	for image, want := range map[string]string{
+		"etcd:3.6": "3.6", "quay.io/coreos/etcd:v3.5.21": "3.5.21", "localhost:5000/bitnami/etcd:3.6.4-debian-12-r0": "3.6.4",
+		"registry.k8s.io/etcd:3.6.5-0@sha256:1a": "3.6.5", "etcd": "", "etcd:latest": "", "localhost:3.6/etcd": "", "lab/etcd:13.6": "",
+	} {
+		w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) { etcd(s).Image = image })
+		got := w.inspect().Version
+		if got != want {
+			t.Errorf("image %s is of etcd %q, want %q", image, got, want)
+		}
+	}
+	for flag, want := range map[string]int64{
+		"--log-level=info": 2 << 30, "--quota-backend-bytes=0": 2 << 30, "--quota-backend-bytes=8589934592": 8 << 30,
+		"--quota-backend-bytes=-1": 0, "--quota-backend-bytes=$(QUOTA)": 0,
+	} {
+		w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) { etcd(s).Args = append(etcd(s).Args, flag) })
+		got := w.inspect().Quota
+		if got != want {
+			t.Errorf("%s is a quota of %d, want %d", flag, got, want)
+		}
 	}
 }
 

@@ -482,6 +482,40 @@ func (w *world) remove(claim string) {
 	must(w.t, w.client.Delete(context.Background(), get(w, claim, &corev1.PersistentVolumeClaim{})))
 }
 
+// TestJobsRunAsTheMember gives the Jobs the user of a member that runs, if only its container shows that.
+func TestJobsRunAsTheMember(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.run(map[string]string{"etcd-0": "n1"})
+	change(w, "etcd-0", &corev1.Pod{}, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "etcd", User: &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: 1001, GID: 1002}}}}
+	})
+	w.plan()
+	_, err := w.do(handoff.DoStage)
+	must(t, err)
+	for _, job := range w.jobs() {
+		c := job.Spec.Template.Spec.SecurityContext
+		if *c.RunAsUser != 1001 || *c.RunAsGroup != 1002 || !*c.RunAsNonRoot {
+			t.Errorf("%s runs as %d:%d", job.Name, *c.RunAsUser, *c.RunAsGroup)
+		}
+	}
+}
+
+// TestPodsAreDeletedByUID names the pod that was read in its deletion, so that a new one of its name stays.
+func TestPodsAreDeletedByUID(t *testing.T) {
+	w := newWorld(t, "parallel")
+	w.run(map[string]string{"etcd-0": "n1"})
+	w.plan()
+	var asked []types.UID
+	w.intercept(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+		asked = append(asked, *(&client.DeleteOptions{}).ApplyOptions(options).Preconditions.UID)
+		return c.Delete(ctx, o, options...)
+	}})
+	_, err := w.manager().Fence(t.Context(), w.record.Handoff)
+	if err != nil || !slices.Equal(asked, []types.UID{"uid-of-etcd-0"}) {
+		t.Errorf("deleted %q, %v", asked, err)
+	}
+}
+
 // TestLostDisksAreDone deletes the claim of a member: where data is only to be removed or put back, nothing is left to do there, and the
 // other members have their Jobs. Where new data is to be placed, that ends the way there.
 func TestLostDisksAreDone(t *testing.T) {

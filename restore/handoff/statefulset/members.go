@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,37 @@ func (m *Manager) view(o objects, c corev1.Container) (members []viewed, found f
 		members = append(members, v)
 	}
 	return members, found
+}
+
+// version matches the tag of an image of etcd.
+var version = regexp.MustCompile(`:v?(3\.\d+(?:\.\d+)?)[^/]*$`)
+
+// versionOf returns the version of etcd in an image, by its tag; "" if that shows none.
+func versionOf(image string) string {
+	found := version.FindStringSubmatch(image)
+	if found == nil {
+		return ""
+	}
+	return found[1]
+}
+
+// defaultQuota is etcd's if it is given none (server/storage/quota.go).
+const defaultQuota = 2 << 30
+
+// quotaOf returns the quota of the database of an etcd with these settings, in bytes; 0 if it is not known, or there is none.
+func quotaOf(s settings) int64 {
+	text, err := s.get("quota-backend-bytes")
+	switch {
+	case err != nil:
+		return 0
+	case text == "" || text == "0":
+		return defaultQuota
+	}
+	quota, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || quota < 0 {
+		return 0
+	}
+	return quota
 }
 
 // identify returns the name and the peer URLs of the member in a pod.
