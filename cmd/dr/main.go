@@ -13,9 +13,11 @@ import (
 )
 
 func main() {
+	end := profile()
 	ctx, stop := signal.NotifyContext(context.Background(), endSignals(os.Args[1:])...)
 	code := run(ctx, os.Args[1:], world{os.Stdin, os.Stdout, os.Stderr, getenv})
 	stop()
+	end()
 	os.Exit(code)
 }
 

@@ -31,6 +31,7 @@ type archived struct {
 	bytes    int64
 	segments int
 	peak     int64
+	shares   string // of packages in the CPU
 }
 
 // The load on the member.
@@ -217,6 +218,7 @@ func (a archived) render(b *bytes.Buffer) (past error) {
 		at(0.5).Seconds(), at(0.99).Seconds(), at(1).Seconds())
 	fmt.Fprintf(b, "| CPU of the agent, an event | %.1f µs | %.0f µs |\n| stored, an event (%d segments) | %.0f bytes | 120 bytes |\n| memory of the agent | %d MiB | |\n",
 		perEvent, a.most(), a.segments, size, a.peak>>20)
+	fmt.Fprintf(b, "\nThe CPU of the agent, by package: %s.\n", a.shares)
 	if at(0.99) > 1150*time.Millisecond {
 		past = fmt.Errorf("archive, %s: the 99th percentile of the lag is %v, the limit is 1.15 s", a.source, at(0.99))
 	}

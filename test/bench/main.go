@@ -44,6 +44,8 @@ type options struct {
 	tools string
 	quick bool
 
+	profiling string // the dr whose processes write CPU profiles
+
 	logOnly    bool
 	storesOnly bool
 	fleetOnly  bool
@@ -95,6 +97,13 @@ func measureLog(ctx context.Context, o options, dr, dir string) (page string, pa
 		if err != nil {
 			return "", nil, err
 		}
+		archived.shares, err = shares(ctx, dir, func() error {
+			_, err := measureArchive(ctx, o, source, lasts/2, o.profiling, filepath.Join(dir, "profiled-"+string(source)))
+			return err
+		})
+		if err != nil {
+			return "", nil, err
+		}
 		past = errors.Join(past, archived.render(&b))
 	}
 	puts, err := measureReplay(ctx, o, replayed{baseMB: baseMB, requests: requests, limit: putsToFloor}, newPutter, dr, filepath.Join(dir, "puts"))
@@ -135,6 +144,10 @@ func run(ctx context.Context, o options) error {
 	}
 	dr := filepath.Join(dir, "dr")
 	err = command(ctx, "go", "build", "-o", dr, "./cmd/dr")
+	if err == nil {
+		o.profiling = filepath.Join(dir, "dr-profiling")
+		err = buildProfiling(ctx, o.profiling)
+	}
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type result struct {
 	saveStalls, backupStalls             []cost // wall: of the longest write meanwhile
 	theirRestore, restoreOne, restoreAll []cost
 	copies                               []cost // two copies of the database
+	backupShares, restoreShares          string // of packages in the CPU of a backup, and of a restore of one member
 }
 
 // measure runs all pairs on one database.
@@ -65,6 +66,10 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 			}
 		}
 	}
+	r.backupShares, err = b.profile(b.backup)
+	if err != nil {
+		return r, err
+	}
 	err = b.measureStalls(&r)
 	if err != nil {
 		return r, err
@@ -82,7 +87,19 @@ func measure(ctx context.Context, o options, db measured, dr, dir string) (resul
 			}
 		}
 	}
-	return r, nil
+	r.restoreShares, err = b.profile(b.restoreOne)
+	return r, err
+}
+
+// profile does do once more, with the dr that writes profiles, and returns its shares.
+func (b *bench) profile(do func() (cost, error)) (string, error) {
+	plain := b.dr
+	defer func() { b.dr = plain }()
+	b.dr = b.profiling
+	return shares(b.ctx, b.dir, func() error {
+		_, err := do()
+		return err
+	})
 }
 
 func add(into *[]cost, do func() (cost, error)) error {

@@ -33,6 +33,7 @@ member's). The other tools have no such phases, so these have their own columns.
 		fmt.Fprintf(&b, "\nA client that writes all the time waits for at most %.2f s while etcdctl saves, and %.2f s during dr backup (medians).\n",
 			median(r.saveStalls, func(c cost) time.Duration { return c.wall }).Seconds(),
 			median(r.backupStalls, func(c cost) time.Duration { return c.wall }).Seconds())
+		fmt.Fprintf(&b, "\nThe CPU of dr, by package: in the backup %s; in the restore of one member %s.\n", r.backupShares, r.restoreShares)
 		b.WriteString("\n| ratio | measured | limit |\n|---|---|---|\n")
 		for _, l := range r.ratios() {
 			fmt.Fprintf(&b, "| %s | %.2f | %.2f |\n", l.what, l.is, l.limit)
