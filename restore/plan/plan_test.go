@@ -119,7 +119,7 @@ func TestPlanNotes(t *testing.T) {
 			"without a quorum"},
 		"diverged": {changed(plain, func(b *catalog.Backup) { b.Diverged = "m3 differs" }), plan.Layout{},
 			"m3 differs"},
-		"users": {changed(plain, func(b *catalog.Backup) { b.Auth = true }), plan.Layout{}, "passwords"},
+		"users":                           {changed(plain, func(b *catalog.Backup) { b.Auth = true }), plan.Layout{}, "passwords"},
 		"objects that were created later": {changed(plain, func(b *catalog.Backup) { b.Kubernetes = true }), plan.Layout{}, "volumes and load balancers stay"},
 		"encrypted": {changed(plain, func(b *catalog.Backup) { b.KubernetesEncrypted = true }), plan.Layout{},
 			"EncryptionConfiguration"},

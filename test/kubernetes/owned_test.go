@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"maps"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +19,8 @@ func (s *site) testCnych(t *testing.T) {
 	s.store.Bucket(t, namespace)
 	theirs := filepath.Join(t.TempDir(), "theirs.yaml")
 	writeFile(t, theirs, filled(t, "testdata/cnych.yaml", "NAMESPACE", namespace, "ENDPOINT", s.store.Endpoint))
-	s.testOwned(t, namespace, operators.Cnych, command.Must(t, nil, "convert", "-f", theirs))
+	ours := command.Must(t, nil, "convert", "-f", theirs)
+	s.testOwned(t, namespace, operators.Cnych, strings.Replace(ours, "  suspend: true\n", "  suspend: true\n  timeLimit: 1h\n", 1))
 }
 
 // testEtcdIO restores the StatefulSet of an EtcdCluster of etcd-io's operator.
@@ -48,12 +50,12 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 	journal := s.journal(t, namespace, "order", 5)
 	s.credentials(t, namespace)
 	s.Kubectl(t, manifests, "apply", "-f", "-")
-	s.wantProtected(t, namespace)
+	s.Kubectl(t, "", "-n", namespace, "wait", "--for=jsonpath={.status.last.id}", "--timeout", patience.String(), "edb/etcd")
 	claims := s.claims(t, namespace)
 	s.put(t, namespace, "late", "it is lost")
 	before := s.environments(t, namespace)
 
-	s.Kubectl(t, "", "-n", namespace, "patch", "etcdrestore", "all", "--type=merge", "--patch", `{"spec": {"suspend": false, "timeLimit": "1h"}}`)
+	s.Kubectl(t, "", "-n", namespace, "patch", "etcdrestore", "all", "--type=merge", "--patch", `{"spec": {"suspend": null}}`)
 	s.wantRestored(t, namespace, "all", journal)
 	s.wantSameClaims(t, namespace, claims)
 	s.Eventually(t, "3 3", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")

@@ -32,7 +32,7 @@ func (r *Restore) checkFit(ctx context.Context, h handoff.Handoff, b *catalog.Ba
 	if b.Auth && err == nil && access.User == "" && access.Cert == "" && len(access.PEM.Cert) == 0 {
 		all = append(all, handoff.Finding{
 			Text:   "authentication is enabled in the backup, and the restore has no user: the check of the restored members waits for one",
-			Remedy: "name a user of the backup with spec.access.authSecret or --user; clients and probes of the members need one too",
+			Remedy: "pass --user with a user of the backup; clients and probes of the members need one too",
 		})
 	}
 	return all
