@@ -174,12 +174,40 @@ func (l *legacy) write(t *testing.T, revision int64) int64 {
 	}
 }
 
-// TestCoreosRestoreWaitsForCluster creates an EtcdRestore whose cluster does not exist.
-func TestCoreosRestoreWaitsForCluster(t *testing.T) {
+// TestCoreosRestoreWaits creates EtcdRestores that wait: the cluster does not exist, its etcd is too old, or coreos' operator still runs, whose pod
+// is found by its label or by its command.
+func TestCoreosRestoreWaits(t *testing.T) {
 	l := newLegacy(t)
 	l.start(t, "etcd-restore-operator")
-	l.create(t, "EtcdRestore", "gone", "etcd.backup", "  backupStorageType: S3\n  etcdCluster: {name: gone}")
-	eventually(t, "it waits for the cluster", func() bool {
-		return strings.Contains(l.api.Kubectl(t, "", "get", "etcdrestore", "gone", "-o", "jsonpath={.status.reason}"), "neither an EtcdCluster nor a StatefulSet gone")
+	l.restore(t, "gone")
+	l.wantReason(t, "gone", "neither an EtcdCluster nor a StatefulSet gone")
+
+	l.api.Kubectl(t, "apiVersion: etcd.database.coreos.com/v1beta2\nkind: EtcdCluster\nmetadata: {name: old}\nspec: {size: 3}", "create", "-f", "-")
+	l.restore(t, "old")
+	l.wantReason(t, "old", "EtcdCluster old has etcd 3.2.13, and dr needs 3.4 or later")
+	sets := l.api.Kubectl(t, "", "get", "statefulsets", "-o", "name")
+	if sets != "" {
+		t.Errorf("a StatefulSet was created: %s", sets)
+	}
+
+	for _, arguments := range []string{"--labels=name=etcd-operator", "--command -- /usr/local/bin/etcd-operator -cluster-wide"} {
+		l.api.Kubectl(t, "", append([]string{"run", "theirs", "--image=a"}, strings.Fields(arguments)...)...)
+		l.wantReason(t, "gone", "pod theirs of coreos' operator runs")
+		l.api.Kubectl(t, "", "delete", "pod", "theirs", "--force")
+		l.wantReason(t, "gone", "neither an EtcdCluster")
+	}
+}
+
+// restore creates an EtcdRestore into the cluster of its name.
+func (l *legacy) restore(t *testing.T, name string) {
+	t.Helper()
+	l.create(t, "EtcdRestore", name, "etcd.backup", "  backupStorageType: S3\n  etcdCluster: {name: "+name+"}")
+}
+
+// wantReason waits for the reason in the status of an EtcdRestore.
+func (l *legacy) wantReason(t *testing.T, name, reason string) {
+	t.Helper()
+	eventually(t, "EtcdRestore "+name+": "+reason, func() bool {
+		return strings.Contains(l.api.Kubectl(t, "", "get", "etcdrestore", name, "-o", "jsonpath={.status.reason}"), reason)
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,16 +131,25 @@ func (a *adoption) readOurs(ctx context.Context) error {
 	return err
 }
 
-// readOperator looks for a pod of their operator in this namespace, which has the label of its Deployment (example/deployment.yaml).
+// theirOperator is the name of their operator: of its program, and in the label of its Deployment (example/deployment.yaml).
+const theirOperator = "etcd-operator"
+
+// readOperator looks for a pod of their operator in this namespace. Other manifests, such as those of its chart, have another label.
 func (a *adoption) readOperator(ctx context.Context) error {
 	var all corev1.PodList
-	err := a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace), client.MatchingLabels{"name": "etcd-operator"})
+	err := a.Client.List(ctx, &all, client.InNamespace(a.theirs.Namespace))
 	for _, p := range all.Items {
-		if mayRun(p) {
+		if mayRun(p) && (p.Labels["name"] == theirOperator || slices.ContainsFunc(p.Spec.Containers, runsTheirOperator)) {
 			a.facts.operator = p.Name
 		}
 	}
 	return err
+}
+
+// runsTheirOperator reports whether a container names the program of their operator. Their image has no entry point (hack/build/Dockerfile).
+func runsTheirOperator(c corev1.Container) bool {
+	command := slices.Concat(c.Command, c.Args)
+	return len(command) > 0 && path.Base(command[0]) == theirOperator
 }
 
 // exists reads an object of the namespace, and reports whether it exists. One whose kind is not defined does not.

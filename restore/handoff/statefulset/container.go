@@ -16,17 +16,19 @@ func etcdContainer(pod corev1.PodSpec, name string) (corev1.Container, *handoff.
 	if name != "" {
 		return only(pod, fmt.Sprintf("no container is called %s", name), func(c corev1.Container) bool { return c.Name == name })
 	}
-	runs := func(c corev1.Container) bool {
-		args, ok := etcdArgs(c)
-		return ok && (len(c.Command)+len(c.Args) > len(args) || hasPorts(c))
-	}
-	for _, looks := range []func(corev1.Container) bool{runs, hasPorts} {
+	for _, looks := range []func(corev1.Container) bool{runsEtcd, hasPorts} {
 		c, finding := only(pod, "", looks)
 		if finding == nil {
 			return c, nil
 		}
 	}
 	return only(pod, "several containers may run etcd", func(corev1.Container) bool { return true })
+}
+
+// runsEtcd reports whether the command of a container is etcd.
+func runsEtcd(c corev1.Container) bool {
+	args, ok := etcdArgs(c)
+	return ok && (len(c.Command)+len(c.Args) > len(args) || hasPorts(c))
 }
 
 // only returns the only container that matches; else a finding.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
 )
 
 // cnych is the API group of cnych/etcd-operator. After every change its controller replaces the spec of the StatefulSet: the replicas and
@@ -123,12 +125,13 @@ func (m *Manager) waitForOperator(o objects, direction string) step {
 		o.cluster, o.cluster.size(), m, direction, m.orphan(metav1.GetControllerOf(o.set)))
 }
 
-// checkEtcdCluster returns the facts about the EtcdCluster that owns the StatefulSet, if there is one.
+// checkEtcdCluster returns the facts about the EtcdCluster that owns the StatefulSet, if there is one, and about the script of its operator.
 func (m *Manager) checkEtcdCluster(o objects) (all findings) {
+	all.add(o.checkFirstSize())
 	c, owner := o.cluster, metav1.GetControllerOf(o.set)
 	switch {
 	case c == nil:
-		return nil
+		return all
 	case c.GetDeletionTimestamp() != nil:
 		all.add(refuse(fmt.Sprintf("%s is being deleted, and Kubernetes deletes %s with it", c, m), m.keepSet()))
 	case c.size() != replicasOf(o.set):
@@ -155,10 +158,26 @@ func isCnychScript(c corev1.Container) bool {
 // firstSize is the variable with the number of members that do not add themselves to the cluster.
 const firstSize = "INITIAL_CLUSTER_SIZE"
 
+// checkFirstSize returns the fact about pods that have added themselves: their preStop removes the member, and then its data.
+func (o objects) checkFirstSize() *handoff.Finding {
+	var names []string
+	for i, name := range o.podNames() {
+		pod := o.pods[name]
+		if pod != nil && addsMembers(pod.Spec, ordinalOf(o.set, int32(i))+1) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return note(fmt.Sprintf("pods %s delete their data when they stop, because their ordinals are not below %s: a rollback brings back only the other members",
+		strings.Join(names, ", "), firstSize), "take a backup first, if you may want to go back")
+}
+
 // addsMembers reports whether one of n members would add itself: the EtcdCluster was removed while it had a smaller size, such as 0, or a
 // person has scaled the StatefulSet since.
-func addsMembers(set *appsv1.StatefulSet, n int32) bool {
-	return slices.ContainsFunc(set.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+func addsMembers(pod corev1.PodSpec, n int32) bool {
+	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
 		return isCnychScript(c) && slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 			size, err := strconv.Atoi(e.Value)
 			return e.Name == firstSize && err == nil && int32(size) < n

@@ -3,6 +3,7 @@ package statefulset_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -240,6 +241,35 @@ func TestOwnedIsRefused(t *testing.T) {
 			first := w.inspect().Findings[0]
 			if !first.Refuses || !strings.HasPrefix(first.String(), c.want) {
 				t.Errorf("%s", first)
+			}
+		})
+	}
+}
+
+// TestNotesOnOwned checks the findings about an EtcdCluster, and about the script of its operator, that do not refuse the restore.
+func TestNotesOnOwned(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(w *world)
+		want string
+	}{
+		"Argo CD": {func(w *world) {
+			w.own(3)
+			c := w.cluster()
+			c.SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "db:etcd.ydzs.io/EtcdCluster:payments/demo"})
+			must(w.t, w.client.Update(w.t.Context(), c))
+		}, "Argo CD manages EtcdCluster payments/demo with the application db, and may scale it up again while the data is exchanged: argocd app set db --sync-policy none"},
+		"scaled by hand": {func(w *world) {
+			change(w, "demo", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.OwnerReferences, s.Spec.Replicas = nil, new(int32(5)) })
+			w.run(map[string]string{"demo-0": "n1", "demo-1": "n2", "demo-2": "n3", "demo-3": "n4", "demo-4": "n5"})
+		}, "pods demo-3, demo-4 delete their data when they stop, because their ordinals are not below INITIAL_CLUSTER_SIZE: a rollback brings back only " +
+			"the other members: take a backup first, if you may want to go back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "cnych")
+			c.edit(w)
+			found := w.inspect().Findings
+			if !slices.ContainsFunc(found, func(f handoff.Finding) bool { return f.String() == c.want && !f.Refuses }) {
+				t.Errorf("found %q, want %q", found, c.want)
 			}
 		})
 	}

@@ -101,6 +101,11 @@ func TestFindings(t *testing.T) {
 			}
 		}
 	}
+	owned := func(apiVersion, kind string) func(*appsv1.StatefulSet) {
+		return func(s *appsv1.StatefulSet) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "main", UID: "x", Controller: new(true)}}
+		}
+	}
 	members := func(names ...string) func(*world) {
 		return func(w *world) {
 			for _, name := range names {
@@ -115,16 +120,27 @@ func TestFindings(t *testing.T) {
 		refuses bool
 	}{
 		"nothing": {},
-		"an owner": {func(s *appsv1.StatefulSet) {
-			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
-		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: restore through that owner", true},
-		"an owner without a restore of its own": {func(s *appsv1.StatefulSet) {
-			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "etcd.aenix.io/v1alpha1", Kind: "EtcdCluster", Name: "main", UID: "x", Controller: new(true)}}
-		}, nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: remove its operator, wait " +
-			"until the operator's pod is gone, and then delete only the owner: kubectl -n payments delete etcdcluster.etcd.aenix.io main --cascade=orphan", true},
-		"an owner with a restore of its own": {func(s *appsv1.StatefulSet) {
-			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "druid.gardener.cloud/v1alpha1", Kind: "Etcd", Name: "main", UID: "x", Controller: new(true)}}
-		}, nil, "StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: store a snapshot in the bucket of its sidecar", true},
+		"an owner": {
+			owned("v1", "EtcdCluster"), nil,
+			"StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: restore through that owner", true,
+		},
+		"an owner without a restore of its own": {
+			owned("etcd.aenix.io/v1alpha1", "EtcdCluster"), nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: " +
+				"remove its operator, wait until the operator's pod is gone, and then delete only the owner: " +
+				"kubectl -n payments delete etcdcluster.etcd.aenix.io main --cascade=orphan", true,
+		},
+		"Gardener's owner": {
+			owned("druid.gardener.cloud/v1alpha1", "Etcd"), nil,
+			"StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: store a snapshot in the bucket of its sidecar", true,
+		},
+		"cozystack's owner": {
+			owned("etcd-operator.cozystack.io/v1alpha2", "EtcdCluster"), nil,
+			"StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: create the EtcdCluster again with spec.bootstrap.restore", true,
+		},
+		"Kubermatic's owner": {
+			owned("kubermatic.k8c.io/v1", "Cluster"), nil,
+			"StatefulSet payments/etcd belongs to Cluster main, which would undo the changes of a restore: create an EtcdRestore of kubermatic.k8c.io", true,
+		},
 		"an owner that is no controller": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Application", Name: "main", UID: "x"}}
 		}, nil, "", false},
@@ -286,6 +302,10 @@ func TestFindings(t *testing.T) {
 		"Flux": {func(s *appsv1.StatefulSet) {
 			s.Labels = map[string]string{"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
 		}, nil, "Flux manages StatefulSet payments/etcd with the Kustomization flux-system/apps", false},
+		"Flux's Helm": {func(s *appsv1.StatefulSet) {
+			s.Labels = map[string]string{"helm.toolkit.fluxcd.io/name": "db", "helm.toolkit.fluxcd.io/namespace": "flux-system"}
+		}, nil, "Flux manages StatefulSet payments/etcd with the HelmRelease flux-system/db, and may scale it up again while the data is exchanged: " +
+			"flux -n flux-system suspend helmrelease db", false},
 		"a program": {managed("etcd-operator"), nil, "etcd-operator set spec.replicas of StatefulSet payments/etcd, and may scale it up again", false},
 		"a person":  {managed("kubectl-scale"), nil, "", false},
 	} {
@@ -396,12 +416,44 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestNoStatefulSet checks that a StatefulSet that does not exist is found out.
+// TestNoStatefulSet checks the error about a StatefulSet that does not exist: it names another operator whose pods are the members.
 func TestNoStatefulSet(t *testing.T) {
-	w := newWorld(t, "parallel")
-	w.options.Name = "other"
-	_, err := w.manager().Inspect(t.Context())
-	if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), "StatefulSet payments/other does not exist") {
-		t.Errorf("%v", err)
+	const missing = "StatefulSet payments/other does not exist: create it first"
+	runsEtcd := corev1.Container{Name: "a", Command: []string{"/usr/local/bin/etcd"}}
+	hasPorts := corev1.Container{Name: "a", Ports: []corev1.ContainerPort{{ContainerPort: 2379}, {ContainerPort: 2380}}}
+	for name, c := range map[string]struct {
+		pod, label        string // the name, and a label
+		apiVersion, owner string
+		container         corev1.Container
+		want              string
+	}{
+		"cozystack": {"other-x7k2p", "", "etcd-operator.cozystack.io/v1alpha2", "EtcdMember", runsEtcd, "StatefulSet payments/other does not exist, but EtcdMember main " +
+			"of etcd-operator.cozystack.io runs etcd in pod other-x7k2p: create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch " +
+			"has downloaded; create the StatefulSet only for another cluster"},
+		"coreos": {"other-x7k2p", "other", "etcd.database.coreos.com/v1beta2", "EtcdCluster", runsEtcd, "but EtcdCluster main of etcd.database.coreos.com runs etcd in " +
+			"pod other-x7k2p: create an EtcdRestore of etcd.database.coreos.com, which dr operator --coreos carries out"},
+		"etcd-io":                   {"m-0", "other", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, "in pod m-0: restore through that owner"},
+		"improbable":                {"other-0-x7k2p", "", "apps/v1", "ReplicaSet", hasPorts, "but ReplicaSet main of apps runs etcd in pod other-0-x7k2p: restore"},
+		"a pod of another cluster":  {"main-0", "main", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, missing},
+		"a pod of a StatefulSet":    {"other-main-0", "", "apps/v1", "StatefulSet", runsEtcd, missing},
+		"a pod of another program":  {"other-1", "other", "postgresql.cnpg.io/v1", "Cluster", corev1.Container{Name: "a", Command: []string{"postgres"}}, missing},
+		"a pod that nothing starts": {"other-1", "other", "", "", runsEtcd, missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "parallel")
+			w.options.Name = "other"
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.pod, Labels: map[string]string{"cluster": c.label}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{c.container}},
+			}
+			if c.owner != "" {
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.apiVersion, Kind: c.owner, Name: "main", UID: "x", Controller: new(true)}}
+			}
+			w.create(pod)
+			_, err := w.manager().Inspect(t.Context())
+			if fault.KindOf(err) != fault.NotFound || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }

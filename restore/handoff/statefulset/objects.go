@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
-	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // maxMembers is the largest number of replicas that is taken for an etcd cluster.
@@ -82,11 +81,12 @@ func isPodOf(set *appsv1.StatefulSet, name string) bool {
 // hasActed reports whether the StatefulSet controller has acted on the spec of set.
 func hasActed(set *appsv1.StatefulSet) bool { return set.Status.ObservedGeneration >= set.Generation }
 
+// readSet reads the StatefulSet. If it does not exist, the error matches fault.NotFound.
 func (m *Manager) readSet(ctx context.Context) (*appsv1.StatefulSet, error) {
 	set := &appsv1.StatefulSet{}
 	err := m.client.Get(ctx, m.key(), set)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: %s does not exist: create it first, with spec.replicas 0 if it never ran", fault.NotFound, m)
+		return nil, m.missing(ctx)
 	}
 	return set, apiError(err, "read %s", m)
 }

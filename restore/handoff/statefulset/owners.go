@@ -1,12 +1,18 @@
 package statefulset
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // checkManagers returns the programs that may scale the members up again while they must be down.
@@ -62,7 +68,36 @@ func sets(entry metav1.ManagedFieldsEntry, field string) bool {
 	return contained
 }
 
-// throughOwner returns how to restore a StatefulSet that an operator runs.
+// missing returns the error for a StatefulSet that does not exist. If another operator runs the members as pods of its own, the error names the
+// owner of such a pod: members in a StatefulSet would be a second cluster.
+func (m *Manager) missing(ctx context.Context) error {
+	var list corev1.PodList
+	err := m.client.List(ctx, &list, client.InNamespace(m.Namespace))
+	if err != nil {
+		return apiError(err, "list the pods of namespace %s", m.Namespace)
+	}
+	i := slices.IndexFunc(list.Items, m.isForeign)
+	if i < 0 {
+		return fmt.Errorf("%w: %s does not exist: create it first, with spec.replicas 0 if it never ran", fault.NotFound, m)
+	}
+	pod := list.Items[i]
+	owner := metav1.GetControllerOf(&pod)
+	return fmt.Errorf("%w: %s does not exist, but %s %s of %s runs etcd in pod %s: %s; create the StatefulSet only for another cluster",
+		fault.NotFound, m, owner.Kind, owner.Name, groupOf(owner), pod.Name, m.throughOwner(owner))
+}
+
+// isForeign reports whether a pod is a member of a cluster with the name of the StatefulSet, and belongs to another operator. The owner of a
+// ReplicaSet is not known: restores have no right to read it.
+func (m *Manager) isForeign(pod corev1.Pod) bool {
+	owner := metav1.GetControllerOf(&pod)
+	if owner == nil || slices.Contains([]string{"v1", "apps", "batch"}, groupOf(owner)) && owner.Kind != "ReplicaSet" {
+		return false
+	}
+	named := strings.HasPrefix(pod.Name, m.Name+"-") || slices.Contains(slices.Collect(maps.Values(pod.Labels)), m.Name)
+	return named && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return runsEtcd(c) || hasPorts(c) })
+}
+
+// throughOwner returns how to restore a cluster that an operator runs.
 func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 	switch groupOf(owner) {
 	case "druid.gardener.cloud":
@@ -71,6 +106,8 @@ func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 		return "create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch has downloaded"
 	case "kubermatic.k8c.io":
 		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
+	case "etcd.database.coreos.com": // its members have no StatefulSet
+		return "create an EtcdRestore of etcd.database.coreos.com, which dr operator --coreos carries out"
 	case cnych: // readEtcdCluster has not found it
 		return "that EtcdCluster does not exist, and Kubernetes may delete what belongs to it: " + m.keepSet()
 	case "etcd.aenix.io": // its operator only scales the StatefulSet, and has no restore

@@ -45,7 +45,7 @@ func (m *Manager) scaleUp(o objects, was saved, n int32) step {
 	switch {
 	case n > 0 && len(o.pods) == 0 && hasDisasterRecovery(o.set): // another program has put it back since Fence
 		return setVariable(o.set, disasterRecovery, "no")
-	case n > 0 && o.cluster == nil && replicasOf(o.set) == 0 && addsMembers(o.set, n):
+	case n > 0 && o.cluster == nil && replicasOf(o.set) == 0 && addsMembers(o.set.Spec.Template.Spec, n):
 		return setVariable(o.set, firstSize, strconv.Itoa(int(n)))
 	case n > 0 && was.Hidden && o.hidesAddresses():
 		after := o.service.DeepCopy()

@@ -202,9 +202,11 @@ func (w *world) create(object client.Object) {
 func (w *world) run(nodes map[string]string) {
 	w.t.Helper()
 	for name, node := range nodes {
+		template := w.set().Spec.Template
+		template.Spec.NodeName = node
 		w.create(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Labels: w.set().Spec.Template.Labels},
-			Spec:       corev1.PodSpec{NodeName: node},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Labels: template.Labels},
+			Spec:       template.Spec,
 			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 		})
 	}
