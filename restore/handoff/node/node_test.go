@@ -229,3 +229,18 @@ func TestUnfenceStartsNoEmptyCluster(t *testing.T) {
 		}
 	}
 }
+
+func TestRefuseOthers(t *testing.T) {
+	for folder, says := range map[string]string{
+		"var/lib/rancher/k3s/server": "run k3s server --cluster-reset", "var/lib/rancher/rke2/server": "run rke2 server --cluster-reset",
+		"system/state": "run talosctl bootstrap",
+	} {
+		root := t.TempDir()
+		must(t, node.RefuseOthers(root))
+		must(t, os.MkdirAll(filepath.Join(root, folder), 0o700))
+		err := node.RefuseOthers(root)
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), says) {
+			t.Errorf("a host with %s: %v", folder, err)
+		}
+	}
+}
