@@ -149,6 +149,8 @@ func TestBadInput(t *testing.T) {
 			"--output-dir", filepath.Join(dir, "out")}, 3, "does not match the digest"},
 		{"nowhere to restore to", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1"}, 2,
 			"--output-dir"},
+		{"hosts without a plan", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1,b=http://127.0.0.1:2", "--into", "command",
+			"--name", "a", "--data-dir", filepath.Join(dir, "out"), "--stop-command", "false", "--start-command", "false", "--dry-run"}, 2, "all hosts need the same plan"},
 		{"a name that is no member", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1",
 			"--name", "b", "--data-dir", filepath.Join(dir, "out")}, 2, "not among the members"},
 		{"another own URL", []string{"restore", "--from-file", plain, "--initial-cluster", "a=http://127.0.0.1:1", "--name", "a",

@@ -14,8 +14,9 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// CloseLive closes the path that etcd uses: it gives the new data the owner and the mode of the old data, moves the old data aside, and
-// puts blockers in its place. It refuses while etcd runs, and unless the new data is complete and was built for the live data.
+// CloseLive closes the path that etcd uses: it gives the new data the owner, the mode and the SELinux label of the old data, moves the old
+// data aside, and puts blockers in its place. It refuses while etcd runs, and unless the new data is complete and was built for the live
+// data.
 func (s *Swap) CloseLive() error { return s.reach(Close) }
 
 // ErrInUse reports that another process uses the disk: etcd, or another dr. It matches fault.Refused. Once that process has ended, the same
@@ -153,8 +154,8 @@ func (s *Swap) exchange(p place, a action, live Kind) error {
 	return p.exchange(a.with)
 }
 
-// ready prepares the exchange a. While the old data is live, it gives the new data the owner and the mode of the old data: a failure must
-// come before the live path is closed. While a blocker is live, it checks that no process has other data open.
+// ready prepares the exchange a. While the old data is live, it gives the new data the attributes that adopt copies: a failure must come
+// before the live path is closed. While a blocker is live, it checks that no process has other data open.
 func (s *Swap) ready(a action, live Kind) error {
 	if live == OldDir && a.part == data {
 		return s.adopt()
@@ -165,12 +166,12 @@ func (s *Swap) ready(a action, live Kind) error {
 	return nil
 }
 
-// adopt gives the new data the owner and the mode of the live data.
+// adopt gives the new data the owner, the mode and the SELinux label of the live data.
 func (s *Swap) adopt() error {
 	for _, p := range s.places() {
 		err := p.adopt()
 		if err != nil {
-			return fmt.Errorf("give the new data the owner and the mode of %s: %w", p.live, err)
+			return fmt.Errorf("give the new data the owner, the mode and the label of %s: %w", p.live, err)
 		}
 	}
 	return nil

@@ -126,7 +126,7 @@ func (p place) exchange(name string) error {
 	return errors.Join(filesystem.Sync(filepath.Dir(p.live)), filesystem.Sync(filepath.Dir(p.at(name))))
 }
 
-// adopt gives the new data the owner and the mode of the live data. The top directory is treated apart from its content: etcd made the
+// adopt gives the new data the owner, the mode and the SELinux label of the live data. The top directory is treated apart from its content: etcd made the
 // content, but an operator may have made the top, with another owner. A process that runs as the member's user may not be permitted to set
 // that other owner, or the group: the member can use the data of that process.
 func (p place) adopt() error {
@@ -159,7 +159,25 @@ func (p place) adopt() error {
 	if err != nil {
 		return err
 	}
-	return copyMode(top, p.at(newName))
+	err = copyMode(top, p.at(newName))
+	if err != nil {
+		return err
+	}
+	return p.copyLabels(made)
+}
+
+// copyLabels gives the new data the SELinux label of the live data, and its content that of made. The new data was built in another
+// directory and is renamed, so it has the label of that directory, and an etcd that is confined may not read it.
+func (p place) copyLabels(made string) error {
+	return filepath.WalkDir(p.at(newName), func(path string, _ fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == p.at(newName):
+			return filesystem.CopyLabel(p.live, path)
+		}
+		return filesystem.CopyLabel(made, path)
+	})
 }
 
 // byEtcd returns an entry of dir that etcd has made: member in a data dir, a WAL file in a log. Without one, as in member, it returns

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
@@ -750,7 +752,7 @@ func killChild(t *testing.T, d disk, random *rand.Rand) {
 	}
 }
 
-// The new data has the owner and the mode of the old data.
+// The new data has the owner, the mode and the SELinux label of the old data.
 func TestOwnerAndModeAreKept(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
@@ -768,6 +770,7 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 			top = made
 		}
 		err := filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
+			setLabel(t, path, "of etcd")
 			return errors.Join(err, os.Lchown(path, 1234, 2345))
 		})
 		err = errors.Join(err, os.Chmod(made, 0o750))
@@ -775,15 +778,17 @@ func TestOwnerAndModeAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f == plain {
+			setLabel(t, top, "of the top")
 			err := errors.Join(os.Chown(top, 0, 2345), os.Chmod(top, 0o770|fs.ModeSetgid))
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		before := ownerAndMode(t, top, made)
+		labeled := []string{top, made, filepath.Join(d.data, "member", "snap", "db"), filepath.Join(made, "0.wal")}
+		before := ownerAndMode(t, top, made) + labelsOf(labeled)
 		d.stage(t)
 		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
-		after := ownerAndMode(t, top, made)
+		after := ownerAndMode(t, top, made) + labelsOf(labeled)
 		if after != before {
 			t.Errorf("%s: %s, want %s", f, after, before)
 		}
@@ -860,6 +865,25 @@ func ownerAndMode(t *testing.T, paths ...string) (all string) {
 		}
 		owner := info.Sys().(*syscall.Stat_t)
 		all += fmt.Sprintf("%d:%d %v ", owner.Uid, owner.Gid, info.Mode())
+	}
+	return all
+}
+
+// setLabel gives path an SELinux label, unless the kernel refuses it: only a process with CAP_SYS_ADMIN may, and with SELinux only a known one.
+func setLabel(t *testing.T, path, text string) {
+	t.Helper()
+	err := unix.Lsetxattr(path, "security.selinux", []byte(text), 0)
+	if err != nil {
+		t.Logf("labels are not checked: set one of %s: %v", path, err)
+	}
+}
+
+// labelsOf returns the SELinux labels of paths, of which some may be missing.
+func labelsOf(paths []string) (all string) {
+	for _, path := range paths {
+		label := make([]byte, 64)
+		n, _ := unix.Lgetxattr(path, "security.selinux", label)
+		all += fmt.Sprintf("%q ", label[:max(n, 0)])
 	}
 	return all
 }

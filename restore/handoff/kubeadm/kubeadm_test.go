@@ -35,14 +35,24 @@ const (
 spec:
   securityContext: {runAsUser: 7, runAsGroup: 8}
   containers:
-    - command: [etcd, --name=n1, --data-dir=/data/etcd, --listen-client-urls=https://127.0.0.1:2379, --listen-metrics-urls=METRICS,
+    - command: [etcd, --name=n1, --data-dir=/data/etcd, --listen-client-urls=https://127.0.0.1:2379,
         --initial-advertise-peer-urls=https://10.0.0.1:2380, --initial-cluster=n1=https://10.0.0.1:2380,
         --trusted-ca-file=/pki/etcd/ca.crt, --cert-file=/pki/etcd/server.crt, --key-file=/other/server.key]
+      env: [{name: ETCD_LISTEN_METRICS_URLS, value: "PROBE"}, {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
       volumeMounts: [{name: data, mountPath: /data}, {name: pki, mountPath: /pki}, {name: more, mountPath: /pki/etcd, subPath: sub}]
   volumes:
     - {name: data, hostPath: {path: /var/lib}}
     - {name: pki, hostPath: {path: /etc/pki}}
     - {name: more, hostPath: {path: /etc/more}}
+`
+	variablesManifest = `
+spec:
+  containers:
+    - command: [etcd]
+      workingDir: /data
+      env: [{name: ETCD_NAME, value: n1}, {name: ETCD_DATA_DIR, value: etcd}, {name: ETCD_WAL_DIR, value: /data/wal}, {name: OTHER, value: etcd.conf.yaml}]
+      volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, hostPath: {path: FOLDER}}]
 `
 	serverManifest = `
 spec:
@@ -59,7 +69,7 @@ func newHost(t *testing.T, metrics, server string) host {
 	folder := t.TempDir()
 	h := host{&kubeadm.Pods{Manifests: filepath.Join(folder, "manifests")}, t, folder}
 	address, port, _ := strings.Cut(strings.TrimPrefix(server, "https://"), ":")
-	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "METRICS", metrics))
+	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "PROBE", metrics))
 	h.write("manifests/kube-apiserver.yaml", strings.NewReplacer("HOST", address, "PORT", port, "FOLDER", folder).Replace(serverManifest))
 	h.write("manifests/kube-scheduler.yaml", "{}")
 	h.write("manifests/kube-controller-manager.yaml", "{}")
@@ -99,7 +109,7 @@ func (h host) wantManifests(names ...string) {
 func TestMember(t *testing.T) {
 	h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
 	want := node.Member{
-		Name: "n1", PeerURLs: []string{"https://10.0.0.1:2380"}, ClientURLs: []string{"https://127.0.0.1:2379"}, DataDir: "/var/lib/etcd",
+		Name: "n1", PeerURLs: []string{"https://10.0.0.1:2380"}, ClientURLs: []string{"https://127.0.0.1:2379"}, MetricsURL: "http://127.0.0.1:1", DataDir: "/var/lib/etcd",
 		CA: "/etc/more/sub/ca.crt", Cert: "/etc/more/sub/server.crt", Key: "/other/server.key", Owner: &node.Owner{UID: 7, GID: 8},
 	}
 	for range 2 {
@@ -112,7 +122,11 @@ func TestMember(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for text, says := range map[string]string{"": "it has no container", "[": "correct it"} {
+	for text, says := range map[string]string{
+		"": "it has no container", "[": "correct it",
+		"metadata: {annotations: {etcd.k3s.io/initial: x}}" + etcdManifest: "run rke2 server --cluster-reset",
+		strings.Replace(etcdManifest, "name: NODE", "name: ETCD_NAME", 1):  "sets ETCD_NAME with valueFrom, so its value is not known: write the value",
+	} {
 		h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
 		h.write("manifests/etcd.yaml", text)
 		_, err := h.Member(t.Context())
@@ -124,6 +138,24 @@ func TestMember(t *testing.T) {
 	_, err := none.Member(t.Context())
 	if !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "name the kubelet's staticPodPath") {
 		t.Errorf("without a manifest: %v", err)
+	}
+}
+
+// TestMemberOfVariables checks the settings in variables of the container, and in a configuration file that one of them names.
+func TestMemberOfVariables(t *testing.T) {
+	h := newHost(t, "", "https://127.0.0.1:1")
+	h.write("etcd.conf.yaml", "name: n1\ndata-dir: /data/etcd\nwal-dir: wal\nlisten-metrics-urls: http://127.0.0.1:1\n")
+	plain := node.Member{
+		Name: "n1", PeerURLs: []string{"http://localhost:2380"}, ClientURLs: []string{"http://localhost:2379"}, DataDir: h.folder + "/etcd", WALDir: h.folder + "/wal",
+	}
+	ofFile := plain
+	ofFile.MetricsURL = "http://127.0.0.1:1"
+	for variable, want := range map[string]node.Member{"OTHER": plain, "ETCD_CONFIG_FILE": ofFile} {
+		h.write("manifests/etcd.yaml", strings.NewReplacer("FOLDER", h.folder, "OTHER", variable).Replace(variablesManifest))
+		got, err := h.Member(t.Context())
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v, want %+v", variable, got, err, want)
+		}
 	}
 }
 
@@ -158,14 +190,16 @@ func TestOrder(t *testing.T) {
 	metrics.Close() // as that of an etcd that has ended
 	h.wantProgress("etcd has no leader yet", h.start)
 	metrics = httptest.NewServer(answer("/health"))
-	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "METRICS", metrics.URL))
+	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "PROBE", metrics.URL))
 	h.wantProgress("", h.start)
 	h.wantManifests("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "other")
 
 	h.wantProgress("the API server still accepts connections", h.stop)
 	server.Close()
+	metrics.Close()
+	h.write("manifests/etcd.yaml", strings.ReplaceAll(etcdManifest, "PROBE", ""))
 	h.wantProgress("", h.stop)
-	h.wantProgress("the API server is not ready yet", h.start)
+	h.wantProgress("the API server is not ready yet", h.start) // etcd has no metrics URL, so only the API server shows whether it serves
 	h.wantManifests("etcd", "kube-apiserver", "other")
 	h.write("manifests/kube-scheduler.yaml", "written: meanwhile")
 	p, err := h.Enable(t.Context())

@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,10 @@ import (
 func (p *Pods) Member(context.Context) (node.Member, error) {
 	pod, err := p.read(etcd)
 	if errors.Is(err, fs.ErrNotExist) {
-		return node.Member{}, p.refuseOthers()
+		return node.Member{}, p.missing()
+	}
+	if err == nil {
+		err = checkEtcd(pod)
 	}
 	if err != nil {
 		return node.Member{}, err
@@ -31,17 +35,38 @@ func (p *Pods) Member(context.Context) (node.Member, error) {
 	if err != nil {
 		return m, err
 	}
-	for _, file := range []*string{&m.DataDir, &m.WALDir, &m.CA, &m.Cert, &m.Key} {
-		*file = onHost(pod, *file)
-	}
 	m.Owner = ownerOf(pod)
 	return m, nil
+}
+
+// ofRKE2 is the annotation of etcd's static pod in which RKE2 stores the first members (rke2: pkg/executor/staticpod).
+const ofRKE2 = "etcd.k3s.io/initial"
+
+// checkEtcd refuses etcd's pod if RKE2 manages it, or if a setting of etcd is not in its manifest.
+func checkEtcd(pod corev1.Pod) error {
+	_, found := pod.Annotations[ofRKE2]
+	if found {
+		return node.RKE2.Refuse()
+	}
+	for _, v := range pod.Spec.Containers[0].Env {
+		if v.ValueFrom != nil && strings.HasPrefix(v.Name, "ETCD_") {
+			return fmt.Errorf("%w: the manifest %s sets %s with valueFrom, so its value is not known: write the value into the manifest", fault.Refused, etcd, v.Name)
+		}
+	}
+	return nil
 }
 
 // processOf returns the process of a pod's first container.
 func processOf(pod corev1.Pod) node.Process {
 	c := pod.Spec.Containers[0]
-	return node.Process{Args: slices.Concat(c.Command, c.Args), Dir: "/"}
+	p := node.Process{
+		Args: slices.Concat(c.Command, c.Args), Env: map[string]string{}, Dir: cmp.Or(c.WorkingDir, "/"),
+		OnHost: func(inside string) string { return onHost(pod, inside) },
+	}
+	for _, v := range c.Env {
+		p.Env[v.Name] = v.Value
+	}
+	return p
 }
 
 // read reads a manifest, wherever it is.
@@ -111,20 +136,11 @@ func value(p *int64, otherwise int64) int64 {
 	return *p
 }
 
-// others are the folders of distributions that manage etcd themselves, with their own commands.
-var others = []struct{ folder, name, command string }{
-	{"/var/lib/rancher/k3s/server", "k3s", "k3s server --cluster-reset --cluster-reset-restore-path=SNAPSHOT"},
-	{"/var/lib/rancher/rke2/server", "RKE2", "rke2 server --cluster-reset --cluster-reset-restore-path=SNAPSHOT"},
-	{"/system/state", "Talos", "talosctl bootstrap --recover-from=SNAPSHOT"},
-}
-
-// refuseOthers returns why there is no manifest of etcd.
-func (p *Pods) refuseOthers() error {
-	for _, o := range others {
-		_, err := os.Stat(o.folder)
-		if err == nil {
-			return fmt.Errorf("%w: this host runs %s, which manages etcd itself: download a snapshot with dr fetch, and run %s", fault.Refused, o.name, o.command)
-		}
+// missing returns why there is no manifest of etcd.
+func (p *Pods) missing() error {
+	err := node.RefuseOthers("/")
+	if err != nil {
+		return err
 	}
 	return fmt.Errorf("%w: there is no %s in %s: run the command on a host of the control plane, or name the kubelet's staticPodPath with --into kubeadm/DIRECTORY",
 		fault.NotFound, etcd, p.Manifests)

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,15 +21,14 @@ import (
 
 // etcdWaits returns why etcd does not serve yet; "" if it does. /health of its metrics URL reads through the leader, so it needs a quorum.
 func (p *Pods) etcdWaits(ctx context.Context) (string, error) {
-	pod, err := p.read(etcd)
+	own, err := p.Member(ctx)
 	if err != nil {
 		return "", err
 	}
-	urls := processOf(pod).Flag("listen-metrics-urls")
-	if urls == "" {
+	if own.MetricsURL == "" {
 		return "", nil // the API server waits for it
 	}
-	url := strings.Split(urls, ",")[0] + "/health"
+	url := own.MetricsURL + "/health"
 	code, err := get(ctx, http.DefaultTransport, url)
 	if err == nil && code == http.StatusOK {
 		return "", nil

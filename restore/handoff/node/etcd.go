@@ -21,6 +21,8 @@ type Process struct {
 	Args []string          // without the program
 	Env  map[string]string // its variables
 	Dir  string            // its working directory
+	// OnHost returns the path on this host of an absolute path of the process; nil: they are the same.
+	OnHost func(path string) string
 }
 
 // Member returns the member that p is, with etcd's defaults. Like etcd, it takes a flag before its variable, and with --config-file nothing
@@ -74,6 +76,7 @@ func (p Process) member(get func(name string) string) Member {
 		Name: cmp.Or(get("name"), "default"), WALDir: p.path(get("wal-dir")),
 		PeerURLs:   strings.Split(cmp.Or(get("initial-advertise-peer-urls"), "http://localhost:2380"), ","),
 		ClientURLs: reachable(strings.Split(cmp.Or(get("listen-client-urls"), localClient), ","), strings.Split(cmp.Or(get("advertise-client-urls"), localClient), ",")),
+		MetricsURL: strings.Split(get("listen-metrics-urls"), ",")[0],
 		CA:         p.path(get("trusted-ca-file")), Cert: p.path(get("cert-file")), Key: p.path(get("key-file")),
 	}
 	m.DataDir = p.path(cmp.Or(get("data-dir"), m.Name+".etcd"))
@@ -97,12 +100,15 @@ func (p Process) Flag(name string) string { return p.flags()[name] }
 
 func (p Process) flags() map[string]string { return flags.Parse(p.Args) }
 
-// path returns an absolute path.
+// path returns the absolute path on this host of a path of the process; "" for "".
 func (p Process) path(path string) string {
-	if path == "" || filepath.IsAbs(path) {
+	if path != "" && !filepath.IsAbs(path) {
+		path = filepath.Join(p.Dir, path)
+	}
+	if path == "" || p.OnHost == nil {
 		return path
 	}
-	return filepath.Join(p.Dir, path)
+	return p.OnHost(path)
 }
 
 // readConfig reads the settings in etcd's own configuration file, with the names of its flags. The files of TLS have names of their own.

@@ -62,7 +62,8 @@ func TestMemberOfAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := node.Process{Args: []string{"--config-file", "etcd.yaml", "--name", "ignored"}, Env: map[string]string{"ETCD_WAL_DIR": "/ignored"}, Dir: dir}
+	p := node.Process{Args: []string{"--config-file", "etcd.yaml", "--name", "ignored"}, Env: map[string]string{"ETCD_CONFIG_FILE": "/ignored", "ETCD_WAL_DIR": "/ignored"}, Dir: dir}
+	byVariable := node.Process{Args: []string{"--name", "ignored"}, Env: map[string]string{"ETCD_CONFIG_FILE": "etcd.yaml"}, Dir: dir}
 	_, err := p.Member()
 	if err == nil || !strings.Contains(err.Error(), "correct --config-file") {
 		t.Errorf("without the file: %v", err)
@@ -73,9 +74,11 @@ func TestMemberOfAFile(t *testing.T) {
 		Name: "m1", DataDir: dir + "/data", PeerURLs: []string{"http://a:2380"}, ClientURLs: []string{"http://a:2379"},
 		CA: dir + "/ca.crt", Cert: "/c", Key: "/k",
 	}
-	got, err := p.Member()
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
+	for _, p := range []node.Process{p, byVariable} {
+		got, err := p.Member()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
 	}
 	write("name: [")
 	_, err = p.Member()

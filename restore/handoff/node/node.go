@@ -50,6 +50,7 @@ type Member struct {
 	Name       string
 	PeerURLs   []string // that it advertises; nil: unknown
 	ClientURLs []string // through which this host connects to it
+	MetricsURL string   // the first one that serves only metrics and /health; "": none
 	DataDir    string
 	WALDir     string // "": in the data dir
 	Owner      *Owner // of a data dir that is missing; nil: root

@@ -53,7 +53,7 @@ func TestLostDataDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	own := node.Member{Name: "m1", DataDir: dir, Owner: &node.Owner{UID: os.Geteuid(), GID: os.Getegid()}}
 	if os.Geteuid() == 0 {
-		own.Owner = &node.Owner{UID: 1234, GID: 1234}
+		own.Owner = &node.Owner{UID: 1234, GID: 2345}
 	}
 	m := &node.Manager{
 		Service: &node.Commands{Own: own}, Plan: planned,
@@ -68,10 +68,10 @@ func TestLostDataDir(t *testing.T) {
 		_, err = m.Do(t.Context(), later, task)
 		info, statErr := os.Stat(filepath.Join(dir, "member"))
 		must(t, statErr)
-		uid, _, ownerErr := filesystem.OwnerOf(dir)
+		uid, gid, ownerErr := filesystem.OwnerOf(dir)
 		must(t, ownerErr)
-		if (err != nil) != (task == handoff.DoStage) || !info.Mode().IsRegular() || uid != own.Owner.UID {
-			t.Errorf("%s: %v; member is a file: %t, the owner is %d", task, err, info.Mode().IsRegular(), uid)
+		if (err != nil) != (task == handoff.DoStage) || !info.Mode().IsRegular() || (node.Owner{UID: uid, GID: gid}) != *own.Owner {
+			t.Errorf("%s: %v; member is a file: %t, the owner is %d:%d", task, err, info.Mode().IsRegular(), uid, gid)
 		}
 	}
 }
@@ -144,21 +144,7 @@ func TestCommandsThatFail(t *testing.T) {
 
 // TestStopCommandIsNotRepeatedAtOnce checks an etcd that closes slowly: its stop command runs once, and may fail if etcd has ended meanwhile.
 func TestStopCommandIsNotRepeatedAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	database := filepath.Join(dir, "member", "snap", "db")
-	err := os.MkdirAll(filepath.Dir(database), 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.Create(database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX) // as etcd's database
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, lock := lockedData(t)
 	runs := filepath.Join(t.TempDir(), "runs")
 	c := &node.Commands{Own: node.Member{Name: "m1", DataDir: dir}, ToStop: "echo >>" + runs}
 	for range 3 {
@@ -180,5 +166,81 @@ func TestStopCommandIsNotRepeatedAtOnce(t *testing.T) {
 	p, err := c.Stop(t.Context())
 	if err != nil || !p.Done {
 		t.Errorf("after etcd's end: %+v, %v", p, err)
+	}
+}
+
+// lockedData returns a data dir whose database is locked as etcd locks it, until the file is closed.
+func lockedData(t *testing.T) (dir string, lock *os.File) {
+	t.Helper()
+	dir = t.TempDir()
+	database := filepath.Join(dir, "member", "snap", "db")
+	must(t, os.MkdirAll(filepath.Dir(database), 0o700))
+	lock, err := os.Create(database)
+	must(t, err)
+	t.Cleanup(func() { lock.Close() })
+	must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	return dir, lock
+}
+
+// idle is a Service that stops and starts at once.
+type idle struct{ *node.Commands }
+
+func (idle) Stop(context.Context) (handoff.Progress, error) { return handoff.Progress{Done: true}, nil }
+
+func (idle) Start(context.Context) (handoff.Progress, error) {
+	return handoff.Progress{Done: true}, nil
+}
+
+// TestFenceSeesAnotherEtcd checks that Fence does not return while an etcd that the service does not know uses the data.
+func TestFenceSeesAnotherEtcd(t *testing.T) {
+	dir, _ := lockedData(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var why string
+	err := node.Fence(ctx, idle{&node.Commands{Own: node.Member{DataDir: dir}}}, func(reason string) {
+		why = reason
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(why, "another process still uses "+dir) {
+		t.Errorf("%v, it waits for %q", err, why)
+	}
+}
+
+// TestUnfenceStartsNoEmptyCluster checks that Unfence starts no etcd that has no data, unless it may be empty, and none that would exit.
+func TestUnfenceStartsNoEmptyCluster(t *testing.T) {
+	for name, test := range map[string]struct {
+		make                func(dir string) error
+		starts, startsEmpty bool // without and with empty
+	}{
+		"no data dir":       {func(string) error { return nil }, false, true},
+		"an empty data dir": {func(dir string) error { return os.Mkdir(dir, 0o700) }, false, true},
+		"a file":            {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, false, false},
+		"a file in its place": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "member"), nil, 0o600))
+		}, false, false},
+		"the data of a member": {func(dir string) error { return os.MkdirAll(filepath.Join(dir, "member"), 0o700) }, true, true},
+	} {
+		dir := filepath.Join(t.TempDir(), "etcd")
+		must(t, test.make(dir))
+		for empty, starts := range map[bool]bool{false: test.starts, true: test.startsEmpty} {
+			err := node.Unfence(t.Context(), idle{&node.Commands{Own: node.Member{DataDir: dir}}}, empty, nil)
+			if starts != (err == nil) || !starts && !errors.Is(err, fault.Refused) {
+				t.Errorf("%s: it may be empty: %t: %v", name, empty, err)
+			}
+		}
+	}
+}
+
+func TestRefuseOthers(t *testing.T) {
+	for folder, says := range map[string]string{
+		"var/lib/rancher/k3s/server": "run k3s server --cluster-reset", "var/lib/rancher/rke2/server": "run rke2 server --cluster-reset",
+		"system/state": "run talosctl bootstrap",
+	} {
+		root := t.TempDir()
+		must(t, node.RefuseOthers(root))
+		must(t, os.MkdirAll(filepath.Join(root, folder), 0o700))
+		err := node.RefuseOthers(root)
+		if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), says) {
+			t.Errorf("a host with %s: %v", folder, err)
+		}
 	}
 }

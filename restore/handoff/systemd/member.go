@@ -55,8 +55,13 @@ func (u *Unit) process(service map[string]any) (node.Process, error) {
 // errOther means that a process is not etcd.
 var errOther = errors.New("the process is not etcd")
 
-// unknown is the error of a unit that runs a script or a container: the paths in its command line may not be those of this host.
+// unknown is the error of a unit that runs a script, a container or a distribution with its own etcd: the paths in its command line may
+// not be those of this host.
 func (u *Unit) unknown() error {
+	err := node.RefuseOthers("/")
+	if err != nil {
+		return err
+	}
 	return fmt.Errorf("%w: %s does not run etcd itself, so its data dir on this host is not known: use --into command", fault.Refused, u)
 }
 

@@ -18,7 +18,7 @@ for i in 1 2 3; do
 	cat >"/etc/etcd$i.conf" <<END
 # the member on host $i
 ETCD_NAME=m$i
-ETCD_DATA_DIR="/var/lib/etcd$i"
+ETCD_DATA_DIR="etcd$i"
 ETCD_LISTEN_CLIENT_URLS=http://0.0.0.0:2${i}379
 CLUSTER=--initial-cluster $members
 END
@@ -26,6 +26,7 @@ END
 [Service]
 Type=notify
 User=etcd
+WorkingDirectory=-/var/lib
 EnvironmentFile=/etc/etcd$i.conf
 ExecStart=/usr/local/bin/etcd --advertise-client-urls http://127.0.0.1:2${i}379 \\
 	--listen-peer-urls=http://127.0.0.1:2${i}380 --initial-advertise-peer-urls=http://127.0.0.1:2${i}380 \$CLUSTER
@@ -58,7 +59,9 @@ dr restore --into systemd/etcd1 --state-dir /run/state1 --fence-only --confirm e
 [[ $(systemctl is-active etcd1 client | xargs) == "inactive inactive" ]]
 systemctl start etcd1
 [[ $(systemctl is-active etcd1) == inactive ]]
-dr restore --into systemd/etcd1 --state-dir /run/state1 --unfence
+systemctl stop etcd2 etcd3
+timeout 60 dr restore --into systemd/etcd1 --state-dir /run/state1 --unfence # the unit becomes active only with another member
+systemctl start etcd2 etcd3
 eventually systemctl is-active etcd1
 pid=$(systemctl show etcd1 -P MainPID)
 
@@ -115,4 +118,8 @@ step "a unit that runs a script"
 sed -i 's#^ExecStart=#ExecStart=/bin/sh #' /etc/systemd/system/etcd3.service
 systemctl daemon-reload
 refused "unit etcd3.service does not run etcd itself" dr restore --plan /run/plan.json --into systemd/etcd3 --state-dir /run/other
+mkdir -p /var/lib/rancher/k3s/server
+for into in systemd/etcd3 kubeadm; do
+	refused "this host runs k3s, which manages etcd itself" dr restore --plan /run/plan.json --into $into --state-dir /run/other
+done
 echo "all of it was seen"
