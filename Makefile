@@ -98,7 +98,7 @@ bench: tools ## measure against the limits and write docs/benchmarks.md
 	$(with_tools) go run ./test/bench
 
 .PHONY: soak
-soak: tools ## the large counts and what only runs there, then the tests that otherwise take two versions of etcd; SEED= and SECONDS=
+soak: tools ## the large counts and what only runs there, then the tests that otherwise take one version of etcd; SEED= and SECONDS=
 	$(with_tools) $(with_soak) go test -p 1 -count=1 -v -run Soak -timeout 12h ./...
 	packages=$$(grep -rl --include='*_test.go' 'servers\.Some(' . | xargs -n 1 dirname | sort -u); \
 		$(with_tools) $(with_soak) go test -p 1 -count=1 -skip Soak -timeout 12h $$packages
