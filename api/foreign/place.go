@@ -237,7 +237,8 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	if tlsSecret != "" {
 		spec.Access = &v1alpha1.Access{TLSSecret: secretOf(tlsSecret)}
 	}
-	o.note("While suspend is true, the restore builds the new data and stops no member. Remove suspend to replace the data of StatefulSet %s.", name)
+	o.note("Apply it once there is a backup: without one it is refused. While suspend is true, the restore builds the new data and stops no member. Remove suspend to "+
+		"replace the data of StatefulSet %s.", name)
 	from := o.batch.storedAt(o.Metadata.Namespace, at)
 	switch {
 	case o.batch.options.ByPath:

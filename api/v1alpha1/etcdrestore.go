@@ -118,8 +118,8 @@ type EtcdRestoreSpec struct {
 	// +optional
 	KeepOld Duration `json:"keepOld,omitempty"`
 
-	// suspend: true stops no member: the restore waits for a backup if there is none, builds the new data, and waits until suspend is removed.
-	// It has no effect once members are stopped.
+	// suspend: true stops no member: the restore builds the new data, and waits until suspend is removed. It has no effect once members
+	// are stopped.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 

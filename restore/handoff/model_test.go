@@ -56,7 +56,6 @@ type fakeWorld struct {
 	away       int  // the number of a member whose node starts no process, from 1 on; 0: none
 	saved      bool // the manager started members at the beginning
 	serves     bool // its members had a leader then
-	missing    bool // the repository has no backup
 	strikes    int  // how often the record may still be lost
 	losses     int  // disks that may still be lost
 }
@@ -580,31 +579,6 @@ func TestDisksLostBeforeAnotherBuild(t *testing.T) {
 	}
 }
 
-// TestPausedPlan orders a paused restore before there is a backup: it waits for the first one. Without the pause, and in a dry run, it is refused.
-func TestPausedPlan(t *testing.T) {
-	for name, c := range map[string]struct {
-		orders handoff.Orders
-		want   handoff.Phase
-	}{
-		"paused":  {handoff.Orders{Pause: true, Limit: time.Hour}, handoff.Succeeded},
-		"at once": {handoff.Orders{Limit: time.Hour}, handoff.Refused},
-		"dry run": {handoff.Orders{Pause: true, DryRun: true}, handoff.Refused},
-	} {
-		w, waited := newCalmWorld(t), time.Duration(0)
-		r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
-			waited += 10 * time.Second
-			*orders = c.orders
-			w.missing, orders.Pause = waited < time.Hour, c.orders.Pause && waited < 2*time.Hour
-			if waited == 30*time.Minute && !strings.Contains(r.Waiting, "no backup") {
-				t.Errorf("%s: it waits for %q", name, r.Waiting)
-			}
-		})
-		if r.Phase != c.want {
-			t.Errorf("%s: the restore is %s: %s", name, r.Phase, r.Reason)
-		}
-	}
-}
-
 // TestPauseAfterTheStop orders a pause while members are down, and exchanges a disk, so that the restore builds again: it does not wait.
 func TestPauseAfterTheStop(t *testing.T) {
 	w, acts := newCalmWorld(t), 0
@@ -693,9 +667,6 @@ func (w *fakeWorld) restoreWith(before func(handoff.Record, *handoff.Orders)) ha
 	act := handoff.Restore{
 		Manager: w, Claim: w, Verify: w.verify,
 		Plan: func(context.Context, handoff.Handoff, []handoff.Met) (plan.Plan, error) {
-			if w.missing {
-				return plan.Plan{}, fmt.Errorf("%w: no backup", fault.NotFound)
-			}
 			return plan.Plan{ID: "p"}, nil
 		},
 	}

@@ -140,7 +140,7 @@ type Outcome struct {
 // Orders are the instructions of a restore's owner.
 type Orders struct {
 	DryRun bool          // end after the plan
-	Pause  bool          // touch no member: wait before Fencing, and plan again after an error
+	Pause  bool          // touch no member: wait before Fencing
 	Back   bool          // roll back; before Fencing: end
 	Limit  time.Duration // how long the members may be down before the restore rolls back by itself
 	// Expires is how long after the beginning of Planning members that serve may still be stopped; 0: no limit, because the owner attends.
@@ -193,7 +193,7 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 		return r.begin(Plan, now)
 	case o.Verdict == Stale:
 		return r.begin(Stage, now)
-	case o.Verdict == Fails && leaves && !r.isAttended(w), r.isBarred(now) && leaves:
+	case o.Verdict == Fails && leaves, r.isBarred(now) && leaves:
 		return r.leave(o.Text, now)
 	case leaves && r.isDown() && now.Sub(r.Down) > w.Limit:
 		return r.leave(fmt.Sprintf("the members were down for more than %s: %s", w.Limit, o.Text), now)
@@ -203,11 +203,6 @@ func (r Record) After(o Outcome, w Orders, now time.Time) Record {
 	}
 	r.Waiting = o.Text
 	return r
-}
-
-// isAttended reports whether an error of Plan ends nothing, because the owner has paused the restore, and may mend its cause before the pause ends.
-func (r Record) isAttended(w Orders) bool {
-	return r.Step == Plan && w.Pause && !w.DryRun && !r.isDown()
 }
 
 // Leaves reports whether a permanent error of r's step ends the restore or begins the rollback. Else the step is repeated.

@@ -58,7 +58,7 @@ func backupNotes(b catalog.Backup, keepAlarms bool) (notes []string) {
 		notes = append(notes, "the members had diverged when it was taken: "+b.Diverged)
 	}
 	if b.Kubernetes {
-		notes = append(notes, "Kubernetes will not know the objects that were created later: their volumes and load balancers stay until you remove them")
+		notes = append(notes, "objects of Kubernetes that were created later are gone, but their volumes and load balancers stay until you remove them")
 	}
 	if b.Auth {
 		notes = append(notes, "authentication is enabled in the backup: the restored cluster asks for the same passwords as before")

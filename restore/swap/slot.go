@@ -126,9 +126,9 @@ func (p place) exchange(name string) error {
 	return errors.Join(filesystem.Sync(filepath.Dir(p.live)), filesystem.Sync(filepath.Dir(p.at(name))))
 }
 
-// adopt gives the new data the owner, the mode and the SELinux label of the live data. The top directory is treated apart from its content: etcd made the
-// content, but an operator may have made the top, with another owner. A process that runs as the member's user may not be permitted to set
-// that other owner, or the group: the member can use the data of that process.
+// adopt gives the new data the owner, the mode and the SELinux label of the live data. The top directory is treated apart from its content:
+// etcd made the content, but an operator may have made the top, with another owner. A process that runs as the member's user may not be
+// permitted to set that other owner, or the group: the member can use the data of that process.
 func (p place) adopt() error {
 	top, made := p.live, byEtcd(p.live)
 	uid, gid, err := filesystem.OwnerOf(made)

@@ -28,8 +28,8 @@
 // repeated after a kill.
 //
 // The directories that are aside are in .dr-swap-NAME-ID next to the data dir NAME. A data dir that is a mount point cannot be renamed, and
-// one with content besides member must keep that content, unless it is bitnami's about the old member. There, and in an empty data dir, only
-// member is exchanged, and the directories are in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
+// one with content besides member must keep that content, unless it is only bitnami's about the old member. There, and in an empty data dir,
+// only member is exchanged, and the directories are in .dr-swap-ID inside the data dir. A log in a directory of its own is a second slot.
 package swap
 
 import (

@@ -873,8 +873,8 @@ func ownerAndMode(t *testing.T, paths ...string) (all string) {
 func setLabel(t *testing.T, path, text string) {
 	t.Helper()
 	err := unix.Lsetxattr(path, "security.selinux", []byte(text), 0)
-	if err != nil {
-		t.Logf("labels are not checked: set one of %s: %v", path, err)
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatalf("set the label of %s: %v", path, err)
 	}
 }
 

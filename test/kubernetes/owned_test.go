@@ -20,7 +20,7 @@ func (s *site) testCnych(t *testing.T) {
 	theirs := filepath.Join(t.TempDir(), "theirs.yaml")
 	writeFile(t, theirs, filled(t, "testdata/cnych.yaml", "NAMESPACE", namespace, "ENDPOINT", s.store.Endpoint))
 	ours := command.Must(t, nil, "convert", "-f", theirs)
-	s.testOwned(t, namespace, operators.Cnych, strings.Replace(ours, "  suspend: true\n", "  suspend: true\n  timeLimit: 1h\n", 1))
+	s.testOwned(t, namespace, operators.Cnych, strings.Replace(ours, "  suspend: true\n", "  timeLimit: 1h\n", 1))
 }
 
 // testEtcdIO restores the StatefulSet of an EtcdCluster of etcd-io's operator.
@@ -28,7 +28,7 @@ func (s *site) testEtcdIO(t *testing.T) {
 	t.Parallel()
 	const namespace = "forge"
 	backup := object(namespace, s.store.Bucket(t, namespace), `schedule: {cron: "@yearly"}`)
-	s.testOwned(t, namespace, operators.EtcdIO, backup+"---"+restoreOf(namespace, "all", "target: {latest: {}}\n  confirm: etcd\n  suspend: true\n"))
+	s.testOwned(t, namespace, operators.EtcdIO, backup+"---"+restoreOf(namespace, "all", "target: {latest: {}}\n  confirm: etcd"))
 	controls := s.Kubectl(t, "", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.metadata.ownerReferences[*].controller}")
 	if controls != "true" {
 		t.Errorf("after the restore, the EtcdCluster controls the StatefulSet: %q", controls)
@@ -36,7 +36,7 @@ func (s *site) testEtcdIO(t *testing.T) {
 }
 
 // testOwned restores the StatefulSet of an EtcdCluster while a stand-in for its operator runs. Afterwards the operator replaces no pod. The manifests
-// are those of EtcdBackup etcd and of EtcdRestore all, which is suspended.
+// are those of EtcdBackup etcd and, at the end, of EtcdRestore all.
 func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator, manifests string) {
 	t.Helper()
 	s.Kubectl(t, "", "create", "namespace", namespace)
@@ -49,13 +49,14 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 	s.startOwned(t, namespace, operator, reconcile)
 	journal := s.journal(t, namespace, "order", 5)
 	s.credentials(t, namespace)
-	s.Kubectl(t, manifests, "apply", "-f", "-")
+	last := strings.LastIndex(manifests, "\n---\n")
+	s.Kubectl(t, manifests[:last], "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=jsonpath={.status.last.id}", "--timeout", patience.String(), "edb/etcd")
 	claims := s.claims(t, namespace)
 	s.put(t, namespace, "late", "it is lost")
 	before := s.environments(t, namespace)
 
-	s.Kubectl(t, "", "-n", namespace, "patch", "etcdrestore", "all", "--type=merge", "--patch", `{"spec": {"suspend": null}}`)
+	s.Kubectl(t, manifests[last:], "apply", "-f", "-")
 	s.wantRestored(t, namespace, "all", journal)
 	s.wantSameClaims(t, namespace, claims)
 	s.Eventually(t, "3 3", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")

@@ -9,23 +9,23 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 )
 
-// checkFit returns the facts about backup b, nil for none, with which the members of h cannot serve it.
+// checkFit returns findings on why the members of h may not be able to serve backup b. b may be nil.
 func (r *Restore) checkFit(ctx context.Context, h handoff.Handoff, b *catalog.Backup) (all []handoff.Finding) {
 	if b == nil {
 		return nil
 	}
-	runs := cmp.Or(r.live.version, h.Version)
+	runs := cmp.Or(h.Version, r.live.version) // the restored members are those of the pod template
 	if isOlder(runs, b.EtcdVersion) {
 		all = append(all, handoff.Finding{
-			Text:    fmt.Sprintf("the backup is of etcd %s, and %s runs %s: etcd 3.6 and later do not start on the data of a newer version", b.EtcdVersion, h.Manager, runs),
-			Remedy:  "upgrade it first, or restore a backup of its own version",
-			Refuses: r.live.version != "", // an image may have a tag with another meaning
+			Text: fmt.Sprintf("the backup was read from etcd %s, and %s runs %s: etcd 3.6 and later do not start on data of a newer version, and older ones start "+
+				"on data that they do not know", b.EtcdVersion, h.Manager, runs),
+			Remedy: "upgrade it first, or restore a backup of its own version; a backup from the middle of an upgrade is of the older version",
 		})
 	}
 	if h.Quota > 0 && b.Plain.Size > h.Quota {
 		all = append(all, handoff.Finding{
 			Text:   fmt.Sprintf("the database has %d MiB, and the quota of %s is %d MiB: the restored members refuse to write", b.Plain.Size>>20, h.Manager, h.Quota>>20),
-			Remedy: "raise --quota-backend-bytes, or delete keys, compact and defragment afterwards",
+			Remedy: "raise --quota-backend-bytes, or delete keys, compact, defragment and disarm the alarm afterwards",
 		})
 	}
 	access, err := r.Access(ctx)

@@ -37,7 +37,7 @@ func (i inspector) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if err != nil {
 		return handoff.Handoff{}, err
 	}
-	p := r.firstPlan()
+	p := r.tryPlan(handoff.Handoff{})
 	h, err := r.Manage(p.Members).Inspect(ctx)
 	if err != nil {
 		return h, err
@@ -48,7 +48,7 @@ func (i inspector) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if r.isUnconfirmed(h) {
 		h.Findings = append(h.Findings, r.unconfirmed(h))
 	}
-	h.Findings = slices.Concat(h.Findings, r.describeLive(h), r.checkFit(ctx, h, p.Backup))
+	h.Findings = slices.Concat(h.Findings, r.describeLive(h), r.checkFit(ctx, h, r.tryPlan(h).Backup))
 	return h, nil
 }
 
@@ -168,13 +168,12 @@ func (r *Restore) layout(h handoff.Handoff) plan.Layout {
 	return l
 }
 
-// firstPlan returns the given plan, or one for the members of the backup. It is zero if no plan names any: then the plan for those of the target
-// fails too, or they are enough.
-func (r *Restore) firstPlan() plan.Plan {
+// tryPlan returns the given plan, or one for the members of h, or of the backup if h has none. It is zero if there is no such plan.
+func (r *Restore) tryPlan(h handoff.Handoff) plan.Plan {
 	if r.Given != nil {
 		return *r.Given
 	}
-	p, err := plan.New(*r.catalog, r.Point, r.layout(handoff.Handoff{}), r.now)
+	p, err := plan.New(*r.catalog, r.Point, r.layout(h), r.now)
 	if err != nil {
 		return plan.Plan{}
 	}

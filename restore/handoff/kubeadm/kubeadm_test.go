@@ -122,10 +122,15 @@ func TestMember(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	h.write("manifests/etcd.yaml", strings.Replace(etcdManifest, "name: NODE", "name: ETCD_DATA_DIR", 1)) // the flag prevails
+	_, err := h.Member(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
 	for text, says := range map[string]string{
 		"": "it has no container", "[": "correct it",
-		"metadata: {annotations: {etcd.k3s.io/initial: x}}" + etcdManifest: "run rke2 server --cluster-reset",
-		strings.Replace(etcdManifest, "name: NODE", "name: ETCD_NAME", 1):  "sets ETCD_NAME with valueFrom, so its value is not known: write the value",
+		"metadata: {annotations: {etcd.k3s.io/initial: x}}" + etcdManifest:   "run rke2 server --cluster-reset",
+		strings.Replace(etcdManifest, "name: NODE", "name: ETCD_WAL_DIR", 1): "sets ETCD_WAL_DIR with valueFrom, so etcd's data is not known: write the value",
 	} {
 		h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
 		h.write("manifests/etcd.yaml", text)
@@ -135,7 +140,7 @@ func TestMember(t *testing.T) {
 		}
 	}
 	none := kubeadm.Pods{Manifests: t.TempDir()}
-	_, err := none.Member(t.Context())
+	_, err = none.Member(t.Context())
 	if !errors.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "name the kubelet's staticPodPath") {
 		t.Errorf("without a manifest: %v", err)
 	}

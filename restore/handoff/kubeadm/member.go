@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/etcd-dr/etcd-dr/restore/handoff/flags"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
@@ -42,15 +43,18 @@ func (p *Pods) Member(context.Context) (node.Member, error) {
 // ofRKE2 is the annotation of etcd's static pod in which RKE2 stores the first members (rke2: pkg/executor/staticpod).
 const ofRKE2 = "etcd.k3s.io/initial"
 
-// checkEtcd refuses etcd's pod if RKE2 manages it, or if a setting of etcd is not in its manifest.
+// checkEtcd refuses etcd's pod if RKE2 manages it, or if its manifest does not show where etcd's data is.
 func checkEtcd(pod corev1.Pod) error {
 	_, found := pod.Annotations[ofRKE2]
 	if found {
 		return node.RKE2.Refuse()
 	}
-	for _, v := range pod.Spec.Containers[0].Env {
-		if v.ValueFrom != nil && strings.HasPrefix(v.Name, "ETCD_") {
-			return fmt.Errorf("%w: the manifest %s sets %s with valueFrom, so its value is not known: write the value into the manifest", fault.Refused, etcd, v.Name)
+	p := processOf(pod)
+	for _, setting := range []string{"config-file", "data-dir", "wal-dir"} {
+		isUnknown := func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.Name == flags.Variable(setting) }
+		if p.Flag(setting) == "" && slices.ContainsFunc(pod.Spec.Containers[0].Env, isUnknown) {
+			return fmt.Errorf("%w: the manifest %s sets %s with valueFrom, so etcd's data is not known: write the value into the manifest",
+				fault.Refused, etcd, flags.Variable(setting))
 		}
 	}
 	return nil

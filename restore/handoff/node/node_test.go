@@ -232,7 +232,7 @@ func TestUnfenceStartsNoEmptyCluster(t *testing.T) {
 
 func TestRefuseOthers(t *testing.T) {
 	for folder, says := range map[string]string{
-		"var/lib/rancher/k3s/server": "run k3s server --cluster-reset", "var/lib/rancher/rke2/server": "run rke2 server --cluster-reset",
+		"var/lib/rancher/k3s/server/db/etcd": "run k3s server --cluster-reset", "var/lib/rancher/rke2/server/db/etcd": "run rke2 server --cluster-reset",
 		"system/state": "run talosctl bootstrap",
 	} {
 		root := t.TempDir()

@@ -8,15 +8,16 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Distribution is a distribution of Kubernetes that manages etcd itself, with its own commands.
+// Distribution is a distribution of Kubernetes that manages etcd itself, with its own commands. Only then its folder exists: k3s and RKE2 can use
+// another etcd too.
 type Distribution struct{ name, folder, command string }
 
 // RKE2 runs etcd as a static pod.
-var RKE2 = Distribution{"RKE2", "var/lib/rancher/rke2/server", "rke2 server --cluster-reset --cluster-reset-restore-path=SNAPSHOT"}
+var RKE2 = Distribution{"RKE2", "var/lib/rancher/rke2/server/db/etcd", "rke2 server --cluster-reset --cluster-reset-restore-path=SNAPSHOT"}
 
 // distributions are those whose folders RefuseOthers checks.
 var distributions = []Distribution{
-	{"k3s", "var/lib/rancher/k3s/server", "k3s server --cluster-reset --cluster-reset-restore-path=SNAPSHOT"}, RKE2,
+	{"k3s", "var/lib/rancher/k3s/server/db/etcd", "k3s server --cluster-reset --cluster-reset-restore-path=SNAPSHOT"}, RKE2,
 	{"Talos", "system/state", "talosctl bootstrap --recover-from=SNAPSHOT"},
 }
 

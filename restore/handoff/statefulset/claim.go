@@ -71,7 +71,7 @@ func (m *Manager) checkOrigin(ctx context.Context, r handoff.Record) error {
 	if m.Origin == "" || r.Step != handoff.Take {
 		return nil
 	}
-	set, err := m.readSet(ctx)
+	set, err := m.findSet(ctx)
 	if err != nil {
 		return err
 	}

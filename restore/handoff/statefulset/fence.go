@@ -148,8 +148,7 @@ func lateness(pod *corev1.Pod, now time.Time) string {
 	if pod.DeletionTimestamp == nil || now.Sub(pod.DeletionTimestamp.Time) < lateAfter {
 		return ""
 	}
-	hasEnded := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if hasEnded && len(pod.Finalizers) > 0 {
+	if hasEnded(*pod) && len(pod.Finalizers) > 0 {
 		return fmt.Sprintf("pod %s has ended, and remains for its finalizers %s: remove them", pod.Name, strings.Join(pod.Finalizers, ", "))
 	}
 	return fmt.Sprintf("node %s has not confirmed the end of pod %s, which may still run: %s", pod.Spec.NodeName, pod.Name, putOutOfService(pod.Spec.NodeName))

@@ -32,10 +32,10 @@ func (m *Manager) checkSet(o objects, c corev1.Container) (all findings) {
 			"complete that change first, or take it back, unless it is meant"))
 	}
 	all.add(m.checkDisasterRecovery(o.set, c))
-	if hasPreStop(o.set) && o.cluster == nil {
+	if hasPreStop(o.set) && o.cluster == nil && !isCnychScript(c) { // checkEtcdCluster knows what that script does
 		all.add(note("a container runs a command before it stops (preStop), which may remove its member from the old cluster: a rollback would then bring back "+
 			"fewer members, and images of bitnami before 2023 would delete the restored data of that member when it starts again",
-			"for the chart of bitnami, set removeMemberOnContainerTermination to false first"))
+			"for the chart of bitnami, set removeMemberOnContainerTermination to false first, while the cluster is healthy"))
 	}
 	all.add(m.checkYielding(o.set))
 	return slices.Concat(all, m.checkEtcdCluster(o), o.checkManagers())
@@ -55,7 +55,7 @@ func checkInits(o objects, members []viewed) (all findings) {
 			return slices.ContainsFunc(init.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == p.volume.Name && !m.ReadOnly })
 		}
 		if slices.ContainsFunc(members, func(v viewed) bool { return slices.ContainsFunc(v.places, writes) }) {
-			all.add(note(fmt.Sprintf("init container %s can write to the members' data before each start of etcd", init.Name),
+			all.add(note(fmt.Sprintf("init container %s can write to the members' data whenever a pod starts", init.Name),
 				"remove it first, if it restores, repairs or deletes data"))
 		}
 	}

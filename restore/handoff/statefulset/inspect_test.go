@@ -244,7 +244,7 @@ func TestFindings(t *testing.T) {
 				{Name: "look", VolumeMounts: []corev1.VolumeMount{{Name: etcd(s).VolumeMounts[0].Name, ReadOnly: true}}},
 				{Name: "restore", VolumeMounts: etcd(s).VolumeMounts[:1]},
 			}
-		}, nil, "init container restore can write to the members' data before each start of etcd: remove it first", false},
+		}, nil, "init container restore can write to the members' data whenever a pod starts: remove it first", false},
 		"an init container without the data": {func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.InitContainers = []corev1.Container{
 				{Name: "sysctl"}, {Name: "look", VolumeMounts: []corev1.VolumeMount{{Name: etcd(s).VolumeMounts[0].Name, ReadOnly: true}}},

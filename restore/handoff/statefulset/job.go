@@ -147,7 +147,7 @@ func (r run) places() (all []place, err error) {
 // node returns the only node on which the Job can reach the volumes; "": the volumes decide.
 func (r run) node(places []place) string {
 	pod := r.pods[podName(r.set, r.index)]
-	if pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+	if pod != nil && !hasEnded(*pod) {
 		return pod.Spec.NodeName
 	}
 	if slices.ContainsFunc(places, func(p place) bool { return p.volume.HostPath != nil }) {

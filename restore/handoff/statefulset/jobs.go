@@ -110,7 +110,7 @@ func (j jobs) end(turn string, now time.Time) step {
 		}
 	}
 	for i, pod := range j.pods {
-		if pod.Labels[turnLabel] == turn || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if pod.Labels[turnLabel] == turn || hasEnded(pod) {
 			continue
 		}
 		late := lateness(&j.pods[i], now)

@@ -89,7 +89,7 @@ func (m *Manager) Exists(ctx context.Context) (bool, error) {
 // restore that has not ended; without one, the number of Into.Members or of the backup's. Their names and peer URLs are those of Into.Members, else of the
 // flags and the environment of the etcd container, else of the backup's members. Of scripts it knows only that of cnych's operator.
 func (m *Manager) Inspect(ctx context.Context) (handoff.Handoff, error) {
-	set, err := m.readSet(ctx)
+	set, err := m.findSet(ctx)
 	if err != nil {
 		return handoff.Handoff{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // maxMembers is the largest number of replicas that is taken for an etcd cluster.
@@ -71,6 +72,11 @@ func (o objects) podNames() (names []string) {
 // claimName returns the name of the claim that Kubernetes makes of a template for a pod.
 func claimName(template, pod string) string { return template + "-" + pod }
 
+// hasEnded reports whether all containers of a pod have ended for good.
+func hasEnded(pod corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
 // isPodOf reports whether name is that of a pod of set.
 func isPodOf(set *appsv1.StatefulSet, name string) bool {
 	ordinal, ours := strings.CutPrefix(name, set.Name+"-")
@@ -86,7 +92,7 @@ func (m *Manager) readSet(ctx context.Context) (*appsv1.StatefulSet, error) {
 	set := &appsv1.StatefulSet{}
 	err := m.client.Get(ctx, m.key(), set)
 	if apierrors.IsNotFound(err) {
-		return nil, m.missing(ctx)
+		return nil, fmt.Errorf("%w: %s does not exist: create it first, with spec.replicas 0 if it never ran", fault.NotFound, m)
 	}
 	return set, apiError(err, "read %s", m)
 }

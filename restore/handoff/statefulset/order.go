@@ -47,7 +47,7 @@ type Owner struct {
 
 // OrderID returns the id of the restore that o orders. It is the same each time, until the StatefulSet is created again.
 func (m *Manager) OrderID(ctx context.Context, o Order) (string, error) {
-	set, err := m.readSet(ctx)
+	set, err := m.findSet(ctx)
 	if err != nil {
 		return "", err
 	}

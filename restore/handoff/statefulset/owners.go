@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,21 +69,22 @@ func sets(entry metav1.ManagedFieldsEntry, field string) bool {
 	return contained
 }
 
-// missing returns the error for a StatefulSet that does not exist. If another operator runs the members as pods of its own, the error names the
-// owner of such a pod: members in a StatefulSet would be a second cluster.
-func (m *Manager) missing(ctx context.Context) error {
-	var list corev1.PodList
-	err := m.client.List(ctx, &list, client.InNamespace(m.Namespace))
-	if err != nil {
-		return apiError(err, "list the pods of namespace %s", m.Namespace)
+// findSet is readSet for a restore that begins. If there is no StatefulSet, and another operator runs the members as pods of its own, the error
+// names the owner of such a pod: members in a StatefulSet would be a second cluster.
+func (m *Manager) findSet(ctx context.Context) (*appsv1.StatefulSet, error) {
+	set, err := m.readSet(ctx)
+	if fault.KindOf(err) != fault.NotFound {
+		return set, err
 	}
+	var list corev1.PodList
+	unlisted := m.client.List(ctx, &list, client.InNamespace(m.Namespace))
 	i := slices.IndexFunc(list.Items, m.isForeign)
-	if i < 0 {
-		return fmt.Errorf("%w: %s does not exist: create it first, with spec.replicas 0 if it never ran", fault.NotFound, m)
+	if unlisted != nil || i < 0 {
+		return nil, err
 	}
 	pod := list.Items[i]
 	owner := metav1.GetControllerOf(&pod)
-	return fmt.Errorf("%w: %s does not exist, but %s %s of %s runs etcd in pod %s: %s; create the StatefulSet only for another cluster",
+	return nil, fmt.Errorf("%w: %s does not exist, but %s %s of %s runs etcd in pod %s: %s; create the StatefulSet only for another cluster",
 		fault.NotFound, m, owner.Kind, owner.Name, groupOf(owner), pod.Name, m.throughOwner(owner))
 }
 
@@ -90,7 +92,7 @@ func (m *Manager) missing(ctx context.Context) error {
 // ReplicaSet is not known: restores have no right to read it.
 func (m *Manager) isForeign(pod corev1.Pod) bool {
 	owner := metav1.GetControllerOf(&pod)
-	if owner == nil || slices.Contains([]string{"v1", "apps", "batch"}, groupOf(owner)) && owner.Kind != "ReplicaSet" {
+	if owner == nil || hasEnded(pod) || slices.Contains([]string{"v1", "apps", "batch"}, groupOf(owner)) && owner.Kind != "ReplicaSet" {
 		return false
 	}
 	named := strings.HasPrefix(pod.Name, m.Name+"-") || slices.Contains(slices.Collect(maps.Values(pod.Labels)), m.Name)

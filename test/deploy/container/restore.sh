@@ -118,7 +118,7 @@ step "a unit that runs a script"
 sed -i 's#^ExecStart=#ExecStart=/bin/sh #' /etc/systemd/system/etcd3.service
 systemctl daemon-reload
 refused "unit etcd3.service does not run etcd itself" dr restore --plan /run/plan.json --into systemd/etcd3 --state-dir /run/other
-mkdir -p /var/lib/rancher/k3s/server
+mkdir -p /var/lib/rancher/k3s/server/db/etcd
 for into in systemd/etcd3 kubeadm; do
 	refused "this host runs k3s, which manages etcd itself" dr restore --plan /run/plan.json --into $into --state-dir /run/other
 done
