@@ -17,9 +17,9 @@ func (r *Restore) checkFit(ctx context.Context, h handoff.Handoff, b *catalog.Ba
 	runs := cmp.Or(h.Version, r.live.version) // the restored members are those of the pod template
 	if isOlder(runs, b.EtcdVersion) {
 		all = append(all, handoff.Finding{
-			Text: fmt.Sprintf("the backup was read from etcd %s, and %s runs %s: etcd 3.6 and later do not start on data of a newer version, and older ones start "+
-				"on data that they do not know", b.EtcdVersion, h.Manager, runs),
-			Remedy: "upgrade it first, or restore a backup of its own version; a backup from the middle of an upgrade is of the older version",
+			Text: fmt.Sprintf("the backup was read from etcd %s, and %s runs %s: from 3.6 on, etcd does not start on data of a newer version; before, it starts, and may "+
+				"misread that data", b.EtcdVersion, h.Manager, runs),
+			Remedy: "upgrade it first, or restore a backup of its own version, unless the backup was taken in the middle of an upgrade",
 		})
 	}
 	if h.Quota > 0 && b.Plain.Size > h.Quota {

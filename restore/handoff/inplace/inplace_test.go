@@ -396,7 +396,7 @@ func TestPreview(t *testing.T) {
 
 // TestFit checks that a backup that the members cannot serve is found before they are stopped.
 func TestFit(t *testing.T) {
-	const older = "the backup was read from etcd 3.7.3, and fake etcd runs 3.6.16: etcd 3.6 and later do not start on data of a newer version"
+	const older = "the backup was read from etcd 3.7.3, and fake etcd runs 3.6.16: from 3.6 on, etcd does not start on data of a newer version"
 	noUser := func(context.Context) (cluster.Config, error) { return cluster.Config{}, nil }
 	for name, c := range map[string]struct {
 		shows  handoff.Handoff

@@ -48,7 +48,7 @@ func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet, c corev1.Contai
 		return refuse(fmt.Sprintf("%s), and the partition %d of %s keeps a change of that from its pods", replaces, partitionOf(set), m), "set the partition to 0")
 	}
 	return note(replaces+")", fmt.Sprintf("the restore sets %s to no. Before you turn it on again in the chart's values, delete .disaster_recovery from the volume "+
-		"of its snapshots, if it is there: with that file each member replaces its data", disasterRecovery))
+		"of the snapshots: while that file exists, each member that starts replaces its data", disasterRecovery))
 }
 
 // setVariable sets a variable in the containers of the pod template that have it. While no pod is to run, that restarts none.

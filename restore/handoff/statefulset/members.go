@@ -47,12 +47,12 @@ func (m *Manager) view(o objects, c corev1.Container) (members []viewed, found f
 	return members, found
 }
 
-// version matches the tag of an image of etcd.
-var version = regexp.MustCompile(`:v?(3\.\d+(?:\.\d+)?)[^/]*$`)
+// etcdTag matches the tag of an image of etcd, which begins with the version.
+var etcdTag = regexp.MustCompile(`:v?(3\.\d+(?:\.\d+)?)[^/]*$`)
 
 // versionOf returns the version of etcd in an image, by its tag; "" if that shows none.
 func versionOf(image string) string {
-	found := version.FindStringSubmatch(image)
+	found := etcdTag.FindStringSubmatch(image)
 	if found == nil {
 		return ""
 	}
