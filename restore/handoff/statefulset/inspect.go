@@ -33,7 +33,7 @@ func (m *Manager) inspect(o objects) handoff.Handoff {
 	all.add(finding)
 	was := savedOf(o, c)
 	h.Saved, h.Stopped = encode(was), was.Replicas == 0
-	h.Version, h.Quota = versionOf(c.Image), quotaOf(settingsOf(c, podName(o.set, 0), m.Namespace))
+	h.Version, h.Quota = versionOf(c.Image), quotaOf(c, settingsOf(c, podName(o.set, 0), m.Namespace))
 	if all.refuse() {
 		h.Findings = all
 		return h

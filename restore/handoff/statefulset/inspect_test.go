@@ -352,6 +352,10 @@ func TestEtcdOfTheMembers(t *testing.T) {
 			t.Errorf("%s is a quota of %d, want %d", flag, got, want)
 		}
 	}
+	w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) { etcd(s).EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}} })
+	if w.inspect().Quota != 0 {
+		t.Error("a Secret may set the quota")
+	}
 }
 
 // TestSources checks from where names, peer URLs and directories come.
@@ -422,7 +426,7 @@ func TestNoStatefulSet(t *testing.T) {
 	runsEtcd := corev1.Container{Name: "a", Command: []string{"/usr/local/bin/etcd"}}
 	hasPorts := corev1.Container{Name: "a", Ports: []corev1.ContainerPort{{ContainerPort: 2379}, {ContainerPort: 2380}}}
 	for name, c := range map[string]struct {
-		pod, label        string // the name, and a label
+		pod, label        string // the name, and a label: key=value
 		apiVersion, owner string
 		container         corev1.Container
 		want              string
@@ -430,20 +434,23 @@ func TestNoStatefulSet(t *testing.T) {
 		"cozystack": {"other-x7k2p", "", "etcd-operator.cozystack.io/v1alpha2", "EtcdMember", runsEtcd, "StatefulSet payments/other does not exist, but EtcdMember main " +
 			"of etcd-operator.cozystack.io runs etcd in pod other-x7k2p: create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch " +
 			"has downloaded; create the StatefulSet only for another cluster"},
-		"coreos": {"other-x7k2p", "other", "etcd.database.coreos.com/v1beta2", "EtcdCluster", runsEtcd, "but EtcdCluster main of etcd.database.coreos.com runs etcd in " +
+		"coreos": {"other-x7k2p", "etcd_cluster=other", "etcd.database.coreos.com/v1beta2", "EtcdCluster", runsEtcd, "but EtcdCluster main of etcd.database.coreos.com runs etcd in " +
 			"pod other-x7k2p: create an EtcdRestore of etcd.database.coreos.com, which dr operator --coreos carries out"},
-		"etcd-io":                   {"m-0", "other", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, "in pod m-0: restore through that owner"},
-		"improbable":                {"other-0-x7k2p", "", "apps/v1", "ReplicaSet", hasPorts, "but ReplicaSet main of apps runs etcd in pod other-0-x7k2p: restore"},
-		"a pod of another cluster":  {"main-0", "main", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, missing},
+		"etcd-io": {"m-0", "app=other", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, "in pod m-0: restore through that owner"},
+		"improbable": {"other-0-x7k2p", "etcd.improbable.io/cluster-name=other", "apps/v1", "ReplicaSet", hasPorts, "but EtcdCluster other of etcd.improbable.io runs " +
+			"etcd in pod other-0-x7k2p: create an EtcdRestore of etcd.improbable.io, into a cluster with another name"},
+		"a ReplicaSet":              {"other-0-x7k2p", "", "apps/v1", "ReplicaSet", hasPorts, "but ReplicaSet main of apps runs etcd in pod other-0-x7k2p: restore"},
+		"a pod of another cluster":  {"main-0", "app=main", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, missing},
 		"a pod of a StatefulSet":    {"other-main-0", "", "apps/v1", "StatefulSet", runsEtcd, missing},
-		"a pod of another program":  {"other-1", "other", "postgresql.cnpg.io/v1", "Cluster", corev1.Container{Name: "a", Command: []string{"postgres"}}, missing},
-		"a pod that nothing starts": {"other-1", "other", "", "", runsEtcd, missing},
+		"a pod of another program":  {"other-1", "app=other", "postgresql.cnpg.io/v1", "Cluster", corev1.Container{Name: "a", Command: []string{"postgres"}}, missing},
+		"a pod that nothing starts": {"other-1", "app=other", "", "", runsEtcd, missing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "parallel")
 			w.options.Name = "other"
+			key, value, _ := strings.Cut(c.label, "=")
 			pod := &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.pod, Labels: map[string]string{"cluster": c.label}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: c.pod, Labels: map[string]string{key: value}},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{c.container}},
 			}
 			if c.owner != "" {

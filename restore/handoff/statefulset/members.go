@@ -62,11 +62,12 @@ func versionOf(image string) string {
 // defaultQuota is etcd's if it is given none (server/storage/quota.go).
 const defaultQuota = 2 << 30
 
-// quotaOf returns the quota of the database of an etcd with these settings, in bytes; 0 if it is not known, or there is none.
-func quotaOf(s settings) int64 {
+// quotaOf returns the quota of the database of an etcd with these settings in container c, in bytes; 0 if it is not known, or there is none.
+func quotaOf(c corev1.Container, s settings) int64 {
 	text, err := s.get("quota-backend-bytes")
+	inSecret := slices.ContainsFunc(c.EnvFrom, func(from corev1.EnvFromSource) bool { return from.SecretRef != nil })
 	switch {
-	case err != nil:
+	case err != nil, text == "" && inSecret:
 		return 0
 	case text == "" || text == "0":
 		return defaultQuota

@@ -83,15 +83,28 @@ func (m *Manager) findSet(ctx context.Context) (*appsv1.StatefulSet, error) {
 		return nil, err
 	}
 	pod := list.Items[i]
-	owner := metav1.GetControllerOf(&pod)
+	owner := ownerOf(pod)
 	return nil, fmt.Errorf("%w: %s does not exist, but %s %s of %s runs etcd in pod %s: %s; create the StatefulSet only for another cluster",
 		fault.NotFound, m, owner.Kind, owner.Name, groupOf(owner), pod.Name, m.throughOwner(owner))
 }
 
-// isForeign reports whether a pod is a member of a cluster with the name of the StatefulSet, and belongs to another operator. The owner of a
-// ReplicaSet is not known: restores have no right to read it.
+// improbable is the API group of improbable's operator. A label of its pods, which belong to ReplicaSets, is the name of the EtcdCluster
+// (controllers/etcdpeer_controller.go).
+const improbable = "etcd.improbable.io"
+
+// ownerOf returns the controller of a pod; nil if it has none. Of a ReplicaSet's own controller it knows only improbable's: restores have no right
+// to read ReplicaSets.
+func ownerOf(pod corev1.Pod) *metav1.OwnerReference {
+	cluster, found := pod.Labels[improbable+"/cluster-name"]
+	if found {
+		return &metav1.OwnerReference{APIVersion: improbable + "/v1alpha1", Kind: "EtcdCluster", Name: cluster}
+	}
+	return metav1.GetControllerOf(&pod)
+}
+
+// isForeign reports whether a pod is a member of a cluster with the name of the StatefulSet, and belongs to another operator.
 func (m *Manager) isForeign(pod corev1.Pod) bool {
-	owner := metav1.GetControllerOf(&pod)
+	owner := ownerOf(pod)
 	if owner == nil || hasEnded(pod) || slices.Contains([]string{"v1", "apps", "batch"}, groupOf(owner)) && owner.Kind != "ReplicaSet" {
 		return false
 	}
@@ -108,6 +121,8 @@ func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 		return "create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch has downloaded"
 	case "kubermatic.k8c.io":
 		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
+	case improbable:
+		return "create an EtcdRestore of etcd.improbable.io, into a cluster with another name, which names a snapshot that dr fetch has downloaded"
 	case "etcd.database.coreos.com": // its members have no StatefulSet
 		return "create an EtcdRestore of etcd.database.coreos.com, which dr operator --coreos carries out"
 	case cnych: // readEtcdCluster has not found it
