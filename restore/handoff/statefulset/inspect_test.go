@@ -352,7 +352,9 @@ func TestEtcdOfTheMembers(t *testing.T) {
 			t.Errorf("%s is a quota of %d, want %d", flag, got, want)
 		}
 	}
-	w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) { etcd(s).EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}} })
+	w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) {
+		etcd(s).EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+	})
 	if w.inspect().Quota != 0 {
 		t.Error("a Secret may set the quota")
 	}
