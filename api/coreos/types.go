@@ -50,7 +50,7 @@ type BackupSpec struct {
 
 // BackupPolicy is when and how an EtcdBackup takes its snapshots.
 type BackupPolicy struct {
-	// timeoutInSecond was the limit of a backup, in seconds. It has no effect.
+	// timeoutInSecond is how many seconds a backup may take. Without it, that is 6 hours.
 	// +optional
 	TimeoutInSecond int64 `json:"timeoutInSecond,omitempty"`
 	// backupIntervalInSecond is the time between two snapshots, in seconds; 0: one snapshot is taken.

@@ -104,8 +104,8 @@ func port(name string, number int) fields { return fields{"name": name, "port": 
 // explain notes the way from their operator to the StatefulSet.
 func (c cluster) explain() {
 	name, namespace := c.Metadata.Name, c.Metadata.Namespace
-	c.note("The StatefulSet has 0 replicas: with %d it would begin a new, empty cluster. To move the data, take a backup of the running cluster, "+
-		"delete their operator, then kubectl -n %s delete etcdclusters.%s %s, and wait until its pods and Services are gone. Then apply these objects, "+
+	c.note("The StatefulSet has 0 replicas: with %d it would begin a new, empty cluster. dr operator --coreos moves the data of a running cluster, by its "+
+		"EtcdRestore: it keeps the Services, and can go back. By hand, take a backup of the running cluster, delete their operator, then kubectl -n %s delete etcdclusters.%s %s, and wait until its pods and Services are gone. Then apply these objects, "+
 		"and restore into StatefulSet %s with an EtcdRestore, which starts %d members.", c.spec.Size, namespace, coreos, name, name, c.spec.Size)
 	c.note("Clients keep their endpoint, the Service %s-client. The members have other names: %s-0 and so on.", name, name)
 	if c.spec.Pod.PersistentVolumeClaimSpec == nil {

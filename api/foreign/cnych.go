@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -26,30 +27,40 @@ type cnychStores struct {
 }
 
 type cnychStore struct {
-	Path     string `json:"path"`
-	Endpoint string `json:"endpoint"`
-	Secret   string `json:"secret"`
+	Path      string `json:"path"`
+	Endpoint  string `json:"endpoint"`
+	Secret    string `json:"secret"`
+	S3Secret  string `json:"s3Secret"` // in samples of its earlier versions
+	OSSSecret string `json:"ossSecret"`
 }
 
-// cnychRestoreSpec is the spec of an EtcdRestore in the forks that have one (etcdrestore_types.go).
+func (s cnychStore) secret() string { return cmp.Or(s.Secret, s.S3Secret, s.OSSSecret) }
+
+// cnychRestoreSpec is the spec of an EtcdRestore in the forks that have one (etcdrestore_types.go). Their sample has the store inside etcdCluster.
 type cnychRestoreSpec struct {
-	BackupStorageType string `json:"backupStorageType"`
-	EtcdCluster       struct {
+	EtcdCluster struct {
 		Name string `json:"name"`
+		cnychSource
 	} `json:"etcdCluster"`
+	cnychSource
+}
+
+// cnychSource is the place of the snapshot in an EtcdRestore.
+type cnychSource struct {
+	BackupStorageType string `json:"backupStorageType"`
 	cnychStores
 }
 
 // place returns the place of a storage type. Their client is MinIO's: it names the bucket in the path of each request, except to Amazon, and its
 // Secret has no region.
 func (s cnychStores) place(storageType string) (place, error) {
-	at := place{kind: s3, path: s.S3.Path, secret: s.S3.Secret, endpoint: s.S3.Endpoint, field: "spec.s3.path"}
+	at := place{kind: s3, path: s.S3.Path, secret: s.S3.secret(), endpoint: s.S3.Endpoint, field: "spec.s3.path"}
 	switch {
 	case storageType == "oss":
-		at = place{kind: oss, path: s.OSS.Path, secret: s.OSS.Secret, endpoint: s.OSS.Endpoint, field: "spec.oss.path"}
+		at = place{kind: oss, path: s.OSS.Path, secret: s.OSS.secret(), endpoint: s.OSS.Endpoint, field: "spec.oss.path"}
 	case storageType != "s3":
 		return place{}, errors.New("the storage type must be s3 or oss, in small letters")
-	case !strings.Contains(at.endpoint, "amazonaws.com"):
+	case at.endpoint != "" && !strings.Contains(at.endpoint, "amazonaws.com"):
 		at.pathStyle, at.region = "true", "us-east-1"
 	}
 	at.snapshot = at.path
@@ -97,7 +108,7 @@ func cnychBackup(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.backup(at.folderOf(o.Metadata), v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{Endpoints: urls}}, defaultLimit)
+	return o.backup(at.folderOf(o.Metadata), v1alpha1.EtcdBackupSpec{Source: &v1alpha1.Source{Endpoints: urls}})
 }
 
 // dataDir is the data dir in a pod of theirs (controllers/resource.go).
@@ -110,7 +121,11 @@ func cnychRestore(o *object) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := theirs.place(theirs.BackupStorageType)
+	source := theirs.cnychSource
+	if source == (cnychSource{}) {
+		source = theirs.EtcdCluster.cnychSource
+	}
+	at, err := source.place(source.BackupStorageType)
 	if err != nil {
 		return nil, err
 	}

@@ -85,9 +85,6 @@ func (s coreosStores) place(storageType string) (place, error) {
 // maxSeconds bounds an interval and a timeout: ten years.
 const maxSeconds = 10 * 365 * 24 * 3600
 
-// defaultLimit is how long a backup of either operator may take if an object names no time.
-const defaultLimit = time.Minute
-
 // coreosBackup translates an EtcdBackup. With an interval it gets a schedule, else it is taken once, as theirs was.
 func coreosBackup(o *object) ([]Object, error) {
 	var theirs coreosBackupSpec
@@ -125,11 +122,10 @@ func coreosBackup(o *object) ([]Object, error) {
 	case policy.MaxBackups > 0:
 		o.note("spec.backupPolicy.maxBackups has no effect without an interval, as with their operator.")
 	}
-	limit := defaultLimit
 	if policy.TimeoutInSecond > 0 {
-		limit = time.Duration(policy.TimeoutInSecond) * time.Second
+		spec.Timeout = v1alpha1.Duration(span(time.Duration(policy.TimeoutInSecond) * time.Second))
 	}
-	return o.backup(at, spec, limit)
+	return o.backup(at, spec)
 }
 
 // periodic matches the end of the name of a snapshot that was taken by an interval, with its revision and its time (backup_manager.go).

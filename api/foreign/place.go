@@ -171,7 +171,7 @@ func span(d time.Duration) string {
 }
 
 // backup completes the spec of an EtcdBackup, and returns the object.
-func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Duration) ([]Object, error) {
+func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec) ([]Object, error) {
 	repository, err := o.repository(at)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,9 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec, limit time.Durat
 	}
 	scheduled := spec.Schedule != nil
 	o.batch.backups = append(o.batch.backups, stored{o.Metadata.Namespace, o.Metadata.Name, at, scheduled})
-	o.note("A backup may take 6 hours (timeout). Their limit was %s.", span(limit))
+	if spec.Timeout == "" {
+		o.note("A backup may take 6 hours (timeout). Their limit was 1m.")
+	}
 	if at.secret == "" {
 		o.note("No Secret is named: the operator of dr uses its own identity, if its administrator allows that for this url (--ambient-prefix).")
 	}

@@ -166,6 +166,21 @@ func TestFromFile(t *testing.T) {
 	}
 }
 
+// TestOneFlippedBit refuses a snapshot of each form in which one bit differs.
+func TestOneFlippedBit(t *testing.T) {
+	whole := withDigest(plainDatabase(t))
+	for name, data := range map[string][]byte{
+		"snapshot.db": bytes.Clone(whole), "snapshot.zst": zstdOf(t, whole), "snapshot.gz": zipped(t, whole), "snapshot.zlib": compressed(t, whole, zlibOf),
+		"snapshot.Z": compressed(t, whole, lzwOf), "snapshot.zip": archived(t, map[string][]byte{"snapshot": whole}),
+	} {
+		data[len(data)/2] ^= 4
+		_, err := imported.FromFile(t.Context(), write(t, name, data), imported.Options{}, nil)
+		if !errors.Is(err, catalog.ErrDamaged) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestFromFileDescribes(t *testing.T) {
 	file := write(t, "snapshot.db", withDigest(plainDatabase(t)))
 	then := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

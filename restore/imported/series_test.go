@@ -44,6 +44,10 @@ func compressed(t *testing.T, data []byte, make func(io.Writer) (io.WriteCloser,
 	return b.Bytes()
 }
 
+func lzwOf(w io.Writer) (io.WriteCloser, error) { return lzw.NewWriter(w, lzw.LSB, 8), nil }
+
+func zlibOf(w io.Writer) (io.WriteCloser, error) { return zlib.NewWriter(w), nil }
+
 // archived returns a zip archive with a folder and these files in it.
 func archived(t *testing.T, files map[string][]byte) []byte {
 	t.Helper()
@@ -71,8 +75,6 @@ func snapshots(t *testing.T) (files map[string][]byte, want map[string]imported.
 	whole := withDigest(plainDatabase(t))
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)/3] ^= 1
-	lzwOf := func(w io.Writer) (io.WriteCloser, error) { return lzw.NewWriter(w, lzw.LSB, 8), nil }
-	zlibOf := func(w io.Writer) (io.WriteCloser, error) { return zlib.NewWriter(w), nil }
 	files = map[string][]byte{
 		"etcdctl.db":                                          whole,
 		"k3s/etcd-snapshot-n1-1772600767":                     whole,

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/etcd-dr/etcd-dr/test/apiserver"
@@ -128,10 +127,12 @@ func TestCoreosBackups(t *testing.T) {
 		t.Errorf("the plain snapshots are %v", plain)
 	}
 
-	const neighbour = "etcd2_v1_2020-01-01-00:00:00"
-	_, err := l.store.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &l.bucket, Key: aws.String(neighbour), Body: strings.NewReader("a")})
-	if err != nil {
-		t.Fatal(err)
+	const neighbour, older = "etcd2_v1_2020-01-01-00:00:00", "etcd_v97_2020-01-01-00:00:00" // of another path; of coreos' own operator
+	for _, key := range []string{neighbour, older} {
+		_, err := l.store.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &l.bucket, Key: &key, Body: strings.NewReader("a")})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	l.createBackup(t, "periodic", "etcd", "backupPolicy: {backupIntervalInSecond: 2, maxBackups: 3}")
 	for next := revision; next <= 102; next++ {
@@ -140,15 +141,17 @@ func TestCoreosBackups(t *testing.T) {
 		})
 		l.write(t, next+1)
 	}
-	eventually(t, "the snapshots are pruned", func() bool { return len(l.snapshots(t)) == 5 })
+	eventually(t, "the snapshots are pruned", func() bool { return len(l.snapshots(t)) == 6 })
 	got := l.snapshots(t)
 	for _, name := range got {
 		if regexp.MustCompile(`^etcd_v(98|99)_`).MatchString(name) {
 			t.Errorf("an old snapshot is kept: %v", got)
 		}
 	}
-	if !slices.Contains(got, "etcd.backup") || !slices.Contains(got, neighbour) {
-		t.Errorf("a snapshot of another path is gone: %v", got)
+	for _, foreign := range []string{"etcd.backup", neighbour, older} {
+		if !slices.Contains(got, foreign) {
+			t.Errorf("%s, which the interval has not stored, is gone: %v", foreign, got)
+		}
 	}
 
 	l.createBackup(t, "more", "etcd", "") // of the path that has an interval

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func (s *site) testEtcdIO(t *testing.T) {
 	}
 }
 
-// testOwned restores the StatefulSet of an EtcdCluster while a stand-in for its operator runs. Afterwards the operator replaces no pod. The manifests
+// testOwned restores the StatefulSet of an EtcdCluster that has lost all data, while a stand-in for its operator runs. Afterwards the operator replaces no pod. The manifests
 // are those of EtcdBackup etcd and, at the end, of EtcdRestore all.
 func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator, manifests string) {
 	t.Helper()
@@ -53,7 +54,7 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 	s.Kubectl(t, manifests[:last], "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=jsonpath={.status.last.id}", "--timeout", patience.String(), "edb/etcd")
 	claims := s.claims(t, namespace)
-	s.put(t, namespace, "late", "it is lost")
+	s.destroy(t, namespace)
 	before := s.environments(t, namespace)
 
 	s.Kubectl(t, manifests[last:], "apply", "-f", "-")
@@ -75,6 +76,17 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 	}
 	s.wantServed(t, namespace, journal)
 	s.leave(t, namespace)
+}
+
+// destroy removes the data of all members. They begin a new, empty cluster.
+func (s *site) destroy(t *testing.T, namespace string) {
+	t.Helper()
+	for claim := range s.claims(t, namespace) {
+		must(t, exec.Command("find", s.Volume(t, namespace, claim), "-mindepth", "1", "-delete"))
+	}
+	s.Kubectl(t, "", "-n", namespace, "delete", "pods", "-l", "app=etcd", "--timeout", patience.String())
+	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
+	s.wantKeys(t, namespace, map[string]string{})
 }
 
 // environments returns the variables of all pods.
