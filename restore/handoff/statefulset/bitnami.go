@@ -33,16 +33,15 @@ func hasDisasterRecovery(set *appsv1.StatefulSet) bool {
 // variable that comes from a ConfigMap or a Secret.
 func (m *Manager) checkDisasterRecovery(set *appsv1.StatefulSet, c corev1.Container) *handoff.Finding {
 	value, named := environmentOf(c, podName(set, 0), m.Namespace)[disasterRecovery]
+	on := hasDisasterRecovery(set)
 	replaces := fmt.Sprintf("the image of bitnami would restore its own snapshot over the restored data (%s", disasterRecovery)
 	switch {
-	case !named:
-		return nil
-	case value == nil:
+	case named && value == nil:
 		return refuse(fmt.Sprintf("the image of bitnami may restore its own snapshot over the restored data: the value of %s in %s is not known", disasterRecovery, m),
 			"set it to no in the StatefulSet itself")
-	case !hasDisasterRecovery(set) && isYes(*value):
+	case !on && named && isYes(*value):
 		return refuse(fmt.Sprintf("%s, from a ConfigMap of %s)", replaces, m), "set it to no there")
-	case !hasDisasterRecovery(set):
+	case !on:
 		return nil
 	case partitionOf(set) > 0:
 		return refuse(fmt.Sprintf("%s), and the partition %d of %s keeps a change of that from its pods", replaces, partitionOf(set), m), "set the partition to 0")

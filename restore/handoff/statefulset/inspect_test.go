@@ -235,6 +235,9 @@ func TestFindings(t *testing.T) {
 			etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "yes"})
 		}, nil, "the image of bitnami would restore its own snapshot over the restored data (ETCD_DISASTER_RECOVERY): the restore sets ETCD_DISASTER_RECOVERY to no. " +
 			"Before you turn it on again in the chart's values, delete .disaster_recovery from", false},
+		"bitnami's own restore in another container": {func(s *appsv1.StatefulSet) {
+			s.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "ETCD_DISASTER_RECOVERY", Value: "yes"}}
+		}, nil, "the image of bitnami would restore its own snapshot over the restored data (ETCD_DISASTER_RECOVERY): the restore sets", false},
 		"bitnami's own restore in a Secret": {func(s *appsv1.StatefulSet) {
 			etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "on"}}})
 		}, nil, "the image of bitnami may restore its own snapshot over the restored data: the value of ETCD_DISASTER_RECOVERY in StatefulSet payments/etcd is not known", true},
