@@ -105,8 +105,8 @@ func port(name string, number int) fields { return fields{"name": name, "port": 
 func (c cluster) explain() {
 	name, namespace := c.Metadata.Name, c.Metadata.Namespace
 	c.note("The StatefulSet has 0 replicas: with %d it would begin a new, empty cluster. dr operator --coreos moves the data of a running cluster, by its "+
-		"EtcdRestore: it keeps the Services, and can go back. By hand, take a backup of the running cluster, delete their operator, then kubectl -n %s delete etcdclusters.%s %s, and wait until its pods and Services are gone. Then apply these objects, "+
-		"and restore into StatefulSet %s with an EtcdRestore, which starts %d members.", c.spec.Size, namespace, coreos, name, name, c.spec.Size)
+		"EtcdRestore: it keeps the Services, and can go back. By hand, take a backup of the running cluster, delete their operator, then "+
+		"kubectl -n %s delete etcdclusters.%s %s, and wait until its pods and Services are gone. Then apply these objects, and restore into StatefulSet %s with an EtcdRestore, which starts %d members.", c.spec.Size, namespace, coreos, name, name, c.spec.Size)
 	c.note("Clients keep their endpoint, the Service %s-client. The members have other names: %s-0 and so on.", name, name)
 	if c.spec.Pod.PersistentVolumeClaimSpec == nil {
 		c.note("Each member gets a volume of 1 GiB (volumeClaimTemplates). Their members lost their data with their pods: choose a size and a class.")

@@ -36,8 +36,8 @@ func (s *site) testEtcdIO(t *testing.T) {
 	}
 }
 
-// testOwned restores the StatefulSet of an EtcdCluster that has lost all data, while a stand-in for its operator runs. Afterwards the operator replaces no pod. The manifests
-// are those of EtcdBackup etcd and, at the end, of EtcdRestore all.
+// testOwned restores the StatefulSet of an EtcdCluster that has lost all data, while a stand-in for its operator runs. Afterwards the operator
+// replaces no pod. The manifests are those of EtcdBackup etcd and, at the end, of EtcdRestore all.
 func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator, manifests string) {
 	t.Helper()
 	s.Kubectl(t, "", "create", "namespace", namespace)

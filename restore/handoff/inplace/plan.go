@@ -48,7 +48,10 @@ func (i inspector) Inspect(ctx context.Context) (handoff.Handoff, error) {
 	if r.isUnconfirmed(h) {
 		h.Findings = append(h.Findings, r.unconfirmed(h))
 	}
-	h.Findings = slices.Concat(h.Findings, r.describeLive(h), r.checkFit(ctx, h, r.tryPlan(h).Backup))
+	if p.Backup == nil { // a backup that does not show its members can be planned only for those of the target
+		p = r.tryPlan(h)
+	}
+	h.Findings = slices.Concat(h.Findings, r.describeLive(h), r.checkFit(ctx, h, p.Backup))
 	return h, nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
-// Distribution is a distribution of Kubernetes that manages etcd itself, with its own commands. Only then its folder exists: k3s and RKE2 can use
-// another etcd too.
+// Distribution is a distribution of Kubernetes that manages etcd itself, with its own commands. Its folder exists only if it does: k3s and RKE2 can
+// also use an etcd that they do not manage.
 type Distribution struct{ name, folder, command string }
 
 // RKE2 runs etcd as a static pod.
