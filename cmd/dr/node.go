@@ -299,7 +299,7 @@ func (r *intoNode) notes(ctx context.Context) []handoff.Finding {
 	case *systemd.Unit:
 		return s.Dependents(ctx)
 	case *kubeadm.Pods:
-		return r.compareKeys(ctx, s)
+		return append(s.CheckClusterAPI("/"), r.compareKeys(ctx, s)...)
 	}
 	return nil
 }

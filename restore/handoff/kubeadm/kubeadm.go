@@ -21,12 +21,13 @@ const DefaultManifests = "/etc/kubernetes/manifests"
 
 // The manifests of a control plane, as kubeadm names them.
 const (
-	etcd      = "etcd.yaml"
-	apiServer = "kube-apiserver.yaml"
+	etcd              = "etcd.yaml"
+	apiServer         = "kube-apiserver.yaml"
+	controllerManager = "kube-controller-manager.yaml"
 )
 
 // all are the manifests in the order in which they leave the folder: clients first.
-var all = []string{"kube-controller-manager.yaml", "kube-scheduler.yaml", apiServer, etcd}
+var all = []string{controllerManager, "kube-scheduler.yaml", apiServer, etcd}
 
 // Pods is the node.Service of the static pods.
 //

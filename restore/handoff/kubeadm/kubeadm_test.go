@@ -244,6 +244,34 @@ func (h host) wantProgress(want string, act func() (string, error)) {
 	}
 }
 
+// TestClusterAPI checks that a host that Cluster API has provisioned has a finding, also after a reboot, and with the name of its Cluster.
+func TestClusterAPI(t *testing.T) {
+	const done, named = "run/cluster-api/bootstrap-success.complete", "spec: {containers: [{command: [kube-controller-manager, --cluster-name=prod]}]}"
+	const command = "kubeadm init && echo success > /" + done
+	for name, c := range map[string]struct {
+		file, text, manager string
+		want                string // a part of the finding; "": there is none
+	}{
+		"another host":              {"", "", named, ""},
+		"cloud-init of another one": {"var/lib/cloud/instance/scripts/runcmd", "kubeadm init", named, ""},
+		"a host":                    {done, "success", named, "kubectl -n NAMESPACE patch cluster.cluster.x-k8s.io prod --type=merge -p '{\"spec\":{\"paused\":true}}'"},
+		"cloud-init":                {"var/lib/cloud/instance/scripts/runcmd", command, named, "x-k8s.io prod "},
+		"Ignition":                  {"etc/kubeadm.sh", command, named, "x-k8s.io prod "},
+		"no name":                   {done, "success", "spec: {containers: [{command: [kube-controller-manager]}]}", "x-k8s.io NAME "},
+		"no manifest":               {done, "success", "", "x-k8s.io NAME "},
+	} {
+		h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")
+		h.write("manifests/kube-controller-manager.yaml", c.manager)
+		if c.file != "" {
+			h.write(c.file, c.text)
+		}
+		found := h.CheckClusterAPI(h.folder)
+		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0].Refuses || !strings.Contains(found[0].String(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, found, c.want)
+		}
+	}
+}
+
 // TestOtherKeys checks that a host whose API server has another CA than the stored assets is found out, and no other difference is.
 func TestOtherKeys(t *testing.T) {
 	h := newHost(t, "http://127.0.0.1:1", "https://127.0.0.1:1")

@@ -130,20 +130,29 @@ func TestFindings(t *testing.T) {
 				"kubectl -n payments delete etcdcluster.etcd.aenix.io main --cascade=orphan", true,
 		},
 		"Gardener's owner": {
-			owned("druid.gardener.cloud/v1alpha1", "Etcd"), nil,
-			"StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: store a snapshot in the bucket of its sidecar", true,
+			owned("druid.gardener.cloud/v1alpha1", "Etcd"), nil, "StatefulSet payments/etcd belongs to Etcd main, which would undo the changes of a restore: " +
+				"etcd-druid restores by itself, only members without data, and only the snapshot with the highest revision in its spec.backup.store: begin with " +
+				"kubectl -n payments annotate etcd.druid.gardener.cloud main druid.gardener.cloud/suspend-etcd-spec-reconcile= " +
+				"druid.gardener.cloud/disable-etcd-component-protection= and store a snapshot there whose revisions are above all others: docs/managers.md has the steps", true,
 		},
 		"cozystack's owner": {
-			owned("etcd-operator.cozystack.io/v1alpha2", "EtcdCluster"), nil,
-			"StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a restore: create the EtcdCluster again with spec.bootstrap.restore", true,
+			owned("etcd-operator.cozystack.io/v1alpha2", "EtcdCluster"), nil, "StatefulSet payments/etcd belongs to EtcdCluster main, which would undo the changes of a " +
+				"restore: store a snapshot from dr fetch in S3 or on a claim, save the EtcdCluster, delete it " +
+				"(kubectl -n payments delete etcdcluster.etcd-operator.cozystack.io main), and create it again with spec.bootstrap.restore.source", true,
 		},
 		"Kubermatic's owner": {
-			owned("kubermatic.k8c.io/v1", "Cluster"), nil,
-			"StatefulSet payments/etcd belongs to Cluster main, which would undo the changes of a restore: create an EtcdRestore of kubermatic.k8c.io", true,
+			owned("kubermatic.k8c.io/v1", "Cluster"), nil, "StatefulSet payments/etcd belongs to Cluster main, which would undo the changes of a restore: " +
+				"store a snapshot from dr fetch as main-dr.db in the bucket of a DESTINATION that its Seed names in spec.etcdBackupRestore, and create an EtcdRestore: " +
+				`echo '{"apiVersion":"kubermatic.k8c.io/v1","kind":"EtcdRestore","metadata":{"name":"dr"},"spec":{"name":"dr","backupName":"dr.db",` +
+				`"destination":"DESTINATION","cluster":{"apiVersion":"kubermatic.k8c.io/v1","kind":"Cluster","name":"main"}}}' | kubectl -n payments create -f -`, true,
 		},
 		"an owner that is no controller": {func(s *appsv1.StatefulSet) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Application", Name: "main", UID: "x"}}
 		}, nil, "", false},
+		"it is deleted": {
+			func(s *appsv1.StatefulSet) { s.Finalizers = []string{"example.com/kept"} }, func(w *world) { remove(w, w.set()) },
+			"StatefulSet payments/etcd is being deleted: create it again", true,
+		},
 		"no replicas": {func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(0)) }, nil, "StatefulSet payments/etcd has 0 replicas: pass --initial-cluster", true},
 		"too many replicas": {
 			func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(33)) }, nil, "StatefulSet payments/etcd has more than 32 replicas", true,
@@ -436,14 +445,21 @@ func TestNoStatefulSet(t *testing.T) {
 		container         corev1.Container
 		want              string
 	}{
-		"cozystack": {"other-x7k2p", "", "etcd-operator.cozystack.io/v1alpha2", "EtcdMember", runsEtcd, "StatefulSet payments/other does not exist, but EtcdMember main " +
-			"of etcd-operator.cozystack.io runs etcd in pod other-x7k2p: create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch " +
-			"has downloaded; create the StatefulSet only for another cluster"},
+		"cozystack": {"m-x7k2p", "etcd-operator.cozystack.io/cluster=other", "etcd-operator.cozystack.io/v1alpha2", "EtcdMember", runsEtcd, "StatefulSet " +
+			"payments/other does not exist, but EtcdCluster other of etcd-operator.cozystack.io runs etcd in pod m-x7k2p: store a snapshot from dr fetch in S3 or on a " +
+			"claim, save the EtcdCluster, delete it (kubectl -n payments delete etcdcluster.etcd-operator.cozystack.io other), and create it again with " +
+			"spec.bootstrap.restore.source, which names the snapshot: docs/managers.md has the commands; create StatefulSet payments/other only for another cluster"},
 		"coreos": {"other-x7k2p", "etcd_cluster=other", "etcd.database.coreos.com/v1beta2", "EtcdCluster", runsEtcd, "but EtcdCluster main of etcd.database.coreos.com runs etcd in " +
 			"pod other-x7k2p: create an EtcdRestore of etcd.database.coreos.com, which dr operator --coreos carries out"},
-		"etcd-io": {"m-0", "app=other", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, "in pod m-0: restore through that owner"},
+		"etcd-io": {"m-0", "app=other", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, "but EtcdMember main of operator.etcd.io runs etcd in pod m-0: " +
+			"that operator cannot restore a snapshot yet: create a StatefulSet with another name and 0 replicas, restore into that one"},
+		"etcd-io without EtcdMembers": {"other-0", "", "operator.etcd.io/v1alpha1", "EtcdCluster", runsEtcd, "that operator cannot restore a snapshot yet"},
+		"another operator":            {"other-0", "", "example.com/v1", "Etcd", runsEtcd, "in pod other-0: restore through that owner, or set up a StatefulSet without one"},
 		"improbable": {"other-0-x7k2p", "etcd.improbable.io/cluster-name=other", "apps/v1", "ReplicaSet", hasPorts, "but EtcdCluster other of etcd.improbable.io runs " +
-			"etcd in pod other-0-x7k2p: create an EtcdRestore of etcd.improbable.io, into a cluster with another name"},
+			"etcd in pod other-0-x7k2p: store a snapshot from dr fetch in S3 or GCS, and create an EtcdRestore with its URL and a cluster with another name: " +
+			`kubectl -n payments get etcdcluster.etcd.improbable.io other -o json | jq '{apiVersion,kind:"EtcdRestore",metadata:{name:"other-dr"},` +
+			`spec:{source:{objectURL:"URL"},clusterTemplate:{clusterName:"other-dr",spec:(.spec|.podTemplate.resources//={})}}}' | kubectl -n payments create -f -` +
+			"; its agent takes at most 4 MiB"},
 		"a ReplicaSet":              {"other-0-x7k2p", "", "apps/v1", "ReplicaSet", hasPorts, "but ReplicaSet main of apps runs etcd in pod other-0-x7k2p: restore"},
 		"a pod of another cluster":  {"main-0", "app=main", "operator.etcd.io/v1alpha1", "EtcdMember", runsEtcd, missing},
 		"a pod of a StatefulSet":    {"other-main-0", "", "apps/v1", "StatefulSet", runsEtcd, missing},

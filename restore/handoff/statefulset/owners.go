@@ -84,20 +84,30 @@ func (m *Manager) findSet(ctx context.Context) (*appsv1.StatefulSet, error) {
 	}
 	pod := list.Items[i]
 	owner := ownerOf(pod)
-	return nil, fmt.Errorf("%w: %s does not exist, but %s %s of %s runs etcd in pod %s: %s; create the StatefulSet only for another cluster",
-		fault.NotFound, m, owner.Kind, owner.Name, groupOf(owner), pod.Name, m.throughOwner(owner))
+	return nil, fmt.Errorf("%w: %s does not exist, but %s %s of %s runs etcd in pod %s: %s; create %s only for another cluster",
+		fault.NotFound, m, owner.Kind, owner.Name, groupOf(owner), pod.Name, m.throughOwner(owner), m)
 }
 
-// improbable is the API group of improbable's operator. A label of its pods, which belong to ReplicaSets, is the name of the EtcdCluster
-// (controllers/etcdpeer_controller.go).
-const improbable = "etcd.improbable.io"
+// The API groups of operators that restore their clusters themselves.
+const (
+	druid      = "druid.gardener.cloud"
+	cozystack  = "etcd-operator.cozystack.io"
+	kubermatic = "kubermatic.k8c.io"
+	improbable = "etcd.improbable.io"
+)
 
-// ownerOf returns the controller of a pod; nil if it has none. Of a ReplicaSet's own controller it knows only improbable's: restores have no right
-// to read ReplicaSets.
+// ofCluster are the labels of members' pods that contain the name of their EtcdCluster. The controllers of these pods are other objects: EtcdMembers
+// of cozystack's operator (controllers/helpers.go), and ReplicaSets of improbable's (controllers/etcdpeer_controller.go).
+var ofCluster = []struct{ label, apiVersion string }{{cozystack + "/cluster", cozystack + "/v1alpha2"}, {improbable + "/cluster-name", improbable + "/v1alpha1"}}
+
+// ownerOf returns the EtcdCluster of a pod or, if no label names it, the controller; nil if it has neither. It knows no controller of a ReplicaSet:
+// restores have no right to read ReplicaSets.
 func ownerOf(pod corev1.Pod) *metav1.OwnerReference {
-	cluster, found := pod.Labels[improbable+"/cluster-name"]
-	if found {
-		return &metav1.OwnerReference{APIVersion: improbable + "/v1alpha1", Kind: "EtcdCluster", Name: cluster}
+	for _, of := range ofCluster {
+		cluster, found := pod.Labels[of.label]
+		if found {
+			return &metav1.OwnerReference{APIVersion: of.apiVersion, Kind: "EtcdCluster", Name: cluster}
+		}
 	}
 	return metav1.GetControllerOf(&pod)
 }
@@ -112,25 +122,58 @@ func (m *Manager) isForeign(pod corev1.Pod) bool {
 	return named && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return runsEtcd(c) || hasPorts(c) })
 }
 
-// throughOwner returns how to restore a cluster that an operator runs.
+// throughOwner returns how to restore a cluster that an operator runs. What does not fit into a line is in docs/managers.md.
 func (m *Manager) throughOwner(owner *metav1.OwnerReference) string {
 	switch groupOf(owner) {
-	case "druid.gardener.cloud":
-		return "store a snapshot in the bucket of its sidecar, etcd-backup-restore, which restores it"
-	case "etcd-operator.cozystack.io":
-		return "create the EtcdCluster again with spec.bootstrap.restore, which names a snapshot that dr fetch has downloaded"
-	case "kubermatic.k8c.io":
-		return "create an EtcdRestore of kubermatic.k8c.io, which names a snapshot that dr fetch has downloaded"
+	case druid:
+		return m.throughBucket(owner)
+	case cozystack:
+		return fmt.Sprintf("store a snapshot from dr fetch in S3 or on a claim, save the EtcdCluster, delete it (kubectl -n %s delete etcdcluster.%s %s), and create "+
+			"it again with spec.bootstrap.restore.source, which names the snapshot: docs/managers.md has the commands", m.Namespace, cozystack, owner.Name)
+	case kubermatic:
+		return m.throughSeed(owner)
 	case improbable:
-		return "create an EtcdRestore of etcd.improbable.io, into a cluster with another name, which names a snapshot that dr fetch has downloaded"
+		return m.throughTemplate(owner)
+	case etcdIO: // those of its members that are pods without a StatefulSet
+		return "that operator cannot restore a snapshot yet: create a StatefulSet with another name and 0 replicas, restore into that one, and let the clients " +
+			"use it: docs/managers.md has the steps"
 	case "etcd.database.coreos.com": // its members have no StatefulSet
 		return "create an EtcdRestore of etcd.database.coreos.com, which dr operator --coreos carries out"
 	case cnych: // readEtcdCluster has not found it
 		return "that EtcdCluster does not exist, and Kubernetes may delete what belongs to it: " + m.keepSet()
-	case "etcd.aenix.io": // its operator only scales the StatefulSet, and has no restore
+	case "etcd.aenix.io": // its operator only scales the StatefulSet, and had no restore before version 0.4.3
 		return m.orphan(owner)
 	}
 	return "restore through that owner, or set up a StatefulSet without one"
+}
+
+// throughBucket returns how to restore an Etcd of Gardener. Its sidecar restores a member without data to the full snapshot with the highest
+// revision in its part of the bucket, and the deltas after it (etcd-backup-restore: pkg/miscellaneous, GetLatestFullSnapshotAndDeltaSnapList). The
+// annotations keep etcd-druid from its objects, and let a person change them (docs/usage/recovering-etcd-clusters.md).
+func (m *Manager) throughBucket(owner *metav1.OwnerReference) string {
+	return fmt.Sprintf("etcd-druid restores by itself, only members without data, and only the snapshot with the highest revision in its spec.backup.store: begin "+
+		"with kubectl -n %s annotate etcd.%s %s %s/suspend-etcd-spec-reconcile= %s/disable-etcd-component-protection= and store a snapshot there whose revisions "+
+		"are above all others: docs/managers.md has the steps", m.Namespace, druid, owner.Name, druid, druid)
+}
+
+// throughSeed returns how to restore a Cluster of Kubermatic. The object of a backup in the bucket is called CLUSTER-BACKUP, and ends in .db or .db.gz
+// (cmd/etcd-launcher/pkg/etcd: restoreDatadirFromBackupIfNeeded, DecompressSnapshot).
+func (m *Manager) throughSeed(owner *metav1.OwnerReference) string {
+	return fmt.Sprintf("store a snapshot from dr fetch as %s-dr.db in the bucket of a DESTINATION that its Seed names in spec.etcdBackupRestore, and create an "+
+		`EtcdRestore: echo '{"apiVersion":"%s/v1","kind":"EtcdRestore","metadata":{"name":"dr"},"spec":{"name":"dr","backupName":"dr.db",`+
+		`"destination":"DESTINATION","cluster":{"apiVersion":"%s/v1","kind":"Cluster","name":"%s"}}}' | kubectl -n %s create -f -`,
+		owner.Name, kubermatic, kubermatic, owner.Name, m.Namespace)
+}
+
+// throughTemplate returns how to restore an EtcdCluster of improbable's operator: into another one. Its controller crashes if the template has no
+// resources (controllers/etcdrestore_controller.go, podForRestore). Its agent receives the snapshot in one message of gRPC, for which 4 MiB is the
+// limit (cmd/restore-agent).
+func (m *Manager) throughTemplate(owner *metav1.OwnerReference) string {
+	return fmt.Sprintf("store a snapshot from dr fetch in S3 or GCS, and create an EtcdRestore with its URL and a cluster with another name: "+
+		`kubectl -n %s get etcdcluster.%s %s -o json | jq '{apiVersion,kind:"EtcdRestore",metadata:{name:"%s-dr"},spec:{source:{objectURL:"URL"},`+
+		`clusterTemplate:{clusterName:"%s-dr",spec:(.spec|.podTemplate.resources//={})}}}' | kubectl -n %s create -f -`+
+		"; its agent takes at most 4 MiB: restore more than that into a StatefulSet with another name",
+		m.Namespace, improbable, owner.Name, owner.Name, owner.Name, m.Namespace)
 }
 
 // groupOf returns the API group of an owner.
