@@ -116,23 +116,52 @@ func (w *work) dequeue() (catalog.Segment, error) {
 	return first.Segment, w.spool.remove(first.Segment)
 }
 
-// An index is written when so many segments are not indexed, or when the oldest of them has this age.
+// An index is written when so many segments are not indexed, or when the oldest of them has this age. Until then the recent index is replaced
+// after every recentSegments segments.
 const (
-	indexSegments = 512
-	indexAge      = time.Hour
+	indexSegments  = 512
+	indexAge       = time.Hour
+	recentSegments = 64
+)
+
+// Bounds for a store that takes no index.
+const (
+	indexTime     = 10 * time.Second  // of one try: nothing is archived meanwhile
+	indexPause    = time.Minute       // between a failure and the next try
+	mostUnindexed = 8 * indexSegments // more are left to a prune, which indexes what has no index
 )
 
 // index stores many headers in one object when they are due, so that a log of a year can be listed fast. A failure only makes
 // readers slower.
 func (w *work) index(ctx context.Context) error {
-	if len(w.unindexed) < 2 || len(w.unindexed) < indexSegments && time.Since(w.unindexed[0].Written) < indexAge {
+	n := len(w.unindexed)
+	due := n >= indexSegments || n >= 2 && time.Since(w.unindexed[0].Written) >= indexAge
+	if !due && n%recentSegments != 0 || time.Since(w.indexFailedAt) < indexPause {
 		return nil
 	}
-	err := w.to.Log().StoreIndex(ctx, w.unindexed[0].Lineage, w.unindexed)
-	if err != nil {
-		w.warn("the index of lineage %s is not stored: %v", w.unindexed[0].Lineage, err)
-		return nil
+	put := w.to.Log().StoreRecent
+	if due {
+		put = w.to.Log().StoreIndex
 	}
-	w.unindexed = nil
+	ctx, cancel := context.WithTimeout(ctx, indexTime)
+	defer cancel()
+	err := put(ctx, w.unindexed[0].Lineage, w.unindexed)
+	w.reportIndex(err)
+	if due && (err == nil || errors.Is(err, storage.ErrExist)) || n >= mostUnindexed { // a prune indexes what the existing one lacks
+		w.unindexed = nil
+	}
 	return nil
+}
+
+// reportIndex warns once of each reason why no index is stored: a policy may forbid to replace objects.
+func (w *work) reportIndex(err error) {
+	if err == nil {
+		w.indexFailure, w.indexFailedAt = "", time.Time{}
+		return
+	}
+	w.indexFailedAt = time.Now()
+	if err.Error() != w.indexFailure {
+		w.indexFailure = err.Error()
+		w.warn("the newest segments are not indexed, which only slows down lists: %v", err)
+	}
 }

@@ -22,10 +22,12 @@ type work struct {
 	*archiver
 	source source
 
-	next      segment.Header    // of the next segment; only Lineage, Seq, Previous, Reason and After are set
-	stored    segment.End       // the end of the stored log
-	lastMark  segment.Mark      // the newest mark in a segment that was cut
-	unindexed []catalog.Segment // stored segments that the next index will contain
+	next          segment.Header    // of the next segment; only Lineage, Seq, Previous, Reason and After are set
+	stored        segment.End       // the end of the stored log
+	lastMark      segment.Mark      // the newest mark in a segment that was cut
+	unindexed     []catalog.Segment // stored segments that the next index will contain
+	indexFailure  string            // why the last index was not stored; "": it was
+	indexFailedAt time.Time
 
 	pending     pending
 	unconfirmed confirmations // marks whose positions are not stored yet

@@ -9,9 +9,14 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/backup/watch"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/log"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
 	"github.com/etcd-dr/etcd-dr/storage/segment"
+	"github.com/etcd-dr/etcd-dr/storage/storagetest"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // slowSource is a source whose member needs an hour for its hash.
@@ -258,6 +263,52 @@ func TestNextLook(t *testing.T) {
 		got := a.nextLook(now.Add(left), now).Sub(now)
 		if got != want {
 			t.Errorf("at a lease that lasts %s it looks again in %s, want %s", left, got, want)
+		}
+	}
+}
+
+// TestIndexFails checks that an agent whose headers cannot be indexed, here because they are not consecutive, warns once, and does not keep
+// all of them.
+func TestIndexFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, warnings := workOf(t, spool{}), 0
+		w.config.Report = func(storage.Event) { warnings++ }
+		one := catalog.SegmentOf(stored.NewWriter(t, "prod", stored.LineageID(1)).Next())
+		for range 2 * mostUnindexed {
+			w.unindexed = append(w.unindexed, one)
+			err := w.index(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if warnings != 1 || len(w.unindexed) > mostUnindexed {
+			t.Errorf("%d warnings, %d headers are kept", warnings, len(w.unindexed))
+		}
+	})
+}
+
+// TestReadersReadFewHeaders checks that a reader of a log opens at most recentSegments segments, and one object for each index.
+func TestReadersReadFewHeaders(t *testing.T) {
+	b := storagetest.Faulty(mem.New())
+	w, writer := workOf(t, spool{}), stored.NewWriter(t, "prod", stored.LineageID(1))
+	w.to = stored.OpenCluster(t, b, "prod")
+	for n := 1; n <= indexSegments+200; n++ {
+		e := writer.Next(func(h *segment.Header) { h.Written = time.Now() })
+		stored.StoreSegments(t, w.to, e)
+		w.unindexed = append(w.unindexed, catalog.SegmentOf(e))
+		err := w.index(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n%89 != 0 {
+			continue
+		}
+		before := b.Calls(storagetest.VerbOpen)
+		lineages := stored.LoadLog(t, stored.OpenCluster(t, b, "prod"), 1)
+		opened := b.Calls(storagetest.VerbOpen) - before
+		if len(lineages[0].Segments) != n || opened > recentSegments+2 {
+			t.Errorf("of %d segments, %d are loaded with %d objects", n, len(lineages[0].Segments), opened)
 		}
 	}
 }

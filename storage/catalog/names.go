@@ -154,6 +154,9 @@ func BackupsIndexKey(cluster string) string { return cluster + "/backups-index.z
 // LogSummaryKey returns the key of the summary of a cluster's log.
 func LogSummaryKey(cluster string) string { return cluster + "/log-summary.json" }
 
+// RecentIndexKey returns the key of the index of the newest segments of a cluster's log.
+func RecentIndexKey(cluster string) string { return cluster + "/log-recent.json" }
+
 // SplitBackupKey returns the id and the name whose BackupKey is key. ok is false if key is not such a key.
 func SplitBackupKey(cluster, key string) (id ID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, BackupsPrefix(cluster))

@@ -253,15 +253,9 @@ func inOrder(cluster, lineage string, first uint64, segments []catalog.Segment) 
 // repeated. The error matches storage.ErrExist if a different index begins with the same seq. The caller can ignore that: the
 // other index serves as far as it reaches.
 func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catalog.Segment) error {
-	data, err := EncodeIndex(segments)
-	if err == nil {
-		err = log.checkCluster(segments[0].Header)
-	}
-	if err == nil && segments[0].Lineage != lineage {
-		err = fmt.Errorf("its segments are of lineage %s", segments[0].Lineage)
-	}
+	data, err := log.encodeIndex(lineage, segments)
 	if err != nil {
-		return fmt.Errorf("store an index of lineage %s: %w", lineage, err)
+		return err
 	}
 	key := catalog.IndexKey(log.store.Cluster, lineage, segments[0].Seq)
 	err = log.store.Create(ctx, key, bytes.NewReader(data), int64(len(data)))
@@ -275,6 +269,21 @@ func (log *Log) StoreIndex(ctx context.Context, lineage string, segments []catal
 		return fmt.Errorf("store index %s: %w", key, err)
 	}
 	return nil
+}
+
+// encodeIndex returns the stored form of an index of segments of a lineage of this cluster.
+func (log *Log) encodeIndex(lineage string, segments []catalog.Segment) ([]byte, error) {
+	data, err := EncodeIndex(segments)
+	if err == nil {
+		err = log.checkCluster(segments[0].Header)
+	}
+	if err == nil && segments[0].Lineage != lineage {
+		err = fmt.Errorf("its segments are of lineage %s", segments[0].Lineage)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store an index of lineage %s: %w", lineage, err)
+	}
+	return data, nil
 }
 
 // readIndex returns the segments of the index that begins with seq first. Errors name the key. They match catalog.ErrDamaged

@@ -222,9 +222,11 @@ func (log *Log) Load(ctx context.Context, o LoadOptions) ([]catalog.Lineage, err
 		return nil, err
 	}
 	lineages := make([]catalog.Lineage, len(folders))
-	folds := log.summaryFor(ctx, folders, o)
+	folds, recent := log.summaryFor(ctx, folders, o), &recentIndex{}
 	err = records.Parallel(ctx, lineagesAtOnce, len(folders), func(ctx context.Context, i int) (err error) {
-		lineages[i], err = log.loadLineage(ctx, newLineageLoad(log, folders[i], o.Details, folds))
+		l := newLineageLoad(log, folders[i], o.Details, folds)
+		l.recent = recent
+		lineages[i], err = log.loadLineage(ctx, l)
 		return err
 	})
 	if err != nil {
@@ -314,6 +316,7 @@ type lineageLoad struct {
 	details bool                // fold no index
 	wanted  seqRange            // the seqs that are loaded
 	folds   map[string]keptFold // of the summary, by key
+	recent  *recentIndex
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
 	damaged []error             // parallel to folder.indexes; why the rest of the pack cannot be read
@@ -330,6 +333,7 @@ type slot struct {
 	begins  uint64           // the first of several segments in a damaged pack; 0 for one segment
 	segment *catalog.Segment // nil: not read yet, or err is set
 	indexed bool             // the segment comes from an index
+	recent  bool             // that index is the recent one
 	err     error            // why the segment cannot be used
 }
 
@@ -344,7 +348,7 @@ func (s slot) first() uint64 {
 func newLineageLoad(log *Log, f logFolder, details bool, folds map[string]keptFold) *lineageLoad {
 	n := len(f.indexes)
 	return &lineageLoad{
-		log: log, folder: f, details: details, folds: folds, wanted: allSeqs,
+		log: log, folder: f, details: details, folds: folds, recent: &recentIndex{}, wanted: allSeqs,
 		doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n),
 	}
 }
@@ -373,6 +377,7 @@ func (l *lineageLoad) lineage(ctx context.Context) (catalog.Lineage, error) {
 	l.collectIndexed()
 	l.makeSlots()
 	l.fillFromIndexes()
+	l.fillFromRecent(ctx)
 	for again := true; again; again = l.emptyDoubtfulSlots() {
 		err := l.readHeaders(ctx)
 		if err != nil {
@@ -569,6 +574,10 @@ func (l *lineageLoad) emptyDoubtfulSlots() (any bool) {
 			continue
 		}
 		for _, s := range []*slot{a, b} {
+			if s.recent {
+				l.emptyRecent() // all at once, because one object contains all
+				any = true
+			}
 			if s.indexed {
 				s.segment, s.indexed, any = nil, false, true
 			}
@@ -584,16 +593,21 @@ func (s *slot) contradicts(b *slot) bool {
 
 // readHeaders reads the headers for all empty slots.
 func (l *lineageLoad) readHeaders(ctx context.Context) error {
-	var unread []*slot
+	empty := l.empty()
+	return records.Parallel(ctx, headReaders, len(empty), func(ctx context.Context, i int) error {
+		return l.readHeader(ctx, empty[i])
+	})
+}
+
+// empty returns the slots that have neither a segment nor an error.
+func (l *lineageLoad) empty() (slots []*slot) {
 	for i := range l.slots {
 		s := &l.slots[i]
 		if s.segment == nil && s.err == nil {
-			unread = append(unread, s)
+			slots = append(slots, s)
 		}
 	}
-	return records.Parallel(ctx, headReaders, len(unread), func(ctx context.Context, i int) error {
-		return l.readHeader(ctx, unread[i])
-	})
+	return slots
 }
 
 // readHeader fills s with its header, or with the reason why the segment is unusable. It returns an error only if the failure is

@@ -44,7 +44,7 @@ type Store struct {
 // Policy determines how objects are written, and which signatures are required of documents that are read. The zero Policy
 // does not lock or sign, and accepts every document that matches its digest.
 type Policy struct {
-	Lock  Lock       // for all objects but those that are replaced (leases, suspensions, the index of the backups, the summary of the log) and packs
+	Lock  Lock       // for all objects but those that are replaced (leases, suspensions, the index of the backups, the summary and the recent index of the log) and packs
 	Key   sign.Key   // signs all documents but leases
 	Trust sign.Trust // required signers, see Trusted; a document without their signature is damaged, and matches sign.ErrUntrusted
 }

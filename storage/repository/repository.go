@@ -9,6 +9,7 @@
 //	<cluster>/backups/<id>/tombstone-<16 hex>.json deletes the backup unless it is pinned; a sweep removes its objects later
 //	<cluster>/backups-index.zst                    copies of manifests and proofs; it only saves requests, and a prune replaces it
 //	<cluster>/log-summary.json                     the folded indexes of the log; it only saves requests, and a prune replaces it
+//	<cluster>/log-recent.json                      the headers of the newest segments of the log; it only saves requests, and the agent replaces it
 //	<cluster>/repository[-<key>].json              the marker: a random id that tombstones, unpins and suspensions repeat
 //
 // Packages log, lease, suspension and assets describe the rest.

@@ -241,7 +241,7 @@ const (
 )
 
 // replayMemory is the limit of a replay's memory in bytes: the mapped database has about 590 MiB.
-const replayMemory = 640 << 20
+const replayMemory = 672 << 20
 
 // renderReplays writes what replaying puts and an API server's writes costs.
 func renderReplays(b *bytes.Buffer, puts, writes replayed) (past error) {

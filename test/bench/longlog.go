@@ -18,8 +18,9 @@ import (
 
 // The limits of reading a long log after it was packed.
 const (
-	longWall   = 2 * time.Second
-	longMemory = 200 << 20
+	longWall     = 2 * time.Second
+	longMemory   = 200 << 20
+	longRequests = 100
 )
 
 // longLog is the log of a month, as an agent writes it by default.
@@ -111,8 +112,8 @@ A list of the log of 30 days at --flush 2s, the default: %d segments, before and
 hours and stored a summary. A plan makes the same requests if a trusted key has signed the summary. The store is in memory; with S3
 each request takes 10 to 50 ms. The headers of the newest segments, which no index has yet, are read 32 at a time.
 
-| | wall | limit | CPU | memory | limit | requests |
-|---|---|---|---|---|---|---|
+| | wall | limit | CPU | memory | limit | requests | limit |
+|---|---|---|---|---|---|---|---|
 `
 
 // render returns an error if a list or a plan takes too long, or too much memory.
@@ -123,15 +124,15 @@ func (m longLog) render(b *strings.Builder) (err error) {
 		reading
 	}{{"list before", m.before}, {"list after", m.after}, {"plan of the newest state after", m.plan}} {
 		wall, cpu := median(r.costs, func(c cost) time.Duration { return c.wall }), median(r.costs, func(c cost) time.Duration { return c.cpu })
-		limits := [2]string{"", ""}
+		limits := [3]string{}
 		if r.name != "list before" {
-			limits = [2]string{fmt.Sprintf("%.0f s", longWall.Seconds()), fmt.Sprintf("%d MiB", longMemory>>20)}
-			if wall > longWall || r.memory > longMemory {
-				err = fmt.Errorf("%s: a log of %d segments takes %.2f s and %d MiB", r.name, m.segments, wall.Seconds(), r.memory>>20)
+			limits = [3]string{fmt.Sprintf("%.0f s", longWall.Seconds()), fmt.Sprintf("%d MiB", longMemory>>20), fmt.Sprint(longRequests)}
+			if wall > longWall || r.memory > longMemory || r.requests > longRequests {
+				err = fmt.Errorf("%s: a log of %d segments takes %.2f s, %d MiB and %d requests", r.name, m.segments, wall.Seconds(), r.memory>>20, r.requests)
 			}
 		}
-		fmt.Fprintf(b, "| %s | %.2f s | %s | %.2f s | %d MiB | %s | %d |\n",
-			r.name, wall.Seconds(), limits[0], cpu.Seconds(), r.memory>>20, limits[1], r.requests)
+		fmt.Fprintf(b, "| %s | %.2f s | %s | %.2f s | %d MiB | %s | %d | %s |\n",
+			r.name, wall.Seconds(), limits[0], cpu.Seconds(), r.memory>>20, limits[1], r.requests, limits[2])
 	}
 	return err
 }

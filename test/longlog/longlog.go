@@ -31,7 +31,8 @@ const (
 	Cluster  = "c"
 	Lineage  = "000000000000000000000000000000a1"
 	Index    = 512 // segments in each index
-	Tail     = 100 // segments, at least, that are in no index
+	Recent   = 64  // segments after which the recent index is replaced
+	Tail     = 100 // segments, at least, that are in no other index
 	Flush    = 2 * time.Second
 	Requests = 20 // in each segment, and each makes a revision
 )
@@ -80,6 +81,9 @@ func New(tb testing.TB, n int) *Log {
 		if len(unindexed) == Index && i < n-Tail {
 			fatal(tb, c.Log().StoreIndex(tb.Context(), Lineage, unindexed))
 			unindexed = nil
+		}
+		if len(unindexed) > 0 && len(unindexed)%Recent == 0 && i >= n-Index {
+			fatal(tb, c.Log().StoreRecent(tb.Context(), Lineage, unindexed))
 		}
 		if i == 0 || i == n/2 || i == n-Tail-250 {
 			storeBackup(tb, c, last)

@@ -120,11 +120,10 @@ func readings() map[string]func(t *testing.T, c *repository.Cluster) any {
 	}
 }
 
-// TestRequestsOfAPackedLog checks that a list, and the range of a restore, take few requests more than there are segments in no index,
-// however much of the log is packed.
+// TestRequestsOfAPackedLog checks that a list, and the range of a restore, take few requests, however much of the log is packed: one for each
+// segment that not even the recent index contains, and few more.
 func TestRequestsOfAPackedLog(t *testing.T) {
-	const unindexed = 300
-	l := longlog.New(t, 40*longlog.Index+unindexed)
+	l := longlog.New(t, 40*longlog.Index+300)
 	l.Pack(t, 2*longlog.Index)
 	c, err := repository.Open(l, longlog.Cluster)
 	if err != nil {
@@ -135,14 +134,14 @@ func TestRequestsOfAPackedLog(t *testing.T) {
 	if err != nil || len(cat.Windows()) != 1 || cat.Windows()[0].Segments != l.Segments || len(cat.Gaps()) > 0 {
 		t.Fatalf("%v, %+v", err, cat.Windows())
 	}
-	listed := l.Requests() - before - unindexed
+	listed := l.Requests() - before
 	_, err = c.Log().LoadRange(t.Context(), longlog.Lineage, uint64(l.Segments-10), uint64(l.Segments))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranged := l.Requests() - before - listed - unindexed
+	ranged := l.Requests() - before - listed
 	t.Logf("%d and %d requests", listed, ranged)
-	if listed > 20 || ranged > 20 {
-		t.Errorf("a list takes %d requests more than there are segments in no index, the range of a restore %d, want at most 20 each", listed, ranged)
+	if listed > longlog.Recent+20 || ranged > 11+20 {
+		t.Errorf("a list takes %d requests, the range of a restore of 11 segments %d", listed, ranged)
 	}
 }
