@@ -69,6 +69,7 @@ func TestOnKubernetes(t *testing.T) {
 		t.Run("SurvivingDisk", s.testDisks)
 		t.Run("Coreos", s.testCoreos)
 		t.Run("Bitnami", s.testBitnami)
+		t.Run("Converted", s.testConverted)
 		t.Run("Cnych", s.testCnych)
 		t.Run("EtcdIO", s.testEtcdIO)
 		t.Run("Drill", s.testDrill)

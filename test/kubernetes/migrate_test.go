@@ -2,25 +2,29 @@ package kubernetes
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/test/command"
+	"github.com/etcd-dr/etcd-dr/test/operators"
 )
 
 // coreosCluster is the EtcdCluster of the walk-through.
 const coreosCluster = "example-etcd-cluster"
 
-// testCoreos follows the walk-through of coreos' backup and restore operators in docs/migrate.md, word for word. Of their etcd-operator there is
-// only a stand-in: an EtcdCluster, and the pods and Services that it would have made for it. Its members end in a StatefulSet.
+// testCoreos follows the walk-through of coreos' backup and restore operators in docs/migrate.md, word for word, and both ways back. A stand-in
+// for coreos' operator has created the EtcdCluster, and runs all the time, as one in another namespace would. The members end in a StatefulSet.
 func (s *site) testCoreos(t *testing.T) {
 	t.Parallel()
 	const namespace = "default"
-	s.endpoints.set(namespace, "http://"+coreosCluster+"-client."+namespace+".svc.cluster.local:2379")
-	s.startCoreos(t, namespace)
+	s.TagImage(t, "etcd-dr.test/etcd:3.6", "etcd-dr.test/etcd:v3.6.1") // the tags of coreos' images begin with a v
+	s.startCoreos(t, namespace, coreosCluster)
 	journal := s.journal(t, namespace, "early", 5)
 	address := s.Kubectl(t, "", "get", "service", coreosCluster+"-client", "-o", "jsonpath={.spec.clusterIP}")
 
@@ -33,33 +37,88 @@ func (s *site) testCoreos(t *testing.T) {
 	operator, order, _ := strings.Cut(backup, "kubectl get crd\n")
 	s.bash(t, dir, operator)
 	s.Kubectl(t, "", "rollout", "status", "deployment/etcd-backup-operator", "--timeout", patience.String())
-	s.bash(t, dir, "kubectl get crd etcdbackups.etcd.database.coreos.com\n"+order)
+	s.bash(t, dir, "kubectl get crd\n"+order)
 	s.wantCoreosBackup(t)
 
 	late := s.put(t, namespace, "late", "after the backup")
-	s.bash(t, dir, "kubectl create -f example/etcd-restore-operator"+restore)
-	s.Kubectl(t, "", "wait", "etcdrestores.etcd.database.coreos.com/"+coreosCluster, "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
+	all := s.keysAt(t, namespace, 0)
+	off := strings.ReplaceAll(page, "example", coreosCluster)
+	back := blocksOf(off, "Off coreos' operator")
+	s.goBack(t, dir, "kubectl create -f example/etcd-restore-operator"+restore, back[0])
+	s.wantKeys(t, namespace, all)
+	_, again, _ := strings.Cut(restore, "kubectl get pods\n")
+	s.bash(t, dir, again)
+	s.waitCoreosRestore(t, coreosCluster)
 	s.wantAdopted(t, namespace, journal, address)
-	s.wantSaved(t, late)
-	remove := strings.Join(blocksOf(page, "Off coreos' operator"), "")
-	s.bash(t, dir, strings.ReplaceAll(remove, " example\n", " "+coreosCluster+" --cascade=foreground\n"))
-	s.wantAdopted(t, namespace, journal, address)
+	saved := s.wantSaved(t, late)
 
+	s.bash(t, dir, strings.ReplaceAll(back[1], coreosCluster+"-before-12345678", saved))
+	s.Kubectl(t, "", "wait", "etcdrestores.legacy.etcd-dr.io/"+coreosCluster+"-back", "--for=condition=Complete", "--timeout", patience.String())
+	s.wantAdopted(t, namespace, all, address)
+	s.bash(t, dir, strings.TrimSpace(back[2])+" --cascade=foreground")
+	s.wantAdopted(t, namespace, all, address)
 	s.Kubectl(t, "", "delete", "statefulset", coreosCluster)
+
+	s.testCoreosLost(t, dir)
 	s.bash(t, dir, "kubectl delete -f example/etcd-backup-operator/deployment.yaml -f example/etcd-restore-operator/deployment.yaml")
 }
 
-// startCoreos starts the cluster in the form of coreos' operator.
-func (s *site) startCoreos(t *testing.T, namespace string) {
+// startCoreos starts a cluster of coreos' operator, which runs until the test ends. etcdctl asks its members.
+func (s *site) startCoreos(t *testing.T, namespace, name string) {
 	t.Helper()
-	s.TagImage(t, "etcd-dr.test/etcd:3.6", "etcd-dr.test/etcd:v3.6.1") // the tags of coreos' images begin with a v
-	s.Kubectl(t, "", "apply", "-f", "testdata/coreos.yaml")
-	s.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout", patience.String(), "-f", "testdata/coreos.yaml")
-	values := []string{"CLUSTER", coreosCluster, "NAMESPACE", namespace, "VERSION", "3.6.1"}
-	s.Kubectl(t, filled(t, "testdata/coreos-cluster.yaml", values...), "-n", namespace, "apply", "-f", "-")
-	uid := s.Kubectl(t, "", "-n", namespace, "get", "etcdclusters.etcd.database.coreos.com", coreosCluster, "-o", "jsonpath={.metadata.uid}")
-	s.Kubectl(t, filled(t, "testdata/coreos-members.yaml", append(values, "UID", uid)...), "-n", namespace, "apply", "-f", "-")
-	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Ready", "--timeout", patience.String(), "pods", "-l", "etcd_cluster="+coreosCluster)
+	s.endpoints.set(namespace, "http://"+name+"-client."+namespace+".svc.cluster.local:2379")
+	s.operate(t, namespace, name, operators.Coreos)
+	s.waitPhase(t, namespace, name, "Running")
+	s.Kubectl(t, "", "-n", namespace, "wait", "--for=condition=Ready", "--timeout", patience.String(), "pods", "-l", "etcd_cluster="+name)
+}
+
+// waitPhase waits until coreos' operator has set the phase of an EtcdCluster.
+func (s *site) waitPhase(t *testing.T, namespace, name, phase string) {
+	t.Helper()
+	s.Eventually(t, phase, "-n", namespace, "get", "etcdclusters.etcd.database.coreos.com", name, "-o", "jsonpath={.status.phase}")
+}
+
+// goBack orders a restore, and goes back once the new data is complete. The old members run on: a pod of coreos' operator in this namespace
+// keeps the restore from stopping them.
+func (s *site) goBack(t *testing.T, dir, order, back string) {
+	t.Helper()
+	const old = "etcd_cluster=" + coreosCluster
+	before := s.uids(t, "default", "pods", "-l", old)
+	s.bash(t, dir, order)
+	s.Eventually(t, "1", "get", "etcdrestores.legacy.etcd-dr.io", "-o", "go-template={{len .items}}")
+	s.Kubectl(t, "", "run", "theirs", "--image=etcd-dr.test/pause:1", "--labels=name=etcd-operator")
+	s.Kubectl(t, "", "wait", "etcdrestores.legacy.etcd-dr.io", "--all", "--for=condition=Staged", "--timeout", patience.String())
+	s.Eventually(t, "pod theirs of coreos' operator runs, and would start the old members again: delete its Deployment",
+		"get", "etcdrestores.etcd.database.coreos.com", coreosCluster, "-o", "jsonpath={.status.reason}")
+	s.bash(t, dir, back)
+	s.Kubectl(t, "", "delete", "pod", "theirs", "--force")
+	after := s.uids(t, "default", "pods", "-l", old)
+	if !maps.Equal(before, after) {
+		t.Errorf("after the way back the members are %v, before %v", after, before)
+	}
+}
+
+// testCoreosLost restores an EtcdCluster whose pods are all gone, and with them their data. Coreos' operator has given up.
+func (s *site) testCoreosLost(t *testing.T, dir string) {
+	t.Helper()
+	const namespace, name = "default", "lost"
+	s.startCoreos(t, namespace, name)
+	journal := s.journal(t, namespace, "only", 5)
+	values := []string{
+		coreosCluster, name, "<full-s3-path>", "mybucket/lost.backup", "<aws-secret>", "aws",
+		"<etcd-cluster-endpoints>", "http://lost-client:2379",
+	}
+	s.Kubectl(t, filled(t, filepath.Join(dir, "example/etcd-backup-operator/backup_cr.yaml"), values...), "create", "-f", "-")
+	s.waitCoreosBackup(t, name)
+	s.Kubectl(t, "", "delete", "pods", "-l", "etcd_cluster="+name, "--timeout", patience.String())
+	s.waitPhase(t, namespace, name, "Failed")
+
+	s.Kubectl(t, filled(t, filepath.Join(dir, "example/etcd-restore-operator/restore_cr.yaml"), values...), "create", "-f", "-")
+	s.waitCoreosRestore(t, name)
+	s.wantServed(t, namespace, journal)
+	s.Kubectl(t, "", "delete", "etcdclusters.etcd.database.coreos.com", name, "--cascade=foreground")
+	s.wantServed(t, namespace, journal)
+	s.Kubectl(t, "", "delete", "statefulset", name)
 }
 
 // coreosExamples returns a copy of deploy/coreos with the image and the store of this site, and the files of AWS_DIR.
@@ -89,10 +148,22 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
+// waitCoreosBackup waits until the EtcdBackup of theirs for a cluster has succeeded.
+func (s *site) waitCoreosBackup(t *testing.T, cluster string) {
+	t.Helper()
+	s.Kubectl(t, "", "wait", "etcdbackups.etcd.database.coreos.com/"+cluster+"-backup", "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
+}
+
+// waitCoreosRestore waits until the EtcdRestore of theirs for a cluster has succeeded.
+func (s *site) waitCoreosRestore(t *testing.T, cluster string) {
+	t.Helper()
+	s.Kubectl(t, "", "wait", "etcdrestores.etcd.database.coreos.com/"+cluster, "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
+}
+
 // wantCoreosBackup waits until their EtcdBackup has succeeded, and checks that its status is theirs.
 func (s *site) wantCoreosBackup(t *testing.T) {
 	t.Helper()
-	s.Kubectl(t, "", "wait", "etcdbackups.etcd.database.coreos.com/"+coreosCluster+"-backup", "--for=jsonpath={.status.succeeded}=true", "--timeout", patience.String())
+	s.waitCoreosBackup(t, coreosCluster)
 	var list struct {
 		Items []struct{ Status map[string]any }
 	}
@@ -131,18 +202,23 @@ func (s *site) wantAdopted(t *testing.T, namespace string, journal map[string]st
 	}
 }
 
-// wantSaved checks that the old members were backed up before they were stopped, at a revision.
-func (s *site) wantSaved(t *testing.T, revision int64) {
+// wantSaved checks that the old members were backed up before they were stopped, at a revision. It returns the name of the EtcdBackup.
+func (s *site) wantSaved(t *testing.T, revision int64) (name string) {
 	t.Helper()
-	saved := s.Kubectl(t, "", "get", "etcdbackups.legacy.etcd-dr.io", "-o", `jsonpath={.items[?(@.spec.labels.before)].status}`)
-	var status struct {
-		Phase string
-		Last  struct{ Revision int64 }
+	var all v1alpha1.EtcdBackupList
+	err := json.Unmarshal([]byte(s.Kubectl(t, "", "get", "etcdbackups.legacy.etcd-dr.io", "-o", "json")), &all)
+	if err != nil {
+		t.Fatal(err)
 	}
-	err := json.Unmarshal([]byte(saved), &status)
-	if err != nil || status.Phase != "Completed" || status.Last.Revision != revision {
-		t.Errorf("the backup of the old members is %s, %v, want revision %d", saved, err, revision)
+	i := slices.IndexFunc(all.Items, func(b v1alpha1.EtcdBackup) bool { return b.Spec.Labels["before"] != "" })
+	if i < 0 {
+		t.Fatal("the old members were not backed up")
 	}
+	status := all.Items[i].Status
+	if status.Phase != v1alpha1.PhaseCompleted || status.Last == nil || status.Last.Revision != revision {
+		t.Errorf("the backup of the old members is %+v, want revision %d", status, revision)
+	}
+	return all.Items[i].Name
 }
 
 // bash runs commands in a directory, which AWS_DIR names too.

@@ -13,15 +13,22 @@ import (
 	"github.com/etcd-dr/etcd-dr/test/operators"
 )
 
-// testCnych restores the StatefulSet of an EtcdCluster of cnych's operator, by what dr convert prints for the manifests of that operator.
+// testCnych restores the StatefulSet of an EtcdCluster of cnych's operator, by what dr convert prints for the manifests of that operator. Then
+// it continues without that operator, as docs/migrate.md says.
 func (s *site) testCnych(t *testing.T) {
 	t.Parallel()
 	const namespace = "lab"
 	s.store.Bucket(t, namespace)
-	theirs := filepath.Join(t.TempDir(), "theirs.yaml")
-	writeFile(t, theirs, filled(t, "testdata/cnych.yaml", "NAMESPACE", namespace, "ENDPOINT", s.store.Endpoint))
-	ours := command.Must(t, nil, "convert", "-f", theirs)
-	s.testOwned(t, namespace, operators.Cnych, strings.Replace(ours, "  suspend: true\n", "  timeLimit: 1h\n", 1))
+	reconcile := s.startOwned(t, namespace, operators.Cnych)
+	s.credentials(t, namespace)
+	journal := s.testRestored(t, namespace, s.converted(t, "testdata/cnych.yaml", namespace), reconcile)
+
+	remove := strings.Join(blocksOf(filled(t, "../../docs/migrate.md"), "cnych's operator"), "")
+	s.bash(t, t.TempDir(), strings.ReplaceAll(remove, " demo ", " etcd "))
+	s.put(t, namespace, "late", "lost again")
+	s.Kubectl(t, restoreOf(namespace, "again", "target: {latest: {}}\n  confirm: etcd"), "apply", "-f", "-")
+	s.wantRestored(t, namespace, "again", journal)
+	s.leave(t, namespace)
 }
 
 // testEtcdIO restores the StatefulSet of an EtcdCluster of etcd-io's operator.
@@ -29,27 +36,51 @@ func (s *site) testEtcdIO(t *testing.T) {
 	t.Parallel()
 	const namespace = "forge"
 	backup := object(namespace, s.store.Bucket(t, namespace), `schedule: {cron: "@yearly"}`)
-	s.testOwned(t, namespace, operators.EtcdIO, backup+"---"+restoreOf(namespace, "all", "target: {latest: {}}\n  confirm: etcd"))
+	reconcile := s.startOwned(t, namespace, operators.EtcdIO)
+	s.credentials(t, namespace)
+	s.testRestored(t, namespace, backup+"---"+restoreOf(namespace, "etcd", "target: {latest: {}}\n  confirm: etcd"), reconcile)
 	controls := s.Kubectl(t, "", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.metadata.ownerReferences[*].controller}")
 	if controls != "true" {
 		t.Errorf("after the restore, the EtcdCluster controls the StatefulSet: %q", controls)
 	}
+	s.leave(t, namespace)
 }
 
-// testOwned restores the StatefulSet of an EtcdCluster that has lost all data, while a stand-in for its operator runs. Afterwards the operator
-// replaces no pod. The manifests are those of EtcdBackup etcd and, at the end, of EtcdRestore all.
-func (s *site) testOwned(t *testing.T, namespace string, operator operators.Operator, manifests string) {
-	t.Helper()
+// testConverted runs what dr convert prints for the manifests of coreos' operator: a new cluster, its backup, and its restore.
+func (s *site) testConverted(t *testing.T) {
+	t.Parallel()
+	const namespace = "attic"
+	s.store.Bucket(t, namespace)
 	s.Kubectl(t, "", "create", "namespace", namespace)
-	reconcile := func() { // the operator tries again later after an error, too
-		err := operator.Reconcile(t.Context(), s.client, namespace, "etcd")
-		if err != nil && t.Context().Err() == nil {
-			t.Logf("the operator: %v", err)
-		}
+	s.Kubectl(t, "", "-n", namespace, "create", "secret", "generic", "aws", "--from-literal=config=[default]\nregion = us-east-1\n",
+		"--from-literal=credentials=[default]\naws_access_key_id = "+s.store.AccessKey+"\naws_secret_access_key = "+s.store.SecretKey+"\n")
+	ours := s.converted(t, "testdata/coreos.yaml", namespace)
+	cluster, orders, _ := strings.Cut(ours, "---\n# EtcdBackup ")
+	s.Kubectl(t, cluster, "apply", "-f", "-")
+	s.Kubectl(t, "", "-n", namespace, "scale", "statefulset/etcd", "--replicas=3")
+	s.Kubectl(t, "", "-n", namespace, "rollout", "status", "statefulset/etcd", "--timeout", patience.String())
+	s.testRestored(t, namespace, "# EtcdBackup "+orders, func() {})
+	s.leave(t, namespace)
+}
+
+// converted returns what dr convert prints for manifests of another operator, with an EtcdRestore that does not wait.
+func (s *site) converted(t *testing.T, file, namespace string) string {
+	t.Helper()
+	theirs := filepath.Join(t.TempDir(), "theirs.yaml")
+	writeFile(t, theirs, filled(t, file, "NAMESPACE", namespace, "ENDPOINT", s.store.Endpoint))
+	before, after, found := strings.Cut(command.Must(t, nil, "convert", "-f", theirs), "  suspend: true\n")
+	if !found {
+		t.Fatal("the EtcdRestore is not suspended")
 	}
-	s.startOwned(t, namespace, operator, reconcile)
-	journal := s.journal(t, namespace, "order", 5)
-	s.credentials(t, namespace)
+	return before + "  timeLimit: 1h\n" + after
+}
+
+// testRestored backs up the StatefulSet etcd, destroys all its data, and restores it, while the operator that owns it runs. Afterwards that
+// operator, called as reconcile, replaces no pod. The manifests are those of EtcdBackup etcd and, at the end, of EtcdRestore etcd. It returns
+// all keys.
+func (s *site) testRestored(t *testing.T, namespace, manifests string, reconcile func()) (journal map[string]string) {
+	t.Helper()
+	journal = s.journal(t, namespace, "order", 5)
 	last := strings.LastIndex(manifests, "\n---\n")
 	s.Kubectl(t, manifests[:last], "apply", "-f", "-")
 	s.Kubectl(t, "", "-n", namespace, "wait", "--for=jsonpath={.status.last.id}", "--timeout", patience.String(), "edb/etcd")
@@ -58,7 +89,7 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 	before := s.environments(t, namespace)
 
 	s.Kubectl(t, manifests[last:], "apply", "-f", "-")
-	s.wantRestored(t, namespace, "all", journal)
+	s.wantRestored(t, namespace, "etcd", journal)
 	s.wantSameClaims(t, namespace, claims)
 	s.Eventually(t, "3 3", "-n", namespace, "get", "statefulset", "etcd", "-o", "jsonpath={.spec.replicas} {.status.readyReplicas}")
 	after := s.environments(t, namespace)
@@ -75,7 +106,7 @@ func (s *site) testOwned(t *testing.T, namespace string, operator operators.Oper
 		t.Errorf("the operator has replaced pods: %v, before %v", later, pods)
 	}
 	s.wantServed(t, namespace, journal)
-	s.leave(t, namespace)
+	return journal
 }
 
 // destroy removes the data of all members. They begin a new, empty cluster.
@@ -95,12 +126,27 @@ func (s *site) environments(t *testing.T, namespace string) string {
 	return s.Kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app=etcd", "-o", "jsonpath={.items[*].spec.containers[0].env}")
 }
 
-// startOwned creates an EtcdCluster of three members, and runs its operator until the test ends.
-func (s *site) startOwned(t *testing.T, namespace string, operator operators.Operator, reconcile func()) {
+// startOwned creates an EtcdCluster of three members in a new namespace, and waits until they are ready. It returns the work of its operator.
+func (s *site) startOwned(t *testing.T, namespace string, operator operators.Operator) (reconcile func()) {
+	t.Helper()
+	s.Kubectl(t, "", "create", "namespace", namespace)
+	reconcile = s.operate(t, namespace, "etcd", operator)
+	s.Eventually(t, "3", "-n", namespace, "get", "statefulset", "etcd", "--ignore-not-found", "-o", "jsonpath={.status.readyReplicas}")
+	return reconcile
+}
+
+// operate creates an EtcdCluster of three members, and runs its operator until the test ends. It returns the work of the operator.
+func (s *site) operate(t *testing.T, namespace, name string, operator operators.Operator) (reconcile func()) {
 	t.Helper()
 	s.Kubectl(t, operator.Definition(), "apply", "-f", "-")
 	s.Kubectl(t, operator.Definition(), "wait", "--for=condition=Established", "--timeout", patience.String(), "-f", "-")
-	s.Kubectl(t, operator.EtcdCluster("etcd", 3), "-n", namespace, "create", "-f", "-")
+	s.Kubectl(t, operator.EtcdCluster(name, 3), "-n", namespace, "create", "-f", "-")
+	reconcile = func() { // the operator tries again later after an error, too
+		err := operator.Reconcile(t.Context(), s.client, namespace, name)
+		if err != nil && t.Context().Err() == nil {
+			t.Logf("the operator: %v", err)
+		}
+	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -114,5 +160,5 @@ func (s *site) startOwned(t *testing.T, namespace string, operator operators.Ope
 		}
 	})
 	t.Cleanup(func() { close(stop); wg.Wait() })
-	s.Eventually(t, "3", "-n", namespace, "get", "statefulset", "etcd", "--ignore-not-found", "-o", "jsonpath={.status.readyReplicas}")
+	return reconcile
 }

@@ -85,7 +85,7 @@ func (s *site) wantSucceeded(t *testing.T, namespace, name string) {
 	}
 	s.wantUntouched(t, namespace, s.members(t, namespace))
 	s.wantOneHash(t, namespace)
-	repeated := s.Kubectl(t, "", "-n", namespace, "get", "events", "--field-selector", "involvedObject.name="+name, "-o", "jsonpath={.items[*].series.count}")
+	repeated := s.Kubectl(t, "", "-n", namespace, "get", "events", "--field-selector", "involvedObject.kind=EtcdRestore,involvedObject.name="+name, "-o", "jsonpath={.items[*].series.count}")
 	if repeated != "" {
 		t.Errorf("events of %s were recorded again: %s", name, repeated)
 	}

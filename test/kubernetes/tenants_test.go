@@ -73,7 +73,7 @@ func (s *site) testRights(t *testing.T) {
 	slices.Sort(secrets)
 	secrets = slices.Compact(secrets)
 	want := []string{
-		"bank/backups-s3", "bitnami/backups-s3", "books/backups-s3", "depot/backups-s3", "forge/backups-s3", "granary/backups-s3", "lab/backups-s3",
+		"attic/aws", "bank/backups-s3", "bitnami/backups-s3", "books/backups-s3", "depot/backups-s3", "forge/backups-s3", "granary/backups-s3", "lab/backups-s3",
 		"mallory/backups-s3", "market/backups-s3", "mill/backups-s3", "orders/backups-s3", "payments/backups-s3", "relay/backups-s3",
 		"relay/etcd-client", "safe/backups-s3", "safe/etcd-client", "safe/etcd-user",
 	}

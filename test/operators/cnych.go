@@ -4,7 +4,7 @@ import "context"
 
 // Cnych is the stand-in for cnych/etcd-operator (controllers/resource.go, controllers/etcdcluster_controller.go). It replaces the labels and
 // the spec of the Service and of the StatefulSet.
-var Cnych = Operator{group: "etcd.ydzs.io", spec: `size: OWNER_SIZE, image: "IMAGE_OF_ETCD"`, reconcile: reconcileCnych}
+var Cnych = Operator{group: "etcd.ydzs.io", version: "v1alpha1", spec: `size: OWNER_SIZE, image: "IMAGE_OF_ETCD"`, reconcile: reconcileCnych}
 
 func reconcileCnych(ctx context.Context, c cluster) error {
 	err := c.replace(ctx, services, cnychService)
@@ -24,8 +24,8 @@ spec:
 `
 
 // cnychSet has their fields, and another script. Like theirs, it waits until the names of all members have addresses. Where theirs would add
-// the pod to the cluster, it ends. The image of the tests has no shell, so the host's is mounted. The settings for etcd are for
-// a busy host.
+// the pod to the cluster, it ends. When such a pod stops, it deletes the data, as theirs does. The image of the tests has no shell, so the host's
+// is mounted. The settings for etcd are for a busy host.
 const cnychSet = `apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: OWNER_NAME, labels: {app: etcd}}
@@ -82,7 +82,7 @@ spec:
                   --initial-cluster ${PEERS} \
                   --initial-cluster-state new
           lifecycle:
-            preStop: {exec: {command: [/bin/sh, -ec, 'test "${HOSTNAME##*-}" -lt ${INITIAL_CLUSTER_SIZE}']}}
+            preStop: {exec: {command: [/bin/sh, -ec, 'test "${HOSTNAME##*-}" -lt ${INITIAL_CLUSTER_SIZE} || rm -rf /var/run/etcd/*']}}
       volumes:
         - {name: bin, hostPath: {path: /bin}}
         - {name: lib, hostPath: {path: /lib}}

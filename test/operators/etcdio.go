@@ -11,7 +11,7 @@ import (
 
 // EtcdIO is the stand-in for etcd-io/etcd-operator (internal/controller). It creates the StatefulSet with all members, where theirs adds one
 // after the other, and it does not ask the members for their number: theirs changes the replicas by one if they are not as many.
-var EtcdIO = Operator{group: "operator.etcd.io", spec: `size: OWNER_SIZE, imageRegistry: "etcd-dr.test/etcd", version: "3.6", ` +
+var EtcdIO = Operator{group: "operator.etcd.io", version: "v1alpha1", spec: `size: OWNER_SIZE, imageRegistry: "etcd-dr.test/etcd", version: "3.6", ` +
 	`etcdOptions: ["--heartbeat-interval=500", "--election-timeout=2500"], storageSpec: {volumeSizeRequest: 1Gi}`, reconcile: reconcileEtcdIO, overwrites: true}
 
 func reconcileEtcdIO(ctx context.Context, c cluster) error {

@@ -17,6 +17,7 @@ import (
 // Operator is a stand-in.
 type Operator struct {
 	group     string // of its EtcdClusters
+	version   string // of that group
 	spec      string // of an EtcdCluster, to be filled in
 	reconcile func(ctx context.Context, c cluster) error
 	// overwrites means that it removes annotations, and does not notice that another program has changed an object at the same time.
@@ -28,7 +29,7 @@ const image = "etcd-dr.test/etcd:3.6"
 
 // Definition returns the CustomResourceDefinition of its EtcdClusters.
 func (o Operator) Definition() string {
-	return strings.ReplaceAll(definition, "GROUP", o.group)
+	return strings.NewReplacer("GROUP", o.group, "VERSION", o.version).Replace(definition)
 }
 
 const definition = `apiVersion: apiextensions.k8s.io/v1
@@ -39,7 +40,7 @@ spec:
   names: {kind: EtcdCluster, listKind: EtcdClusterList, plural: etcdclusters, singular: etcdcluster}
   scope: Namespaced
   versions:
-    - name: v1alpha1
+    - name: VERSION
       served: true
       storage: true
       schema:
@@ -57,14 +58,13 @@ spec:
 // EtcdCluster returns the manifest of an EtcdCluster.
 func (o Operator) EtcdCluster(name string, size int) string {
 	spec := strings.NewReplacer("OWNER_SIZE", fmt.Sprint(size), "IMAGE_OF_ETCD", image).Replace(o.spec)
-	return fmt.Sprintf("apiVersion: %s/v1alpha1\nkind: EtcdCluster\nmetadata: {name: %q}\nspec: {%s}\n", o.group, name, spec)
+	return fmt.Sprintf("apiVersion: %s/%s\nkind: EtcdCluster\nmetadata: {name: %q}\nspec: {%s}\n", o.group, o.version, name, spec)
 }
 
 // Reconcile does what the operator does after a change of an EtcdCluster or of its objects. If another program changes them at the same time,
 // it must be called again. Without the EtcdCluster it does nothing.
 func (o Operator) Reconcile(ctx context.Context, client dynamic.Interface, namespace, name string) error {
-	kind := schema.GroupVersionResource{Group: o.group, Version: "v1alpha1", Resource: "etcdclusters"}
-	found, err := client.Resource(kind).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	found, err := client.Resource(o.kind()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -74,7 +74,13 @@ func (o Operator) Reconcile(ctx context.Context, client dynamic.Interface, names
 	return o.reconcile(ctx, cluster{found, client, o})
 }
 
+// kind returns that of its EtcdClusters.
+func (o Operator) kind() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: o.group, Version: o.version, Resource: "etcdclusters"}
+}
+
 var (
+	pods     = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	sets     = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	maps     = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
