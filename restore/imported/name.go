@@ -26,8 +26,8 @@ var nameForms = []nameForm{
 	// gardener/etcd-backup-restore, pkg/snapstore/snapshot.go
 	{"Gardener", regexp.MustCompile(`^Full-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?(\.final)?$`), "", ""},
 	{"Gardener", regexp.MustCompile(`^Incr-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?(\.final)?$`), "", "it is a delta: only full snapshots can be imported"},
-	// coreos/etcd-operator, pkg/backup/backup_manager.go, with an interval
-	{"etcd-operator", regexp.MustCompile(`_v\d+_(?P<time>\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)$`), "2006-01-02-15:04:05", ""},
+	// coreos/etcd-operator, pkg/backup/backup_manager.go, with an interval. Another number may come before the revision
+	{"etcd-operator", regexp.MustCompile(`_v\d+(_\d+)?_(?P<time>\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)$`), "2006-01-02-15:04:05", ""},
 	// its older versions: the version of etcd and the revision in hex
 	{"etcd-operator", regexp.MustCompile(`^\d+\.\d+\.\d+_[0-9a-f]{16}_etcd\.backup$`), "", ""},
 	// rancher/rke, k8s snapshots of RKE 1

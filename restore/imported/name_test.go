@@ -14,6 +14,7 @@ func TestParseName(t *testing.T) {
 		"Full-00000000-00123456-1772600767.gz":        {Tool: "Gardener", Written: at},
 		"Incr-00123457-00123458-1772600767.zlib":      {Tool: "Gardener", Written: at, Unusable: "it is a delta: only full snapshots can be imported"},
 		"etcd.backup_v1024_2026-03-04-05:06:07":       {Tool: "etcd-operator", Written: at},
+		"prod_v1_1024_2026-03-04-05:06:07":            {Tool: "etcd-operator", Written: at},
 		"3.2.13_00000000000003e8_etcd.backup":         {Tool: "etcd-operator"},
 		"etcd-snapshot-node-1-1772600767":             {Tool: "k3s", Written: at},
 		"on-demand-ip-10-0-0-1-1772600767.zip":        {Tool: "k3s", Written: at},
