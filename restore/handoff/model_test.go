@@ -58,6 +58,10 @@ type fakeWorld struct {
 	serves     bool // its members had a leader then
 	strikes    int  // how often the record may still be lost
 	losses     int  // disks that may still be lost
+
+	findings []handoff.Finding       // of Inspect
+	doing    func(task handoff.Task) // is called before each task; nil: is not
+	restless bool                    // the manager replaces pods
 }
 
 func newFakeWorld(t *testing.T, random *rand.Rand) *fakeWorld {
@@ -161,7 +165,7 @@ func (w *fakeWorld) check() {
 
 func (w *fakeWorld) Inspect(context.Context) (handoff.Handoff, error) {
 	err := w.fault()
-	h := handoff.Handoff{Manager: "fake", Serves: w.serves, Stopped: !w.saved, Held: w.touched, Saved: fmt.Sprint(w.saved)}
+	h := handoff.Handoff{Manager: "fake", Serves: w.serves, Stopped: !w.saved, Held: w.touched, Saved: fmt.Sprint(w.saved), Findings: w.findings}
 	for i := range w.members {
 		h.Members = append(h.Members, handoff.Member{Member: plan.Member{Name: name(i)}})
 	}
@@ -198,11 +202,14 @@ func (w *fakeWorld) Return(_ context.Context, h handoff.Handoff) (handoff.Progre
 }
 
 func (w *fakeWorld) Settled(context.Context, handoff.Handoff) (handoff.Progress, error) {
-	return handoff.Progress{Done: true}, w.fault()
+	return handoff.Progress{Done: !w.restless, Waiting: "pods are replaced"}, w.fault()
 }
 
 func (w *fakeWorld) Do(_ context.Context, r handoff.Record, t handoff.Task) ([]handoff.Progress, error) {
 	all := make([]handoff.Progress, len(w.members))
+	if w.doing != nil {
+		w.doing(t)
+	}
 	if w.hangs && t == handoff.DoStage {
 		return slices.Repeat([]handoff.Progress{{Waiting: "the store does not answer"}}, len(all)), nil
 	}
@@ -636,6 +643,94 @@ func TestLostDiskNeedsALeader(t *testing.T) {
 	})
 	if r.Phase != handoff.Failed || rechecks != 20 || w.members[1].serves != old {
 		t.Errorf("the restore is %s after %d checks: %+v", r.Phase, rechecks, w.members)
+	}
+}
+
+// TestEachExchangeStopsMembersFirst lets another program start members before each task that exchanges data, of a restore that goes back and finds
+// that a disk is lost: they are stopped again before the task begins.
+func TestEachExchangeStopsMembersFirst(t *testing.T) {
+	w := newCalmWorld(t)
+	exchanges := map[handoff.Step]handoff.Task{
+		handoff.Seal: handoff.DoSeal, handoff.Place: handoff.DoPlace, handoff.Withdraw: handoff.DoWithdraw, handoff.Back: handoff.DoBack, handoff.Block: handoff.DoBlock,
+	}
+	step := handoff.None
+	begun := map[handoff.Step]bool{}
+	w.doing = func(task handoff.Task) {
+		if exchanges[step] != task {
+			return
+		}
+		begun[step] = true
+		if w.scaled {
+			t.Errorf("%s begins while members are started", task)
+		}
+		if task == handoff.DoWithdraw {
+			w.members[0] = fakeMember{lost: true}
+		}
+	}
+	w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		step = r.Step
+		_, exchanged := exchanges[step]
+		w.scaled = w.scaled || exchanged
+		orders.Back = orders.Back || step == handoff.Release
+	})
+	if len(begun) != len(exchanges) {
+		t.Errorf("tasks have begun in %v, want in %v", begun, exchanges)
+	}
+}
+
+// TestFindingThatRefuses checks that a finding which refuses the restore ends it, and that no member is stopped.
+func TestFindingThatRefuses(t *testing.T) {
+	w := newCalmWorld(t)
+	w.findings = []handoff.Finding{{Text: "a note"}, {Text: "a claim of a later pod", Remedy: "delete it", Refuses: true}}
+	r := w.restoreWith(func(handoff.Record, *handoff.Orders) {})
+	if r.Phase != handoff.Refused || r.Reason != "a claim of a later pod: delete it" || w.touched || w.members[0].staged != "" {
+		t.Errorf("the restore is %s: %s; members were stopped: %t", r.Phase, r.Reason, w.touched)
+	}
+}
+
+// TestPauseStopsNoMember pauses a restore: it builds the new data, and stops no member before the pause ends.
+func TestPauseStopsNoMember(t *testing.T) {
+	w, acts := newCalmWorld(t), 0
+	r := w.restoreWith(func(r handoff.Record, orders *handoff.Orders) {
+		acts++
+		orders.Pause = acts <= 50
+		if orders.Pause && w.touched {
+			t.Fatalf("in step %s members are stopped: %+v", r.Step, w.members)
+		}
+	})
+	if r.Phase != handoff.Succeeded || acts <= 50 {
+		t.Errorf("the restore is %s after %d acts: %s", r.Phase, acts, r.Reason)
+	}
+}
+
+// TestSuccessIsObserved keeps the members without a leader for a while, or their manager from being settled: only after that the restore has succeeded.
+func TestSuccessIsObserved(t *testing.T) {
+	for name, set := range map[string]func(w *fakeWorld, away bool){
+		"no leader":   func(w *fakeWorld, away bool) { w.leaderless = away },
+		"not settled": func(w *fakeWorld, away bool) { w.restless = away },
+	} {
+		w, acts := newCalmWorld(t), 0
+		r := w.restoreWith(func(handoff.Record, *handoff.Orders) {
+			acts++
+			set(w, acts <= 50)
+		})
+		if r.Phase != handoff.Succeeded || acts <= 50 {
+			t.Errorf("%s: the restore is %s after %d acts: %s", name, r.Phase, acts, r.Reason)
+		}
+	}
+}
+
+// TestNoQuorumIsStarted checks with how many members a rollback starts none: the others could not have a leader, and one that a person adds to them
+// would get an old identity back.
+func TestNoQuorumIsStarted(t *testing.T) {
+	for _, c := range []struct {
+		members, lost int
+		want          bool
+	}{{1, 0, false}, {1, 1, true}, {2, 1, true}, {3, 0, false}, {3, 1, false}, {3, 2, true}, {4, 1, false}, {4, 2, true}, {5, 2, false}, {5, 3, true}} {
+		r := handoff.Record{Handoff: handoff.Handoff{Members: make([]handoff.Member, c.members)}, Lost: make([]string, c.lost)}
+		if r.StaysStopped() != c.want {
+			t.Errorf("%d of %d members are lost: the others stay stopped: %t", c.lost, c.members, !c.want)
+		}
 	}
 }
 

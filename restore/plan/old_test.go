@@ -150,3 +150,28 @@ func TestOwnersOf(t *testing.T) {
 		}
 	}
 }
+
+// TestIsStranger checks which servers are certainly not of the old cluster: one that may be must not run next to the restored members.
+func TestIsStranger(t *testing.T) {
+	old := []catalog.Member{
+		{ID: "a", Name: "m1", PeerURLs: []string{"http://10.0.0.1:2380"}}, {ID: "b", Name: "m2", PeerURLs: []string{"http://10.0.0.2:2380"}},
+	}
+	p := plan.Plan{Members: []plan.Member{memberAt("new", "http://10.0.1.1:2380")}, Old: plan.Old{Members: old, ClusterIDs: []string{"cafe"}}}
+	others := []catalog.Member{{ID: "c", Name: "x1", PeerURLs: []string{"http://10.0.9.1:2380"}}, {ID: "d", Name: "m1", PeerURLs: []string{"http://10.0.9.2:2380"}}}
+	for name, c := range map[string]struct {
+		id      string
+		members []catalog.Member
+		want    bool
+	}{
+		"another cluster":                 {"ffff", others, true},
+		"its cluster, of other members":   {"cafe", others, false},
+		"an unknown cluster":              {"", others, false},
+		"restored, of an old member":      {"ffff", old[1:], false},
+		"restored, of a new member":       {"ffff", []catalog.Member{{Name: "new", PeerURLs: []string{"http://10.0.1.1:2380"}}}, false},
+		"a new member's name, other URLs": {"ffff", []catalog.Member{{Name: "new", PeerURLs: []string{"http://10.0.9.9:2380"}}}, true},
+	} {
+		if p.IsStranger(c.id, c.members) != c.want {
+			t.Errorf("%s: it is a stranger: %t", name, !c.want)
+		}
+	}
+}

@@ -289,6 +289,25 @@ func TestCheckOfLostData(t *testing.T) {
 	}
 }
 
+// TestDataOfAnotherClusterIsRefused points a restore at the data of a member of another cluster, at first and, once the new data is built, before the
+// exchange.
+func TestDataOfAnotherClusterIsRefused(t *testing.T) {
+	c := servers.Start(t, servers.Options{Version: "3.6"})
+	c.Kill(t, 0)
+	d := disk{form: plain, data: c.Members[0].DataDir}
+	p := d.plan()
+	p.Members[0].Name, p.Into.Name = "another", "another"
+	err := d.open(t).Check(t.Context(), p)
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "belongs to another cluster") {
+		t.Errorf("at first: %v", err)
+	}
+	stage(t, d.open(t), p, newData)
+	err = d.open(t).CheckLive(t.Context())
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "belongs to another cluster") {
+		t.Errorf("before the exchange: %v", err)
+	}
+}
+
 func remove(t *testing.T, path string) {
 	t.Helper()
 	err := os.RemoveAll(path)

@@ -1,6 +1,9 @@
 package dropin
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/etcd-dr/etcd-dr/api/coreos"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
@@ -65,6 +69,162 @@ func TestTLSIsTakenOver(t *testing.T) {
 	must(t, access.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "etcd-this-one"}, &ours))
 	if ours.Spec.Access == nil || ours.Spec.Access.TLSSecret.Name != "client" {
 		t.Errorf("the restore checks the members by %+v", ours.Spec.Access)
+	}
+}
+
+// TestOldMembers counts the pods that stand in the way of a restore whose new data is complete. Those of the StatefulSet have the same labels.
+func TestOldMembers(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit   func(*corev1.Pod)
+		reason string
+	}{
+		"it runs": {func(*corev1.Pod) {}, "pod old of a deleted EtcdCluster is left: delete it if its data is not needed"},
+		"of a StatefulSet": {func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "etcd", UID: "s", Controller: new(true)}}
+		}, "starting the members"},
+		"of another cluster": {func(p *corev1.Pod) { p.Labels["etcd_cluster"] = "other" }, "starting the members"},
+		"it has ended":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "starting the members"},
+	} {
+		theirs, _ := ordered()
+		pod := oldMember()
+		c.edit(pod)
+		access := newClient(t, theirs, staged(), pod, &appsv1.StatefulSet{ObjectMeta: named("etcd")})
+		reason := reconciled(t, access, theirs)
+		if reason != c.reason {
+			t.Errorf("%s: %q, want %q", name, reason, c.reason)
+		}
+		must(t, access.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	}
+}
+
+// TestTheirOperatorIsFound keeps a restore waiting while a pod of coreos' operator runs, which would start old members again.
+func TestTheirOperatorIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit  func(*corev1.Pod)
+		waits bool
+	}{
+		"its label":       {func(p *corev1.Pod) { p.Labels = map[string]string{"name": "etcd-operator"} }, true},
+		"its command":     {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/usr/local/bin/etcd-operator", "-v"} }, true},
+		"its argument":    {func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"etcd-operator"} }, true},
+		"another program": {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"etcd-backup-operator"} }, false},
+		"it has ended": {func(p *corev1.Pod) {
+			p.Labels, p.Status.Phase = map[string]string{"name": "etcd-operator"}, corev1.PodSucceeded
+		}, false},
+	} {
+		theirs, cluster := ordered()
+		pod := &corev1.Pod{ObjectMeta: named("x"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		c.edit(pod)
+		reason := reconciled(t, newClient(t, theirs, cluster, pod), theirs)
+		if strings.HasPrefix(reason, "pod x of coreos' operator runs, and would start the old members again") != c.waits {
+			t.Errorf("%s: %q", name, reason)
+		}
+	}
+}
+
+// TestServicesAreDetached checks that the Services do not end with the EtcdCluster, and that the headless one publishes members that are not ready.
+func TestServicesAreDetached(t *testing.T) {
+	theirs, cluster := ordered()
+	cluster.UID = "c"
+	owners := []metav1.OwnerReference{{APIVersion: "etcd.database.coreos.com/v1beta2", Kind: "EtcdCluster", Name: "etcd", UID: "c"}, {APIVersion: "v1", Kind: "Other", Name: "o", UID: "o"}}
+	headless := &corev1.Service{ObjectMeta: named("etcd"), Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
+	forClients := &corev1.Service{ObjectMeta: named("etcd-client"), Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
+	headless.OwnerReferences, forClients.OwnerReferences = owners, owners
+	access := newClient(t, theirs, cluster, headless, forClients, oldMember(), &appsv1.StatefulSet{ObjectMeta: named("etcd")})
+	reason := reconciled(t, access, theirs)
+	for _, s := range []*corev1.Service{headless, forClients} {
+		must(t, access.Get(t.Context(), client.ObjectKeyFromObject(s), s))
+		if len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != "o" || s.Spec.PublishNotReadyAddresses != (s == headless) {
+			t.Errorf("Service %s: owners %+v, publishes: %t", s.Name, s.OwnerReferences, s.Spec.PublishNotReadyAddresses)
+		}
+	}
+	must(t, access.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
+	if reason != "detaching the Services from the EtcdCluster" || !cluster.Spec.Paused || cluster.Annotations[detached] == "" {
+		t.Errorf("%q, paused: %t, annotations %v", reason, cluster.Spec.Paused, cluster.Annotations)
+	}
+}
+
+// TestOrderStopsNoMember checks that our EtcdRestore is suspended, and builds its data while old members answer, if there are any.
+func TestOrderStopsNoMember(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		theirs, cluster := ordered()
+		cluster.Annotations = map[string]string{detached: "true"}
+		objects := []client.Object{theirs, cluster, &appsv1.StatefulSet{ObjectMeta: named("etcd")}}
+		if runs {
+			objects = append(objects, oldMember())
+		}
+		access := newClient(t, objects...)
+		reconciled(t, access, theirs)
+		var ours v1alpha1.EtcdRestore
+		must(t, access.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "etcd-this-one"}, &ours))
+		if !ours.Spec.Suspend || ours.Spec.Clone != runs {
+			t.Errorf("old members run: %t: suspended: %t, a clone: %t", runs, ours.Spec.Suspend, ours.Spec.Clone)
+		}
+	}
+}
+
+// TestStopIsRecordedFirst stops the old members once they are backed up: pods that are newer than the annotation with the time show that their
+// operator still runs. A pod is deleted by its UID, so that a new one of its name stays.
+func TestStopIsRecordedFirst(t *testing.T) {
+	theirs, cluster := ordered()
+	cluster.Annotations = map[string]string{detached: "true"}
+	saved := saving(v1alpha1.PhaseCompleted)
+	saved.ObjectMeta = named("etcd-before-this-one")
+	pod := oldMember()
+	pod.UID = "uid-of-old"
+	var asked []string
+	access := newBuilder(t, theirs, cluster, staged(), saved, pod, &appsv1.StatefulSet{ObjectMeta: named("etcd")}).WithStatusSubresource(&coreos.EtcdRestore{}).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			var live coreos.EtcdCluster
+			must(t, c.Get(ctx, client.ObjectKeyFromObject(cluster), &live))
+			precondition := (&client.DeleteOptions{}).ApplyOptions(options).Preconditions
+			if precondition != nil && live.Spec.Paused && strings.HasSuffix(live.Annotations[fencedAt], " this-one") {
+				asked = append(asked, string(*precondition.UID))
+			}
+			return c.Delete(ctx, o, options...)
+		}}).Build()
+	reason := reconciled(t, access, theirs)
+	if reason != "stopping the old members" || !slices.Equal(asked, []string{"uid-of-old"}) {
+		t.Errorf("%q, deleted after the record, by UID: %q", reason, asked)
+	}
+}
+
+// TestOldVersionsAreNotMoved refuses an EtcdCluster whose etcd dr cannot restore, before it creates anything.
+func TestOldVersionsAreNotMoved(t *testing.T) {
+	theirs, cluster := ordered()
+	cluster.Spec.Version = "3.3.27"
+	access := newClient(t, theirs, cluster, oldMember())
+	reason := reconciled(t, access, theirs)
+	var sets appsv1.StatefulSetList
+	must(t, access.List(t.Context(), &sets))
+	if !strings.HasPrefix(reason, "EtcdCluster etcd has etcd 3.3.27, and dr needs 3.4 or later") || len(sets.Items) != 0 {
+		t.Errorf("%q, %d StatefulSets", reason, len(sets.Items))
+	}
+}
+
+// TestOnlyTheLeaderActs checks that an operator that does not lead changes nothing: another one may carry out the same restore.
+func TestOnlyTheLeaderActs(t *testing.T) {
+	theirs, cluster := ordered()
+	access := newClient(t, theirs, cluster, staged(), oldMember(), &appsv1.StatefulSet{ObjectMeta: named("etcd")})
+	r := restoreReconciler{Options{Client: access, Leads: func() bool { return false }}}
+	again, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(theirs)})
+	must(t, err)
+	must(t, access.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
+	must(t, access.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
+	if again.RequeueAfter == 0 || theirs.Status.Reason != "" || cluster.Spec.Paused {
+		t.Errorf("it looks again after %s, with the reason %q; the EtcdCluster is paused: %t", again.RequeueAfter, theirs.Status.Reason, cluster.Spec.Paused)
+	}
+}
+
+// TestSucceededIsNotRepeated reconciles an EtcdRestore again that has succeeded: the cluster may have grown since, and is left alone.
+func TestSucceededIsNotRepeated(t *testing.T) {
+	theirs, cluster := ordered()
+	theirs.Status.Succeeded = true
+	access := newClient(t, theirs, cluster, oldMember())
+	reason := reconciled(t, access, theirs)
+	var sets appsv1.StatefulSetList
+	must(t, access.List(t.Context(), &sets))
+	if reason != "" || len(sets.Items) != 0 {
+		t.Errorf("%q, %d StatefulSets", reason, len(sets.Items))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -485,6 +486,42 @@ func TestSurvivorsAreRefused(t *testing.T) {
 		if fault.KindOf(err) != c.want || err != nil && !strings.Contains(err.Error(), survivor.URL) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// TestSurvivorsThatComeBackAreRefused starts the cluster that was backed up again while the new data is built: no member of the target is stopped.
+func TestSurvivorsThatComeBackAreRefused(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	survivor := httptest.NewUnstartedServer(nil)
+	survivor.Listener.Close()
+	survivor.Listener, survivor.Config.ErrorLog = listener, log.New(io.Discard, "", 0)
+	defer survivor.Close()
+	w := newWorld(t)
+	w.target.host = "etcd.payments.svc"
+	m := stored.ManifestOf(stored.Content, stored.IDAt(1).Started())
+	m.Members = stored.ThreeMembers()
+	at := "https://" + listener.Addr().String()
+	m.Members[0].ClientURLs = []string{at}
+	w.create(stored.IDAt(1), m)
+	listener.Close()
+	w.restore.Watch = func(r handoff.Record) {
+		if r.Step != handoff.Stage {
+			return
+		}
+		survivor.Listener, err = net.Listen("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		survivor.StartTLS()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := w.restore.Run(ctx, handoff.Record{}, w.orders)
+	if err != nil || r.Phase != handoff.Refused || !strings.Contains(r.Reason, at) || slices.Contains(w.target.acts, "fence") {
+		t.Errorf("%v, the restore is %s: %s; acts %q", err, r.Phase, r.Reason, w.target.acts)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/etcd-dr/etcd-dr/backup/cluster"
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/filesystem"
 	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/restore/handoff/node"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
+	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
 var planned = plan.Plan{Members: []plan.Member{
@@ -202,6 +204,58 @@ func TestFenceSeesAnotherEtcd(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) || !strings.Contains(why, "another process still uses "+dir) {
 		t.Errorf("%v, it waits for %q", err, why)
+	}
+}
+
+// TestSealWaitsForOldMembers checks that no data is exchanged while a member of the old cluster answers, also one that is left out if it is a quorum by
+// itself.
+func TestSealWaitsForOldMembers(t *testing.T) {
+	e := servers.Start(t, servers.Options{Version: "3.6"})
+	at := e.Members[0]
+	own := plan.Member{Name: at.Name, PeerURLs: []string{at.PeerURL}}
+	other := plan.Member{Name: "other", PeerURLs: []string{"http://192.0.2.1:2380"}}
+	for name, c := range map[string]struct {
+		members []plan.Member
+		without []string
+		want    string
+	}{
+		"a member":              {[]plan.Member{own}, nil, "a member of the old cluster still answers at " + at.ClientURL},
+		"one that serves alone": {[]plan.Member{own, other}, []string{at.Name}, "at " + at.ClientURL + " a cluster of its own serves"},
+	} {
+		p := plan.Plan{Members: c.members, Old: plan.Old{ClientURLs: []string{at.ClientURL}}}
+		m := &node.Manager{
+			Service: &node.Commands{Own: node.Member{Name: "x", DataDir: t.TempDir()}}, Plan: p, Without: c.without,
+			Access: func(context.Context) (cluster.Config, error) { return cluster.Config{}, nil },
+		}
+		h := handoff.Handoff{Members: []handoff.Member{{Member: other, DataDir: t.TempDir()}}}
+		all, err := m.Do(t.Context(), handoff.Record{ID: "0123456789abcdef", Plan: &p, Handoff: h}, handoff.DoSeal)
+		if err != nil || len(all) != 1 || all[0].Done || !strings.HasPrefix(all[0].Waiting, c.want) {
+			t.Errorf("%s: %+v, %v; want %q", name, all, err, c.want)
+		}
+	}
+}
+
+// enabled is an idle Service that notes whether it was only enabled.
+type enabled struct {
+	idle
+	only *bool
+}
+
+func (e enabled) Enable(context.Context) (handoff.Progress, error) {
+	*e.only = true
+	return handoff.Progress{Done: true}, nil
+}
+
+// TestReturnStartsOnlyWhatRan goes back to a service that was stopped before the restore: it is not started.
+func TestReturnStartsOnlyWhatRan(t *testing.T) {
+	var only bool
+	m := &node.Manager{Service: enabled{idle{&node.Commands{}}, &only}}
+	for saved, want := range map[string]bool{"": true, "running": false} {
+		only = false
+		p, err := m.Return(t.Context(), handoff.Handoff{Saved: saved})
+		if err != nil || !p.Done || only != want {
+			t.Errorf("saved %q: %+v, %v; it is only enabled: %t", saved, p, err, only)
+		}
 	}
 }
 

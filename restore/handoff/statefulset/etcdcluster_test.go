@@ -83,7 +83,7 @@ func TestOwnedIsScaledByItsOwner(t *testing.T) {
 	w.run(map[string]string{"demo-0": "n1", "demo-1": "n2"})
 	var deleted []string
 	w.intercept(deletions(&deleted, nil))
-	for range 2 {
+	for range 3 { // the size, the mark, and the wait for the operator
 		wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
 		if w.size() != 0 || *w.set().Spec.Replicas != 3 || len(deleted) > 0 {
 			t.Fatalf("size %d, %d replicas, deleted %q", w.size(), *w.set().Spec.Replicas, deleted)
@@ -95,10 +95,10 @@ func TestOwnedIsScaledByItsOwner(t *testing.T) {
 	if len(deleted) != 2 {
 		t.Errorf("deleted %q", deleted)
 	}
-	for range 2 {
-		wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
-		if w.size() != 3 || *w.set().Spec.Replicas != 0 {
-			t.Fatalf("size %d, %d replicas", w.size(), *w.set().Spec.Replicas)
+	for _, want := range []string{"EtcdCluster payments/demo is scaled to 3", "EtcdCluster payments/demo has size 3, and its operator has not scaled"} {
+		p, err := w.manager().Release(t.Context(), w.record.Handoff)
+		if err != nil || !strings.HasPrefix(p.Waiting, want) || w.size() != 3 || *w.set().Spec.Replicas != 0 {
+			t.Fatalf("%+v, %v, size %d, %d replicas; want %q", p, err, w.size(), *w.set().Spec.Replicas, want)
 		}
 	}
 	w.act()

@@ -1,6 +1,7 @@
 package statefulset_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/etcd-dr/etcd-dr/restore/handoff"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
@@ -66,24 +68,26 @@ func TestFenceWaitsForTheController(t *testing.T) {
 
 // TestFenceEndsDisasterRecovery checks that Fence is not done before bitnami's own restore is off, and that no pod is restarted by that.
 func TestFenceEndsDisasterRecovery(t *testing.T) {
-	w := newWorldWith(t, "parallel", nil, func(s *appsv1.StatefulSet) {
-		etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: "Yes"})
-	})
-	w.plan()
-	w.run(map[string]string{"etcd-0": "n1"})
-	value := func() string {
-		env := etcd(w.set()).Env
-		return env[len(env)-1].Value
+	for _, on := range []string{"Yes", "1", "true"} {
+		w := newWorldWith(t, "parallel", nil, func(s *appsv1.StatefulSet) {
+			etcd(s).Env = append(etcd(s).Env, corev1.EnvVar{Name: "ETCD_DISASTER_RECOVERY", Value: on})
+		})
+		w.plan()
+		w.run(map[string]string{"etcd-0": "n1"})
+		value := func() string {
+			env := etcd(w.set()).Env
+			return env[len(env)-1].Value
+		}
+		wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+		if *w.set().Spec.Replicas != 0 || value() != on {
+			t.Errorf("%d replicas, and the variable is %q", *w.set().Spec.Replicas, value())
+		}
+		p, err := w.manager().Fence(t.Context(), w.record.Handoff)
+		if err != nil || p.Done || p.Waiting != "ETCD_DISASTER_RECOVERY is set to no" || value() != "no" {
+			t.Errorf("%+v, %v, and the variable is %q", p, err, value())
+		}
+		wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
 	}
-	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
-	if *w.set().Spec.Replicas != 0 || value() != "Yes" {
-		t.Errorf("%d replicas, and the variable is %q", *w.set().Spec.Replicas, value())
-	}
-	p, err := w.manager().Fence(t.Context(), w.record.Handoff)
-	if err != nil || p.Done || p.Waiting != "ETCD_DISASTER_RECOVERY is set to no" || value() != "no" {
-		t.Errorf("%+v, %v, and the variable is %q", p, err, value())
-	}
-	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
 }
 
 // TestRollbackOfACopy checks that members are stopped again although the StatefulSet had none when the restore was planned, and that one
@@ -197,9 +201,38 @@ func TestReturnWithAMemberThatEnds(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	change(w, "etcd-1", &corev1.Pod{}, func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} })
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Generation = 2 })
+	p, err = w.manager().Return(t.Context(), w.record.Handoff)
+	if err != nil || p.Waiting != "the StatefulSet controller has not acted on spec.replicas yet" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Status.ObservedGeneration = 2 })
 	wantDone(t, false)(w.manager().Return(t.Context(), w.record.Handoff))
-	get(w, "etcd-2", &corev1.Pod{})
+	pod := get(w, "etcd-2", &corev1.Pod{})
+	claims := slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })
+	if !metav1.IsControlledBy(pod, w.set()) || len(claims) != 1 || claims[0].PersistentVolumeClaim.ClaimName != "data-etcd-2" {
+		t.Errorf("the pod has the owners %+v and the volumes %+v", pod.OwnerReferences, pod.Spec.Volumes)
+	}
 	wantDone(t, true)(w.manager().Return(t.Context(), w.record.Handoff))
+}
+
+// TestReleaseCreatesPodsInOrder starts members of which the first one is not ready without a quorum: the controller waits for it, so Release creates
+// the pods of the others.
+func TestReleaseCreatesPodsInOrder(t *testing.T) {
+	w := newWorld(t, "parallel", func(s *appsv1.StatefulSet) {
+		s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+		s.Status.CurrentRevision, s.Status.UpdateRevision = "etcd-a", "etcd-a"
+		s.Annotations = map[string]string{"etcd-dr.io/restore": restoreID, "etcd-dr.io/saved": `{"replicas":3}`}
+	})
+	w.create(&appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etcd-a"}, Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{}}}`)},
+	})
+	w.plan()
+	w.run(map[string]string{"etcd-0": "n1"})
+	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
+	for _, name := range []string{"etcd-1", "etcd-2"} {
+		get(w, name, &corev1.Pod{})
+	}
 }
 
 // TestFenceRefusesClaimsThatEnd checks that no pod is deleted while that would delete a member's data.
@@ -214,6 +247,72 @@ func TestFenceRefusesClaimsThatEnd(t *testing.T) {
 		t.Errorf("%v, replicas %d", err, *w.set().Spec.Replicas)
 	}
 	get(w, "etcd-0", &corev1.Pod{})
+}
+
+// TestFenceTakesClaimsFromTheirOwners checks that Fence removes the references of claims to the StatefulSet and its pods, with which Kubernetes would
+// delete the claims. Before, the controller must know that it retains them, or it would add the references again. No pod is deleted until then.
+func TestFenceTakesClaimsFromTheirOwners(t *testing.T) {
+	w := newWorld(t, "parallel", deleting)
+	w.plan()
+	w.run(map[string]string{"etcd-0": "n1"})
+	stranger := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Pod", Name: "etcd-0", UID: "e"}
+	owners := map[string]metav1.OwnerReference{
+		"data-etcd-0": {APIVersion: "apps/v1", Kind: "StatefulSet", Name: "etcd", UID: "5d1f"},
+		"data-etcd-1": {APIVersion: "v1", Kind: "Pod", Name: "etcd-1", UID: "gone"},
+	}
+	for name, owner := range owners {
+		change(w, name, &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = []metav1.OwnerReference{owner, stranger} })
+	}
+	want := func(waiting string, references int) {
+		t.Helper()
+		p, err := w.manager().Fence(t.Context(), w.record.Handoff)
+		got := 0
+		for name := range owners {
+			got += len(get(w, name, &corev1.PersistentVolumeClaim{}).OwnerReferences)
+		}
+		if err != nil || p.Waiting != waiting || got != references || *w.set().Spec.Replicas != 3 {
+			t.Fatalf("%+v, %v, %d references, %d replicas; want %q, %d references", p, err, got, *w.set().Spec.Replicas, waiting, references)
+		}
+		get(w, "etcd-0", &corev1.Pod{})
+	}
+	want("the claims are kept from being deleted", 4)
+	annotations := w.set().Annotations // the way back needs them, also if the record is lost
+	if annotations["etcd-dr.io/restore"] != restoreID || !strings.Contains(annotations["etcd-dr.io/saved"], `"whenDeleted":"Delete"`) {
+		t.Errorf("the annotations are %q", annotations)
+	}
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Generation = 2 })
+	want("the StatefulSet controller has not acted on the retention of claims yet", 4)
+	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Status.ObservedGeneration = 2 })
+	want("references to owners are removed from the claims", 2)
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	retained := *w.set().Spec.PersistentVolumeClaimRetentionPolicy
+	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
+	w.lift(handoff.Succeeded)
+	after := *w.set().Spec.PersistentVolumeClaimRetentionPolicy
+	const deletes, retains = appsv1.DeletePersistentVolumeClaimRetentionPolicyType, appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+	if retained.WhenScaled != retains || retained.WhenDeleted != retains || after.WhenScaled != deletes || after.WhenDeleted != deletes {
+		t.Errorf("the policy is %+v while the members are stopped, and %+v afterwards", retained, after)
+	}
+}
+
+// TestReleasePublishesAddresses checks that the Service publishes addresses that are not ready before a member starts: the members may be ready only
+// after they have found one another. Afterwards it hides them again.
+func TestReleasePublishesAddresses(t *testing.T) {
+	w := newWorld(t, "parallel")
+	change(w, "etcd", &corev1.Service{}, func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = false })
+	w.plan()
+	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
+	wantDone(t, true)(w.manager().Fence(t.Context(), w.record.Handoff))
+	for _, replicas := range []int32{0, 3} {
+		wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
+		if !get(w, "etcd", &corev1.Service{}).Spec.PublishNotReadyAddresses || *w.set().Spec.Replicas != replicas {
+			t.Errorf("the Service hides addresses, or there are %d replicas, want %d", *w.set().Spec.Replicas, replicas)
+		}
+	}
+	w.lift(handoff.Succeeded)
+	if get(w, "etcd", &corev1.Service{}).Spec.PublishNotReadyAddresses {
+		t.Error("the Service publishes addresses that are not ready")
+	}
 }
 
 // TestSettled checks when the StatefulSet counts as content.
