@@ -52,7 +52,7 @@ func (p *pending) untilFlush(now time.Time, flush time.Duration) time.Duration {
 	return p.since.Add(flush).Sub(now)
 }
 
-// mark adds m. Of several marks at one position it keeps the first and the newest, both with the revision that any of them knows:
+// mark adds m. Of several marks at one position it keeps the first and the newest, both with the highest revision of any of them:
 // a member that applies late reports the position before its revision. The first one records when the state began: without it, a
 // target time in a long idle period would select an older state.
 func (p *pending) mark(m segment.Mark) {

@@ -116,7 +116,7 @@ func (w *work) dequeue() (catalog.Segment, error) {
 	return first.Segment, w.spool.remove(first.Segment)
 }
 
-// An index is written when so many segments are not indexed, or when the oldest of them has this age. Until then the recent index is replaced
+// An index is written once so many segments have none, or once the oldest of at least two has this age. Until then the recent index is replaced
 // after every recentSegments segments.
 const (
 	indexSegments  = 512
@@ -128,7 +128,7 @@ const (
 const (
 	indexTime     = 10 * time.Second  // of one try: nothing is archived meanwhile
 	indexPause    = time.Minute       // between a failure and the next try
-	mostUnindexed = 8 * indexSegments // more are left to a prune, which indexes what has no index
+	mostUnindexed = 8 * indexSegments // more are dropped: readers read their headers one by one
 )
 
 // index stores many headers in one object when they are due, so that a log of a year can be listed fast. A failure only makes
@@ -147,13 +147,16 @@ func (w *work) index(ctx context.Context) error {
 	defer cancel()
 	err := put(ctx, w.unindexed[0].Lineage, w.unindexed)
 	w.reportIndex(err)
-	if due && (err == nil || errors.Is(err, storage.ErrExist)) || n >= mostUnindexed { // a prune indexes what the existing one lacks
+	switch {
+	case due && errors.Is(err, storage.ErrExist):
+		w.unindexed = w.unindexed[1:] // the next one begins within the existing index
+	case due && err == nil, n >= mostUnindexed:
 		w.unindexed = nil
 	}
 	return nil
 }
 
-// reportIndex warns once of each reason why no index is stored: a policy may forbid to replace objects.
+// reportIndex warns once of each reason why no index is stored: a policy may forbid replacing objects.
 func (w *work) reportIndex(err error) {
 	if err == nil {
 		w.indexFailure, w.indexFailedAt = "", time.Time{}

@@ -270,10 +270,10 @@ func TestNextLook(t *testing.T) {
 // TestIndexFails checks that an agent whose headers cannot be indexed, here because they are not consecutive, warns once, and does not keep
 // all of them.
 func TestIndexFails(t *testing.T) {
+	one := catalog.SegmentOf(stored.NewWriter(t, "prod", stored.LineageID(1)).Next()) // by an encoder that is in no bubble
 	synctest.Test(t, func(t *testing.T) {
 		w, warnings := workOf(t, spool{}), 0
 		w.config.Report = func(storage.Event) { warnings++ }
-		one := catalog.SegmentOf(stored.NewWriter(t, "prod", stored.LineageID(1)).Next())
 		for range 2 * mostUnindexed {
 			w.unindexed = append(w.unindexed, one)
 			err := w.index(t.Context())
@@ -284,6 +284,29 @@ func TestIndexFails(t *testing.T) {
 		}
 		if warnings != 1 || len(w.unindexed) > mostUnindexed {
 			t.Errorf("%d warnings, %d headers are kept", warnings, len(w.unindexed))
+		}
+	})
+}
+
+// TestAnotherIndexExists checks that an agent whose index begins like one of another agent, which is shorter, stores one that begins later.
+func TestAnotherIndexExists(t *testing.T) {
+	all := stored.NewWriter(t, "prod", stored.LineageID(1)).Some(indexSegments + 60) // by an encoder that is in no bubble
+	synctest.Test(t, func(t *testing.T) {
+		w := workOf(t, spool{})
+		w.to = stored.OpenCluster(t, mem.New(), "prod")
+		stored.StoreIndex(t, w.to, stored.SegmentsOf(all[:2]))
+		for _, e := range all {
+			stored.StoreSegments(t, w.to, e)
+			w.unindexed = append(w.unindexed, catalog.SegmentOf(e))
+			err := w.index(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		tail, err := w.to.Log().Tail(t.Context())
+		if err != nil || len(tail.Unindexed) > 60 {
+			t.Errorf("%d segments are in no index, %v", len(tail.Unindexed), err)
 		}
 	})
 }
