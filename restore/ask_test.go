@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"golang.org/x/sys/unix"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
@@ -148,6 +151,40 @@ func TestNewHostIsAskedAtKnownPorts(t *testing.T) {
 		t.Errorf("error %v, want a refusal", err)
 	}
 	wantNothing(t, p.Into)
+}
+
+// TestSalvageOfARunningMember starts a member, whose disk is salvaged, after the plan was made: its last writes would be lost.
+func TestSalvageOfARunningMember(t *testing.T) {
+	stopped, running := t.TempDir(), t.TempDir()
+	p := plan.Plan{Salvage: &plan.Salvage{Disks: []plan.DiskSummary{{Dir: stopped}, {Dir: running}}}}
+	ask := func() error { return restore.Ask(t.Context(), p, "", nil) }
+	err := ask()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(running, "member", "snap", "db")
+	err = errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = unix.Flock(int(db.Fd()), unix.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = ask()
+	if !errors.Is(err, fault.Refused) || !strings.Contains(err.Error(), "a process has the data dir "+running+" open") {
+		t.Errorf("error %v", err)
+	}
+	p.OldIsDead = true
+	err = ask()
+	if err != nil {
+		t.Errorf("--old-is-dead: %v", err)
+	}
 }
 
 // LiveRevision asks every known client URL for the revision of a live cluster.

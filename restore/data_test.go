@@ -17,6 +17,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -40,6 +41,7 @@ import (
 type content struct {
 	prefix string // of its keys
 	alarms []pb.AlarmType
+	member string // name of an old member; "": the database names none
 }
 
 // database is a member's member/snap/db, with the revision, number of keys and hash that the member reports for it.
@@ -99,6 +101,11 @@ func newDatabase(c content) (database, error) {
 		tx.Unlock()
 		for _, alarm := range c.alarms {
 			schema.NewAlarmBackend(zap.NewNop(), be).MustPutAlarm(&pb.AlarmMember{MemberID: 7, Alarm: alarm})
+		}
+		if c.member != "" {
+			members := schema.NewMembershipBackend(zap.NewNop(), be)
+			members.MustCreateBackendBuckets()
+			members.MustSaveMemberToBackend(&membership.Member{ID: 7, Attributes: membership.Attributes{Name: c.member}})
 		}
 		return d.fill(store, c)
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/restore/child"
 	"github.com/etcd-dr/etcd-dr/restore/plan"
+	"github.com/etcd-dr/etcd-dr/restore/salvage"
 	"github.com/etcd-dr/etcd-dr/restore/scratch"
 	"github.com/etcd-dr/etcd-dr/storage"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
@@ -220,6 +221,27 @@ func wantServing(t *testing.T, members []*embed.Etcd, d database) {
 			t.Errorf("%d keys at revision %d, %v; want %d at %d", got.Count, got.Header.Revision, err, d.keys+1,
 				d.revision+1)
 		}
+	}
+}
+
+// TestOldMembersAreRemoved checks that a restored database names the members of the plan and none of the old ones, with which the new members would
+// form one cluster.
+func TestOldMembersAreRemoved(t *testing.T) {
+	t.Parallel()
+	s := store(t, databaseWith(t, content{prefix: "k", member: "old"}), nil)
+	p := s.plan(t, plan.Layout{Into: one(t, "m1")})
+	run(t, s, p)
+	disks, err := salvage.Survey(t.Context(), catalog.Catalog{}, []string{p.Into.DataDir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range disks[0].Databases[0].Members {
+		if !slices.ContainsFunc(p.Members, func(of plan.Member) bool { return of.Name == m.Name }) {
+			t.Errorf("the database names member %q", m.Name)
+		}
+	}
+	if len(disks[0].Databases[0].Members) != len(p.Members) {
+		t.Errorf("the database names %d members, want %d", len(disks[0].Databases[0].Members), len(p.Members))
 	}
 }
 

@@ -123,3 +123,11 @@ func TestIntoReportsWhatItWaitsFor(t *testing.T) {
 		}
 	})
 }
+
+// TestFenceNeedsAConfirmation checks that --fence-only, which stops a member, needs --confirm.
+func TestFenceNeedsAConfirmation(t *testing.T) {
+	out := dr(t, nil, "restore", "--into", "kubeadm/none", "--fence-only", "--state-dir", t.TempDir())
+	if out.code == 0 || !strings.Contains(out.stderr, "to confirm that, pass --confirm kubeadm") {
+		t.Errorf("exit code %d: %s", out.code, out.stderr)
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/etcd-dr/etcd-dr/restore/swap"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/test/servers"
@@ -255,6 +257,28 @@ func TestCheck(t *testing.T) {
 	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "make room") {
 		t.Errorf("no room: error %v", err)
 	}
+}
+
+// TestSpaceNextToARunningMember checks that more must be free next to a member that runs, whose disk the restore must not fill, and that the
+// disk of the log counts.
+func TestSpaceNextToARunningMember(t *testing.T) {
+	d := newDisk(t, withLog)
+	s := d.open(t)
+	v, err := s.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(t, s.CheckSpace(0, 1<<60), "the disk of "+d.wal)
+	most := v.Data.Free - v.Data.Free/10 // other processes use the disk too
+	must(t, func() error { return s.CheckSpace(most, 0) })
+	db, err := os.Open(filepath.Join(d.data, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	must(t, func() error { return unix.Flock(int(db.Fd()), unix.LOCK_EX) })
+	wantRefused(t, s.CheckSpace(most, 0), "make room, or stop etcd first")
+	must(t, func() error { return s.CheckSpace(1<<10, 1<<10) })
 }
 
 // TestCheckOfLostData loses the data of a member while the others serve. Its etcd exits, and leaves a database without a log. That is not

@@ -1141,25 +1141,130 @@ func TestOtherContentStays(t *testing.T) {
 	}
 }
 
-// TestFilesAboutTheOldMember exchanges bitnami's files about a member with it.
+// TestFilesAboutTheOldMember exchanges bitnami's files about a member with it, and leaves none of them next to the new one.
 func TestFilesAboutTheOldMember(t *testing.T) {
-	d := newDisk(t, plain)
-	id := filepath.Join(d.data, "member_id")
-	err := os.WriteFile(id, []byte("8e9e05c52164694d"), 0o600)
-	if err != nil {
-		t.Fatal(err)
+	both := []string{"member_id", "new_member_envs"}
+	for _, names := range [][]string{both[:1], both[1:], both} {
+		d := newDisk(t, plain)
+		content := func() (found []string) {
+			for _, name := range both {
+				text, err := os.ReadFile(filepath.Join(d.data, name))
+				if err == nil {
+					found = append(found, string(text))
+				}
+			}
+			return found
+		}
+		for _, name := range names {
+			err := os.WriteFile(filepath.Join(d.data, name), []byte(name), 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
+		if d.boots(t) != newData || len(content()) > 0 {
+			t.Errorf("next to the new member: %q", content())
+		}
+		d.walk(t, []swap.Goal{swap.Undo}, all)
+		if d.boots(t) != oldData || !slices.Equal(content(), names) {
+			t.Errorf("after the way back: %q, want %q", content(), names)
+		}
 	}
+}
+
+// TestTheOldDataIsNeverLost cleans or discards after each action of a restore and of its way back: until the new data is in place, the old data
+// can still be put back, and Discard never removes it.
+func TestTheOldDataIsNeverLost(t *testing.T) {
+	forward, back := []swap.Goal{swap.Close, swap.Place}, []swap.Goal{swap.Undo}
+	for _, f := range forms {
+		counted := newDisk(t, f)
+		counted.stage(t)
+		ahead := counted.walk(t, forward, all)
+		behind := counted.walk(t, back, all)
+		for k := range ahead + behind + 1 {
+			for _, cleans := range []bool{false, true} {
+				d := newDisk(t, f)
+				d.stage(t)
+				d.walk(t, forward, min(k, ahead))
+				d.walk(t, back, max(0, k-ahead))
+				before := d.boots(t)
+				end := d.open(t).Discard
+				if cleans {
+					end = func() error { return swap.Clean(id, d.data, "") }
+				}
+				err := end()
+				if cleans && errors.Is(err, fault.Refused) != (before == "") || !cleans && err != nil {
+					t.Errorf("%s, %d actions, clean: %t: %v", f, k, cleans, err)
+				}
+				d.wantBoots(t, before)
+				if before == oldData || cleans && before == newData { // by order
+					continue
+				}
+				must(t, d.open(t).Undo)
+				d.wantBoots(t, oldData)
+			}
+		}
+	}
+}
+
+// TestNewDataGetsTheOwnerOfTheEmptyDataDir restores onto an empty mount point that is prepared for etcd's user.
+func TestNewDataGetsTheOwnerOfTheEmptyDataDir(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may change owners")
+	}
+	for _, f := range []form{newMount, newMountLog} {
+		d := newDisk(t, f)
+		must(t, func() error { return os.Lchown(d.data, 1234, 2345) })
+		d.stage(t)
+		d.walk(t, []swap.Goal{swap.Place}, all)
+		d.wantBoots(t, newData)
+		paths := []string{filepath.Join(d.data, "member"), filepath.Join(d.data, "member", "snap", "db")}
+		if d.wal != "" {
+			paths = append(paths, d.wal, filepath.Join(d.wal, "0.wal"))
+		}
+		for _, path := range paths {
+			if !strings.HasPrefix(ownerAndMode(t, path), "1234:2345 ") {
+				t.Errorf("%s: %s belongs to %s", f, path, ownerAndMode(t, path))
+			}
+		}
+	}
+}
+
+// TestMountPoints mounts file systems at the directories of a member. Only member is exchanged in a data dir that is a mount point, which cannot
+// be renamed, even if it contains nothing else. A log or a directory of the data dir at a mount point is refused.
+func TestMountPoints(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "etcd")
+	mount(t, data)
+	writeMember(t, plan.Into{DataDir: data}, oldData)
+	d := disk{form: plain, data: data}
 	d.stage(t)
 	d.walk(t, []swap.Goal{swap.Close, swap.Place}, all)
-	_, err = os.Stat(id)
-	if !errors.Is(err, fs.ErrNotExist) || d.boots(t) != newData {
-		t.Errorf("the id is that of the old member: %v", err)
-	}
+	d.wantBoots(t, newData)
 	d.walk(t, []swap.Goal{swap.Undo}, all)
-	_, err = os.Stat(id)
-	if err != nil || d.boots(t) != oldData {
-		t.Errorf("after the way back: %v", err)
+	d.wantBoots(t, oldData)
+
+	d = newDisk(t, withLog)
+	wal := filepath.Join(t.TempDir(), "wal")
+	mount(t, wal)
+	_, err := swap.New(id, d.data, wal)
+	wantRefused(t, err, "is a mount point, which cannot be exchanged")
+
+	d = newDisk(t, plain)
+	mount(t, filepath.Join(d.data, "member", "wal"))
+	wantRefused(t, d.open(t).Check(t.Context(), d.plan()), "is a symbolic link or a mount point")
+}
+
+// mount mounts a small file system at dir, until the test ends.
+func mount(t *testing.T, dir string) {
+	t.Helper()
+	mustMkdir(t, dir)
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skipf("only a process with CAP_SYS_ADMIN may mount: %v", err)
 	}
+	must(t, func() error { return err })
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
 }
 
 // TestLinkWithoutTarget finds a restore through a symbolic link, although nothing is in the place of the data dir.

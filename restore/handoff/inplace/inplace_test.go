@@ -462,6 +462,77 @@ func TestFitOfServingMembers(t *testing.T) {
 	}
 }
 
+// TestPlanContinuesAboveTheLiveRevision plans for a cluster whose members have revisions that no backup has. Clients have seen them, so the
+// restored revisions continue above them, also if no member answers any more when the plan is made again.
+func TestPlanContinuesAboveTheLiveRevision(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a real server")
+	}
+	e := servers.Start(t, servers.Options{Version: "3.6"})
+	client := e.Client(t)
+	var last int64
+	for last <= 1000 { // the revision of the backup
+		put, err := client.Put(t.Context(), "key", "value")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = put.Header.Revision
+	}
+	w := newWorld(t)
+	w.target.shows.Endpoints = e.Endpoints()
+	w.restore.Access = func(context.Context) (cluster.Config, error) {
+		return cluster.Config{DialTimeout: 10 * time.Second, CommandTimeout: 10 * time.Second}, nil
+	}
+	one := w.restore
+	for _, kill := range []bool{true, false} {
+		_, p, err := one.Preview(t.Context())
+		if err != nil || p.Bump.Known < last || p.Bump.To <= last {
+			t.Errorf("revision %d is known: %+v, %v", last, p.Bump, err)
+		}
+		if kill {
+			e.Kill(t, 0)
+		}
+	}
+	w.restore.Known = last + 1
+	_, p, err := (&w.restore).Preview(t.Context())
+	if err != nil || p.Bump.Known != last+1 {
+		t.Errorf("an earlier plan knew %d: %+v, %v", last+1, p.Bump, err)
+	}
+}
+
+// TestMembersThatServeAgain stops the restore of members that had no leader when it was planned, and have one long after: their data may be in use
+// again. An order that is new, or that its owner has paused, continues.
+func TestMembersThatServeAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a real server")
+	}
+	e := servers.Start(t, servers.Options{Version: "3.6"})
+	w := newWorld(t)
+	w.restore.Access = func(context.Context) (cluster.Config, error) {
+		return cluster.Config{DialTimeout: 10 * time.Second, CommandTimeout: 10 * time.Second}, nil
+	}
+	for name, c := range map[string]struct {
+		begun          time.Duration // ago
+		served, paused bool
+		refused        bool
+	}{
+		"long after":        {begun: 7 * time.Hour, refused: true},
+		"soon after":        {begun: time.Hour},
+		"paused":            {begun: 7 * time.Hour, paused: true},
+		"it served all day": {begun: 7 * time.Hour, served: true},
+	} {
+		one := w.restore
+		r := handoff.Record{
+			ID: restoreID, Step: handoff.Suspend, Begun: time.Now().Add(-c.begun), Paused: c.paused, Plan: &plan.Plan{},
+			Handoff: handoff.Handoff{Endpoints: e.Endpoints(), Serves: c.served},
+		}
+		_, err := one.Steps().Claim.Suspend(t.Context(), r)
+		if (fault.KindOf(err) == fault.Refused) != c.refused || err != nil && !strings.Contains(err.Error(), "had no leader when the restore was planned") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A member of the cluster that was backed up must not answer outside of the target, unless that is a copy.
 func TestSurvivorsAreRefused(t *testing.T) {
 	survivor := httptest.NewUnstartedServer(nil)

@@ -18,6 +18,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/plan"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/seal"
+	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
 // The ids of two restores.
@@ -375,6 +376,50 @@ func TestSealFindsStaleData(t *testing.T) {
 	}
 	d.do(t, handoff.DoStage, handoff.DoSeal, handoff.DoPlace, handoff.DoWithdraw, handoff.DoBack)
 	d.wantBoots(t, "empty")
+}
+
+// TestSealChecksTheMemberAgain puts the data of another member into the data dir once the new data is built, as an operator does who copies it
+// there. It is not moved aside.
+func TestSealChecksTheMemberAgain(t *testing.T) {
+	c := servers.Start(t, servers.Options{Version: "3.6"})
+	c.Kill(t, 0)
+	d := newDisk(t, form{})
+	p := d.plan()
+	p.Members[0].Name = "another"
+	work := func(task handoff.Task) member.Work {
+		w := d.work(task)
+		w.Plan, w.Place.Name = &p, "another"
+		return w
+	}
+	r := member.Do(t.Context(), work(handoff.DoStage))
+	if !r.Done {
+		t.Fatalf("stage: %s", r.Encode())
+	}
+	inside := filepath.Join(d.data, "member")
+	must(t, errors.Join(os.RemoveAll(inside), os.CopyFS(inside, os.DirFS(filepath.Join(c.Members[0].DataDir, "member")))))
+	r = member.Do(t.Context(), work(handoff.DoSeal))
+	if fault.KindOf(r.Err()) != fault.Refused || !strings.Contains(r.Err().Error(), "belongs to another cluster") || r.Stale {
+		t.Errorf("seal: %s", r.Encode())
+	}
+	_, err := os.Stat(filepath.Join(inside, "snap", "db"))
+	must(t, err)
+}
+
+// TestStageNeedsRoom builds nothing on a disk, with or without old data, on which the new data does not fit.
+func TestStageNeedsRoom(t *testing.T) {
+	for _, f := range allForms() {
+		d := newDisk(t, f)
+		before := d.boots()
+		p := d.plan()
+		p.File, p.Salvage = "", &plan.Salvage{Database: &plan.DiskDatabase{Size: 1 << 60}}
+		w := d.work(handoff.DoStage)
+		w.Plan = &p
+		r := member.Do(t.Context(), w)
+		if fault.KindOf(r.Err()) != fault.Refused || !strings.Contains(r.Err().Error(), "make room") || len(d.left()) > 0 {
+			t.Errorf("%+v: %s, left: %q", f, r.Encode(), d.left())
+		}
+		d.wantBoots(t, before)
+	}
 }
 
 // Where the old data is lost, the way back leaves a file on which etcd exits, which outlives the restore. Another restore builds that member,

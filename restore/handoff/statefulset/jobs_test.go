@@ -294,6 +294,43 @@ func TestReleaseWaitsForJobs(t *testing.T) {
 	}
 }
 
+// TestReleaseWaitsForPodsOfJobs checks that members are not started while the pod of a Job may still change their disks, although the Job has ended or
+// is gone.
+func TestReleaseWaitsForPodsOfJobs(t *testing.T) {
+	w := staging(t)
+	for _, job := range w.jobs() {
+		w.pod(job, corev1.PodStatus{Phase: corev1.PodRunning})
+		must(t, w.client.Delete(t.Context(), &job))
+	}
+	var deleted []string
+	w.intercept(deletions(&deleted, func(client.Object) bool { return false }))
+	for _, start := range []func(context.Context, handoff.Handoff) (handoff.Progress, error){w.manager().Release, w.manager().Return} {
+		deleted = nil
+		p, err := start(t.Context(), w.record.Handoff)
+		if err != nil || p.Done || strings.Count(p.Waiting, "waiting for the end of pod etcd-") != 3 || len(deleted) != 3 {
+			t.Errorf("%+v, %v, deleted %q", p, err, deleted)
+		}
+	}
+}
+
+// TestReportsOfOtherJobsDoNotCount checks that the report of a pod counts only for the Job that has created it, not for a later one of the same
+// name.
+func TestReportsOfOtherJobsDoNotCount(t *testing.T) {
+	w := staging(t)
+	for _, job := range w.jobs() {
+		earlier := job
+		earlier.UID = "uid-of-an-earlier-one"
+		w.pod(earlier, terminated(`{"done":true}`))
+	}
+	all, err := w.manager().Do(t.Context(), w.record, handoff.DoStage)
+	must(t, err)
+	for i, p := range all {
+		if p.Done {
+			t.Errorf("member %d: %+v", i, p)
+		}
+	}
+}
+
 // TestMissingClaimsAreCreated checks that a member without a disk gets a claim as the StatefulSet would create it.
 func TestMissingClaimsAreCreated(t *testing.T) {
 	w := newWorld(t, "parallel")

@@ -225,13 +225,16 @@ func TestReleaseCreatesPodsInOrder(t *testing.T) {
 		s.Annotations = map[string]string{"etcd-dr.io/restore": restoreID, "etcd-dr.io/saved": `{"replicas":3}`}
 	})
 	w.create(&appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etcd-a"}, Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{}}}`)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "etcd-a"}, Data: runtime.RawExtension{Raw: []byte(`{"spec":{"template":{"metadata":{"finalizers":["example.com/kept"]}}}}`)},
 	})
 	w.plan()
 	w.run(map[string]string{"etcd-0": "n1"})
 	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
 	for _, name := range []string{"etcd-1", "etcd-2"} {
-		get(w, name, &corev1.Pod{})
+		pod := get(w, name, &corev1.Pod{})
+		if !slices.Equal(pod.Finalizers, []string{"example.com/kept"}) || pod.Spec.Hostname != name || pod.Spec.Subdomain != w.set().Spec.ServiceName {
+			t.Errorf("%s has the finalizers %q and the name %s.%s", name, pod.Finalizers, pod.Spec.Hostname, pod.Spec.Subdomain)
+		}
 	}
 }
 
@@ -243,7 +246,7 @@ func TestFenceRefusesClaimsThatEnd(t *testing.T) {
 	claim := change(w, "data-etcd-2", &corev1.PersistentVolumeClaim{}, func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"x/y"} })
 	must(t, w.client.Delete(t.Context(), claim))
 	_, err := w.manager().Fence(t.Context(), w.record.Handoff)
-	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "claim payments/data-etcd-2 is being deleted, with its data") || *w.set().Spec.Replicas != 3 {
+	if fault.KindOf(err) != fault.Refused || !strings.Contains(err.Error(), "claim payments/data-etcd-2 will be deleted, with its data") || *w.set().Spec.Replicas != 3 {
 		t.Errorf("%v, replicas %d", err, *w.set().Spec.Replicas)
 	}
 	get(w, "etcd-0", &corev1.Pod{})
@@ -275,7 +278,7 @@ func TestFenceTakesClaimsFromTheirOwners(t *testing.T) {
 		}
 		get(w, "etcd-0", &corev1.Pod{})
 	}
-	want("the claims are kept from being deleted", 4)
+	want("keeping Kubernetes from deleting the claims", 4)
 	annotations := w.set().Annotations // the way back needs them, also if the record is lost
 	if annotations["etcd-dr.io/restore"] != restoreID || !strings.Contains(annotations["etcd-dr.io/saved"], `"whenDeleted":"Delete"`) {
 		t.Errorf("the annotations are %q", annotations)
@@ -283,7 +286,7 @@ func TestFenceTakesClaimsFromTheirOwners(t *testing.T) {
 	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Generation = 2 })
 	want("the StatefulSet controller has not acted on the retention of claims yet", 4)
 	change(w, "etcd", &appsv1.StatefulSet{}, func(s *appsv1.StatefulSet) { s.Status.ObservedGeneration = 2 })
-	want("references to owners are removed from the claims", 2)
+	want("removing owner references from the claims", 2)
 	wantDone(t, false)(w.manager().Fence(t.Context(), w.record.Handoff))
 	retained := *w.set().Spec.PersistentVolumeClaimRetentionPolicy
 	wantDone(t, false)(w.manager().Release(t.Context(), w.record.Handoff))
