@@ -21,7 +21,7 @@ import (
 type driller struct {
 	loop
 
-	known     bool      // last was read from the repository
+	known     bool      // last was read from the repository; false also while there is no backup to drill
 	last      time.Time // start of the newest drill, with any verdict
 	again     bool      // the newest drill was not run, and is tried again before the next slot
 	tries     int       // drills in a row that were not run
@@ -91,7 +91,7 @@ func (d *driller) begin(ctx context.Context, now time.Time) time.Time {
 	why := cause{text: "scheduled for " + at.UTC().Format(time.RFC3339)}
 	switch {
 	case d.last.IsZero():
-		why.text = "there was no drill yet"
+		why.text = "no drill has run yet"
 	case d.again && d.notBefore.Before(at):
 		at, why.text = d.notBefore, "the last one was not run"
 	}
@@ -128,8 +128,8 @@ func (j *drillJob) places(all, _ []backup.Store) ([]backup.Store, error) {
 	return []backup.Store{in}, err
 }
 
-// stored reports whether another service has drilled since this drill became due, or was requested. A drill without the proof of its last
-// restore does not count: no service works on it any more, as the lease shows.
+// stored reports whether another service has drilled since the newest drill known here and, if this one was requested, since the request. A
+// drill without the proof of its last restore does not count: no service works on it any more, as the lease shows.
 func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 	since := j.last
 	if !j.r.requested.IsZero() {
@@ -143,7 +143,7 @@ func (j *drillJob) stored(ctx context.Context) (_ bool, err error) {
 func (j *drillJob) work(ctx context.Context) error {
 	j.outcome = j.r.outcome()
 	j.board.begin(j.outcome)
-	j.report(storage.Note, "a drill: %s", j.r.text)
+	j.report(storage.Note, "starting a drill: %s", j.r.text)
 	seed := spec.Hash(fmt.Sprint(j.spec.Cluster, j.outcome.Began.UnixNano())) & math.MaxUint32 // short enough to type
 	j.proofs, j.err = j.service.Drill(ctx, DrillRequest{j.spec, j.r.stores[0], seed, j.free}, j.forward)
 	return nil
@@ -207,7 +207,7 @@ func (d *driller) recordResult(o Outcome, proofs []catalog.Proof, err error) {
 		d.last, o.RTO, o.Backup = storage.Later(d.last, p.Time), max(o.RTO, p.Drill.RTO), cmp.Or(o.Backup, p.Backup)
 	}
 	d.board.publish(o)
-	d.report(storage.Note, "the drill: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
+	d.report(storage.Note, "the drill has ended: %s", strings.TrimSpace(fmt.Sprint(o.Verdict, " ", o.Message)))
 	if o.Verdict != NotRun {
 		d.last = storage.Later(d.last, o.Began)
 	}
@@ -241,7 +241,7 @@ func verdictOf(proofs []catalog.Proof, err error) (Verdict, string) {
 	case verdict == Succeeded && err != nil:
 		return NotRun, err.Error()
 	case verdict == Succeeded && len(proofs) == 0:
-		return NotRun, "nothing was found out"
+		return NotRun, "the drill returned no proof"
 	}
 	return verdict, message
 }

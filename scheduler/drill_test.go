@@ -292,7 +292,7 @@ func TestDrillsThatFail(t *testing.T) {
 		c := configOf(withDrills(t, specOf(t, "prod", "@daily", "main"), "@daily"))
 		s := w.start("a", c)
 		w.pass(at(0, "12h"))
-		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Failed, "there was no drill yet", "as the test wants it")
+		s.wantOutcome(t, "prod", scheduler.JobDrill, scheduler.Failed, "no drill has run yet", "as the test wants it")
 		s.end()
 		w.start("b", c)
 		w.pass(at(0, "18h"))

@@ -276,7 +276,7 @@ func (o *observer) report(changes []condition.Change) {
 		e := storage.Event{Time: c.Time, Stage: "condition", Level: storage.Warning, Cluster: c.Cluster, Object: c.Repository}
 		e.Message = fmt.Sprintf("%s (%s): %s; %s", c.Name, c.Severity, c.Message, c.Cure)
 		if c.State == condition.Ends {
-			e.Level, e.Message = storage.Note, fmt.Sprintf("%s has ended, since %s", c.Name, c.Since.UTC().Format(time.RFC3339))
+			e.Level, e.Message = storage.Note, fmt.Sprintf("%s has ended; it began at %s", c.Name, c.Since.UTC().Format(time.RFC3339))
 		}
 		o.service.Report.Say(e)
 		if o.service.Tell != nil {

@@ -16,7 +16,7 @@ import (
 // come out.
 //
 // A leader that was cut off has entries on its disk that no other member has. Later they may lie below its commit index:
-// it has received a snapshot, which replaced its log, but of which the disk has only a snapshot record. So
+// it has received a snapshot that replaced its log, and of this its disk shows only a snapshot record. So
 //   - an entry i discards everything held from i on,
 //   - a snapshot (S, T) whose entry S is not held with term T discards everything that is not known to be committed,
 //     and leaves a hole, which is a missing item, up to S,
@@ -105,7 +105,7 @@ func (h *history) skipFiles() {
 	h.loose = true
 }
 
-// acceptCommit processes a commit index that the member wrote to its log or reported. It returns whether all entries up
+// acceptCommit processes a commit index that the member wrote to its log or reported. It reports whether all entries up
 // to this index are known to be committed.
 //
 // A claim counts only if the entry held at its index has exactly the claim's term. Proof: let t be the term of the

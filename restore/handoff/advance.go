@@ -130,8 +130,8 @@ func (a Restore) observe(ctx context.Context, r Record, now func() time.Time) (R
 	return r, outcomeOf(p, err)
 }
 
-// mustServe reports whether the members must have a leader again after a rollback: if they had one, or if old data is lost, which they can
-// do without only if they have a quorum.
+// mustServe reports whether the members must have a leader again after a rollback. They must if they had one before, or if old data is lost:
+// only a leader then shows that the others are a quorum. They need not if they stay stopped, were stopped before, or had no old data.
 func (r Record) mustServe() bool {
 	if r.Vacant || r.Handoff.Stopped || r.StaysStopped() {
 		return false

@@ -26,8 +26,8 @@ var ErrInUse = fault.New(fault.Refused, "in use")
 // Place puts the new data in the place of the blockers. It refuses while a process has the old data open.
 func (s *Swap) Place() error { return s.reach(Place) }
 
-// Withdraw moves new data on which etcd may have started to failed, and puts blockers in its place. It refuses while etcd runs. It does
-// nothing if the new data is not live.
+// Withdraw moves the new data aside, to the directory failed, because etcd may have started on it, and puts blockers in its place. It refuses
+// while etcd runs. It does nothing if the new data is not live.
 func (s *Swap) Withdraw() error { return s.reach(Withdraw) }
 
 // Undo puts the old data back. Restored data on which etcd may have started is kept in failed. If there was no old data, the blockers stay
@@ -135,7 +135,7 @@ func (s *Swap) act(a action, live Kind) error {
 	case exchange:
 		return s.exchange(p, a, live)
 	}
-	return fmt.Errorf("%+v is no action of this version: nothing was moved", a)
+	return fmt.Errorf("unknown action %+v: nothing was moved", a)
 }
 
 // exchange carries out the exchange a in p, the place of its slot. live is the kind of the live entry there.
@@ -177,8 +177,8 @@ func (s *Swap) adopt() error {
 	return nil
 }
 
-// inherit gives the new data the owner of an empty data dir, which may be prepared for etcd's user. A process that is not permitted to do
-// that runs as the member's user.
+// inherit gives the new data the owner of an empty data dir, which may be prepared for etcd's user. A permission error
+// is ignored: such a process already runs as the member's user.
 func (s *Swap) inherit() error {
 	info, err := os.Stat(s.DataDir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {

@@ -84,7 +84,7 @@ func (f logFolder) packAt(first uint64) *pack {
 	return p
 }
 
-// usePacks adds those segments in wanted to f that only packs contain, and returns all distinct packs. An index that begins within such
+// usePacks adds to f the segments in wanted that only packs contain, and returns all distinct packs. An index that begins within such
 // a pack is left out: that of the pack has the same headers.
 func (f *logFolder) usePacks(wanted seqRange) []*pack {
 	indexed := func(seq uint64) bool { _, found := slices.BinarySearch(f.indexes, seq); return found }
@@ -689,7 +689,7 @@ func (l *lineageLoad) bounds() (first, last uint64) {
 		}
 		last = max(last, seq)
 	}
-	if first > 0 && l.wanted != allSeqs { // a range is asked for because it was there
+	if first > 0 && l.wanted != allSeqs { // the caller asks for a range because its segments existed
 		return max(l.wanted.first, l.folder.pruned+1), l.wanted.last
 	}
 	return first, last

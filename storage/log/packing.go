@@ -177,7 +177,7 @@ func (p *packer) removeDuplicates(ctx context.Context, f logFolder, candidate *p
 	return err
 }
 
-// equalObjects returns those of packed that are equal objects of their own and not pruned.
+// equalObjects returns the segments of packed that are not pruned, and whose own objects exist and are equal.
 func (p *packer) equalObjects(ctx context.Context, f logFolder, packed []catalog.Segment) ([]catalog.Segment, error) {
 	var own []catalog.Segment
 	for _, s := range packed {
@@ -281,7 +281,7 @@ func (p *packer) pack(ctx context.Context, f logFolder) error {
 func (p *packer) smallSegments(f logFolder, i int) bool {
 	next := f.nextIndex(i)
 	if next == 0 {
-		return true // only the index has their number
+		return true // only the index shows how many there are
 	}
 	first := f.indexes[i]
 	if next-first < minPackSegments || next-first > maxPackSegments {
@@ -325,7 +325,7 @@ func (p *packer) packable(ctx context.Context, f logFolder, i int) ([]catalog.Se
 	return segments, nil
 }
 
-// isLocked reports whether the store does not let anyone remove the segment seq yet. Then those that were stored later are locked too.
+// isLocked reports whether the store still keeps the segment seq from being removed. If so, later segments are locked too.
 func (p *packer) isLocked(ctx context.Context, lineage string, seq uint64) (bool, error) {
 	o, err := p.log.store.Bucket.Stat(ctx, catalog.SegmentKey(p.log.store.Cluster, lineage, seq))
 	if records.IsAbsent(err) {
@@ -334,7 +334,7 @@ func (p *packer) isLocked(ctx context.Context, lineage string, seq uint64) (bool
 	return o.RetainUntil.After(p.o.Now), err
 }
 
-// store stores a pack of segments. It has no lock: those of the segments have ended.
+// store stores a pack of segments, without a lock: the locks of the segments have ended.
 func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 	first, last := segments[0], segments[len(segments)-1]
 	key := catalog.PackKey(p.log.store.Cluster, first.Lineage, first.Seq, last.Seq)
@@ -358,7 +358,8 @@ func (p *packer) store(ctx context.Context, segments []catalog.Segment) error {
 	return nil
 }
 
-// packContent reads segments, one after the other, as they are stored. It ends with an error if one differs from its index.
+// packContent reads segments, one after the other, as they are stored. It ends with an error if a segment differs
+// from its entry in the index.
 type packContent struct {
 	ctx  context.Context
 	log  *Log

@@ -42,7 +42,7 @@ func killDrills(t *testing.T, total int) {
 		scratch := t.TempDir()
 		s.more = fmt.Sprintf(`drill: {schedule: {cron: "@yearly"}, identityFiles: [%s], scratchDir: %s}`, key.file, scratch)
 		p := s.start(t)
-		p.UntilLogged(t, "a drill: there was no drill yet")
+		p.UntilLogged(t, "starting a drill: no drill has run yet")
 		time.Sleep(time.Duration(random.IntN(1+n%4*300)) * time.Millisecond) // to die somewhere else each time, and the first at once
 		crash(t, p)
 		nothingPlainIn(t, scratch)

@@ -13,7 +13,7 @@ import (
 // act is the next act of a restore that their EtcdRestore orders.
 type act string
 
-// The acts, in their order. Until fence nothing is touched that runs.
+// The acts, in their order. Before fence, no act touches a running member.
 const (
 	create act = "create" // the StatefulSet, without replicas, and the Services that are missing
 	detach act = "detach" // the Services from the EtcdCluster, which is paused: they stay, and their members find each other
@@ -46,7 +46,7 @@ type member struct {
 	ending     bool // it is being deleted
 }
 
-// expires is the age at which an EtcdRestore ends that still waits to stop old members: its author may not expect that any more.
+// expires is the age at which an EtcdRestore that still waits to stop old members ends: its author may not expect that any more.
 const expires = 6 * time.Hour
 
 // maxAge is the age at which an EtcdRestore that has not begun is refused: the archived operator may never have carried it out, and the cluster
@@ -106,7 +106,7 @@ func stop(f facts, now time.Time) (act, string) {
 	return fence, "stopping the old members"
 }
 
-// savedFor is how long a backup of the old members is the way back: they serve, and one that waits longer lacks what they have written since.
+// savedFor is the age up to which a backup of the old members counts as the way back: they still serve, so an older one lacks newer writes.
 const savedFor = 10 * time.Minute
 
 // isStale reports whether a backup of the old members is complete, and too old.

@@ -19,11 +19,11 @@ import (
 // maxReverts is how often another program may scale the StatefulSet up before Fence reports a refusal.
 const maxReverts = 5
 
-// fence returns the next step towards no pod of a member being left.
+// fence returns the next step towards removing all pods of the members.
 func (m *Manager) fence(o objects, was saved, now time.Time) step {
 	ending := o.endingClaim()
 	if ending != "" && o.haveLivePod() && o.set.Annotations[restoreAnnotation] != m.ID { // in a rollback it counts as lost
-		return step{err: fmt.Errorf("%w: claim %s/%s is being deleted, with its data, once no pod uses it: save the data if it is needed",
+		return step{err: fmt.Errorf("%w: claim %s/%s will be deleted, with its data, once no pod uses it: save the data if it is needed",
 			fault.Refused, m.Namespace, ending)}
 	}
 	owned := o.ownedClaims()
@@ -68,18 +68,18 @@ func (o objects) haveLivePod() bool {
 	return false
 }
 
-// retain keeps Kubernetes from deleting claims.
+// retain returns the step that keeps Kubernetes from deleting claims.
 func (m *Manager) retain(set *appsv1.StatefulSet, was saved) step {
 	const retains = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 	after := set.DeepCopy()
 	after.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: retains, WhenDeleted: retains}
 	m.markFor(set, was).annotate(after, m.ID)
-	return step{patches: []patch{{set, after}}, waiting: "the claims are kept from being deleted"}
+	return step{patches: []patch{{set, after}}, waiting: "keeping Kubernetes from deleting the claims"}
 }
 
-// disown removes the references to owners from claims. The controller would do that too, but not while a pod is not ready.
+// disown returns the step that removes the references to owners from claims. The controller would do that too, but not while a pod is not ready.
 func disown(o objects, owned []*corev1.PersistentVolumeClaim) step {
-	s := wait("references to owners are removed from the claims")
+	s := wait("removing owner references from the claims")
 	for _, claim := range owned {
 		after := claim.DeepCopy()
 		after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool { return o.isOwn(r) })
@@ -95,7 +95,7 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 	mark := m.markFor(o.set, was)
 	s := stop(o.pods, time.Time{})
 	if o.cluster != nil {
-		s = wait("%s is scaled to 0", o.cluster)
+		s = wait("scaling %s to 0", o.cluster)
 	}
 	if !mark.Stopped && o.replicas() > o.count {
 		return step{err: fmt.Errorf("%w: %s has %d replicas, and the restore is planned for %d: scale it to %d, or create a new restore once no member is being added",
@@ -117,7 +117,7 @@ func (m *Manager) scaleDown(o objects, was saved) step {
 	return s
 }
 
-// stop deletes pods, all at once.
+// stop returns the step that deletes all pods at once.
 func stop(pods map[string]*corev1.Pod, now time.Time) step {
 	var s step
 	var ending, late []string
@@ -136,7 +136,7 @@ func stop(pods map[string]*corev1.Pod, now time.Time) step {
 	if len(ending) > 0 {
 		late = append(late, "waiting for the end of "+strings.Join(ending, ", "))
 	}
-	s.waiting = cmp.Or(strings.Join(late, "; "), "the pods are deleted")
+	s.waiting = cmp.Or(strings.Join(late, "; "), "deleting the pods")
 	return s
 }
 

@@ -126,7 +126,7 @@ func (m *Manager) checkClaim(claim *corev1.PersistentVolumeClaim, p place, runs 
 	case claim == nil:
 		return note(name+" does not exist", "the restore creates it, empty")
 	case claim.DeletionTimestamp != nil:
-		return refuse(name+" is being deleted, with its data, once no pod uses it",
+		return refuse(name+" will be deleted, with its data, once no pod uses it",
 			fmt.Sprintf("save the data if it is needed, delete the pod of the member and those of ended Jobs (kubectl -n %s delete jobs -l %s=%s), "+
 				"and restore then: the restore creates a new claim", m.Namespace, nameLabel, jobName))
 	case isClosed(claim):

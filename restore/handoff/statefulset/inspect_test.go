@@ -294,7 +294,7 @@ func TestFindings(t *testing.T) {
 		"a claim that ends": {nil, func(w *world) {
 			claim(func(c *corev1.PersistentVolumeClaim) { c.Finalizers = []string{"kubernetes.io/pvc-protection"} })(w)
 			remove(w, get(w, "data-etcd-1", &corev1.PersistentVolumeClaim{}))
-		}, "claim payments/data-etcd-1 is being deleted, with its data, once no pod uses it", true},
+		}, "claim payments/data-etcd-1 will be deleted, with its data, once no pod uses it", true},
 		"a claim for one pod": {nil, func(w *world) {
 			running(w)
 			claim(func(c *corev1.PersistentVolumeClaim) {

@@ -19,7 +19,7 @@ const calm = 30 * time.Second
 func settled(o objects, was saved, now time.Time) step {
 	n := replicasOf(o.set)
 	if n == 0 {
-		return wait("%s is scaled to 0", describe(o.set))
+		return wait("scaling %s to 0", describe(o.set))
 	}
 	for i := range n {
 		name := podName(o.set, i)
