@@ -27,7 +27,7 @@ type work struct {
 	lastMark      segment.Mark      // the newest mark in a segment that was cut
 	unindexed     []catalog.Segment // stored segments that the next index will contain
 	indexFailure  string            // why the last index was not stored; "": it was
-	indexFailedAt time.Time
+	indexFailedAt time.Time         // when that was; zero: it was stored
 
 	pending     pending
 	unconfirmed confirmations // marks whose positions are not stored yet

@@ -250,7 +250,7 @@ func (log *Log) LoadRange(ctx context.Context, id string, first, last uint64) (c
 	if err == nil {
 		f.restrict(seqRange{first, last})
 		l := newLineageLoad(log, f, false, nil)
-		l.wanted = seqRange{first, last}
+		l.recent, l.wanted = &recentIndex{}, seqRange{first, last}
 		lineage, err = log.loadLineage(ctx, l)
 	}
 	if err != nil {
@@ -316,7 +316,7 @@ type lineageLoad struct {
 	details bool                // fold no index
 	wanted  seqRange            // the seqs that are loaded
 	folds   map[string]keptFold // of the summary, by key
-	recent  *recentIndex
+	recent  *recentIndex        // all lineages of a load share it
 	doubted map[uint64]bool     // indexes that must not be folded, by first seq: they contradict the log or have a fault
 	indexes [][]catalog.Segment // parallel to folder.indexes; nil for an unusable index
 	damaged []error             // parallel to folder.indexes; why the rest of the pack cannot be read
@@ -348,7 +348,7 @@ func (s slot) first() uint64 {
 func newLineageLoad(log *Log, f logFolder, details bool, folds map[string]keptFold) *lineageLoad {
 	n := len(f.indexes)
 	return &lineageLoad{
-		log: log, folder: f, details: details, folds: folds, recent: &recentIndex{}, wanted: allSeqs,
+		log: log, folder: f, details: details, folds: folds, wanted: allSeqs,
 		doubted: map[uint64]bool{}, indexes: make([][]catalog.Segment, n), damaged: make([]error, n),
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // testCnych restores the StatefulSet of an EtcdCluster of cnych's operator, by what dr convert prints for the manifests of that operator. Then
-// it continues without that operator, as docs/migrate.md says.
+// it removes the EtcdCluster by the command of docs/migrate.md, and restores without that operator.
 func (s *site) testCnych(t *testing.T) {
 	t.Parallel()
 	const namespace = "lab"

@@ -52,7 +52,6 @@ func (c cluster) beginCoreos(ctx context.Context) error {
 func (c cluster) create(ctx context.Context, kind schema.GroupVersionResource, text string, more ...string) error {
 	wanted := c.filled(text, more...)
 	wanted.SetLabels(map[string]string{"app": "etcd", "etcd_cluster": c.GetName()})
-	wanted.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(c, c.GroupVersionKind())})
 	_, err := c.client.Resource(kind).Namespace(c.GetNamespace()).Create(ctx, wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil

@@ -112,7 +112,6 @@ func (c cluster) get(ctx context.Context, kind schema.GroupVersionResource, name
 // value. A conflict is no error.
 func (c cluster) replace(ctx context.Context, kind schema.GroupVersionResource, text string, more ...string) error {
 	wanted := c.filled(text, more...)
-	wanted.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(c, c.GroupVersionKind())})
 	found, err := c.get(ctx, kind, wanted.GetName())
 	if err != nil {
 		return err
@@ -140,7 +139,7 @@ func (c cluster) replace(ctx context.Context, kind schema.GroupVersionResource, 
 	return err
 }
 
-// filled returns the object of a text, with the values of c.
+// filled returns the object of a text, with the values of c, which owns it.
 func (c cluster) filled(text string, more ...string) *unstructured.Unstructured {
 	more = append(more, "OWNER_NAME", c.GetName(), "OWNER_SIZE", fmt.Sprint(c.size()), "IMAGE_OF_ETCD", image)
 	o := &unstructured.Unstructured{}
@@ -149,5 +148,6 @@ func (c cluster) filled(text string, more ...string) *unstructured.Unstructured 
 		panic(err) // a mistake in this package
 	}
 	o.SetNamespace(c.GetNamespace())
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(c, c.GroupVersionKind())})
 	return o
 }

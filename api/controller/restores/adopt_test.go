@@ -22,8 +22,7 @@ import (
 func (w *world) vanish() v1alpha1.EtcdRestore {
 	w.Helper()
 	w.reconcile(func(v1alpha1.EtcdRestore, *appsv1.StatefulSet) bool { return len(w.tasks) > 0 })
-	var e v1alpha1.EtcdRestore
-	w.must(w.client.Get(w.Context(), request.NamespacedName, &e))
+	e := w.restore()
 	e.Finalizers = nil
 	w.must(w.client.Update(w.Context(), &e))
 	w.must(w.client.Delete(w.Context(), &e))
@@ -39,7 +38,7 @@ func (w *world) create(name string, spec v1alpha1.EtcdRestoreSpec) {
 // orderToEnd returns the order with which the command line ends the restore.
 func (w *world) orderToEnd() (statefulset.Order, error) {
 	w.Helper()
-	m := statefulset.New(statefulset.Options{Client: w.client, Namespace: namespace, Name: "etcd", ID: id()})
+	m := w.manager()
 	record, err := m.Load(w.Context(), id())
 	w.must(err)
 	return m.OrderToEnd(w.Context(), record)

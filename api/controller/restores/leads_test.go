@@ -58,8 +58,7 @@ func TestDeletedWhileVerifying(t *testing.T) {
 		if recorded {
 			w.verify()
 		}
-		var e v1alpha1.EtcdRestore
-		w.must(w.client.Get(t.Context(), request.NamespacedName, &e))
+		e := w.restore()
 		w.must(w.client.Delete(t.Context(), &e))
 		w.reconcile(func(e v1alpha1.EtcdRestore, _ *appsv1.StatefulSet) bool { return e.Name == "" })
 		set = w.set()
@@ -78,13 +77,15 @@ func TestDeletedWhileVerifying(t *testing.T) {
 // TestDeletedWhileReleasing deletes the EtcdRestore before the restored members were found to run: the restore goes back.
 func TestDeletedWhileReleasing(t *testing.T) {
 	w := newWorld(t, handoff.Releasing)
-	w.must(w.client.Delete(t.Context(), &v1alpha1.EtcdRestore{ObjectMeta: w.restore().ObjectMeta}))
+	e := w.restore()
+	w.must(w.client.Delete(t.Context(), &e))
 	w.reconcile(func(e v1alpha1.EtcdRestore, _ *appsv1.StatefulSet) bool { return e.Name == "" })
 	if !slices.Contains(w.tasks, handoff.DoWithdraw) || !slices.Contains(w.tasks, handoff.DoBack) || *w.set().Spec.Replicas != 3 || w.isSuspended() {
 		t.Errorf("tasks %q, replicas %d, suspended: %t", w.tasks, *w.set().Spec.Replicas, w.isSuspended())
 	}
 }
 
+// restore returns the EtcdRestore.
 func (w *world) restore() (e v1alpha1.EtcdRestore) {
 	w.Helper()
 	w.must(w.client.Get(w.Context(), request.NamespacedName, &e))
