@@ -14,6 +14,7 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/test/command"
 	"github.com/etcd-dr/etcd-dr/test/mount"
+	"github.com/etcd-dr/etcd-dr/test/objectstores"
 	"github.com/etcd-dr/etcd-dr/test/servers"
 )
 
@@ -31,6 +32,15 @@ func newDisk(t *testing.T, size string) disk {
 	dir := t.TempDir()
 	mount.Do(t, "tmpfs", dir, "tmpfs", 0, "size="+size)
 	return disk(dir)
+}
+
+// resize sets the size in bytes, which may not be less than what is used.
+func (d disk) resize(t *testing.T, size int64) {
+	t.Helper()
+	err := unix.Mount("tmpfs", string(d), "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("size=%d", size))
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fill uses all free space except so many bytes.
@@ -101,9 +111,9 @@ func TestFullDiskUnderTheRepository(t *testing.T) {
 	nothingIn(t, string(elsewhere))
 }
 
-// restoreSize is the space for a restore of the large server's backup: a database, and a log of 64 MiB and its next
-// file.
-const restoreSize = "208m"
+// restoreSize is the space for a restore of the large server's backup, in bytes: a database, and a log of 64 MiB and its
+// next file.
+const restoreSize = 208 << 20
 
 func TestFullDiskUnderARestore(t *testing.T) {
 	if testing.Short() || !inOwnMounts(t) {
@@ -134,16 +144,33 @@ func TestFullDiskUnderARestore(t *testing.T) {
 		}
 	})
 	t.Run("fits", func(t *testing.T) { fits(t, b.Plain.Size, r.flags("restore", identity...)) })
-	for _, stage := range []string{"fetch", "check", "prove"} {
-		for _, inside := range []bool{false, true} {
-			t.Run("taken away at "+stage, func(t *testing.T) {
-				d := newDisk(t, restoreSize)
-				target := string(d)
-				if !inside {
-					target = filepath.Join(target, "restored")
+	store := objectstores.S3Plain(t)
+	objectstores.Setenv(t, store.Env())
+	bucket := store.Bucket(t)
+	run(t, "copy", "--from", "file://"+string(r), "--to", store.URL(bucket, "repo"), "--cluster", clusterName).Succeeded(t, nil)
+	for _, full := range []struct {
+		stage string
+		size  int64 // of the disk
+	}{{"fetch", b.Plain.Size * 3 / 4}, {"build", b.Plain.Size + 16<<20}} {
+		for _, dir := range []string{"", "restored"} {
+			t.Run("full at "+full.stage, func(t *testing.T) {
+				d := newDisk(t, strconv.Itoa(restoreSize))
+				gate := newGate(t, store.Endpoint, b.Stored.Size/2)
+				through := *store
+				through.Endpoint = gate.url
+				args := append(identity, "--cluster", clusterName, "--output-dir", filepath.Join(string(d), dir))
+				p := start(t, append([]string{"restore", "--repo", through.URL(bucket, "repo")}, args...)...)
+				<-gate.reached // in the middle of the fetch, which comes after the look at the free space
+				d.resize(t, full.size)
+				gate.open()
+				o := p.Wait(t)
+				o.Failed(t, 1, noSpace)
+				if o.Stage != full.stage {
+					t.Errorf("the disk was full at stage %s\n%s", o.Stage, o)
 				}
-				takenAway(t, d, stage, r.flags("restore", append(identity, "--output-dir", target)...))
-				run(t, r.flags("restore", append(identity, "--output-dir", target)...)...).Succeeded(t, nil)
+				nothingIn(t, string(d))
+				d.resize(t, restoreSize)
+				run(t, append([]string{"restore", "--repo", store.URL(bucket, "repo")}, args...)...).Succeeded(t, nil)
 			})
 		}
 	}
@@ -166,25 +193,6 @@ func fits(t *testing.T, plain int64, args []string) {
 	if need < plain>>20+2*64 {
 		t.Errorf("a database of %d MiB is said to need %d", plain>>20, need)
 	}
-	err = syscall.Mount("tmpfs", string(d), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dm", need))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.resize(t, need<<20)
 	run(t, args...).Succeeded(t, nil)
-}
-
-// takenAway fills the disk when the restore has reached a stage, in which it writes or after which it does.
-func takenAway(t *testing.T, d disk, stage string, args []string) {
-	t.Helper()
-	p := start(t, args...)
-	if !p.Until(1, stage) {
-		t.Fatalf("%s", p.Wait(t))
-	}
-	d.fill(t, 0)
-	o := p.Wait(t)
-	if o.Code == 4 { // the mount point was filled before the child read its free space
-		t.Fatalf("%s", o)
-	}
-	o.Failed(t, 1, noSpace)
-	d.empty(t)
 }
