@@ -135,24 +135,29 @@ type memberReport struct {
 	revision      int64  // of the key space right after committed; 0: not known
 }
 
-// ask makes two Status calls. A server reads its revision first, then the committed index, then the applied index
-// (etcdserver/api/v3rpc, Status). So if the second call's committed index equals the first call's applied index, nothing was
-// committed between the two, and the second call's revision is exactly the one after this index.
-func (d *disk) ask(ctx context.Context) (memberReport, error) {
-	first, err := d.member.Now(ctx)
+// ask makes two Status calls, and up to so many more until it knows the revision. A server reads its revision first, then the committed
+// index, then the applied index (etcdserver/api/v3rpc, Status). So if a call's committed index equals the applied index of the call
+// before it, nothing was committed between the two, and the later call's revision is exactly the one after this index.
+func (d *disk) ask(ctx context.Context, more int) (memberReport, error) {
+	before, err := d.member.Now(ctx)
 	if err != nil {
 		return memberReport{}, err
 	}
-	second, err := d.member.Now(ctx)
-	if err != nil {
-		return memberReport{}, err
+	for {
+		after, err := d.member.Now(ctx)
+		if err != nil {
+			return memberReport{}, err
+		}
+		d.lastVersion = after.Version
+		r := memberReport{applied: before.RaftAppliedIndex, term: after.RaftTerm, committed: after.RaftIndex}
+		if after.RaftIndex == before.RaftAppliedIndex {
+			r.revision = after.Header.Revision
+		}
+		if r.revision > 0 || more == 0 {
+			return r, nil
+		}
+		before, more = after, more-1
 	}
-	d.lastVersion = second.Version
-	r := memberReport{applied: first.RaftAppliedIndex, term: second.RaftTerm, committed: second.RaftIndex}
-	if second.RaftIndex == first.RaftAppliedIndex {
-		r.revision = second.Header.Revision
-	}
-	return r, nil
 }
 
 // listen asks the member only if the log has entries that it does not record as committed: on an idle cluster it may not record them
@@ -161,7 +166,7 @@ func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	if d.log.Backlog().Held == 0 {
 		return false, nil
 	}
-	reported, err := d.ask(ctx)
+	reported, err := d.ask(ctx, 0)
 	if err != nil {
 		return true, err
 	}
@@ -169,29 +174,24 @@ func (d *disk) listen(ctx context.Context) (asked bool, err error) {
 	return true, nil
 }
 
-// markTries bounds how often mark asks for a position with a known revision: on a busy member a try rarely succeeds.
-const markTries = 4
+// markTries bounds how often mark asks again for a position with a known revision: on a busy member a try rarely succeeds.
+const markTries = 3
 
 // mark returns the committed index, after a read that the leader confirms. The revision is 0 if it is not known.
 func (d *disk) mark(ctx context.Context) (segment.Mark, error) {
-	mark := segment.Mark{Interval: segment.Interval{NotBefore: time.Now().UTC()}}
+	notBefore := time.Now().UTC()
 	err := d.member.Confirm(ctx)
 	if err != nil {
 		return segment.Mark{}, err
 	}
-	var r memberReport
-	for range markTries {
-		r, err = d.ask(ctx)
-		if err != nil {
-			return segment.Mark{}, err
-		}
-		mark.Position, mark.Revision, mark.NotAfter = r.committed, r.revision, time.Now().UTC()
-		if mark.Revision > 0 {
-			break
-		}
+	r, err := d.ask(ctx, markTries)
+	if err != nil {
+		return segment.Mark{}, err
 	}
 	d.log.Confirm(r.applied, r.term)
-	return mark, nil
+	return segment.Mark{
+		Position: r.committed, Revision: r.revision, Interval: segment.Interval{NotBefore: notBefore, NotAfter: time.Now().UTC()},
+	}, nil
 }
 
 // hasher returns a function that asks for the HashKV at the newest revision that the member has applied. An applied revision is
