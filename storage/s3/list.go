@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -59,7 +60,7 @@ func (b *Bucket) listPage(
 			return nil, "", false, fmt.Errorf("the store lists %q after %q: its listing is out of order", key, last)
 		}
 		last = key
-		page = append(page, storage.Object{Key: key, Size: aws.ToInt64(c.Size), ModTime: aws.ToTime(c.LastModified)})
+		page = append(page, storage.Object{Key: key, Size: aws.ToInt64(c.Size), ModTime: listedTime(c.LastModified)})
 	}
 	more = aws.ToBool(out.IsTruncated)
 	if more && last == after {
@@ -67,6 +68,9 @@ func (b *Bucket) listPage(
 	}
 	return page, last, more, nil
 }
+
+// listedTime returns the time in a listing as Stat and Open return it: MinIO's listings have milliseconds, its other answers only seconds.
+func listedTime(at *time.Time) time.Time { return aws.ToTime(at).Truncate(time.Second) }
 
 func optional(s string) *string {
 	if s == "" {

@@ -127,8 +127,8 @@ func putReportsObject(t *testing.T, b storage.Bucket) {
 	r.Close()
 	stated, listed := stat(t, b, "a/key"), listing(t, b, storage.ListOptions{})[0]
 	for _, obj := range []storage.Object{opened, stated} {
-		if obj.Key != want.Key || obj.Size != want.Size || obj.Version != want.Version || obj.ModTime.IsZero() {
-			t.Errorf("an object is %+v, where Put has given %+v", obj, want)
+		if obj.Key != want.Key || obj.Size != want.Size || obj.Version != want.Version || !obj.ModTime.Equal(listed.ModTime) {
+			t.Errorf("an object is %+v, where Put has given %+v, and List %+v", obj, want, listed)
 		}
 	}
 	// Stores whose listing has no versions leave it empty.
