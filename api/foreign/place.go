@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -210,9 +209,6 @@ func (o *object) noteOld(at place, url, cluster string) {
 		panic(err) // the URL has been parsed before
 	}
 	_, from.Prefix = at.bucket()
-	if at.beginsWith {
-		from.Prefix = strings.Trim(path.Dir("/"+from.Prefix), "/")
-	}
 	o.note("The snapshots of their operator stay. To store them as backups too: dr import '%s' --repo '%s' --cluster %s.", from, url, cluster)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/restore/when"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/repository"
@@ -58,10 +59,11 @@ func (a *app) importFile() *cobra.Command {
 may be compressed with zstd, gzip, zlib or, as Gardener does, LZW (.Z), or be the only one in a zip archive.
 
 A FILE may also be a directory, or the URL of a bucket, with everything below: snapshots of k3s, RKE, RKE2, Gardener's
-etcd-backup-restore (full ones), bitnami's chart, coreos' etcd-operator, or plain files. When the data was written is known from
-their names; else it is when the object was last modified. A damaged file is reported, the others are still stored, and the exit
-code is 3. Of a directory, a bucket or several files, what is stored already is not stored again: after an interruption run import
-again. --dry-run prints what would be stored, and does not read it.
+etcd-backup-restore (full ones), bitnami's chart, coreos' etcd-operator, or plain files. The URL of one object stands for that
+object, and for those that coreos' operator has written under this path with each interval. When the data was written is known
+from the names; else it is when the object was last modified. A damaged file is reported, the others are still stored, and the
+exit code is 3. Of a directory, a bucket or several files, what is stored already is not stored again: after an interruption run
+import again. --dry-run prints what would be stored, and does not read it.
 
 An imported backup is restored only by its id. It belongs to no history of the cluster: no log continues from it, the argument
 latest never selects it, and schedules, drills and retention do not count it. prune --imported ID removes it.`,
@@ -122,9 +124,6 @@ func oneSourceOrMore(_ *cobra.Command, args []string) error {
 
 // importSeries stores everything that the sources contain.
 func (a *app) importSeries(ctx context.Context, f *seriesFlags, args []string, o imported.Options) error {
-	if !o.Written.IsZero() {
-		return usagef("--time is for one file: leave it out, or name one file")
-	}
 	from := a.store
 	from.credentials = f.credentials
 	options, err := from.options()
@@ -134,6 +133,9 @@ func (a *app) importSeries(ctx context.Context, f *seriesFlags, args []string, o
 	sources, err := sourcesIn(ctx, args, options)
 	if err != nil {
 		return err
+	}
+	if !o.Written.IsZero() && len(sources) > 1 {
+		return usagef("--time is for one file, and there are %d: leave it out, or name one file", len(sources))
 	}
 	places, err := a.seriesPlaces(ctx, f)
 	if err != nil {
@@ -195,11 +197,7 @@ func sourcesIn(ctx context.Context, args []string, o stores.Options) (all []impo
 		var found []imported.Source
 		path, isFile := strings.CutPrefix(arg, "file://")
 		if strings.Contains(arg, "://") && !isFile {
-			var b storage.Bucket
-			b, err = stores.Open(ctx, arg, o)
-			if err == nil {
-				found, err = imported.Objects(ctx, b, stores.Shown(arg))
-			}
+			found, err = sourcesAt(ctx, arg, o)
 		} else {
 			found, err = imported.Files(path)
 		}
@@ -209,6 +207,40 @@ func sourcesIn(ctx context.Context, args []string, o stores.Options) (all []impo
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// sourcesAt returns what may be snapshots at a URL: the objects with its name or, if there is none, those below.
+func sourcesAt(ctx context.Context, text string, o stores.Options) ([]imported.Source, error) {
+	at, err := address.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	named, namedErr := sourcesNamed(ctx, at, o)
+	if len(named) > 0 && namedErr == nil {
+		return named, nil
+	}
+	b, err := stores.Open(ctx, text, o)
+	if err != nil {
+		return nil, err
+	}
+	all, err := imported.Objects(ctx, b, at.String())
+	if errors.Is(err, fault.NotFound) && namedErr != nil { // the credentials may be for what is below only
+		err = namedErr
+	}
+	return all, err
+}
+
+// sourcesNamed returns the objects with the last part of an address as their name; none if it has only a bucket.
+func sourcesNamed(ctx context.Context, at address.Address, o stores.Options) ([]imported.Source, error) {
+	folder, name := at.Split()
+	if name == "" {
+		return nil, nil
+	}
+	b, err := stores.Open(ctx, folder.String(), o)
+	if err != nil {
+		return nil, err
+	}
+	return imported.Named(ctx, b, folder.String(), name)
 }
 
 func (a *app) printSeries(outcomes []imported.Outcome) error {

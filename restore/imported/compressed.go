@@ -51,13 +51,18 @@ func isZlib(begin []byte, _ string) bool {
 	return len(begin) > 1 && begin[0]&0x0f == 8 && (int(begin[0])<<8|int(begin[1]))%31 == 0
 }
 
-// mayBeSnapshot reports whether a file that begins like that is compressed, or a database of bbolt: its magic number is at byte 16.
+// mayBeSnapshot reports whether a file that begins like that is compressed, or a database.
 func mayBeSnapshot(begin []byte, name string) bool {
 	for _, c := range compressions {
 		if c.is(begin, name) {
 			return true
 		}
 	}
+	return isDatabase(begin)
+}
+
+// isDatabase reports whether a file that begins like that may be a database of bbolt: its magic number is at byte 16.
+func isDatabase(begin []byte) bool {
 	return len(begin) >= magicEnd && binary.LittleEndian.Uint32(begin[magicEnd-4:]) == 0xED0CDAED
 }
 

@@ -1,14 +1,17 @@
 package imported
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/etcd-dr/etcd-dr/restore"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/fault"
 )
 
 // unit divides the size of every database. A snapshot has a digest after the database, whose size unit does not divide
@@ -30,7 +33,7 @@ func copyPlain(to, from string, skipHashCheck bool) (unhashed bool, err error) {
 	defer dst.Close()
 	size, err := decompress(dst, src)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", from, err)
+		return false, fmt.Errorf("%s: %w", from, refusedIfFull(err))
 	}
 	switch size % unit {
 	case sha256.Size:
@@ -59,10 +62,24 @@ func decompress(dst io.Writer, src *os.File) (int64, error) {
 	return copyWhole(dst, plain)
 }
 
-// copyWhole copies a file that plain decompresses. Errors match catalog.ErrDamaged, unless they are from dst.
+// refusedIfFull returns err, which then matches fault.Refused if the disk is full: other files may fit.
+func refusedIfFull(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: it does not fit into the scratch directory: name one with more space by --scratch-dir: %w", fault.Refused, err)
+	}
+	return err
+}
+
+// copyWhole copies a file that plain decompresses. It copies nothing if that does not begin like a database, since a small compressed
+// file can fill any disk. Errors match catalog.ErrDamaged, unless they are from dst.
 func copyWhole(dst io.Writer, plain io.Reader) (int64, error) {
+	in := bufio.NewReader(plain)
+	begin, err := in.Peek(magicEnd)
+	if err == nil && !isDatabase(begin) {
+		return 0, fmt.Errorf("%w: what is compressed in it is no database", catalog.ErrDamaged)
+	}
 	failing := &writer{to: dst}
-	n, err := io.Copy(failing, plain)
+	n, err := io.Copy(failing, in)
 	if err != nil && !errors.Is(err, failing.err) {
 		err = fmt.Errorf("%w: the compressed file cannot be read to its end: %w", catalog.ErrDamaged, err)
 	}

@@ -21,13 +21,16 @@ type nameForm struct {
 	reason string // why such an object is no snapshot; "": it is one
 }
 
+// coreosForm is the form of what coreos' operator appends to a path with each interval.
+var coreosForm = regexp.MustCompile(`_v\d+(_\d+)?_(?P<time>\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)$`)
+
 // nameForms are the known forms. The first that fits counts.
 var nameForms = []nameForm{
 	// gardener/etcd-backup-restore, pkg/snapstore/snapshot.go
 	{"Gardener", regexp.MustCompile(`^Full-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?(\.final)?$`), "", ""},
 	{"Gardener", regexp.MustCompile(`^Incr-\d+-\d+-(?P<time>\d+)(\.gz|\.Z|\.zlib)?(\.final)?$`), "", "it is a delta: only full snapshots can be imported"},
 	// coreos/etcd-operator, pkg/backup/backup_manager.go, with an interval. Another number may come before the revision
-	{"etcd-operator", regexp.MustCompile(`_v\d+(_\d+)?_(?P<time>\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)$`), "2006-01-02-15:04:05", ""},
+	{"etcd-operator", coreosForm, "2006-01-02-15:04:05", ""},
 	// its older versions: the version of etcd and the revision in hex
 	{"etcd-operator", regexp.MustCompile(`^\d+\.\d+\.\d+_[0-9a-f]{16}_etcd\.backup$`), "", ""},
 	// rancher/rke, k8s snapshots of RKE 1
@@ -52,10 +55,11 @@ func ParseName(base string) Name {
 // oldest is before the first snapshot of etcd 3.
 var oldest = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// believed returns n, or the zero Name if its time cannot be right for a file that was last modified then: the name has another form, which
-// only looks like a tool's.
+// believed returns n, or the zero Name if its time cannot be right for a file that was last modified then: the name only looks like a
+// tool's. A copy may have lost the time of modification, so one before the first snapshot proves nothing.
 func (n Name) believed(modified time.Time) Name {
-	if !n.Written.IsZero() && (n.Written.Before(oldest) || n.Written.After(modified.Add(24*time.Hour))) {
+	tooNew := n.Written.After(modified.Add(24*time.Hour)) && modified.After(oldest)
+	if n.Unusable == "" && !n.Written.IsZero() && (n.Written.Before(oldest) || tooNew) {
 		return Name{}
 	}
 	return n

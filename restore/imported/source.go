@@ -27,17 +27,19 @@ type Source struct {
 	Modified time.Time
 	Name     Name // what its name reveals
 
-	open func(context.Context) (io.ReadCloser, storage.Object, error) // nil: Place is a file
-	err  error                                                        // why it cannot be read; nil: it may be
+	relative string                                                       // its path below the directory or bucket that was named
+	open     func(context.Context) (io.ReadCloser, storage.Object, error) // nil: Place is a file
+	err      error                                                        // why it cannot be read; nil: it may be
 }
 
 // ofDR matches the databases of dr's own backups.
 var ofDR = regexp.MustCompile(`(^|/)backups/[^/]+/snapshot\.db[^/]*$`)
 
-// newSource returns the source of a place. relative is its path below the directory or bucket that was named. Hidden files are unusable, and
+// newSource returns the source of a place. relative is its path below what was named. Hidden files are unusable, and
 // empty ones without the name of a snapshot: other tools keep their notes in them.
 func newSource(place, relative string, size int64, modified time.Time) Source {
-	s := Source{Place: place, Size: size, Modified: modified.UTC(), Name: ParseName(path.Base(relative)).believed(modified)}
+	s := Source{Place: place, Size: size, Modified: modified.UTC(), relative: relative}
+	s.Name = ParseName(path.Base(relative)).believed(modified)
 	switch {
 	case isHidden(relative):
 		s.Name.Unusable = "it is hidden"
@@ -89,7 +91,27 @@ func Files(named string) (all []Source, err error) {
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("%w: there is no file in %s: check the path", catalog.ErrNotFound, named)
 	}
+	leaveOutRepositories(all)
 	return all, err
+}
+
+// leaveOutRepositories makes everything unusable that is in a folder with the marker of one of dr's repositories.
+func leaveOutRepositories(all []Source) {
+	folders := map[string]bool{}
+	for _, s := range all {
+		folder, ok := records.MarkedFolder(s.relative)
+		if ok {
+			folders[folder] = true
+		}
+	}
+	for i := range all {
+		relative := all[i].relative
+		for folder := range folders {
+			if strings.HasPrefix(relative, folder) {
+				all[i].Name.Unusable = "it is in a repository of dr: dr copy copies it"
+			}
+		}
+	}
 }
 
 // fileSource returns the source at a path below root. e may be nil if there is an error. It is not ok if the file has gone.
@@ -120,16 +142,11 @@ func fileSource(root, path string, e fs.DirEntry, err error) (s Source, ok bool)
 // Objects returns the sources in a bucket that shown is the URL of, in the order of their keys. No object at all, or more than
 // records.MaxListed, is an error.
 func Objects(ctx context.Context, b storage.Bucket, shown string) (all []Source, err error) {
-	base, _, _ := strings.Cut(shown, "?")
 	for o, err := range b.List(ctx, storage.ListOptions{}) {
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", shown, err)
 		}
-		s := newSource(strings.TrimSuffix(base, "/")+"/"+o.Key, o.Key, o.Size, o.ModTime)
-		s.open = func(ctx context.Context) (io.ReadCloser, storage.Object, error) {
-			return b.Open(ctx, o.Key, storage.OpenOptions{})
-		}
-		all, err = added(all, s, shown)
+		all, err = added(all, objectSource(b, shown, o), shown)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +154,44 @@ func Objects(ctx context.Context, b storage.Bucket, shown string) (all []Source,
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%w: there is no object in %s: check the URL", catalog.ErrNotFound, shown)
 	}
+	leaveOutRepositories(all)
 	return all, nil
+}
+
+// Named returns the sources in a bucket whose key is name, or name with what coreos' operator appends to it with each interval. shown is
+// the bucket's URL. More than records.MaxListed are an error.
+func Named(ctx context.Context, b storage.Bucket, shown, name string) (all []Source, err error) {
+	o, err := b.Stat(ctx, name)
+	switch {
+	case err == nil:
+		all = append(all, objectSource(b, shown, o))
+	case !errors.Is(err, storage.ErrNotExist):
+		return nil, fmt.Errorf("look for %s in %s: %w", name, shown, err)
+	}
+	for o, err := range b.List(ctx, storage.ListOptions{Prefix: name + "_v"}) {
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", shown, err)
+		}
+		at := coreosForm.FindStringIndex(o.Key)
+		if at == nil || at[0] != len(name) {
+			continue
+		}
+		all, err = added(all, objectSource(b, shown, o), shown)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// objectSource returns the source that an object in a bucket is. shown is the bucket's URL.
+func objectSource(b storage.Bucket, shown string, o storage.Object) Source {
+	base, _, _ := strings.Cut(shown, "?")
+	s := newSource(strings.TrimSuffix(base, "/")+"/"+o.Key, o.Key, o.Size, o.ModTime)
+	s.open = func(ctx context.Context) (io.ReadCloser, storage.Object, error) {
+		return b.Open(ctx, o.Key, storage.OpenOptions{})
+	}
+	return s
 }
 
 // added returns all with s, unless there are too many.
@@ -175,7 +229,7 @@ func (s Source) download(ctx context.Context, dir string) (file string, err erro
 	_, err = io.Copy(f, in)
 	err = errors.Join(err, f.Close())
 	if err != nil {
-		return "", fmt.Errorf("copy %s: %w", s.Place, err)
+		return "", fmt.Errorf("copy %s: %w", s.Place, refusedIfFull(err))
 	}
 	return file, nil
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -271,6 +272,13 @@ func (a Address) String() string {
 // Place returns the URL of a's store and the place in it, without the options that only control the access.
 func (a Address) Place() string {
 	return Address{Scheme: a.Scheme, Path: a.Path, Bucket: a.Bucket, Prefix: a.Prefix, Endpoint: a.Endpoint, Account: a.Account}.String()
+}
+
+// Split splits the last element off the prefix of a bucket. name is "" if there is no prefix.
+func (a Address) Split() (folder Address, name string) {
+	prefix, name := path.Split(a.Prefix)
+	a.Prefix = strings.TrimSuffix(prefix, "/")
+	return a, name
 }
 
 // Shown returns text in a form that is safe in output and errors. It does not show an invalid URL, which may contain a

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -46,6 +47,19 @@ func (s *Store) markerKey(public []string) string {
 	}
 	sum := sha256.Sum256([]byte(public[0]))
 	return s.Cluster + "/" + markerPrefix + "-" + hex.EncodeToString(sum[:8]) + catalog.JSONSuffix
+}
+
+// markerForm is the form of markers' keys.
+var markerForm = regexp.MustCompile(`^(.*/)?` + markerPrefix + `(-[0-9a-f]{16})?\.json$`)
+
+// MarkedFolder returns the folder of a cluster, with a slash at its end, if key has the form of its marker's. The folder is "" if key
+// has none.
+func MarkedFolder(key string) (folder string, ok bool) {
+	groups := markerForm.FindStringSubmatch(key)
+	if groups == nil {
+		return "", false
+	}
+	return groups[1], true
 }
 
 // ids returns the keys of the valid markers, by the ids in them. A marker is valid if the trusted key after which it is named has

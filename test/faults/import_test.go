@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/etcd-dr/etcd-dr/api/document"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/test/database"
 )
@@ -56,4 +57,27 @@ func TestKilledImports(t *testing.T) {
 	}
 	verifyNew(t, r, key, verified)
 	onlyBackups(t, r)
+}
+
+// TestFullDiskUnderAnImport imports a directory with a snapshot that does not fit into the scratch directory: the others are stored.
+func TestFullDiskUnderAnImport(t *testing.T) {
+	if testing.Short() || !inOwnMounts(t) {
+		return
+	}
+	r, scratch, dir := repo(filepath.Join(t.TempDir(), "repo")), newDisk(t, "32m"), t.TempDir()
+	key := newKey(t, filepath.Join(t.TempDir(), "key.txt"))
+	for name, size := range map[string]int64{"1.db": 48 << 20, "2.db": 1 << 20} {
+		err := os.Rename(snapshotFile(t, size), filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := run(t, r.flags("import", dir, "--recipient", key.recipient, "--scratch-dir", string(scratch))...)
+	o.Failed(t, 3, "--scratch-dir", noSpace)
+	var d document.Import
+	o.Decode(t, &d)
+	if len(d.Sources) != 2 || d.Sources[0].State != document.ImportFailed || d.Sources[1].State != document.ImportStored {
+		t.Errorf("%+v", d.Sources)
+	}
+	nothingIn(t, string(scratch))
 }
