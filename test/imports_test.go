@@ -115,7 +115,7 @@ func wrongImport(dir, imported string) string {
 		return wrongOwnImport(dir, inside)
 	}
 	if isBelow(imported, "k8s.io") && imported != yamlReader && !mayImportKubernetes(dir) {
-		return "only api/v1alpha1, api/coreos, api/controller with its drill, dropin and restores, restore/handoff/<manager> and restore/find/kubernetes import k8s.io"
+		return "only api/v1alpha1, api/coreos, api/foreign, api/controller with its drill, dropin and restores, restore/handoff/<manager> and restore/find/kubernetes import k8s.io"
 	}
 	return ""
 }
@@ -139,7 +139,7 @@ func mayImportKubernetes(dir string) bool {
 		panic(err) // the pattern is a constant
 	}
 	return manager || slices.Contains([]string{
-		"api/v1alpha1", "api/coreos", "api/controller", "api/controller/drill", "api/controller/dropin", "api/controller/restores", "restore/find/kubernetes",
+		"api/v1alpha1", "api/coreos", "api/foreign", "api/controller", "api/controller/drill", "api/controller/dropin", "api/controller/restores", "restore/find/kubernetes",
 	}, dir)
 }
 

@@ -6,6 +6,11 @@ import (
 	"maps"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 )
 
@@ -18,7 +23,7 @@ type coreosClusterSpec struct {
 	Pod        struct {
 		Labels                    map[string]string `json:"labels"`
 		NodeSelector              fields            `json:"nodeSelector"`
-		Affinity                  fields            `json:"affinity"`
+		Affinity                  *corev1.Affinity  `json:"affinity"`
 		AntiAffinity              bool              `json:"antiAffinity"`
 		Resources                 fields            `json:"resources"`
 		Tolerations               []any             `json:"tolerations"`
@@ -198,16 +203,6 @@ func dropEmpty(f fields) fields {
 
 func (c cluster) podSpec() fields {
 	pod := c.spec.Pod
-	affinity := pod.Affinity
-	if affinity == nil && pod.AntiAffinity {
-		affinity = fields{"podAntiAffinity": fields{"requiredDuringSchedulingIgnoredDuringExecution": []any{fields{
-			"topologyKey": "kubernetes.io/hostname",
-			"labelSelector": fields{ // without the old members, next to which the new data is built
-				"matchLabels":      c.labels,
-				"matchExpressions": []any{fields{"key": "statefulset.kubernetes.io/pod-name", "operator": "Exists"}},
-			},
-		}}}}
-	}
 	var volumes []any
 	mounts := []any{fields{"name": "etcd-data", "mountPath": dataMount}}
 	for _, m := range c.secretMounts() {
@@ -215,15 +210,59 @@ func (c cluster) podSpec() fields {
 		mounts = append(mounts, fields{"name": m.name, "mountPath": m.path, "readOnly": true})
 	}
 	env := append([]any{fields{"name": "POD_NAME", "valueFrom": fields{"fieldRef": fields{"fieldPath": "metadata.name"}}}}, pod.EtcdEnv...)
-	return dropEmpty(fields{
+	spec := dropEmpty(fields{
 		"automountServiceAccountToken": false,
-		"nodeSelector":                 pod.NodeSelector, "tolerations": pod.Tolerations, "securityContext": pod.SecurityContext, "affinity": affinity, "volumes": volumes,
+		"nodeSelector":                 pod.NodeSelector, "tolerations": pod.Tolerations, "securityContext": pod.SecurityContext, "volumes": volumes,
 		"containers": []any{dropEmpty(fields{
 			"name": "etcd", "image": c.spec.Repository + ":v" + c.spec.Version, "command": c.command(), "env": env, "resources": pod.Resources,
 			"ports":          []any{containerPort("client", clientPort), containerPort("peer", peerPort)},
 			"readinessProbe": c.probe(), "volumeMounts": mounts,
 		})},
 	})
+	affinity := c.affinity()
+	if affinity != nil {
+		spec["affinity"] = affinity
+	}
+	return spec
+}
+
+// affinity returns the rules for the places of the pods; nil if there are none. Those on the cluster's own pods leave out the old members,
+// next to which the new data is built.
+func (c cluster) affinity() *corev1.Affinity {
+	pod := c.spec.Pod
+	if pod.Affinity == nil && pod.AntiAffinity {
+		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: corev1.LabelHostname, LabelSelector: withoutOld(metav1.LabelSelector{MatchLabels: c.labels})},
+		}}}
+	}
+	affinity := pod.Affinity.DeepCopy()
+	if affinity == nil || affinity.PodAntiAffinity == nil {
+		return affinity
+	}
+	required := affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	for i := range required {
+		c.leaveOutOld(&required[i])
+	}
+	preferred := affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	for i := range preferred {
+		c.leaveOutOld(&preferred[i].PodAffinityTerm)
+	}
+	return affinity
+}
+
+// leaveOutOld changes a rule, if it is one on the cluster's own pods.
+func (c cluster) leaveOutOld(rule *corev1.PodAffinityTerm) {
+	selector, err := metav1.LabelSelectorAsSelector(rule.LabelSelector)
+	if err == nil && selector.Matches(labels.Set(c.labelled(c.spec.Pod.Labels))) {
+		rule.LabelSelector = withoutOld(*rule.LabelSelector)
+	}
+}
+
+// withoutOld returns a selector of those pods that belong to a StatefulSet.
+func withoutOld(selector metav1.LabelSelector) *metav1.LabelSelector {
+	isNew := metav1.LabelSelectorRequirement{Key: appsv1.StatefulSetPodNameLabel, Operator: metav1.LabelSelectorOpExists}
+	selector.MatchExpressions = append(selector.MatchExpressions, isNew)
+	return &selector
 }
 
 // secretMount is a Secret in a pod.

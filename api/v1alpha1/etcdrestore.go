@@ -44,7 +44,7 @@ type EtcdRestoreList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.allowPlain) || has(self.identitySecret)",message="allowPlain needs identitySecret: without an identity, only backups without encryption can be restored anyway"
 // +kubebuilder:validation:XValidation:rule="!has(self.best) || !has(self.target.backup)",message="best needs another target: a backup is restored as it is, or not at all"
 // +kubebuilder:validation:XValidation:rule="!has(self.dryRun) || !has(self.rollback)",message="rollback needs a restore: a dry run changes nothing"
-// +kubebuilder:validation:XValidation:rule="self.from == oldSelf.from && self.target == oldSelf.target && self.into == oldSelf.into && has(self.best) == has(oldSelf.best) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.allowPlain) == has(oldSelf.allowPlain) && has(self.clone) == has(oldSelf.clone) && has(self.identitySecret) == has(oldSelf.identitySecret) && (!has(self.identitySecret) || self.identitySecret == oldSelf.identitySecret) && has(self.confirm) == has(oldSelf.confirm) && (!has(self.confirm) || self.confirm == oldSelf.confirm) && has(self.bumpRevision) == has(oldSelf.bumpRevision) && (!has(self.bumpRevision) || self.bumpRevision == oldSelf.bumpRevision) && has(self.job) == has(oldSelf.job) && (!has(self.job) || self.job == oldSelf.job) && has(self.timeLimit) == has(oldSelf.timeLimit) && (!has(self.timeLimit) || self.timeLimit == oldSelf.timeLimit) && has(self.keepOld) == has(oldSelf.keepOld) && (!has(self.keepOld) || self.keepOld == oldSelf.keepOld)",message="a restore is carried out once and cannot change, except suspend, rollback and access: create another EtcdRestore"
+// +kubebuilder:validation:XValidation:rule="self.from == oldSelf.from && self.target == oldSelf.target && self.into == oldSelf.into && has(self.best) == has(oldSelf.best) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.allowPlain) == has(oldSelf.allowPlain) && (!has(self.clone) || has(oldSelf.clone)) && has(self.identitySecret) == has(oldSelf.identitySecret) && (!has(self.identitySecret) || self.identitySecret == oldSelf.identitySecret) && has(self.confirm) == has(oldSelf.confirm) && (!has(self.confirm) || self.confirm == oldSelf.confirm) && has(self.bumpRevision) == has(oldSelf.bumpRevision) && (!has(self.bumpRevision) || self.bumpRevision == oldSelf.bumpRevision) && has(self.job) == has(oldSelf.job) && (!has(self.job) || self.job == oldSelf.job) && has(self.timeLimit) == has(oldSelf.timeLimit) && (!has(self.timeLimit) || self.timeLimit == oldSelf.timeLimit) && has(self.keepOld) == has(oldSelf.keepOld) && (!has(self.keepOld) || self.keepOld == oldSelf.keepOld)",message="a restore is carried out once and cannot change, except suspend, rollback and access, and that clone may be removed: create another EtcdRestore"
 type EtcdRestoreSpec struct {
 	// from is where the backups are.
 	// +required
@@ -87,7 +87,7 @@ type EtcdRestoreSpec struct {
 	Confirm string `json:"confirm,omitempty"`
 
 	// clone: true restores although a member of the cluster that was backed up answers elsewhere: it makes a copy of that cluster. Clients
-	// must not confuse the two.
+	// must not confuse the two. It may be removed while the restore is suspended.
 	// +optional
 	// +kubebuilder:validation:Enum=true
 	Clone bool `json:"clone,omitempty"`

@@ -57,7 +57,7 @@ func mayRun(p corev1.Pod) bool {
 // readCluster reads their EtcdCluster.
 func (a *adoption) readCluster(ctx context.Context) (err error) {
 	a.facts.cluster, err = a.exists(ctx, a.name(), &a.cluster)
-	a.facts.detached = a.cluster.Annotations[detached] != ""
+	a.facts.detached = a.cluster.Annotations[detached] != "" && a.cluster.Spec.Paused
 	at, by, _ := strings.Cut(a.cluster.Annotations[fencedAt], " ")
 	if by == string(a.theirs.UID) { // else another restore has stopped members, and these run since
 		a.facts.fenced, _ = time.Parse(time.RFC3339, at)

@@ -116,7 +116,7 @@ func (a *adoption) carryOut(ctx context.Context, todo act) (time.Duration, error
 		return soonAfter, a.fence(ctx)
 	case resume:
 		before := a.facts.ours.DeepCopy()
-		a.facts.ours.Spec.Suspend = false
+		a.facts.ours.Spec.Suspend, a.facts.ours.Spec.Clone = false, false // no old member answers: the backups are suspended, as in any restore
 		return soonAfter, a.Client.Patch(ctx, a.facts.ours, client.MergeFrom(before))
 	case wait:
 		return waitAfter, nil

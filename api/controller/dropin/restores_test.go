@@ -32,7 +32,7 @@ func TestFencedBy(t *testing.T) {
 		"another":  {"backing up the old members", 1},
 	} {
 		theirs, cluster := ordered()
-		cluster.Annotations = map[string]string{detached: "true", fencedAt: time.Now().UTC().Format(time.RFC3339) + " " + by}
+		cluster.Spec.Paused, cluster.Annotations = true, map[string]string{detached: "true", fencedAt: time.Now().UTC().Format(time.RFC3339) + " " + by}
 		access := newClient(t, theirs, cluster, staged(), oldMember(), &appsv1.StatefulSet{ObjectMeta: named("etcd")})
 		reason := reconciled(t, access, theirs)
 		var left corev1.PodList
@@ -48,7 +48,7 @@ func TestFencedBy(t *testing.T) {
 func TestTLSIsTakenOver(t *testing.T) {
 	theirs, cluster := ordered()
 	cluster.Spec.TLS = &coreos.TLSPolicy{Static: &coreos.StaticTLS{OperatorSecret: "client", Member: &coreos.MemberSecrets{PeerSecret: "peer", ServerSecret: "server"}}}
-	cluster.Annotations = map[string]string{detached: "true"}
+	cluster.Spec.Paused, cluster.Annotations = true, map[string]string{detached: "true"}
 	access := newClient(t, theirs, cluster, oldMember())
 	reconciled(t, access, theirs)
 	var set appsv1.StatefulSet
@@ -94,6 +94,31 @@ func TestOldMembers(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, reason, c.reason)
 		}
 		must(t, access.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	}
+}
+
+// TestPausedAgain orders a restore after an earlier one has been undone: the way back ends the pause, and may leave the mark of the Services.
+func TestPausedAgain(t *testing.T) {
+	theirs, cluster := ordered()
+	cluster.Annotations = map[string]string{detached: "true"}
+	access := newClient(t, theirs, cluster, oldMember(), &appsv1.StatefulSet{ObjectMeta: named("etcd")})
+	reason := reconciled(t, access, theirs)
+	must(t, access.Get(t.Context(), client.ObjectKeyFromObject(cluster), cluster))
+	if reason != "detaching the Services from the EtcdCluster" || !cluster.Spec.Paused {
+		t.Errorf("%q, paused: %v", reason, cluster.Spec.Paused)
+	}
+}
+
+// TestBackupsAreSuspended ends the mark of a copy with the last old member: a copy does not suspend the backups of its original.
+func TestBackupsAreSuspended(t *testing.T) {
+	theirs, _ := ordered()
+	ours := staged()
+	ours.Spec.Clone = true
+	access := newClient(t, theirs, ours, &appsv1.StatefulSet{ObjectMeta: named("etcd")})
+	reason := reconciled(t, access, theirs)
+	must(t, access.Get(t.Context(), client.ObjectKeyFromObject(ours), ours))
+	if reason != "starting the members" || ours.Spec.Suspend || ours.Spec.Clone {
+		t.Errorf("%q, %+v", reason, ours.Spec)
 	}
 }
 
@@ -147,7 +172,7 @@ func TestServicesAreDetached(t *testing.T) {
 func TestOrderStopsNoMember(t *testing.T) {
 	for _, runs := range []bool{false, true} {
 		theirs, cluster := ordered()
-		cluster.Annotations = map[string]string{detached: "true"}
+		cluster.Spec.Paused, cluster.Annotations = true, map[string]string{detached: "true"}
 		objects := []client.Object{theirs, cluster, &appsv1.StatefulSet{ObjectMeta: named("etcd")}}
 		if runs {
 			objects = append(objects, oldMember())
@@ -166,7 +191,7 @@ func TestOrderStopsNoMember(t *testing.T) {
 // operator still runs. A pod is deleted by its UID, so that a new one of its name stays.
 func TestStopIsRecordedFirst(t *testing.T) {
 	theirs, cluster := ordered()
-	cluster.Annotations = map[string]string{detached: "true"}
+	cluster.Spec.Paused, cluster.Annotations = true, map[string]string{detached: "true"}
 	saved := saving(v1alpha1.PhaseCompleted)
 	saved.ObjectMeta = named("etcd-before-this-one")
 	pod := oldMember()

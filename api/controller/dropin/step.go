@@ -64,7 +64,7 @@ func next(name string, f facts, now time.Time) (act, string) {
 		return wait, waitsFor(f.ours)
 	case f.ours != nil && (f.ours.DeletionTimestamp != nil || f.ours.Spec.Rollback):
 		return wait, waitsFor(f.ours)
-	case f.ours != nil && now.Sub(f.created) > expires:
+	case f.ours != nil && f.fenced.IsZero() && now.Sub(f.created) > expires:
 		return end, fmt.Sprintf("this EtcdRestore was created at %s, and has waited for more than six hours: create it again", f.created.UTC().Format(time.RFC3339))
 	case f.ours == nil && now.Sub(f.created) > maxAge:
 		return end, fmt.Sprintf("this EtcdRestore was created at %s, and has not begun within an hour: create it again", f.created.UTC().Format(time.RFC3339))

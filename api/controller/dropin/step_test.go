@@ -82,6 +82,11 @@ func TestNext(t *testing.T) {
 			facts{cluster: true, detached: true, members: []member{{name: "old", node: "n1", created: now.Add(-time.Hour), ending: true}}, statefulSet: true, ours: staged, fenced: now},
 			wait, "only if its node n1 is lost",
 		},
+		"an old member ends for hours": {
+			facts{cluster: true, detached: true, members: []member{{name: "old", node: "n1", created: now.Add(-9 * time.Hour), ending: true}}, statefulSet: true, ours: staged,
+				fenced: now.Add(-6 * time.Hour), created: now.Add(-7 * time.Hour)},
+			wait, "only if its node n1 is lost",
+		},
 		"the old members have ended":    {facts{cluster: true, detached: true, statefulSet: true, ours: staged, fenced: now}, resume, ""},
 		"there never was an old member": {facts{statefulSet: true, ours: staged}, resume, ""},
 		"old members come back": {

@@ -1,6 +1,8 @@
 package statefulset
 
 import (
+	"maps"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,15 +110,23 @@ func avoid[T any](s spread, rules []T, selector func(*T) **metav1.LabelSelector)
 
 // divide returns the rules that do not select the StatefulSet's pods, and those that do.
 func divide[T any](s spread, rules []T, selector func(*T) **metav1.LabelSelector) (others, own []T) {
+	pod := s.podLabels()
 	for _, rule := range rules {
 		by, err := metav1.LabelSelectorAsSelector(*selector(&rule))
-		if err == nil && by.Matches(labels.Set(s.set.Spec.Template.Labels)) {
+		if err == nil && by.Matches(pod) {
 			own = append(own, rule)
 		} else {
 			others = append(others, rule)
 		}
 	}
 	return others, own
+}
+
+// podLabels returns the labels of the first pod, with those that the controller of StatefulSets adds.
+func (s spread) podLabels() labels.Set {
+	all := labels.Set{appsv1.StatefulSetPodNameLabel: s.set.Name + "-0", appsv1.PodIndexLabel: "0", appsv1.StatefulSetRevisionLabel: s.set.Status.UpdateRevision}
+	maps.Copy(all, s.set.Spec.Template.Labels)
+	return all
 }
 
 // jobs returns the selector of the pods of all Jobs for the StatefulSet.
