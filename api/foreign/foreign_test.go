@@ -262,6 +262,10 @@ func TestByPath(t *testing.T) {
 			t.Errorf("%s: the backup's cluster is %q (want %q), that of the restore %q; %q has the same", path, name, want, from.Cluster, names[name])
 		}
 		names[name] = path
+		r = translateByPath(t, strings.Replace(restore, "PATHSUFFIX", path+"', endpoint: 'http://minio.default.svc:9000", 1))
+		if at := r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec).From.Cluster; at != name {
+			t.Errorf("%s: with another spelling of the endpoint, the restore is of cluster %q, want %q", path, at, name)
+		}
 	}
 	_, key, _ := strings.Cut("mybucket/a/b", "/")
 	b := translateByPath(t, strings.Replace(backup, "PATH", "mybucket/a/b", 1))

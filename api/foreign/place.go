@@ -79,12 +79,12 @@ func (o *object) repository(at place) (v1alpha1.Repository, error) {
 	return v1alpha1.Repository{Name: "main", URL: a.String(), CredentialsSecret: secretOf(at.secret)}, nil
 }
 
-// cluster returns the name of the cluster whose backups are stored at a place, for a namespace and the URL of the place's repository: the bucket
-// and the key for people, and a digest of the URL.
-func (at place) cluster(namespace, url string) string {
+// cluster returns the name of the cluster whose backups are stored at a place, for a namespace: the bucket and the key for people, and a digest
+// of both. It does not depend on the endpoint, which a backup and its restore may write in two ways.
+func (at place) cluster(namespace string) string {
 	bucket, key := at.bucket()
 	name := namespace + "." + strings.Trim(notInCluster.ReplaceAllString(bucket+"."+key, "-"), ".-")
-	sum := sha256.Sum256([]byte(url))
+	sum := sha256.Sum256([]byte(bucket + "/" + key))
 	digest := "-" + hex.EncodeToString(sum[:4])
 	return name[:min(len(name), maxCluster-len(digest))] + digest
 }
@@ -178,7 +178,7 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec) ([]Object, error
 	_, o.stores = at.bucket()
 	spec.Repositories = []v1alpha1.Repository{repository}
 	if o.batch.options.ByPath {
-		spec.Cluster = at.cluster(o.Metadata.Namespace, repository.URL)
+		spec.Cluster = at.cluster(o.Metadata.Namespace)
 	}
 	scheduled := spec.Schedule != nil
 	o.batch.backups = append(o.batch.backups, stored{o.Metadata.Namespace, o.Metadata.Name, at, scheduled})
@@ -240,7 +240,7 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	from := o.batch.storedAt(o.Metadata.Namespace, at)
 	switch {
 	case o.batch.options.ByPath:
-		spec.From.Repository, spec.From.Cluster = &repository, at.cluster(o.Metadata.Namespace, repository.URL)
+		spec.From.Repository, spec.From.Cluster = &repository, at.cluster(o.Metadata.Namespace)
 		if at.id != "" {
 			spec.Target = v1alpha1.RestoreTarget{Backup: string(at.id)}
 		}

@@ -14,7 +14,8 @@ import (
 
 // testAPIServerIsDown stops the API server until two more backups, of which one is due each minute, and the log are stored. The store's own
 // times show that backups and segments continue. Afterwards the status names the newest backup, the window begins before the outage, and no
-// operator was started again.
+// operator was started again. Kubernetes itself evicts pods from nodes that it has not heard of, so the controller manager is stopped until it
+// can hear of them.
 func (s *site) testAPIServerIsDown(t *testing.T) {
 	const namespace = "orders"
 	s.startEtcd(t, namespace, "3.7")
@@ -27,6 +28,7 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
 	s.waitStored(t, namespace, segments, time.Time{})
 	operators := s.operatorPods(t)
 
+	s.StopComponent(t, "kube-controller-manager")
 	s.StopComponent(t, "kube-apiserver")
 	for n := range 2 {
 		begin := time.Now()
@@ -35,6 +37,8 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
 		s.waitStored(t, namespace, manifests, begin)
 	}
 	s.StartComponent(t, "kube-apiserver")
+	s.waitNodes(t, time.Now())
+	s.StartComponent(t, "kube-controller-manager")
 
 	s.Eventually(t, "ok", "get", "--raw", "/readyz")
 	eventually(t, "the status names the newest backup", func() bool {
@@ -52,6 +56,18 @@ func (s *site) testAPIServerIsDown(t *testing.T) {
 		}
 	}
 	s.wantPoint(t, namespace, "3.7")
+}
+
+// waitNodes waits until all nodes have renewed their leases after a time.
+func (s *site) waitNodes(t *testing.T, begin time.Time) {
+	t.Helper()
+	eventually(t, "all nodes have renewed their leases", func() bool {
+		out, err := s.Try("", "-n", "kube-node-lease", "get", "leases", "-o", "jsonpath={.items[*].spec.renewTime}")
+		return err == nil && out != "" && !slices.ContainsFunc(strings.Fields(out), func(renewed string) bool {
+			at, err := time.Parse(time.RFC3339, renewed)
+			return err != nil || !at.After(begin)
+		})
+	})
 }
 
 // testAPIServerIsKilled restores payments, and kills the API server in each phase that works on the members.
