@@ -11,7 +11,7 @@ import (
 func Foreign(all []foreign.Translation) document.Convert {
 	d := document.Convert{Objects: []document.ConvertedObject{}}
 	for _, t := range all {
-		o := document.ConvertedObject{From: t.From, Objects: []map[string]any{}, Differences: append([]string{}, t.Differences...)}
+		o := document.ConvertedObject{From: t.From, Objects: []map[string]any{}, Differences: append([]string{}, t.Differences...), Import: t.Old.Import}
 		for _, object := range t.Objects {
 			o.Objects = append(o.Objects, fieldsOf(object))
 		}

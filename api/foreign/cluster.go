@@ -113,6 +113,7 @@ func (c cluster) explain() {
 		"EtcdRestore: it keeps the Services, and can go back. By hand, take a backup of the running cluster, delete their operator, then "+
 		"kubectl -n %s delete etcdclusters.%s %s, and wait until its pods and Services are gone. Then apply these objects, and restore into StatefulSet %s with an EtcdRestore, which starts %d members.", c.spec.Size, namespace, coreos, name, name, c.spec.Size)
 	c.note("Clients keep their endpoint, the Service %s-client. The members have other names: %s-0 and so on.", name, name)
+	c.note("The pods have no liveness probe, and no label etcd_node. Their operator set both.")
 	if c.spec.Pod.PersistentVolumeClaimSpec == nil {
 		c.note("Each member gets a volume of 1 GiB (volumeClaimTemplates). Their members lost their data with their pods: choose a size and a class.")
 	}

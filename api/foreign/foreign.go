@@ -34,8 +34,15 @@ type Translation struct {
 	From        string   // such as "EtcdBackup payments/etcd of etcd.database.coreos.com/v1beta2"
 	Objects     []Object // none: there is nothing that replaces it
 	Key         string   // of an EtcdBackup: the key of its snapshot in the bucket or, with an interval, the beginning of its keys
+	Old         Old      // of an EtcdBackup or EtcdRestore
 	Differences []string // sentences for people: how the objects behave differently, and what is still to be done
 	Err         error    // why it cannot be translated, with the remedy; it matches ErrManifest
+}
+
+// Old are the snapshots of an object's operator.
+type Old struct {
+	File   string // the URL of the snapshot, as in catalog.Origin; if the object has an interval, the URLs begin with it
+	Import string // the command that stores them as backups, on one line
 }
 
 // Object is an object of Kubernetes without a status.
@@ -141,7 +148,7 @@ func (b *batch) translate(m manifest, translator func(*object) ([]Object, error)
 	if err != nil {
 		return Translation{From: m.String(), Err: fmt.Errorf("%w: %s: %w", ErrManifest, m, err)}
 	}
-	return Translation{From: m.String(), Objects: ours, Key: theirs.stores, Differences: theirs.differences}
+	return Translation{From: m.String(), Objects: ours, Key: theirs.stores, Old: theirs.old, Differences: theirs.differences}
 }
 
 // object is an object while it is translated.
@@ -150,6 +157,7 @@ type object struct {
 	batch       *batch
 	differences []string
 	stores      string // Translation.Key
+	old         Old    // Translation.Old
 }
 
 // translate checks the names, and translates the object.

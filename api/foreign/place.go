@@ -191,7 +191,11 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec) ([]Object, error
 	if !scheduled && o.isDone() {
 		o.note("Their operator has taken this backup already. If you apply this object, it takes another.")
 	}
-	o.noteOld(at, repository.URL, cmp.Or(spec.Cluster, o.Metadata.Namespace+"."+o.Metadata.Name))
+	o.note("Backups are stored as a repository at url, and not as plain snapshots at %s: dr fetch makes a snapshot of a backup.", at.path)
+	if !scheduled && at.beginsWith {
+		o.note("If this object is deleted and created again, the backup before stays. Their operator replaced the snapshot.")
+	}
+	o.old = o.oldAt(at, repository.URL, cmp.Or(spec.Cluster, o.Metadata.Namespace+"."+o.Metadata.Name))
 	if len(o.batch.options.Recipients) > 0 {
 		spec.Recipients = o.batch.options.Recipients
 		return o.ours("EtcdBackup", spec), nil
@@ -202,14 +206,19 @@ func (o *object) backup(at place, spec v1alpha1.EtcdBackupSpec) ([]Object, error
 	return o.ours("EtcdBackup", spec), nil
 }
 
-// noteOld notes how the snapshots of their operator become backups of the repository at a URL.
-func (o *object) noteOld(at place, url, cluster string) {
+// oldAt returns the snapshots of their operator at a place, and how they become backups of a cluster in the repository at a URL.
+func (o *object) oldAt(at place, url, cluster string) Old {
 	from, err := address.Parse(url)
 	if err != nil {
 		panic(err) // the URL has been parsed before
 	}
-	_, from.Prefix = at.bucket()
-	o.note("The snapshots of their operator stay. To store them as backups too: dr import '%s' --repo '%s' --cluster %s.", from, url, cluster)
+	bucket, key := at.bucket()
+	from.Prefix = key
+	command := fmt.Sprintf("dr import '%s' --repo '%s' --cluster %s", from, url, cluster)
+	for _, r := range o.batch.options.Recipients {
+		command += " --recipient " + r
+	}
+	return Old{File: address.Address{Scheme: from.Scheme, Bucket: bucket}.Object(key), Import: command}
 }
 
 // restore returns the restore of the newest backup that was stored at a place into the StatefulSet with the name of a cluster.
@@ -237,25 +246,28 @@ func (o *object) restore(at place, into v1alpha1.RestoreInto) ([]Object, error) 
 	}
 	o.note("Apply it once there is a backup: without one it is refused. While suspend is true, the restore builds the new data and stops no member. Remove suspend to "+
 		"replace the data of StatefulSet %s.", name)
-	from := o.batch.storedAt(o.Metadata.Namespace, at)
+	from, cluster := o.batch.storedAt(o.Metadata.Namespace, at), o.Metadata.Namespace+"."+name
 	switch {
 	case o.batch.options.ByPath:
-		spec.From.Repository, spec.From.Cluster = &repository, at.cluster(o.Metadata.Namespace)
+		cluster = at.cluster(o.Metadata.Namespace)
+		spec.From.Repository, spec.From.Cluster = &repository, cluster
 		if at.id != "" {
 			spec.Target = v1alpha1.RestoreTarget{Backup: string(at.id)}
 		}
 	case len(from) > 0:
+		cluster = o.Metadata.Namespace + "." + from[0].name
 		spec.From.EtcdBackup = &v1alpha1.EtcdBackupName{Name: from[0].name}
 	default:
-		spec.From.Repository, spec.From.Cluster = &repository, o.Metadata.Namespace+"."+name
+		spec.From.Repository, spec.From.Cluster = &repository, cluster
 		o.note("from is a guess: no EtcdBackup in the files stores at %s. Name the EtcdBackup that takes the backups (from.etcdBackup), or their cluster "+
 			"and repository.", at.path)
 	}
 	for _, other := range from[min(1, len(from)):] {
 		o.note("EtcdBackup %s also stores at %s: choose one in from.", other.name, at.path)
 	}
-	o.note("The newest backup is restored. To restore the snapshot %s instead, run dr import into the same repository and cluster, and replace "+
-		"target.latest by target.backup with the id that it prints.", at.snapshot)
+	o.old = o.oldAt(place{path: at.snapshot}, repository.URL, cluster)
+	o.note("The newest backup is restored. To restore the snapshot %s instead, store it as a backup, and replace target.latest by target.backup with its id.",
+		at.snapshot)
 	o.note("If the backups are encrypted, add identitySecret, the Secret with the identity that opens them.")
 	o.note("Old data is kept for 72 hours, and rollback: true goes back to it. Their operator deleted the cluster first.")
 	return o.ours("EtcdRestore", spec), nil

@@ -25,6 +25,10 @@ func YAML(all []Translation) (string, error) {
 		if t.Err != nil {
 			comment(&out, "- ", "It is not translated: "+t.Err.Error())
 		}
+		if t.Old.Import != "" {
+			comment(&out, "- ", "Their snapshots stay. This command stores them as backups too:")
+			out.WriteString("#     " + t.Old.Import + "\n")
+		}
 		for j, object := range t.Objects {
 			if j > 0 {
 				out.WriteString("---\n")

@@ -223,7 +223,7 @@ func sourcesAt(ctx context.Context, text string, o stores.Options) ([]imported.S
 	if err != nil {
 		return nil, err
 	}
-	all, err := imported.Objects(ctx, b, at.String())
+	all, err := imported.Objects(ctx, b, at)
 	if errors.Is(err, fault.NotFound) && namedErr != nil { // the credentials may be for what is below only
 		err = namedErr
 	}
@@ -240,7 +240,7 @@ func sourcesNamed(ctx context.Context, at address.Address, o stores.Options) ([]
 	if err != nil {
 		return nil, err
 	}
-	return imported.Named(ctx, b, folder.String(), name)
+	return imported.Named(ctx, b, folder, name)
 }
 
 func (a *app) printSeries(outcomes []imported.Outcome) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/backup"
 	"github.com/etcd-dr/etcd-dr/restore/imported"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/mem"
@@ -238,7 +239,7 @@ func TestFilesNamed(t *testing.T) {
 			t.Errorf("%s: %v", nothing, err)
 		}
 	}
-	_, err = imported.Objects(t.Context(), mem.New(), "s3://bucket/typo")
+	_, err = imported.Objects(t.Context(), mem.New(), parsed(t, "s3://bucket/typo"))
 	if !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("an empty bucket: %v", err)
 	}
@@ -278,7 +279,7 @@ func TestSeriesEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sources, err := imported.Objects(t.Context(), from, "s3://bucket")
+	sources, err := imported.Objects(t.Context(), from, parsed(t, "s3://bucket"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +308,7 @@ func TestObjectIsChanged(t *testing.T) {
 		}
 	}
 	put([]byte("old"))
-	sources, err := imported.Objects(t.Context(), from, "s3://bucket")
+	sources, err := imported.Objects(t.Context(), from, parsed(t, "s3://bucket"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +336,7 @@ func TestNamedObjects(t *testing.T) {
 		"etcd.backup2": {"etcd.backup2"},
 		"etcd.back":    nil,
 	} {
-		sources, err := imported.Named(t.Context(), b, "s3://bucket?region=eu-central-1", name)
+		sources, err := imported.Named(t.Context(), b, parsed(t, "s3://bucket?region=eu-central-1"), name)
 		var got []string
 		for _, s := range sources {
 			got = append(got, strings.TrimPrefix(s.Place, "s3://bucket/"))
@@ -356,7 +357,7 @@ func TestSeriesOfABucket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sources, err := imported.Objects(t.Context(), from, "s3://old-backups/k3s?region=eu-central-1")
+	sources, err := imported.Objects(t.Context(), from, parsed(t, "s3://old-backups/k3s?region=eu-central-1"))
 	if err != nil || len(sources) != objects || sources[0].Place != "s3://old-backups/k3s/old/etcd-snapshot-n1-1772600767" {
 		t.Fatalf("%d sources, %v: %+v", len(sources), err, sources[:1])
 	}
@@ -390,4 +391,14 @@ func TestSeriesOfABucket(t *testing.T) {
 	if len(ids) != objects || !slices.Equal(slices.Compact(states), []imported.State{imported.Present, imported.Stored}) {
 		t.Errorf("%d backups of %d objects, their states are %q", len(ids), objects, states)
 	}
+}
+
+// parsed returns the address that a URL is.
+func parsed(t *testing.T, text string) address.Address {
+	t.Helper()
+	at, err := address.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }

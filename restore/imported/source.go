@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/address"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
 	"github.com/etcd-dr/etcd-dr/storage/fault"
 	"github.com/etcd-dr/etcd-dr/storage/records"
@@ -139,14 +140,15 @@ func fileSource(root, path string, e fs.DirEntry, err error) (s Source, ok bool)
 	return s, true
 }
 
-// Objects returns the sources in a bucket that shown is the URL of, in the order of their keys. No object at all, or more than
-// records.MaxListed, is an error.
-func Objects(ctx context.Context, b storage.Bucket, shown string) (all []Source, err error) {
+// Objects returns the sources in a bucket at an address, in the order of their keys. No object at all, or more than records.MaxListed, is an
+// error.
+func Objects(ctx context.Context, b storage.Bucket, at address.Address) (all []Source, err error) {
+	shown := at.String()
 	for o, err := range b.List(ctx, storage.ListOptions{}) {
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", shown, err)
 		}
-		all, err = added(all, objectSource(b, shown, o), shown)
+		all, err = added(all, objectSource(b, at, o), shown)
 		if err != nil {
 			return nil, err
 		}
@@ -158,13 +160,14 @@ func Objects(ctx context.Context, b storage.Bucket, shown string) (all []Source,
 	return all, nil
 }
 
-// Named returns the sources in a bucket whose key is name, or name with what coreos' operator appends to it with each interval. shown is
-// the bucket's URL. More than records.MaxListed are an error.
-func Named(ctx context.Context, b storage.Bucket, shown, name string) (all []Source, err error) {
+// Named returns the sources in a bucket at an address whose key is name, or name with what coreos' operator appends to it with each
+// interval. More than records.MaxListed are an error.
+func Named(ctx context.Context, b storage.Bucket, at address.Address, name string) (all []Source, err error) {
+	shown := at.String()
 	o, err := b.Stat(ctx, name)
 	switch {
 	case err == nil:
-		all = append(all, objectSource(b, shown, o))
+		all = append(all, objectSource(b, at, o))
 	case !errors.Is(err, storage.ErrNotExist):
 		return nil, fmt.Errorf("look for %s in %s: %w", name, shown, err)
 	}
@@ -172,11 +175,11 @@ func Named(ctx context.Context, b storage.Bucket, shown, name string) (all []Sou
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", shown, err)
 		}
-		at := coreosForm.FindStringIndex(o.Key)
-		if at == nil || at[0] != len(name) {
+		suffix := coreosForm.FindStringIndex(o.Key)
+		if suffix == nil || suffix[0] != len(name) {
 			continue
 		}
-		all, err = added(all, objectSource(b, shown, o), shown)
+		all, err = added(all, objectSource(b, at, o), shown)
 		if err != nil {
 			return nil, err
 		}
@@ -184,10 +187,9 @@ func Named(ctx context.Context, b storage.Bucket, shown, name string) (all []Sou
 	return all, nil
 }
 
-// objectSource returns the source that an object in a bucket is. shown is the bucket's URL.
-func objectSource(b storage.Bucket, shown string, o storage.Object) Source {
-	base, _, _ := strings.Cut(shown, "?")
-	s := newSource(strings.TrimSuffix(base, "/")+"/"+o.Key, o.Key, o.Size, o.ModTime)
+// objectSource returns the source that an object in a bucket at an address is.
+func objectSource(b storage.Bucket, at address.Address, o storage.Object) Source {
+	s := newSource(at.Object(o.Key), o.Key, o.Size, o.ModTime)
 	s.open = func(ctx context.Context) (io.ReadCloser, storage.Object, error) {
 		return b.Open(ctx, o.Key, storage.OpenOptions{})
 	}

@@ -274,6 +274,11 @@ func (a Address) Place() string {
 	return Address{Scheme: a.Scheme, Path: a.Path, Bucket: a.Bucket, Prefix: a.Prefix, Endpoint: a.Endpoint, Account: a.Account}.String()
 }
 
+// Object returns the URL of an object in the bucket below a's prefix, without options.
+func (a Address) Object(key string) string {
+	return Address{Scheme: a.Scheme, Bucket: a.Bucket, Prefix: strings.TrimPrefix(a.Prefix+"/"+key, "/")}.String()
+}
+
 // Split splits the last element off the prefix of a bucket. name is "" if there is no prefix.
 func (a Address) Split() (folder Address, name string) {
 	prefix, name := path.Split(a.Prefix)

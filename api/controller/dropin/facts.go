@@ -89,7 +89,7 @@ func (a *adoption) translate(context.Context) error {
 	if !ok {
 		panic("an EtcdRestore becomes another object") // foreign
 	}
-	a.spec = spec
+	a.spec, a.old = spec, all[0].Old
 	return nil
 }
 

@@ -78,6 +78,7 @@ type adoption struct {
 	*restoreReconciler
 	theirs  *coreos.EtcdRestore
 	spec    v1alpha1.EtcdRestoreSpec // of ours
+	old     foreign.Old              // the snapshot of their operator
 	cluster coreos.EtcdCluster       // without a name: there is none
 	objects []foreign.Object         // that replace the EtcdCluster
 	pods    []corev1.Pod             // the old members
@@ -129,8 +130,12 @@ const waitAfter = 2 * time.Second
 
 // order creates our EtcdRestore. Clone lets it build the new data while old members answer; fence stops them before it continues.
 func (a *adoption) order(ctx context.Context) error {
+	target, err := a.target(ctx)
+	if err != nil {
+		return err
+	}
 	ours := &v1alpha1.EtcdRestore{ObjectMeta: ownedBy(a.theirs, "EtcdRestore", a.suffixed("")), Spec: a.spec}
-	ours.Spec.Clone = len(a.facts.members) > 0
+	ours.Spec.Target, ours.Spec.Clone = target, len(a.facts.members) > 0
 	return ignoreExists(a.Client.Create(ctx, ours))
 }
 

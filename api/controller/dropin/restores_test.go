@@ -1,7 +1,9 @@
 package dropin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,11 @@ import (
 
 	"github.com/etcd-dr/etcd-dr/api/coreos"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
+	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/catalog"
+	"github.com/etcd-dr/etcd-dr/storage/mem"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
+	"github.com/etcd-dr/etcd-dr/test/stored"
 )
 
 // TestFencedBy continues a restore whose new data is complete. If another restore has stopped old members, those that run now are newer than
@@ -187,6 +194,68 @@ func TestOrderStopsNoMember(t *testing.T) {
 	}
 }
 
+// TestOldSnapshots orders restores of paths under which coreos' operator has stored a snapshot, dr a backup, or both.
+func TestOldSnapshots(t *testing.T) {
+	const interval = "_v102_2026-11-28-03:00:00"
+	taken := catalog.NewID(time.Date(2026, 11, 28, 3, 0, 0, 0, time.UTC), 102)
+	imported := func(c *repository.Cluster, file string, hour int) {
+		at := stored.Noon.Add(time.Duration(hour) * time.Hour)
+		m := stored.ManifestOf(stored.Content, at)
+		m.Origin = &catalog.Origin{Kind: catalog.OriginFile, Imported: at, Written: stored.Noon, File: file}
+		_, err := stored.TryCreate(t, c, catalog.NewImportID(at, m.Revision), m)
+		must(t, err)
+	}
+	const none = ""
+	newest := string(catalog.NewImportID(stored.Noon.Add(2*time.Hour), 1000))
+	for name, c := range map[string]struct {
+		suffix string // of the path
+		store  func(*repository.Cluster, storage.Bucket)
+		want   string // target.backup, "latest", or none
+	}{
+		"a backup": {"", func(c *repository.Cluster, _ storage.Bucket) {
+			stored.Create(t, c, stored.IDAt(1))
+			imported(c, "s3://bucket/a", 1)
+		}, "latest"},
+		"imports": {"", func(c *repository.Cluster, _ storage.Bucket) {
+			imported(c, "s3://bucket/a", 1)
+			imported(c, "s3://bucket/a", 2)
+			imported(c, "s3://bucket/a"+interval, 3)
+		}, newest},
+		"an import of another path": {"", func(c *repository.Cluster, _ storage.Bucket) { imported(c, "s3://bucket/a2", 1) }, none},
+		"nothing":                   {"", func(*repository.Cluster, storage.Bucket) {}, none},
+		"a damaged backup": {"", func(c *repository.Cluster, b storage.Bucket) {
+			imported(c, "s3://bucket/a", 1)
+			_, err := b.Put(t.Context(), catalog.ManifestKey(c.Name(), stored.IDAt(1)), strings.NewReader("?"), storage.PutOptions{})
+			must(t, err)
+		}, "latest"},
+		"an interval's backup":      {interval, func(c *repository.Cluster, _ storage.Bucket) { stored.Create(t, c, taken) }, string(taken)},
+		"an interval's import":      {interval, func(c *repository.Cluster, _ storage.Bucket) { imported(c, "s3://bucket/a"+interval, 2) }, newest},
+		"another backup of the key": {interval, func(c *repository.Cluster, _ storage.Bucket) { stored.Create(t, c, stored.IDAt(1)) }, none},
+	} {
+		theirs, cluster := ordered()
+		theirs.Spec.S3.Path += c.suffix
+		cluster.Spec.Paused, cluster.Annotations = true, map[string]string{detached: "true"}
+		access := newClient(t, theirs, cluster, &appsv1.StatefulSet{ObjectMeta: named("etcd")})
+		reason, err := reconciledFrom(t, access, theirs, c.store)
+		var all v1alpha1.EtcdRestoreList
+		must(t, access.List(t.Context(), &all))
+		if c.want == none {
+			if !errors.Is(err, catalog.ErrNotFound) || len(all.Items) != 0 || !strings.Contains(reason, "run dr import 's3://bucket/a"+c.suffix+"' --repo 's3://bucket/etcd-dr/a' --cluster default.bucket.a-") {
+				t.Errorf("%s: %d EtcdRestores, %v, %q", name, len(all.Items), err, reason)
+			}
+			continue
+		}
+		if err != nil || len(all.Items) != 1 {
+			t.Errorf("%s: %d EtcdRestores, %v", name, len(all.Items), err)
+			continue
+		}
+		target := all.Items[0].Spec.Target
+		if got := cmp.Or(target.Backup, "latest"); got != c.want || (target.Latest != nil) != (c.want == "latest") {
+			t.Errorf("%s: the target is %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestStopIsRecordedFirst stops the old members once they are backed up: pods that are newer than the annotation with the time show that their
 // operator still runs. A pod is deleted by its UID, so that a new one of its name stays.
 func TestStopIsRecordedFirst(t *testing.T) {
@@ -293,12 +362,24 @@ func oldMember() *corev1.Pod {
 // reconciled reconciles an EtcdRestore, and returns the reason in its status.
 func reconciled(t *testing.T, access client.Client, theirs *coreos.EtcdRestore) string {
 	t.Helper()
-	r := restoreReconciler{Options{Client: access, Leads: func() bool { return true }}}
-	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(theirs)})
+	reason, err := reconciledFrom(t, access, theirs, func(c *repository.Cluster, _ storage.Bucket) { stored.Create(t, c, stored.IDAt(1)) })
 	must(t, err)
+	return reason
+}
+
+// reconciledFrom is reconciled for a cluster in whose repository store stores backups.
+func reconciledFrom(t *testing.T, access client.Client, theirs *coreos.EtcdRestore, store func(*repository.Cluster, storage.Bucket)) (string, error) {
+	t.Helper()
+	open := func(_ context.Context, _ string, _ v1alpha1.Repository, cluster string) (storage.Bucket, error) {
+		b := mem.New()
+		store(stored.OpenCluster(t, b, cluster), b)
+		return b, nil
+	}
+	r := restoreReconciler{Options{Client: access, Leads: func() bool { return true }, Open: open}}
+	_, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(theirs)})
 	var after coreos.EtcdRestore
 	must(t, access.Get(t.Context(), client.ObjectKeyFromObject(theirs), &after))
-	return after.Status.Reason
+	return after.Status.Reason, err
 }
 
 // newClient returns the client of a fake API server with these objects.
