@@ -53,7 +53,6 @@ type memberSecrets struct {
 const (
 	defaultImage   = "quay.io/coreos/etcd"
 	defaultVersion = "3.2.13"
-	dataMount      = "/var/etcd"
 	peerMount      = "/etc/etcdtls/member/peer-tls"
 	serverMount    = "/etc/etcdtls/member/server-tls"
 	maxSize        = 7
@@ -79,24 +78,32 @@ func coreosCluster(o *object) ([]Object, error) {
 	}
 	theirs.Repository = cmp.Or(theirs.Repository, defaultImage)
 	theirs.Version = cmp.Or(strings.TrimLeft(theirs.Version, "v"), defaultVersion)
-	c := cluster{object: o, spec: theirs, labels: map[string]string{"app": "etcd", "etcd_cluster": o.Metadata.Name}}
+	c := cluster{object: o, spec: theirs, layout: layout{
+		labels: map[string]string{"app": "etcd", "etcd_cluster": o.Metadata.Name},
+		image:  theirs.Repository + ":v" + theirs.Version, claim: "etcd-data", mount: "/var/etcd", dataDir: "/var/etcd/data",
+	}}
 	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{tlsSecret: theirs.TLS.Static.OperatorSecret, members: c.members()}
 	c.explain()
 	return []Object{
 		c.service(o.Metadata.Name+"-client", fields{"ports": []any{port("client", clientPort)}, "selector": c.labels}),
-		c.service(o.Metadata.Name, fields{
-			"clusterIP": "None", "publishNotReadyAddresses": true, "selector": c.labels,
-			"ports": []any{port("client", clientPort), port("peer", peerPort)},
-		}),
-		c.statefulSet(),
+		c.headless(), c.statefulSet(),
 	}, nil
 }
 
-// cluster is an EtcdCluster of coreos while it is translated.
+// cluster is an EtcdCluster while it becomes a StatefulSet.
 type cluster struct {
 	*object
-	spec   coreosClusterSpec
-	labels map[string]string // that select the pods
+	spec coreosClusterSpec
+	layout
+}
+
+// layout is what the operators call the parts of a pod.
+type layout struct {
+	labels  map[string]string // that select the pods
+	image   string            // of etcd
+	claim   string            // the template of the volumes' claims
+	mount   string            // the path of the volume
+	dataDir string            // below mount
 }
 
 const (
@@ -154,6 +161,13 @@ func (c cluster) service(name string, spec fields) Object {
 	return Object{APIVersion: "v1", Kind: "Service", Metadata: c.named(name), Spec: spec}
 }
 
+// headless returns the Service that gives the members their names.
+func (c cluster) headless() Object {
+	return c.service(c.Metadata.Name, fields{
+		"clusterIP": "None", "publishNotReadyAddresses": true, "selector": c.labels, "ports": []any{port("client", clientPort), port("peer", peerPort)},
+	})
+}
+
 // named returns the metadata of an object that belongs to the cluster.
 func (c cluster) named(name string) Metadata {
 	m := c.Metadata
@@ -177,7 +191,7 @@ func (c cluster) statefulSet() Object {
 	return Object{APIVersion: "apps/v1", Kind: "StatefulSet", Metadata: c.named(c.Metadata.Name), Spec: fields{
 		"serviceName": c.Metadata.Name, "replicas": 0, "podManagementPolicy": "Parallel", "selector": fields{"matchLabels": c.labels},
 		"template":             fields{"metadata": dropEmpty(fields{"labels": c.labelled(c.spec.Pod.Labels), "annotations": c.spec.Pod.Annotations}), "spec": c.podSpec()},
-		"volumeClaimTemplates": []any{fields{"metadata": fields{"name": "etcd-data"}, "spec": claim}},
+		"volumeClaimTemplates": []any{fields{"metadata": fields{"name": c.claim}, "spec": claim}},
 	}}
 }
 
@@ -205,7 +219,7 @@ func dropEmpty(f fields) fields {
 func (c cluster) podSpec() fields {
 	pod := c.spec.Pod
 	var volumes []any
-	mounts := []any{fields{"name": "etcd-data", "mountPath": dataMount}}
+	mounts := []any{fields{"name": c.claim, "mountPath": c.mount}}
 	for _, m := range c.secretMounts() {
 		volumes = append(volumes, fields{"name": m.name, "secret": fields{"secretName": m.secret}})
 		mounts = append(mounts, fields{"name": m.name, "mountPath": m.path, "readOnly": true})
@@ -215,7 +229,7 @@ func (c cluster) podSpec() fields {
 		"automountServiceAccountToken": false,
 		"nodeSelector":                 pod.NodeSelector, "tolerations": pod.Tolerations, "securityContext": pod.SecurityContext, "volumes": volumes,
 		"containers": []any{dropEmpty(fields{
-			"name": "etcd", "image": c.spec.Repository + ":v" + c.spec.Version, "command": c.command(), "env": env, "resources": pod.Resources,
+			"name": "etcd", "image": c.image, "command": c.command(), "env": env, "resources": pod.Resources,
 			"ports":          []any{containerPort("client", clientPort), containerPort("peer", peerPort)},
 			"readinessProbe": c.probe(), "volumeMounts": mounts,
 		})},
@@ -301,7 +315,7 @@ func (c cluster) command() []any {
 		members = append(members, m.Name+"="+m.PeerURLs[0])
 	}
 	command := []any{
-		"/usr/local/bin/etcd", "--name=$(POD_NAME)", "--data-dir=" + dataMount + "/data",
+		"/usr/local/bin/etcd", "--name=$(POD_NAME)", "--data-dir=" + c.dataDir,
 		"--listen-client-urls=" + client + "://0.0.0.0:2379", "--advertise-client-urls=" + c.url(client, "$(POD_NAME)", clientPort),
 		"--listen-peer-urls=" + peer + "://0.0.0.0:2380", "--initial-advertise-peer-urls=" + c.url(peer, "$(POD_NAME)", peerPort),
 		"--initial-cluster=" + strings.Join(members, ","), "--initial-cluster-state=new",

@@ -3,7 +3,7 @@ package foreign
 import (
 	"cmp"
 	"errors"
-	"fmt"
+	"path"
 	"regexp"
 	"strings"
 
@@ -135,33 +135,47 @@ func cnychRestore(o *object) ([]Object, error) {
 	if into.Members == nil {
 		o.note("A script starts the members. If dr does not know it, pass the EtcdCluster too, or set into.members.")
 	}
-	o.note("StatefulSet %s must exist: dr replaces the data of its members, and does not create a cluster. While EtcdCluster %s owns it, keep their operator "+
-		"running: dr sets the size to 0, and later back.", name, name)
+	o.note("StatefulSet %s must exist: dr replaces the data of its members, and does not create a cluster.", name)
+	if !o.batch.options.Gone {
+		o.note("While EtcdCluster %s owns the StatefulSet, keep their operator running: dr sets the size to 0, and later back.", name)
+	}
 	return o.restore(at, into)
 }
 
-// cnychCluster notes the way off their operator: the cluster is a StatefulSet already.
+// cnychClusterSpec is the spec of an EtcdCluster (etcdcluster_types.go).
+type cnychClusterSpec struct {
+	Size  int    `json:"size"`
+	Image string `json:"image"`
+}
+
+// cnychCluster notes the way off their operator: the cluster is a StatefulSet already. If that is gone, it becomes one with the same names.
 func cnychCluster(o *object) ([]Object, error) {
-	var theirs struct {
-		Size  int    `json:"size"`
-		Image string `json:"image"`
-	}
+	var theirs cnychClusterSpec
 	err := o.read(&theirs)
 	if err == nil {
 		err = checkMembers(theirs.Size)
 	}
+	if err == nil && theirs.Image == "" && o.batch.options.Gone {
+		err = errors.New("spec.image is missing: name an image of etcd 3.4 or later")
+	}
 	if err != nil {
 		return nil, err
 	}
-	var members []v1alpha1.RestoreMember
-	for i := range theirs.Size {
-		name := fmt.Sprintf("%s-%d", o.Metadata.Name, i)
-		url := fmt.Sprintf("http://%s.%s.%s.svc.cluster.local:2380", name, o.Metadata.Name, o.Metadata.Namespace)
-		members = append(members, v1alpha1.RestoreMember{Name: name, PeerURLs: []string{url}})
+	c := cluster{object: o, spec: coreosClusterSpec{Size: theirs.Size}, layout: layout{
+		labels: map[string]string{"etcd.ydzs.io/cluster": o.Metadata.Name}, image: theirs.Image, claim: "datadir", mount: path.Dir(dataDir), dataDir: dataDir,
+	}}
+	c.spec.Pod.ClusterDomain = "cluster.local"
+	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{members: c.members()}
+	name, namespace := o.Metadata.Name, o.Metadata.Namespace
+	if !o.batch.options.Gone {
+		o.note("Keep it as long as their operator runs: StatefulSet %s runs the members, and dr restores into it. To continue without the operator, delete its "+
+			"Deployment, wait until its pod is gone, and then delete only the EtcdCluster: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. "+
+			"The StatefulSet and its Service stay. If they are gone, dr convert --gone prints new ones.", name, namespace, cnych, name)
+		return nil, nil
 	}
-	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{members: members}
-	o.note("Keep it as long as their operator runs: StatefulSet %s runs the members, and dr restores into it. To continue without the operator, delete its "+
-		"Deployment, wait until its pod is gone, and then delete only the EtcdCluster: kubectl -n %s delete etcdclusters.%s %s --cascade=orphan. "+
-		"The StatefulSet and its Service stay.", o.Metadata.Name, o.Metadata.Namespace, cnych, o.Metadata.Name)
-	return nil, nil
+	o.note("The StatefulSet has 0 replicas: with %d it would begin a new, empty cluster. Their operator must not run. Create these objects with kubectl create, "+
+		"which leaves a StatefulSet alone that exists, and restore into it with an EtcdRestore, which starts %d members.", c.spec.Size, c.spec.Size)
+	o.note("Each member gets a volume of 1 GiB (volumeClaimTemplates), or the claim datadir-%s-0 and so on that is left: choose a size and a class.", name)
+	o.note("etcd is started without their script, so the image must have /usr/local/bin/etcd, as etcd's own images have.")
+	return []Object{c.headless(), c.statefulSet()}, nil
 }

@@ -27,6 +27,8 @@ type Options struct {
 	// ByPath derives the name of the cluster of a backup from its namespace and repository, and not from its object. So an EtcdRestore finds the
 	// backups of its path even if no EtcdBackup is left, and one whose path is that of a plain snapshot restores the backup of that.
 	ByPath bool
+	// Gone means that nothing is left of the EtcdClusters, and that no operator makes them again: those of cnych become StatefulSets too.
+	Gone bool
 }
 
 // Translation is one object of another operator in our form.

@@ -26,7 +26,7 @@ func TestTranslate(t *testing.T) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
-		o := foreign.Options{}
+		o := foreign.Options{Gone: strings.HasSuffix(file, "gone.yaml")}
 		if strings.HasSuffix(file, "periodic.yaml") {
 			o.Recipients = []string{recipient}
 		}
@@ -114,6 +114,17 @@ func TestRefused(t *testing.T) {
 		got, err := translate(manifest)
 		if err == nil || !strings.Contains(err.Error(), says) || !errors.Is(err, fault.Usage) || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("%.300s\n%v, error %v, want one that says %q", manifest, got, err, says)
+		}
+	}
+}
+
+// TestGoneNeedsImage gives an EtcdCluster that does not name what its members ran. With its StatefulSet, that does not matter.
+func TestGoneNeedsImage(t *testing.T) {
+	file := foreign.File{Name: "theirs.yaml", Text: []byte("apiVersion: etcd.ydzs.io/v1alpha1\nkind: EtcdCluster\nmetadata: {name: a}\nspec: {size: 3}")}
+	for _, gone := range []bool{false, true} {
+		all, err := foreign.Translate([]foreign.File{file}, foreign.Options{Gone: gone})
+		if err != nil || (all[0].Err != nil) != gone || gone && !strings.Contains(all[0].Err.Error(), "spec.image is missing: name an image") {
+			t.Errorf("gone: %t: %v, %v", gone, err, all)
 		}
 	}
 }
@@ -263,8 +274,9 @@ func TestByPath(t *testing.T) {
 		}
 		names[name] = path
 		r = translateByPath(t, strings.Replace(restore, "PATHSUFFIX", path+"', endpoint: 'http://minio.default.svc:9000", 1))
-		if at := r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec).From.Cluster; at != name {
-			t.Errorf("%s: with another spelling of the endpoint, the restore is of cluster %q, want %q", path, at, name)
+		from = r.Objects[0].Spec.(v1alpha1.EtcdRestoreSpec).From
+		if from.Cluster != name {
+			t.Errorf("%s: with another spelling of the endpoint, the restore is of cluster %q, want %q", path, from.Cluster, name)
 		}
 	}
 	_, key, _ := strings.Cut("mybucket/a/b", "/")

@@ -33,6 +33,7 @@ you apply the object. convert reads the files alone, and contacts neither a clus
 	flags.StringArrayVarP(&files, "filename", "f", nil, "file with manifests; - is the standard input; repeatable")
 	flags.StringVarP(&o.Namespace, "namespace", "n", "default", "of objects that name none")
 	flags.StringArrayVar(&o.Recipients, "recipient", nil, "age public key that can open the backups; repeatable (default: they are not encrypted)")
+	flags.BoolVar(&o.Gone, "gone", false, "nothing is left of the EtcdClusters: print StatefulSets for those of cnych's operator too")
 	a.outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		err := checkRecipients(o.Recipients)

@@ -250,7 +250,8 @@ func TestOldSnapshots(t *testing.T) {
 			continue
 		}
 		target := all.Items[0].Spec.Target
-		if got := cmp.Or(target.Backup, "latest"); got != c.want || (target.Latest != nil) != (c.want == "latest") {
+		got := cmp.Or(target.Backup, "latest")
+		if got != c.want || (target.Latest != nil) != (c.want == "latest") {
 			t.Errorf("%s: the target is %s, want %s", name, got, c.want)
 		}
 	}
