@@ -482,28 +482,40 @@ func TestInterruptedRestore(t *testing.T) {
 	s := newRestores(t)
 	for _, group := range []bool{false, true} { // a shell interrupts all processes, kill(1) one
 		for _, stage := range restoreStages {
-			p := start(t, s.args...)
-			if !p.Until(1, stage.name) {
-				t.Fatalf("%s", p.Wait(t))
+			late := 0
+			for s.interrupt(t, stage.name, group) && stage.name != "rename" && stage.name != "build" { // on a busy host the signal may come late
+				late++
+				if late == 5 {
+					t.Fatalf("interrupted at %s, it went on to the end %d times", stage.name, late)
+				}
 			}
-			if group {
-				_ = syscall.Kill(-p.PID(), syscall.SIGINT)
-			} else {
-				p.Signal(t, syscall.SIGINT)
-			}
-			o := p.Wait(t)
-			if o.Code != 0 {
-				o.Failed(t, 130, "interrupted")
-			}
-			running := processes(t)
-			if len(running) > 0 {
-				t.Errorf("dr has ended before %q", running)
-			}
-			if s.whole(t) && stage.name != "rename" && stage.name != "build" {
-				t.Errorf("interrupted at %s, it went on to the end", stage.name)
-			}
-			s.alone(t)
-			s.clear(t)
 		}
 	}
+}
+
+// interrupt starts a restore, and interrupts it, or its whole group of processes, once a stage has begun. It reports whether the restore has
+// ended with whole data all the same, and checks that it leaves nothing that keeps the next one from working.
+func (s *restores) interrupt(t *testing.T, stage string, group bool) (whole bool) {
+	t.Helper()
+	p := start(t, s.args...)
+	if !p.Until(1, stage) {
+		t.Fatalf("%s", p.Wait(t))
+	}
+	if group {
+		_ = syscall.Kill(-p.PID(), syscall.SIGINT)
+	} else {
+		p.Signal(t, syscall.SIGINT)
+	}
+	o := p.Wait(t)
+	if o.Code != 0 {
+		o.Failed(t, 130, "interrupted")
+	}
+	running := processes(t)
+	if len(running) > 0 {
+		t.Errorf("dr has ended before %q", running)
+	}
+	whole = s.whole(t)
+	s.alone(t)
+	s.clear(t)
+	return whole
 }
