@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -80,7 +81,7 @@ func coreosCluster(o *object) ([]Object, error) {
 	theirs.Version = cmp.Or(strings.TrimLeft(theirs.Version, "v"), defaultVersion)
 	c := cluster{object: o, spec: theirs, layout: layout{
 		labels: map[string]string{"app": "etcd", "etcd_cluster": o.Metadata.Name},
-		image:  theirs.Repository + ":v" + theirs.Version, claim: "etcd-data", mount: "/var/etcd", dataDir: "/var/etcd/data",
+		image:  theirs.Repository + ":v" + theirs.Version, claim: "etcd-data", dataDir: "/var/etcd/data",
 	}}
 	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{tlsSecret: theirs.TLS.Static.OperatorSecret, members: c.members()}
 	c.explain()
@@ -102,8 +103,7 @@ type layout struct {
 	labels  map[string]string // that select the pods
 	image   string            // of etcd
 	claim   string            // the template of the volumes' claims
-	mount   string            // the path of the volume
-	dataDir string            // below mount
+	dataDir string            // in the folder where the volume is mounted
 }
 
 const (
@@ -219,7 +219,7 @@ func dropEmpty(f fields) fields {
 func (c cluster) podSpec() fields {
 	pod := c.spec.Pod
 	var volumes []any
-	mounts := []any{fields{"name": c.claim, "mountPath": c.mount}}
+	mounts := []any{fields{"name": c.claim, "mountPath": path.Dir(c.dataDir)}}
 	for _, m := range c.secretMounts() {
 		volumes = append(volumes, fields{"name": m.name, "secret": fields{"secretName": m.secret}})
 		mounts = append(mounts, fields{"name": m.name, "mountPath": m.path, "readOnly": true})

@@ -3,7 +3,6 @@ package foreign
 import (
 	"cmp"
 	"errors"
-	"path"
 	"regexp"
 	"strings"
 
@@ -162,7 +161,7 @@ func cnychCluster(o *object) ([]Object, error) {
 		return nil, err
 	}
 	c := cluster{object: o, spec: coreosClusterSpec{Size: theirs.Size}, layout: layout{
-		labels: map[string]string{"etcd.ydzs.io/cluster": o.Metadata.Name}, image: theirs.Image, claim: "datadir", mount: path.Dir(dataDir), dataDir: dataDir,
+		labels: map[string]string{"etcd.ydzs.io/cluster": o.Metadata.Name}, image: theirs.Image, claim: "datadir", dataDir: dataDir,
 	}}
 	c.spec.Pod.ClusterDomain = "cluster.local"
 	o.batch.clusters[o.key(o.Metadata.Name)] = clusterFacts{members: c.members()}

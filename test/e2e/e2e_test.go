@@ -49,7 +49,12 @@ func newJob(t *testing.T) job {
 
 // reach returns the flags with which dr accesses a cluster.
 func reach(c *servers.Cluster) []string {
-	args := []string{"--endpoints", strings.Join(c.Endpoints(), ",")}
+	return reachAt(c, c.Endpoints()...)
+}
+
+// reachAt is reach for some endpoints.
+func reachAt(c *servers.Cluster, endpoints ...string) []string {
+	args := []string{"--endpoints", strings.Join(endpoints, ",")}
 	if c.Certificates != nil {
 		args = append(args, "--cacert", c.Certificates.CA, "--cert", c.Certificates.Cert, "--key", c.Certificates.Key)
 	}

@@ -41,14 +41,22 @@ func signing(t *testing.T, j job) job {
 func saved(t *testing.T, c *servers.Cluster) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "snapshot.db")
-	cmd := exec.Command(servers.Tool(t, c.Version, "etcdctl"), "--endpoints", c.Endpoints()[0], "--cacert", c.Certificates.CA,
-		"--cert", c.Certificates.Cert, "--key", c.Certificates.Key, "snapshot", "save", path)
+	cmd := exec.Command(servers.Tool(t, c.Version, "etcdctl"), append(reachAt(c, c.Endpoints()[0]), "snapshot", "save", path)...)
 	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("etcdctl snapshot save: %v\n%s", err, out)
 	}
 	return path
+}
+
+// putObject stores an object in a bucket.
+func putObject(t *testing.T, store *objectstores.S3Server, bucket, key string, data []byte) {
+	t.Helper()
+	_, err := store.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(data)})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // zipped returns the file, compressed with gzip.
@@ -318,10 +326,7 @@ func importFromABucket(t *testing.T, old *objectstores.S3Server, ofK3s int) {
 	objects := 0
 	put := func(key string, data []byte) {
 		t.Helper()
-		_, err := old.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(data)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		putObject(t, old, bucket, key, data)
 		objects++
 	}
 	put("prod/coreos/etcd.backup_v98_2026-03-04-05:06:07", whole)

@@ -1,11 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -133,7 +132,7 @@ func TestCoreosBackups(t *testing.T) {
 
 	const neighbour, older = "etcd2_v1_2020-01-01-00:00:00", "etcd_v97_2020-01-01-00:00:00" // of another path; of coreos' own operator
 	for _, key := range []string{neighbour, older} {
-		l.put(t, key, []byte("a"))
+		putObject(t, l.store, l.bucket, key, []byte("a"))
 	}
 	l.createBackup(t, "periodic", "etcd", "backupPolicy: {backupIntervalInSecond: 2, maxBackups: 3}")
 	taken := map[string]bool{} // the times of all snapshots that were seen
@@ -192,7 +191,11 @@ func TestCoreosOldSnapshot(t *testing.T) {
 	l.start(t, "etcd-restore-operator")
 	l.createBackup(t, "once", "other.backup", "")
 	eventually(t, "the backup has succeeded", func() bool { return l.status(t, "once").Succeeded })
-	l.put(t, "etcd.backup", l.snapshot(t))
+	old, err := os.ReadFile(saved(t, l.etcd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	putObject(t, l.store, l.bucket, "etcd.backup", old)
 	plain := l.snapshots(t)
 	if !slices.Equal(plain, []string{"etcd.backup"}) {
 		t.Errorf("the plain snapshots are %v", plain)
@@ -225,30 +228,6 @@ spec:
     metadata: {labels: {app: etcd}}
     spec: {containers: [{name: etcd, image: a}]}
 `
-
-// snapshot returns a snapshot of the cluster, as etcdctl saves it.
-func (l *legacy) snapshot(t *testing.T) []byte {
-	t.Helper()
-	stream, err := l.etcd.Client(t).Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
-	whole, err := io.ReadAll(stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return whole
-}
-
-// put stores an object in the bucket.
-func (l *legacy) put(t *testing.T, key string, content []byte) {
-	t.Helper()
-	_, err := l.store.Client(t).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &l.bucket, Key: &key, Body: bytes.NewReader(content)})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // write writes to the cluster until it has a revision, and returns that.
 func (l *legacy) write(t *testing.T, revision int64) int64 {

@@ -18,6 +18,16 @@ import (
 // coreosCluster is the EtcdCluster of the walk-through.
 const coreosCluster = "example-etcd-cluster"
 
+// TestWalkThrough compares the commands of docs/migrate.md, which testCoreos runs, with the walk-through of coreos' operator, which they must be
+// word for word.
+func TestWalkThrough(t *testing.T) {
+	want := filled(t, "testdata/walkthrough.sh")
+	got := strings.Join(blocksOf(filled(t, "../../docs/migrate.md"), "With coreos' manifests"), "")
+	if got != want {
+		t.Errorf("docs/migrate.md has:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 // testCoreos follows the walk-through of coreos' backup and restore operators in docs/migrate.md, word for word, and both ways back. A stand-in
 // for coreos' operator has created the EtcdCluster, and runs all the time, as one in another namespace would. The members end in a StatefulSet.
 func (s *site) testCoreos(t *testing.T) {

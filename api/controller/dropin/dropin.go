@@ -24,6 +24,7 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/foreign"
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/storage"
+	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // Options are the options of Add.
@@ -34,6 +35,15 @@ type Options struct {
 	// fills in the URL. r.CredentialsSecret must not be nil.
 	Open           func(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (storage.Bucket, error)
 	PlainSnapshots bool // also stores each backup as a plain snapshot under the path of their EtcdBackup
+}
+
+// openCluster opens a cluster in a repository with Open.
+func (o Options) openCluster(ctx context.Context, namespace string, r v1alpha1.Repository, cluster string) (*repository.Cluster, error) {
+	bucket, err := o.Open(ctx, namespace, r, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return repository.Open(bucket, cluster)
 }
 
 // The times between two reconciliations of one object.

@@ -45,11 +45,7 @@ func (b *backupReconciler) publish(ctx context.Context, theirs *coreos.EtcdBacku
 		}
 		return "", nil
 	}
-	bucket, err := b.Open(ctx, theirs.Namespace, from, p.spec.Cluster)
-	if err != nil {
-		return "", err
-	}
-	p.of, err = repository.Open(bucket, p.spec.Cluster)
+	p.of, err = b.openCluster(ctx, theirs.Namespace, from, p.spec.Cluster)
 	if err != nil {
 		return "", err
 	}

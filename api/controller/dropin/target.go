@@ -10,7 +10,6 @@ import (
 	"github.com/etcd-dr/etcd-dr/api/v1alpha1"
 	"github.com/etcd-dr/etcd-dr/storage/backups"
 	"github.com/etcd-dr/etcd-dr/storage/catalog"
-	"github.com/etcd-dr/etcd-dr/storage/repository"
 )
 
 // target returns what the restore restores: a backup of dr, or the import of the snapshot that their operator has stored under the path.
@@ -18,11 +17,7 @@ func (a *adoption) target(ctx context.Context) (v1alpha1.RestoreTarget, error) {
 	ctx, cancel := context.WithTimeout(ctx, targetTime)
 	defer cancel()
 	from := a.spec.From
-	bucket, err := a.Open(ctx, a.theirs.Namespace, *from.Repository, from.Cluster)
-	if err != nil {
-		return v1alpha1.RestoreTarget{}, err
-	}
-	of, err := repository.Open(bucket, from.Cluster)
+	of, err := a.openCluster(ctx, a.theirs.Namespace, *from.Repository, from.Cluster)
 	if err != nil {
 		return v1alpha1.RestoreTarget{}, err
 	}
@@ -36,8 +31,8 @@ func (a *adoption) target(ctx context.Context) (v1alpha1.RestoreTarget, error) {
 // targetTime bounds target: a slow store keeps a worker for so long.
 const targetTime = 5 * time.Minute
 
-// choose returns the target if the catalog has a backup for it, and else the newest import of the old snapshot. A backup that cannot be used counts:
-// our EtcdRestore tells why. The error matches catalog.ErrNotFound if there is neither.
+// choose returns the target if the catalog has a backup for it, even one that is damaged, so that our EtcdRestore reports the damage. Without a
+// backup it returns the newest import of the old snapshot. Without an import too, the error matches catalog.ErrNotFound.
 func choose(cat catalog.Catalog, target v1alpha1.RestoreTarget, old foreign.Old) (v1alpha1.RestoreTarget, error) {
 	find := func() (catalog.Backup, error) { return cat.Find(catalog.ID(target.Backup)) }
 	if target.Latest != nil {
